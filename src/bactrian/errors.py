@@ -1,0 +1,103 @@
+"""The error tree. Every error says what happened, where, and what to do next."""
+
+from __future__ import annotations
+
+
+class BactrianError(Exception):
+    """Something a person can act on.
+
+    ``what`` happened, ``where`` (a file and line, an address, an option) and the ``next`` action, each one
+    short sentence or phrase. The command line prints them without a traceback and ends with ``exit_code``.
+    """
+
+    exit_code = 1
+
+    def __init__(self, what: str, *, where: str | None = None, next: str | None = None) -> None:
+        super().__init__(what)
+        self.what = what
+        self.where = where
+        self.next = next
+
+    def __str__(self) -> str:
+        lines = [f"{self.where}: {self.what}" if self.where else self.what]
+        if self.next:
+            lines.append(self.next)
+        return "\n".join(lines)
+
+
+class InputError(BactrianError):
+    """Wrong usage, or a file from the user that cannot be used."""
+
+    exit_code = 2
+
+
+class PromptError(InputError):
+    """A prompt pack that cannot be read, or a template that cannot be filled."""
+
+
+class MissingExtra(InputError):
+    """An optional part of the package is not installed."""
+
+    def __init__(self, extra: str, needed_for: str) -> None:
+        super().__init__(
+            f"{needed_for} needs an optional part that is not installed.",
+            next=f"Install it: pip install 'bactrian[{extra}]'",
+        )
+        self.extra = extra
+
+
+class StoreError(BactrianError):
+    """The store cannot be opened, read or written. What was committed before is kept."""
+
+
+class ModelError(BactrianError):
+    """A model did not answer, and asking again will not help.
+
+    ``sample`` holds up to 2 KB of what came back instead of a reply.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        where: str | None = None,
+        next: str | None = None,
+        sample: bytes = b"",
+    ) -> None:
+        super().__init__(what, where=where, next=next)
+        self.sample = sample[:2048]
+
+
+class TryAgain(ModelError):
+    """A passing fault: a dropped connection, a timeout, 429 or 5xx. The retry wrapper asks again.
+
+    ``after`` is the wait in seconds the endpoint itself asked for; such a wait uses up no attempt.
+    """
+
+    after: float | None = None
+
+
+class BadReply(ModelError):
+    """The endpoint answered with something that is not a reply. Asked again a few times, then given up."""
+
+
+class Denied(ModelError):
+    """The key is missing, wrong, or has no rights or money left (401, 402, 403)."""
+
+
+class UnknownModel(ModelError):
+    """The endpoint or the library does not have a model of that name."""
+
+
+class ContextFull(ModelError):
+    """The request, with room for its reply, does not fit the model's context window."""
+
+
+class Filtered(ModelError):
+    """The endpoint's content filter refused the request."""
+
+
+class BudgetReached(BactrianError):
+    """The next call would pass the limit that the user set. All so far is kept and can be resumed."""
+
+    exit_code = 3

@@ -1,0 +1,1 @@
+"""Who answers: one protocol, one file per provider, and wrappers around it."""

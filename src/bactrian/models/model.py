@@ -1,0 +1,106 @@
+"""The one protocol that every model speaks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from bactrian.records.message import Message
+from bactrian.records.sampling import Sampling
+from bactrian.records.text import Text
+from bactrian.records.turn import Finish
+from bactrian.records.usage import Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A shape that a reply must have, for models that can be constrained while they decode."""
+
+    name: str
+    schema: Mapping[str, object]
+    """JSON schema of the reply, for endpoints that take ``response_format``."""
+    grammar: str
+    """GBNF grammar that yields the protocol's own text directly, for llama.cpp."""
+    read: Callable[[str], str]
+    """Turns a reply that follows ``schema`` into the protocol's text. Raises ValueError if it does not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One call: the conversation so far as the answering agent sees it, and how to answer."""
+
+    messages: Sequence[Message]
+    sampling: Sampling = Sampling()
+    n: int = 1
+    """How many alternative replies are wanted."""
+    form: Form | None = None
+    session: str = ""
+    """Id of the session the call belongs to; with ``agent`` it tells a model which prefix cache to use."""
+    agent: str = "assistant"
+    """Which agent asks: ``task_specifier``, ``task_planner``, ``user``, ``assistant``, ``critic`` …"""
+    ordinal: int = 0
+    """0-based position of this call among its session's calls, so that a replayed model needs no memory."""
+    on_text: Callable[[str], None] | None = None
+    """If given, the reply is streamed and each piece of text is passed on as it arrives."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One of the replies to a request."""
+
+    text: Text
+    finish: Finish = "stop"
+    lossy: bool = False
+    """True if something that no store can hold was replaced in ``text``."""
+    refusal: bool = False
+    """True if the endpoint marked the text as a refusal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a model answered."""
+
+    choices: tuple[Choice, ...]
+    """At least one; as many as the request's ``n`` where the model can."""
+    usage: Usage
+    model: str
+    """The model as the endpoint named it."""
+    raw: bytes = b""
+    """The reply's bytes as they came, for the record."""
+    first_token: float | None = None
+    """Seconds from sending to the first piece of text; None if the reply was not streamed."""
+
+    @property
+    def text(self) -> Text:
+        """The text of the first choice."""
+        return self.choices[0].text
+
+    @property
+    def finish(self) -> Finish:
+        """Why the first choice ended."""
+        return self.choices[0].finish
+
+
+class Model(Protocol):
+    """Answers requests. Wrappers (retry, rate limit, spend, recorder) are models too."""
+
+    @property
+    def name(self) -> str:
+        """The name a user gives to get this model, for example ``openai:gpt-4o-mini``."""
+        ...
+
+    async def reply(self, request: Request) -> Reply:
+        """Answer ``request``.
+
+        Raises:
+            ContextFull: the request and its reply do not fit the model's window; nothing was sent.
+            Filtered: the endpoint refused the content.
+            TryAgain: a passing fault.
+            ModelError: asking again will not help.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Give back connections, threads and memory. The model cannot be used afterwards."""
+        ...

@@ -1,0 +1,1 @@
+"""What is said and stored: frozen, typed, and without behaviour beyond views of itself."""

@@ -1,0 +1,38 @@
+"""Why a session stopped."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from bactrian.records.turn import Speaker
+
+EndingCode = Literal[
+    "task_done",
+    "user_no_instruct",
+    "assistant_instruct",
+    "token_limit",
+    "max_messages",
+    "repeat_loop",
+    "refused",
+    "failed",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """A reason to stop, with its evidence."""
+
+    code: EndingCode
+    turn: int
+    """Number of the turn that shows it; 0 if nothing was said yet. Where a turn could not be had
+    (``token_limit``, ``refused`` by the endpoint, ``failed``) the last one before it."""
+    speaker: Speaker
+    """Who said it, or whose turn could not be had."""
+    evidence: str
+    """The text that shows it, or the error."""
+
+    @property
+    def final(self) -> bool:
+        """False if a later run may take the session up again: the model failed, the conversation did not."""
+        return self.code != "failed"

@@ -1,0 +1,43 @@
+"""Text as it is stored and sent."""
+
+from __future__ import annotations
+
+from pydantic_core import to_json
+
+_NUL = "\0"
+
+
+def cleaned(text: str) -> str:
+    """Return ``text`` as every store and every wire format can hold it.
+
+    A lone surrogate becomes U+FFFD and a NUL the six characters ``\\u0000``: SQLite refuses the first,
+    PostgreSQL the second, and one rule for all keeps the same conversation the same everywhere.
+    """
+    if _NUL in text:
+        text = text.replace(_NUL, "\\u0000")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
+class Text(str):
+    """A string that keeps its JSON form.
+
+    Each message of a conversation is sent again with every later request, to both agents. Encoding it
+    once and assembling request bodies from the bytes keeps the fortieth call as cheap as the first.
+    """
+
+    __slots__ = ("_json",)
+
+    _json: bytes
+
+    @property
+    def json(self) -> bytes:
+        """The quoted JSON string, encoded on first use."""
+        try:
+            return self._json
+        except AttributeError:
+            self._json = to_json(str(self))
+            return self._json

@@ -1,0 +1,30 @@
+"""What a call cost in tokens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of one call, or of several added up."""
+
+    prompt: int = 0
+    completion: int = 0
+    cached: int = 0
+    """Prompt tokens that the server had in its prefix cache; part of ``prompt``."""
+    estimated: bool = False
+    """True if the endpoint did not report usable numbers and these were derived from the text."""
+
+    @property
+    def total(self) -> int:
+        """Prompt and completion tokens together."""
+        return self.prompt + self.completion
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            self.prompt + other.prompt,
+            self.completion + other.completion,
+            self.cached + other.cached,
+            self.estimated or other.estimated,
+        )
