@@ -1,0 +1,130 @@
+"""A pack: everything that is said to the models of a session, as one file of templates."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from types import MappingProxyType
+
+from jinja2 import Template
+
+from bactrian.errors import PromptError
+from bactrian.prompts.source import LARGEST_PACK, Source, decoded, did_you_mean
+from bactrian.prompts.templates import PLACEHOLDERS, TemplateFault, compiled
+from bactrian.prompts.values import checked_value
+
+_KEYS = ("name", "description", "templates")
+_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
+
+
+@dataclass(frozen=True, slots=True)
+class Pack:
+    """A checked pack of prompts. :func:`load_pack` makes one."""
+
+    name: str
+    description: str
+    hash: str
+    """SHA-256, hexadecimal, of the templates as JSON with sorted keys. Two packs with the same hash say the
+    same to a model: the file's comments, layout, line ends, name and description do not count."""
+    templates: Mapping[str, str]
+    """The templates' sources, by name."""
+    _compiled: Mapping[str, Template] = field(repr=False, compare=False)
+
+    def render(self, template: str, **values: str | int) -> str:
+        """Fill ``template`` with ``values``, each of which comes out as it is, whatever it contains.
+
+        ``values`` has one value for each placeholder of the template (:data:`PLACEHOLDERS`), an empty text
+        for one that does not apply.
+
+        Raises:
+            PromptError: there is no such template, or a value is missing or one too many.
+            InputError: a value holds something that cannot be sent or stored (see :func:`checked_value`).
+        """
+        if template not in PLACEHOLDERS:
+            raise PromptError(
+                f"There is no template {template!r}.{did_you_mean(template, PLACEHOLDERS)}",
+                where=self.name,
+                next=f"Templates: {', '.join(PLACEHOLDERS)}.",
+            )
+        if values.keys() != PLACEHOLDERS[template]:
+            raise PromptError(
+                f"Template {template!r} was given {', '.join(sorted(values)) or 'nothing'}.",
+                where=self.name,
+                next=f"It takes {', '.join(sorted(PLACEHOLDERS[template]))}.",
+            )
+        for placeholder, value in values.items():
+            checked_value(str(value), placeholder)
+        return self._compiled[template].render(values)
+
+
+def built_in_packs() -> tuple[str, ...]:
+    """Names of the packs that come with the program."""
+    files = resources.files(__package__).joinpath("packs").iterdir()
+    return tuple(sorted(file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml")))
+
+
+def load_pack(name_or_path: str | Path) -> Pack:
+    """Read and check a pack: a built-in one by its name, or a file of the user's own by its path.
+
+    A built-in name wins; ``./ai-society`` is a file in any case.
+
+    Raises:
+        PromptError: the file cannot be read, is not TOML, has other keys than a pack has, lacks a template,
+            or has one that :func:`bactrian.prompts.templates.compiled` refuses.
+    """
+    where = str(name_or_path)
+    return _pack(decoded(where, _read(where)))
+
+
+def _read(where: str) -> bytes:
+    built_in = built_in_packs()
+    if where in built_in:
+        return resources.files(__package__).joinpath("packs", f"{where}.toml").read_bytes()
+    try:
+        with Path(where).open("rb") as file:
+            return file.read(LARGEST_PACK + 1)
+    except FileNotFoundError as error:
+        raise PromptError(
+            f"There is no prompt pack of this name and no such file.{did_you_mean(where, built_in)}",
+            where=where,
+            next=f"Built-in packs: {', '.join(built_in)}. Or give the path to a .toml file.",
+        ) from error
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise PromptError(
+            f"The prompt pack cannot be read: {reason}.", where=where, next="Give the path to a .toml file."
+        ) from error
+
+
+def _pack(source: Source) -> Pack:
+    data = source.table()
+    source.check_keys(data, known=_KEYS, needed=("name", "templates"), kind="key")
+    name = source.string(data, "name")
+    if not _NAME.fullmatch(name):
+        raise source.error(
+            f"{name!r} cannot be the name of a pack.",
+            "name",
+            "Use up to 64 small letters, digits and hyphens.",
+        )
+    given = source.subtable(data, "templates")
+    source.check_keys(given, known=PLACEHOLDERS, needed=PLACEHOLDERS, kind="template")
+    templates = {key: source.string(given, key) for key in PLACEHOLDERS}
+    return Pack(
+        name=name,
+        description=source.string(data, "description") if "description" in data else "",
+        hash=hashlib.sha256(json.dumps(templates, sort_keys=True).encode()).hexdigest(),
+        templates=MappingProxyType(templates),
+        _compiled=MappingProxyType({key: _compiled(source, key, templates[key]) for key in templates}),
+    )
+
+
+def _compiled(source: Source, key: str, text: str) -> Template:
+    try:
+        return compiled(key, text)
+    except TemplateFault as fault:
+        raise source.error(f"Template {key!r}, line {fault.line}, {fault.what}.", key, fault.next) from fault

@@ -1,0 +1,153 @@
+"""The templates of a pack: which there are, what each may say, and the small part of Jinja they may use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+
+from jinja2 import StrictUndefined, Template, TemplateSyntaxError, nodes
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+_SESSION = frozenset(
+    {"task", "assistant_role", "user_role", "assistant_description", "user_description", "language"}
+)
+_PREPARATION = frozenset({"task", "assistant_role", "user_role", "language"})
+
+PLACEHOLDERS: Mapping[str, frozenset[str]] = MappingProxyType(
+    {
+        "task_specifier": _PREPARATION | {"word_limit"},
+        "task_planner": _PREPARATION,
+        "assistant_system": _SESSION,
+        "user_system": _SESSION,
+        "opening_request": _SESSION,
+        "critic": _PREPARATION | {"critic_role", "criteria"},
+    }
+)
+"""The templates every pack has, and the placeholders each may use."""
+
+NEEDED: Mapping[str, frozenset[str]] = MappingProxyType(
+    {name: frozenset[str]() if name == "opening_request" else frozenset({"task"}) for name in PLACEHOLDERS}
+)
+"""The placeholders each template must use: an agent that is not told the task is a slip, not a choice."""
+
+FILTERS = ("capitalize", "lower", "title", "trim", "upper")
+"""Jinja filters a template may use. None of them takes an argument or can grow its input."""
+
+# Loops, arithmetic, attributes, calls and assignments are left out: with them a shared pack could run for
+# ever, fill the memory or look into the program. Without them rendering cannot fail.
+_ALLOWED_NODES = (
+    nodes.Template,
+    nodes.Output,
+    nodes.TemplateData,
+    nodes.Name,
+    nodes.Const,
+    nodes.If,
+    nodes.Not,
+    nodes.And,
+    nodes.Or,
+    nodes.Compare,
+    nodes.Operand,
+    nodes.Filter,
+)
+_DEEPEST = 20
+_TOO_DEEP = f"is nested more than {_DEEPEST} levels deep"
+
+
+class TemplateFault(Exception):
+    """What is wrong with a template's source, and in which of its lines (1-based)."""
+
+    def __init__(self, what: str, line: int, next: str | None = None) -> None:
+        super().__init__(what)
+        self.what = what
+        self.line = line
+        self.next = next
+
+
+def compiled(name: str, source: str) -> Template:
+    """Check and compile the template ``name``.
+
+    Raises:
+        TemplateFault: it is empty or not valid Jinja, uses more of Jinja than it may, has a placeholder that it
+            may not have, or lacks one that it must have.
+    """
+    if not source.strip():
+        raise TemplateFault("is empty", 1, "Write what the model is to be told.")
+    if "\0" in source:
+        raise TemplateFault(
+            "holds a NUL character", source.count("\n", 0, source.index("\0")) + 1, "Take it out."
+        )
+    environment = _environment()
+    try:
+        tree = environment.parse(source)
+    except TemplateSyntaxError as error:
+        raise TemplateFault(f"is not valid Jinja: {error.message}", error.lineno) from error
+    except RecursionError as error:
+        raise TemplateFault(_TOO_DEEP, 1) from error
+    used: set[str] = set()
+    for node, depth in _walk(tree):
+        if depth > _DEEPEST:
+            raise TemplateFault(_TOO_DEEP, node.lineno)
+        _check_construct(node)
+        if isinstance(node, nodes.Name):
+            _check_placeholder(name, node)
+            used.add(node.name)
+    if missing := NEEDED[name] - used:
+        raise TemplateFault(
+            f"lacks {_listed(missing)}",
+            1,
+            f"It uses {_listed(used) or 'no placeholder'}; it must use {_listed(NEEDED[name])}.",
+        )
+    return environment.from_string(tree)
+
+
+def _environment() -> ImmutableSandboxedEnvironment:
+    environment = ImmutableSandboxedEnvironment(
+        autoescape=False,  # the text goes to a model, which must not read "&amp;"
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        # A template ends with the line that closes it in the file; the message does not.
+        keep_trailing_newline=False,
+    )
+    environment.globals.clear()
+    return environment
+
+
+def _walk(tree: nodes.Node) -> Iterator[tuple[nodes.Node, int]]:
+    """Every node with its depth, parents first, without recursion."""
+    waiting = [(tree, 0)]
+    while waiting:
+        node, depth = waiting.pop()
+        yield node, depth
+        waiting.extend((child, depth + 1) for child in node.iter_child_nodes())
+
+
+def _check_construct(node: nodes.Node) -> None:
+    match node:
+        case nodes.Filter() if node.name not in FILTERS or node.args or node.kwargs:
+            refused = f"the filter {node.name!r}, or arguments to it,"
+        case nodes.Operand() if node.op not in ("eq", "ne"):
+            refused = "a comparison other than == and !="
+        case _ if not isinstance(node, _ALLOWED_NODES):
+            refused = f"{type(node).__name__!r}"
+        case _:
+            return
+    raise TemplateFault(
+        f"uses {refused} which a template may not",
+        node.lineno,
+        "Allowed: {{ placeholder }}, {% if %} with and, or, not, == and !=, "
+        f"and the filters {', '.join(FILTERS)} without arguments.",
+    )
+
+
+def _check_placeholder(template: str, node: nodes.Name) -> None:
+    if node.name not in PLACEHOLDERS[template]:
+        raise TemplateFault(
+            f"uses the placeholder {node.name!r}, which it is never given",
+            node.lineno,
+            f"It may use: {_listed(PLACEHOLDERS[template])}.",
+        )
+
+
+def _listed(names: frozenset[str] | set[str]) -> str:
+    return ", ".join(sorted(names))

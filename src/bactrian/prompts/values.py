@@ -1,0 +1,78 @@
+"""Checks on the text that people give: ideas, role names, descriptions, languages."""
+
+from __future__ import annotations
+
+from bactrian.errors import InputError
+from bactrian.records.task import Role
+
+LONGEST_IDEA = 100_000
+"""Characters an idea, or a role's description, may have."""
+LONGEST_NAME = 300
+"""Characters the name of a role or of a language may have."""
+
+
+def checked_idea(text: str, field: str = "idea") -> str:
+    """Give back ``text``, unchanged, if it can be the idea of a session.
+
+    Raises:
+        InputError: it is blank, too long, or not sendable (see :func:`checked_value`).
+    """
+    return _checked(text, field, LONGEST_IDEA)
+
+
+def checked_name(text: str, field: str) -> str:
+    """Give back ``text``, unchanged, if it can name a role or a language: one line that is not blank.
+
+    Raises:
+        InputError: it is blank, has several lines, is longer than :data:`LONGEST_NAME`, or not sendable.
+    """
+    _checked(text, field, LONGEST_NAME)
+    if text.splitlines() != [text]:
+        raise InputError(
+            f"The {field} has more than one line.",
+            next="Use a short name such as 'Stock Trader'; a role's description may have several lines.",
+        )
+    return text
+
+
+def checked_role(role: Role, field: str) -> Role:
+    """Give back ``role``, unchanged, if its name and its description can be used.
+
+    Raises:
+        InputError: see :func:`checked_name`; or the description is too long or not sendable.
+    """
+    checked_name(role.name, field)
+    if role.description:
+        _checked(role.description, f"{field} description", LONGEST_IDEA)
+    return role
+
+
+def checked_value(text: str, field: str) -> str:
+    """Give back ``text``, unchanged, if it can be sent to a model and stored.
+
+    Raises:
+        InputError: it holds a NUL character or half of a surrogate pair.
+    """
+    if "\0" in text:
+        raise InputError(
+            f"The {field} holds a NUL character, at position {text.index(chr(0)) + 1:,}.",
+            next="Take it out: it cannot be stored. A NUL often means that the text is a binary file.",
+        )
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(
+            f"The {field} is not valid Unicode text, at position {error.start + 1:,}.",
+            next="Give it as UTF-8.",
+        ) from error
+    return text
+
+
+def _checked(text: str, field: str, limit: int) -> str:
+    if not text.strip():
+        raise InputError(f"The {field} is empty.", next="Say it in a few words.")
+    if len(text) > limit:
+        raise InputError(
+            f"The {field} has {len(text):,} characters; the limit is {limit:,}.", next="Shorten it."
+        )
+    return checked_value(text, field)
