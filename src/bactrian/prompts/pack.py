@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import resources
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from types import MappingProxyType
 
@@ -64,8 +65,8 @@ class Pack:
 
 def built_in_packs() -> tuple[str, ...]:
     """Names of the packs that come with the program."""
-    files = resources.files(__package__).joinpath("packs").iterdir()
-    return tuple(sorted(file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml")))
+    names = (file.name for file in _packs().iterdir())
+    return tuple(sorted(name.removesuffix(".toml") for name in names if name.endswith(".toml")))
 
 
 def load_pack(name_or_path: str | Path) -> Pack:
@@ -81,10 +82,14 @@ def load_pack(name_or_path: str | Path) -> Pack:
     return _pack(decoded(where, _read(where)))
 
 
+def _packs() -> Traversable:
+    return resources.files("bactrian.prompts").joinpath("packs")
+
+
 def _read(where: str) -> bytes:
     built_in = built_in_packs()
     if where in built_in:
-        return resources.files(__package__).joinpath("packs", f"{where}.toml").read_bytes()
+        return _packs().joinpath(f"{where}.toml").read_bytes()
     try:
         with Path(where).open("rb") as file:
             return file.read(LARGEST_PACK + 1)

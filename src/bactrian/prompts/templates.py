@@ -67,15 +67,14 @@ def compiled(name: str, source: str) -> Template:
     """Check and compile the template ``name``.
 
     Raises:
-        TemplateFault: it is empty or not valid Jinja, uses more of Jinja than it may, has a placeholder that it
-            may not have, or lacks one that it must have.
+        TemplateFault: it is empty or not valid Jinja, uses more of Jinja than it may, has a placeholder that
+            it may not have, or lacks one that it must have.
     """
     if not source.strip():
         raise TemplateFault("is empty", 1, "Write what the model is to be told.")
     if "\0" in source:
-        raise TemplateFault(
-            "holds a NUL character", source.count("\n", 0, source.index("\0")) + 1, "Take it out."
-        )
+        line = source.count("\n", 0, source.index("\0")) + 1
+        raise TemplateFault("holds a NUL character", line, "Take it out.")
     environment = _environment()
     try:
         tree = environment.parse(source)
