@@ -1,0 +1,180 @@
+"""What an endpoint's fault means: a status, an error object or a dropped connection → the error tree."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from math import isfinite
+from typing import Any
+
+import aiohttp
+
+from bactrian.errors import (
+    BadReply,
+    ContextFull,
+    Denied,
+    Filtered,
+    ModelError,
+    TryAgain,
+    UnknownModel,
+)
+from bactrian.models.decode import is_object
+from bactrian.models.endpoint import Limits
+
+_NO_MONEY = ("insufficient_quota", "billing_hard_limit_reached", "billing_not_active")
+_FILTERED = ("content_filter", "content_policy_violation", "responsibleaipolicyviolation")
+
+# Wordings of OpenAI and vLLM, llama.cpp, Anthropic, Mistral, TGI, and OpenAI's older ones, in this order.
+_CONTEXT_FULL = re.compile(
+    r"context_length_exceeded|maximum context length|exceed_context_size|available context size"
+    r"|(prompt|input|request)( is|'s length is)? too (long|large)|too large for model"
+    r"|inputs? tokens? .*must be <=|context (window|length)|max_model_len|reduce the length",
+    re.IGNORECASE,
+)
+_NO_SUCH_MODEL = re.compile(
+    r"model_not_found|invalid_model|model.*(not found|not exist|not available|unknown)"
+    r"|(no such|unknown|invalid|unsupported) model",
+    re.IGNORECASE | re.DOTALL,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Complaint:
+    """What an error body says."""
+
+    message: str
+    code: str = ""
+    """Code and type, in lower case."""
+    param: str = ""
+    """The parameter that is at fault, if the endpoint names it."""
+
+
+def complaint_in(value: Any, sample: bytes) -> Complaint:
+    """Read the error object of any server; where there is none, the first 200 printable bytes."""
+    error: Any = value.get("error") or value if is_object(value) else None
+    if isinstance(error, str):
+        return Complaint(error)
+    if not is_object(error):
+        return Complaint(printable(sample))
+    message = error.get("message") or error.get("detail")
+    words = [error.get("code"), error.get("type")]
+    inner = error.get("innererror")
+    if is_object(inner):
+        words.append(inner.get("code"))
+    return Complaint(
+        printable(message.encode(errors="replace")) if isinstance(message, str) else printable(sample),
+        " ".join(str(word) for word in words if word is not None).lower(),
+        str(error.get("param") or ""),
+    )
+
+
+def printable(sample: bytes) -> str:
+    """Return the first 200 bytes of ``sample`` as one line that a terminal can show."""
+    text = sample[:200].decode(errors="replace")
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+
+
+def answered(status: int, complaint: Complaint, sample: bytes, after: float | None = None) -> ModelError:
+    """Return the fault behind an answer with HTTP ``status``; ``after`` is its Retry-After in seconds."""
+    said = f"The endpoint answered {status}: {complaint.message or 'without a word'}"
+    if status == 402 or any(word in complaint.code for word in _NO_MONEY):
+        return Denied(said, next="Add credit to the account, then run the same command.", sample=sample)
+    if status in (401, 403):
+        return Denied(said, next="Check the key (OPENAI_API_KEY) and its rights.", sample=sample)
+    if status in (408, 425, 429) or (status >= 500 and status not in (501, 505)):
+        fault = TryAgain(said, sample=sample)
+        fault.after = after
+        return fault
+    if status == 407:
+        return Denied(
+            f"The proxy answered 407: {complaint.message or 'it wants a password'}",
+            next="Put its user and password into HTTPS_PROXY, or its exceptions into NO_PROXY.",
+            sample=sample,
+        )
+    return _refused(status, complaint, said, sample)
+
+
+def _refused(status: int, complaint: Complaint, said: str, sample: bytes) -> ModelError:
+    words = f"{complaint.code} {complaint.message}"
+    if any(word in complaint.code for word in _FILTERED):
+        return Filtered(said, sample=sample)
+    if status == 413 or _CONTEXT_FULL.search(words):
+        return ContextFull(said, next="Use a model with a larger window, or shorter replies.", sample=sample)
+    if status in (400, 404, 422) and _NO_SUCH_MODEL.search(words):
+        return UnknownModel(said, sample=sample)
+    if status in (404, 405):
+        return ModelError(said, next="Check the base URL; did you omit /v1?", sample=sample)
+    if complaint.param:
+        return ModelError(said, next=f"Change or leave out the parameter {complaint.param!r}.", sample=sample)
+    return ModelError(said, sample=sample)
+
+
+def reported(value: dict[str, Any], raw: bytes) -> ModelError:
+    """Return the fault behind an error object that came with status 200.
+
+    Routers put the status of the server behind them into its code; without one it counts as a bad reply.
+    """
+    complaint = complaint_in(value, raw)
+    error = value["error"]
+    code: Any = error.get("code") if is_object(error) else None
+    if isinstance(code, int) and 400 <= code < 600:
+        return answered(code, complaint, raw)
+    return BadReply(f"The endpoint sent an error for a reply: {complaint.message}", sample=raw)
+
+
+def retry_after(value: str | None, now: datetime | None = None) -> float | None:
+    """Return the seconds that a Retry-After header asks for; None if it asks for nothing sensible."""
+    if not value:
+        return None
+    try:
+        seconds = float(value)
+    except ValueError:
+        try:
+            date = parsedate_to_datetime(value)
+        except ValueError:
+            return None
+        date = date if date.tzinfo else date.replace(tzinfo=UTC)
+        seconds = (date - (now or datetime.now(UTC))).total_seconds()
+    return seconds if seconds > 0 and isfinite(seconds) else None
+
+
+def unanswered(error: aiohttp.ClientError | OSError, host: str, limits: Limits) -> ModelError:
+    """Return the fault behind a request that got no whole answer."""
+    match error:
+        case aiohttp.ClientConnectorCertificateError():
+            return ModelError(
+                f"The certificate of {host} cannot be trusted: {_cause(error)}",
+                next="Add the authority that signed it to the file SSL_CERT_FILE names. "
+                "Verification is never turned off.",
+            )
+        case aiohttp.ClientConnectorSSLError():
+            return ModelError(
+                f"No TLS connection to {host}: {_cause(error)}",
+                next="Check the base URL; does it need http:// in place of https://?",
+            )
+        case aiohttp.ClientHttpProxyError():
+            return answered(error.status, Complaint(f"the proxy said {error.message}"), b"")
+        case aiohttp.ClientProxyConnectionError():
+            return TryAgain(
+                f"Cannot connect to the proxy on the way to {host}: {_cause(error)}",
+                next="Check HTTPS_PROXY and HTTP_PROXY.",
+            )
+        case aiohttp.ClientConnectorError():
+            return TryAgain(f"Cannot connect to {host}: {_cause(error)}", next="Is the server running?")
+        case aiohttp.ConnectionTimeoutError():
+            return TryAgain(f"No connection to {host} within {limits.connect:g} s.")
+        case aiohttp.SocketTimeoutError():
+            return TryAgain(f"{host} was silent for {limits.silence:g} s.")
+        case TimeoutError():
+            return TryAgain(f"{host} did not finish its reply within {limits.total:g} s.")
+        case aiohttp.ClientResponseError():
+            return BadReply(f"{host} does not answer in HTTP: {error.message}")
+        case _:
+            return TryAgain(f"{host} dropped the connection: {_cause(error)}")
+
+
+def _cause(error: BaseException) -> str:
+    cause = error.__cause__ or error
+    return (cause.strerror if isinstance(cause, OSError) else None) or str(cause) or type(cause).__name__

@@ -1,0 +1,230 @@
+"""``openai:NAME``: any server that speaks the chat-completions wire format."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import replace
+from difflib import get_close_matches
+
+import aiohttp
+
+from bactrian.errors import ContextFull, ModelError, TryAgain, UnknownModel
+from bactrian.models import faults, sse, wire
+from bactrian.models.decode import decoded
+from bactrian.models.endpoint import (
+    OFFICIAL_HOST,
+    Body,
+    Intake,
+    Limits,
+    check_key,
+    checked_url,
+    open_session,
+)
+from bactrian.models.model import Reply, Request
+
+DEFAULT_URL = f"https://{OFFICIAL_HOST}/v1"
+
+_STREAM_ROOM = 16
+_ERROR_BYTES = 1 << 16
+_LAST_BYTES = 1.0
+"""Seconds that a server gets to end a stream whose reply is whole, so that its connection can be kept."""
+
+
+class OpenAI:
+    """A model behind an HTTP endpoint.
+
+    Connections are opened at the first request, kept for later ones, and given back by :meth:`close`. They
+    belong to the event loop of that request. Redirects are not followed: prompts and key go where the user
+    sent them and nowhere else. A reply that must have a form is not streamed, because its raw JSON is
+    nothing to look at: ``on_text`` then gets the final text once.
+
+    Raises:
+        InputError: ``base_url`` is not the address of an endpoint.
+    """
+
+    def __init__(
+        self, name: str, *, base_url: str = DEFAULT_URL, key: str = "", limits: Limits | None = None
+    ) -> None:
+        self._model = name
+        self._url = checked_url(base_url)
+        self._chat_url = self._url / "chat" / "completions"
+        # OpenAI's newer models refuse the old word; other servers know only that one.
+        self._longest = "max_completion_tokens" if self._url.host == OFFICIAL_HOST else "max_tokens"
+        self._key = key.strip()
+        self._limits = limits or Limits()
+        self._session: aiohttp.ClientSession | None = None
+        self._bytes_per_token = wire.BYTES_PER_TOKEN
+
+    @property
+    def name(self) -> str:
+        """The name a user gives to get this model."""
+        return f"openai:{self._model}"
+
+    async def reply(self, request: Request) -> Reply:
+        """Answer ``request``.
+
+        Raises:
+            Denied: the key is missing or refused, or the account is empty.
+            UnknownModel: with up to five close names, where the endpoint lists its models.
+            ContextFull: the request does not fit the window, as reckoned from its bytes and the endpoint's
+                last count of tokens (nothing was sent), or as the endpoint says.
+            Filtered: the endpoint refused the content.
+            TryAgain: a passing fault.
+            BadReply: what came back is not a reply.
+            ModelError: asking again will not help.
+        """
+        with self._faults():
+            return await self._ask(self._session or self._open(), request)
+
+    async def models(self) -> tuple[str, ...]:
+        """Return the names of the models that the endpoint has. Raises what :meth:`reply` raises."""
+        with self._faults():
+            return await self._list(self._session or self._open())
+
+    async def close(self) -> None:
+        """Close all connections."""
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    def _open(self) -> aiohttp.ClientSession:
+        check_key(self._url, self._key)
+        self._session = open_session(self._url, self._key, self._limits)
+        return self._session
+
+    async def _ask(self, session: aiohttp.ClientSession, request: Request) -> Reply:
+        stream = request.on_text is not None and request.form is None
+        body = Body(wire.request_body(self._model, request, stream=stream, longest=self._longest))
+        self._check_window(request, body.length)
+        started = asyncio.get_running_loop().time()
+        response = await session.post(self._chat_url, data=body, allow_redirects=False)
+        try:
+            if response.status >= 300:
+                raise await self._with_names(await _fault(response), session)
+            if stream and response.content_type != "application/json":
+                reply = await self._streamed(response, request, body.length, started)
+            else:
+                reply = await self._whole(response, request, body.length)
+        finally:
+            response.close()
+        if reply.usage.prompt and not reply.usage.estimated:
+            self._bytes_per_token = max(1.0, body.length / reply.usage.prompt)
+        return reply
+
+    async def _whole(self, response: aiohttp.ClientResponse, request: Request, sent: int) -> Reply:
+        raw = await Intake(response.content, self._limits.max_reply_bytes).read_all()
+        reply = wire.read_reply(raw, sent=sent, ratio=self._bytes_per_token)
+        if request.form is not None:
+            form = request.form
+            reply = replace(reply, choices=tuple(wire.formed(choice, form) for choice in reply.choices))
+        if request.on_text is not None:
+            request.on_text(reply.text)
+        return reply
+
+    async def _streamed(
+        self, response: aiohttp.ClientResponse, request: Request, sent: int, started: float
+    ) -> Reply:
+        assert request.on_text is not None
+        intake = Intake(response.content, _STREAM_ROOM * self._limits.max_reply_bytes)
+        gathered = await sse.gather(intake, request.on_text)
+        raw = bytes(gathered.raw)
+        if gathered.empty:
+            reply = wire.read_reply(raw, sent=sent, ratio=self._bytes_per_token)
+            request.on_text(reply.text)
+            return reply
+        if not gathered.ended:
+            raise TryAgain("The stream ended before its reply did.", sample=raw)
+        await _last_bytes(intake)
+        reply = wire.reply_of(
+            gathered.value(), raw=raw, sent=sent, ratio=self._bytes_per_token, lossy=gathered.lossy
+        )
+        return replace(reply, first_token=gathered.first_text and gathered.first_text - started)
+
+    async def _with_names(self, fault: ModelError, session: aiohttp.ClientSession) -> ModelError:
+        if not isinstance(fault, UnknownModel):
+            return fault
+        try:
+            names = await self._list(session)
+        except (aiohttp.ClientError, OSError, ModelError):
+            names = ()
+        close = get_close_matches(self._model, names, n=5, cutoff=0.4) or names[:5]
+        fault.next = f"It has: {', '.join(close)}" if close else "Check the name of the model."
+        return fault
+
+    async def _list(self, session: aiohttp.ClientSession) -> tuple[str, ...]:
+        response = await session.get(self._url / "models", allow_redirects=False)
+        try:
+            if response.status >= 300:
+                raise await _fault(response)
+            return wire.read_models(await Intake(response.content, 1 << 20).read_all())
+        finally:
+            response.close()
+
+    def _check_window(self, request: Request, sent: int) -> None:
+        window = self._limits.window
+        if window is None:
+            return
+        prompt = round(sent / self._bytes_per_token)
+        longest = request.sampling.max_tokens or 0
+        if prompt + longest > window:
+            raise ContextFull(
+                f"About {prompt} tokens and a reply of up to {longest} do not fit a window of {window}.",
+                next="Use a model with a larger window, or shorter replies.",
+            )
+
+    @contextmanager
+    def _faults(self) -> Generator[None]:
+        """Turn faults into the error tree, say where they happened, and keep the key out of them."""
+        try:
+            yield
+        except (aiohttp.ClientError, OSError) as error:
+            host = self._url.host_port_subcomponent or ""
+            raise self._placed(faults.unanswered(error, host, self._limits)) from error
+        except ModelError as error:
+            raise self._placed(error) from error.__cause__
+
+    def _placed(self, error: ModelError) -> ModelError:
+        error.where = str(self._url.with_user(None))
+        if self._key:
+            shown = f"…{self._key[-4:]}" if len(self._key) > 8 else "…"
+            error.what = error.what.replace(self._key, shown)
+            error.args = (error.what,)
+            error.sample = error.sample.replace(self._key.encode(), shown.encode())
+        return error
+
+
+async def _fault(response: aiohttp.ClientResponse) -> ModelError:
+    if response.status < 400:
+        target = response.headers.get("Location", "nowhere")
+        return ModelError(
+            f"The endpoint redirects to {target}, and redirects are not followed.",
+            next="If that address can be trusted, give it as the base URL.",
+        )
+    sample = await _beginning(response.content)
+    try:
+        value, _ = decoded(sample)
+    except ValueError:
+        value = None
+    after = faults.retry_after(response.headers.get("Retry-After"))
+    return faults.answered(response.status, faults.complaint_in(value, sample), sample, after)
+
+
+async def _beginning(content: aiohttp.StreamReader) -> bytes:
+    """Return as much of an error's body as there is, up to 64 KiB: its status alone says most."""
+    body = b""
+    try:
+        while len(body) < _ERROR_BYTES and (piece := await content.readany()):
+            body += piece
+    except (aiohttp.ClientError, OSError):
+        pass
+    return body
+
+
+async def _last_bytes(intake: Intake) -> None:
+    try:
+        async with asyncio.timeout(_LAST_BYTES):
+            await intake.read_all()
+    except (aiohttp.ClientError, OSError, ModelError):
+        return  # The reply is whole already: only the connection is lost.
