@@ -43,6 +43,8 @@ class Request:
     """0-based position of this call among its session's calls, so that a replayed model needs no memory."""
     on_text: Callable[[str], None] | None = None
     """If given, the reply is streamed and each piece of text is passed on as it arrives."""
+    on_restart: Callable[[], None] | None = None
+    """Called when a streamed reply failed and is asked for again: the text passed on so far is void."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,16 @@
+"""What a request will cost, reckoned before it is sent."""
+
+from __future__ import annotations
+
+from bactrian.models.model import Request
+from bactrian.records.usage import Usage
+
+
+def estimated(request: Request) -> Usage:
+    """Return the most tokens that ``request`` is likely to use.
+
+    The prompt counts a token for every four bytes of its messages' JSON; the completion is the longest that
+    the request allows, for each of its ``n`` replies, and nothing where it sets no limit.
+    """
+    prompt = sum([len(message.text.json) for message in request.messages]) // 4
+    return Usage(prompt, request.n * (request.sampling.max_tokens or 0), estimated=True)

@@ -1,0 +1,51 @@
+"""Keeping every call for the record."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+
+from bactrian.errors import ModelError
+from bactrian.models.model import Model, Reply, Request
+from bactrian.records.call import Call
+
+
+class Recorder:
+    """Gives every call to ``model``, failed ones too, to ``sink`` before anybody sees its outcome.
+
+    The innermost of the wrappers: within ``Retry`` it sees each attempt.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        sink: Callable[[Call], Awaitable[None]],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._model = model
+        self._sink = sink
+        self._clock = clock
+
+    @property
+    def name(self) -> str:
+        """The name of the model within."""
+        return self._model.name
+
+    async def reply(self, request: Request) -> Reply:
+        """Answer ``request``; raises what the model within and the sink raise."""
+        started = self._clock()
+        place = (request.session, request.agent, request.ordinal)
+        try:
+            reply = await self._model.reply(request)
+        except ModelError as error:
+            seconds = self._clock() - started
+            await self._sink(Call(*place, self.name, seconds, raw=error.sample, error=str(error)))
+            raise
+        seconds = self._clock() - started
+        await self._sink(Call(*place, reply.model, seconds, raw=reply.raw, usage=reply.usage))
+        return reply
+
+    async def close(self) -> None:
+        """Close the model within."""
+        await self._model.close()

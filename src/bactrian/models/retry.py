@@ -1,0 +1,109 @@
+"""Asking again after a passing fault."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from bactrian.errors import BadReply, ModelError, TryAgain
+from bactrian.models.model import Model, Reply, Request
+
+_RESUME = "All so far is kept: run the same command again to go on."
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How often and for how long to ask again. Times are in seconds."""
+
+    attempts: int = 8
+    """Most times that a request is sent, waits that the endpoint itself asked for not counted."""
+    bad_replies: int = 3
+    """Most times that a request is answered with something that is no reply."""
+    first_wait: float = 0.5
+    """Longest first wait; it doubles with each attempt."""
+    longest_wait: float = 60.0
+    """Where the doubling ends."""
+    max_wait: float = 600.0
+    """Longest single wait that the endpoint may ask for."""
+    budget: float = 1800.0
+    """Longest time for one request, all waits and attempts together."""
+
+
+class Retry:
+    """Asks ``model`` again after a passing fault; raises every other error at once.
+
+    Waits double and are drawn evenly from zero to their length ("full jitter"), so that many conversations
+    that failed together do not come back together. Where the endpoint says how long to wait, that is done
+    instead.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        patience: Patience | None = None,
+        *,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+        chance: Callable[[], float] = random.random,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._model = model
+        self._patience = patience or Patience()
+        self._sleep = sleep
+        self._chance = chance
+        self._clock = clock
+
+    @property
+    def name(self) -> str:
+        """The name of the model within."""
+        return self._model.name
+
+    async def reply(self, request: Request) -> Reply:
+        """Answer ``request``, asking as often as it takes.
+
+        Raises:
+            ModelError: patience is at an end, or asking again will not help.
+        """
+        patience = self._patience
+        started = self._clock()
+        asked = attempts = bad = 0
+        while True:
+            try:
+                return await self._model.reply(request)
+            except (TryAgain, BadReply) as error:
+                asked += 1
+                after = error.after if isinstance(error, TryAgain) else None
+                bad += isinstance(error, BadReply)
+                attempts += after is None
+                wait = self._wait(attempts, after)
+                spent = self._clock() - started
+                too_long = spent + wait > patience.budget or (after or 0) > patience.max_wait
+                if attempts >= patience.attempts or bad >= patience.bad_replies or too_long:
+                    raise _given_up(error, asked, spent) from error
+            if request.on_restart is not None:
+                request.on_restart()
+            await self._sleep(wait)
+
+    def _wait(self, attempts: int, after: float | None) -> float:
+        """Return the seconds until the next attempt; a little more than asked for, so that not all come at once."""
+        if after is not None:
+            return after + self._chance() * self._patience.first_wait
+        longest = min(self._patience.first_wait * 2 ** (attempts - 1), self._patience.longest_wait)
+        return self._chance() * longest
+
+    async def close(self) -> None:
+        """Close the model within."""
+        await self._model.close()
+
+
+def _given_up(error: ModelError, asked: int, spent: float) -> ModelError:
+    times = "once" if asked == 1 else f"{asked} times"
+    wished = f" It asks to wait {error.after:.0f} s." if isinstance(error, TryAgain) and error.after else ""
+    return ModelError(
+        f"{error.what} Asked {times} in {spent:.0f} s.{wished}",
+        where=error.where,
+        next=f"{error.next} {_RESUME}" if error.next else _RESUME,
+        sample=error.sample,
+    )
