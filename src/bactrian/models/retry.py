@@ -87,8 +87,8 @@ class Retry:
             await self._sleep(wait)
 
     def _wait(self, attempts: int, after: float | None) -> float:
-        """Return the seconds until the next attempt; a little more than asked for, so that not all come at once."""
         if after is not None:
+            # A little more than asked for, so that not all come back at once.
             return after + self._chance() * self._patience.first_wait
         longest = min(self._patience.first_wait * 2 ** (attempts - 1), self._patience.longest_wait)
         return self._chance() * longest

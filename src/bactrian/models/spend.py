@@ -10,6 +10,8 @@ from bactrian.models.estimate import estimated
 from bactrian.models.model import Model, Reply, Request
 from bactrian.records.usage import Usage
 
+_RAISE = "Raise the limit and run the same command again to go on."
+
 
 @dataclass(frozen=True, slots=True)
 class Price:
@@ -53,16 +55,16 @@ class Meter:
         tokens = self.used.total + self._held_tokens + usage.total
         if self.max_tokens is not None and tokens > self.max_tokens:
             raise BudgetReached(
-                f"The next call could bring the tokens used to {tokens:,}, above the limit of {self.max_tokens:,}.",
-                next="Raise the limit and run the same command again to go on.",
+                f"The next call could take the tokens used to {tokens:,}, past the limit of {self.max_tokens:,}.",
+                next=_RAISE,
             )
         if self.max_usd is not None:
             price = self._price(model).of(usage)
             usd = self.usd + self._held_usd + price
             if usd > self.max_usd:
                 raise BudgetReached(
-                    f"The next call could bring the cost to ${usd:.4f}, above the limit of ${self.max_usd:.2f}.",
-                    next="Raise the limit and run the same command again to go on.",
+                    f"The next call could take the cost to ${usd:.4f}, past the limit of ${self.max_usd:.2f}.",
+                    next=_RAISE,
                 )
             self._held_usd += price
         self._held_tokens += usage.total
@@ -92,8 +94,8 @@ class Spend:
     """Counts what ``model`` uses on ``meter``, and refuses a call that could pass the meter's limit.
 
     What a call could use is estimated as its prompt's bytes divided by four plus its ``max_tokens`` (see
-    :func:`~bactrian.models.estimate.estimated`). Calls in flight count with their estimate, so many at once do
-    not pass the limit together. Without ``max_tokens`` the last calls can pass it by their replies.
+    :func:`~bactrian.models.estimate.estimated`). Calls in flight count with their estimate, so that
+    many at once do not pass the limit together. Without ``max_tokens`` the last calls can pass it by their replies.
     """
 
     def __init__(self, model: Model, meter: Meter) -> None:
