@@ -55,7 +55,7 @@ class Meter:
         tokens = self.used.total + self._held_tokens + usage.total
         if self.max_tokens is not None and tokens > self.max_tokens:
             raise BudgetReached(
-                f"The next call could take the tokens used to {tokens:,}, past the limit of {self.max_tokens:,}.",
+                f"The next call could take the tokens to {tokens:,}, past the limit of {self.max_tokens:,}.",
                 next=_RAISE,
             )
         if self.max_usd is not None:
@@ -63,7 +63,7 @@ class Meter:
             usd = self.usd + self._held_usd + price
             if usd > self.max_usd:
                 raise BudgetReached(
-                    f"The next call could take the cost to ${usd:.4f}, past the limit of ${self.max_usd:.2f}.",
+                    f"The next call could take the cost to ${usd:.4f}, past its limit of ${self.max_usd:.2f}.",
                     next=_RAISE,
                 )
             self._held_usd += price
@@ -94,8 +94,8 @@ class Spend:
     """Counts what ``model`` uses on ``meter``, and refuses a call that could pass the meter's limit.
 
     What a call could use is estimated as its prompt's bytes divided by four plus its ``max_tokens`` (see
-    :func:`~bactrian.models.estimate.estimated`). Calls in flight count with their estimate, so that
-    many at once do not pass the limit together. Without ``max_tokens`` the last calls can pass it by their replies.
+    :func:`~bactrian.models.estimate.estimated`). Calls in flight count with their estimate, so that many at
+    once do not pass the limit together. Without ``max_tokens`` the last replies can still pass it.
     """
 
     def __init__(self, model: Model, meter: Meter) -> None:
