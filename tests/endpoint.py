@@ -14,7 +14,7 @@ import asyncio
 import json
 import ssl
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -29,6 +29,8 @@ class Received:
     path: str
     headers: Mapping[str, str]
     body: bytes
+    peer: object = None
+    """Address and port of the client: the same for two requests on one connection."""
 
     @property
     def json(self) -> Any:
@@ -56,8 +58,11 @@ class Raw:
 
 
 Plan = str | dict[str, Any] | Answer | Raw
-Reply = Plan | Callable[[Received], Plan]
-"""A plain string is a good reply with that text, streamed if the request asks for a stream."""
+Reply = Plan | Callable[[Received], Plan | Awaitable[Plan]]
+"""What to answer, or a function of the request that says so.
+
+A plain string is a good reply with that text, streamed if the request asks for a stream.
+"""
 
 
 def completion(*texts: str | None, finish: str | None = "stop", **message: Any) -> dict[str, Any]:
@@ -123,12 +128,15 @@ class Endpoint:
         return web.json_response({"object": "list", "data": [{"id": name} for name in self._models]})
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
-        received = Received(request.method, request.path, request.headers.copy(), await request.read())
+        assert request.transport is not None
+        peer = request.transport.get_extra_info("peername")
+        received = Received(request.method, request.path, request.headers.copy(), await request.read(), peer)
         position = min(len(self.requests), len(self._replies) - 1)
         self.requests.append(received)
         plan = self._replies[position]
         if callable(plan):
-            plan = plan(received)
+            answer = plan(received)
+            plan = await answer if isinstance(answer, Awaitable) else answer
         if isinstance(plan, Raw):
             return await _write_raw(request, plan)
         if isinstance(plan, str):

@@ -30,7 +30,7 @@ _FILTERED = ("content_filter", "content_policy_violation", "responsibleaipolicyv
 _CONTEXT_FULL = re.compile(
     r"context_length_exceeded|maximum context length|exceed_context_size|available context size"
     r"|(prompt|input|request)( is|'s length is)? too (long|large)|too large for model"
-    r"|inputs? tokens? .*must be <=|context (window|length)|max_model_len|reduce the length",
+    r"|inputs\W+tokens .*must be <=|context (window|length)|max_model_len|reduce the length",
     re.IGNORECASE,
 )
 _NO_SUCH_MODEL = re.compile(
@@ -88,11 +88,7 @@ def answered(status: int, complaint: Complaint, sample: bytes, after: float | No
         fault.after = after
         return fault
     if status == 407:
-        return Denied(
-            f"The proxy answered 407: {complaint.message or 'it wants a password'}",
-            next="Put its user and password into HTTPS_PROXY, or its exceptions into NO_PROXY.",
-            sample=sample,
-        )
+        return _refused_by_proxy(status, complaint.message)
     return _refused(status, complaint, said, sample)
 
 
@@ -109,6 +105,15 @@ def _refused(status: int, complaint: Complaint, said: str, sample: bytes) -> Mod
     if complaint.param:
         return ModelError(said, next=f"Change or leave out the parameter {complaint.param!r}.", sample=sample)
     return ModelError(said, sample=sample)
+
+
+def _refused_by_proxy(status: int, message: str) -> ModelError:
+    said = f"The proxy answered {status}: {message or 'without a word'}"
+    if status == 407:
+        return Denied(said, next="Put user and password into HTTPS_PROXY, or the host into NO_PROXY.")
+    if status >= 500:
+        return TryAgain(said, next="Check HTTPS_PROXY and HTTP_PROXY.")
+    return ModelError(said, next="Check HTTPS_PROXY and HTTP_PROXY, or put the host into NO_PROXY.")
 
 
 def reported(value: dict[str, Any], raw: bytes) -> ModelError:
@@ -155,7 +160,7 @@ def unanswered(error: aiohttp.ClientError | OSError, host: str, limits: Limits) 
                 next="Check the base URL; does it need http:// in place of https://?",
             )
         case aiohttp.ClientHttpProxyError():
-            return answered(error.status, Complaint(f"the proxy said {error.message}"), b"")
+            return _refused_by_proxy(error.status, error.message)
         case aiohttp.ClientProxyConnectionError():
             return TryAgain(
                 f"Cannot connect to the proxy on the way to {host}: {_cause(error)}",

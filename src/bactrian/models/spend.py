@@ -63,7 +63,7 @@ class Meter:
             usd = self.usd + self._held_usd + price
             if usd > self.max_usd:
                 raise BudgetReached(
-                    f"The next call could take the cost to ${usd:.4f}, past its limit of ${self.max_usd:.2f}.",
+                    f"The next call could take the cost to ${usd:.4f}, past the limit of ${self.max_usd:g}.",
                     next=_RAISE,
                 )
             self._held_usd += price
