@@ -102,7 +102,7 @@ def _given_up(error: ModelError, asked: int, spent: float) -> ModelError:
     times = "once" if asked == 1 else f"{asked} times"
     wished = f" It asks to wait {error.after:.0f} s." if isinstance(error, TryAgain) and error.after else ""
     return ModelError(
-        f"{error.what} Asked {times} in {spent:.0f} s.{wished}",
+        f"{error.what.rstrip('.')}. Asked {times} in {spent:.0f} s.{wished}",
         where=error.where,
         next=f"{error.next} {_RESUME}" if error.next else _RESUME,
         sample=error.sample,

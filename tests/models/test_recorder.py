@@ -1,0 +1,57 @@
+"""Keeping every call."""
+
+from __future__ import annotations
+
+import pytest
+
+from bactrian.errors import BadReply
+from bactrian.models.model import Request
+from bactrian.models.openai import OpenAI
+from bactrian.models.recorder import Recorder
+from bactrian.models.retry import Patience, Retry
+from bactrian.records.call import Call
+from bactrian.records.message import Message
+from bactrian.records.text import Text
+from bactrian.records.usage import Usage
+from tests.endpoint import Answer, Endpoint
+
+ASK = Request([Message("user", Text("Go on."))], session="001_002", agent="user", ordinal=4)
+
+
+async def test_each_attempt_is_kept_with_what_came_back() -> None:
+    kept: list[Call] = []
+
+    async def keep(call: Call) -> None:
+        kept.append(call)
+
+    ticks = iter(range(100))
+    async with Endpoint([Answer(b"<html>oops", content_type="text/html"), "Here."]) as endpoint:
+        recorder = Recorder(OpenAI("m", base_url=endpoint.url), keep, clock=lambda: next(ticks))
+        model = Retry(recorder, Patience(first_wait=0))
+        reply = await model.reply(ASK)
+        await model.close()
+    failed, answered = kept
+    assert {(call.session, call.agent, call.ordinal, call.seconds) for call in kept} == {
+        ("001_002", "user", 4, 1)
+    }
+    assert failed.raw == b"<html>oops"
+    assert failed.error is not None
+    assert "did you omit /v1?" in failed.error
+    assert (failed.model, failed.usage) == ("openai:m", None)
+    assert answered == Call(
+        "001_002", "user", 4, "served-model", 1, raw=reply.raw, error=None, usage=Usage(11, 7, 4)
+    )
+
+
+async def test_nobody_sees_a_reply_that_could_not_be_kept() -> None:
+    async def full(call: Call) -> None:
+        raise OSError("disk full")
+
+    async with Endpoint(["Here.", Answer(b"{}")]) as endpoint:
+        model = Recorder(OpenAI("m", base_url=endpoint.url), full)
+        for _ in range(2):
+            with pytest.raises(OSError, match="disk full") as caught:
+                await model.reply(ASK)
+        await model.close()
+    assert isinstance(caught.value.__context__, BadReply)
+    assert model.name == "openai:m"

@@ -1,0 +1,96 @@
+"""Counting tokens and money, and stopping in time."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from bactrian.errors import BudgetReached, InputError, TryAgain
+from bactrian.models.model import Request
+from bactrian.models.openai import OpenAI
+from bactrian.models.spend import Meter, Price, Spend
+from bactrian.records.message import Message
+from bactrian.records.sampling import Sampling
+from bactrian.records.text import Text
+from bactrian.records.usage import Usage
+from tests.endpoint import Answer, Endpoint
+
+# 38 characters and two quotes: ten tokens as they are estimated, and sixty with the longest reply.
+ASK = Request([Message("user", Text("x" * 38))], Sampling(max_tokens=50))
+PRICES = {"openai:m": Price(prompt=1.0, completion=2.0, cached=0.5)}
+
+
+def test_cached_tokens_have_their_own_price() -> None:
+    usage = Usage(prompt=1_000_000, completion=1_000_000, cached=400_000)
+    assert Price(1.0, 2.0, 0.5).of(usage) == pytest.approx(0.6 + 0.2 + 2.0)
+    assert Price(1.0, 2.0).of(usage) == pytest.approx(3.0)
+
+
+async def test_several_models_add_up_on_one_meter() -> None:
+    meter = Meter(prices=PRICES)
+    async with Endpoint() as endpoint:
+        for name in ("m", "other"):
+            model = Spend(OpenAI(name, base_url=endpoint.url), meter)
+            await model.reply(ASK)
+            await model.close()
+    assert meter.used == Usage(22, 14, 8)
+    assert meter.usd == pytest.approx((7 * 1.0 + 4 * 0.5 + 7 * 2.0) / 1e6)
+
+
+async def test_a_call_that_could_pass_the_tokens_is_not_sent() -> None:
+    meter = Meter(max_tokens=100)
+    async with Endpoint() as endpoint:
+        model = Spend(OpenAI("m", base_url=endpoint.url), meter)
+        for _ in range(3):
+            await model.reply(ASK)
+        assert meter.used.total == 54
+        with pytest.raises(BudgetReached, match="114, past the limit of 100") as caught:
+            await model.reply(ASK)
+        await model.close()
+    assert len(endpoint.requests) == 3
+    assert caught.value.exit_code == 3
+    assert "run the same command again" in str(caught.value)
+
+
+async def test_a_call_that_could_pass_the_money_is_not_sent() -> None:
+    meter = Meter(max_usd=0.00012, prices=PRICES)
+    async with Endpoint() as endpoint:
+        model = Spend(OpenAI("m", base_url=endpoint.url), meter)
+        await model.reply(ASK)
+        with pytest.raises(BudgetReached, match=r"past the limit of \$0\.00012"):
+            await model.reply(ASK)
+        await model.close()
+    assert len(endpoint.requests) == 1
+
+
+async def test_calls_in_flight_together_do_not_pass_the_limit_together() -> None:
+    meter = Meter(max_tokens=130)
+    async with Endpoint() as endpoint:
+        model = Spend(OpenAI("m", base_url=endpoint.url), meter)
+        outcomes = await asyncio.gather(*(model.reply(ASK) for _ in range(5)), return_exceptions=True)
+        assert [isinstance(outcome, BudgetReached) for outcome in outcomes] == [False] * 2 + [True] * 3
+        await model.reply(ASK)
+        await model.close()
+    assert meter.used.total == 54
+
+
+async def test_a_failed_call_is_counted_as_unknown_and_gives_back_what_it_held() -> None:
+    meter = Meter(max_tokens=70, max_usd=1.0, prices=PRICES)
+    async with Endpoint([Answer(status=503), "ok"]) as endpoint:
+        model = Spend(OpenAI("m", base_url=endpoint.url), meter)
+        with pytest.raises(TryAgain):
+            await model.reply(ASK)
+        assert (meter.used, meter.usd, meter.unknown) == (Usage(), 0.0, 1)
+        await model.reply(ASK)
+        await model.close()
+    assert meter.used.total == 18
+
+
+async def test_a_limit_in_dollars_needs_a_price() -> None:
+    async with Endpoint() as endpoint:
+        model = Spend(OpenAI("new", base_url=endpoint.url), Meter(max_usd=1.0, prices=PRICES))
+        with pytest.raises(InputError, match="needs the price of 'openai:new'"):
+            await model.reply(ASK)
+        await model.close()
+    assert endpoint.requests == []
