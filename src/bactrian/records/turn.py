@@ -30,6 +30,8 @@ class Solution:
     solution: str
     asks_next: bool = False
     """True if the turn ends with the request for the next instruction."""
+    preface: str = ""
+    """Anything the assistant said before the solution, normally nothing."""
 
 
 @dataclass(frozen=True, slots=True)

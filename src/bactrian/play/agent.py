@@ -1,0 +1,143 @@
+"""An agent, and the conversation as it sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from time import perf_counter
+
+from bactrian.errors import BadReply
+from bactrian.models.model import Choice, Form, Model, Reply, Request
+from bactrian.play.protocol import read_instruction, read_solution
+from bactrian.records.message import Message
+from bactrian.records.sampling import Sampling
+from bactrian.records.task import Role
+from bactrian.records.text import Text
+from bactrian.records.turn import Speaker, Turn
+from bactrian.records.usage import Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """One side of the conversation."""
+
+    speaker: Speaker
+    role: Role
+    system: Text
+    """Its system prompt: the inception prompt of its side."""
+    model: Model
+    sampling: Sampling = Sampling()
+    opening: Text | None = None
+    """What it is told to begin with, for the agent that speaks first."""
+    form: Form | None = None
+    """The shape its turns must have; None lets it write freely."""
+
+
+class View:
+    """The conversation as one agent sees it: its own turns are the model's, the others' are the user's.
+
+    It only ever grows at its end, so that a server's prefix cache holds for all but the newest message.
+    """
+
+    __slots__ = ("agent", "messages")
+
+    def __init__(self, agent: Agent, turns: Sequence[Turn] = ()) -> None:
+        self.agent = agent
+        self.messages = [Message("system", agent.system)]
+        if agent.opening is not None:
+            self.messages.append(Message("user", agent.opening))
+        for turn in turns:
+            self.hear(turn)
+
+    def hear(self, turn: Turn) -> None:
+        """Take in a turn, its own or another's."""
+        role = "assistant" if turn.speaker == self.agent.speaker else "user"
+        self.messages.append(Message(role, turn.text))
+
+
+@dataclass(frozen=True, slots=True)
+class Proposals:
+    """What an agent could say next."""
+
+    choices: tuple[Choice, ...]
+    usage: Usage
+    model: str
+    seconds: float
+    first_token: float | None
+
+    def turn(self, index: int, number: int, agent: Agent) -> Turn:
+        """The turn that choosing ``choices[index]`` makes; the cost is that of all the proposals."""
+        choice = self.choices[index]
+        read = read_instruction if agent.speaker == "user" else read_solution
+        return Turn(
+            number=number,
+            speaker=agent.speaker,
+            role=agent.role.name,
+            text=choice.text,
+            said=read(choice.text),
+            usage=self.usage,
+            seconds=self.seconds,
+            first_token=self.first_token,
+            model=self.model,
+            finish="content_filter" if choice.refusal else choice.finish,
+            lossy=choice.lossy,
+        )
+
+
+async def propose(
+    view: View,
+    number: int,
+    *,
+    session: str,
+    ordinal: int,
+    n: int = 1,
+    on_text: Callable[[str], None] | None = None,
+) -> Proposals:
+    """Ask an agent for ``n`` ways to say turn ``number``.
+
+    An empty reply is asked for once more with another seed; its cost is added to the turn's.
+
+    Raises:
+        ModelError: the model does not answer, or answers with nothing twice.
+    """
+    agent = view.agent
+    request = Request(
+        messages=view.messages,
+        sampling=_seeded(agent.sampling, number),
+        n=n,
+        form=agent.form,
+        session=session,
+        agent=agent.speaker,
+        ordinal=ordinal,
+        on_text=on_text,
+    )
+    begun = perf_counter()
+    reply = await agent.model.reply(request)
+    usage = reply.usage
+    if not _says_something(reply):
+        reply = await agent.model.reply(
+            replace(request, sampling=_seeded(agent.sampling, number + _SECOND_TRY))
+        )
+        usage += reply.usage
+        if not _says_something(reply):
+            raise BadReply(
+                f"The model answered turn {number} with nothing, twice.",
+                where=agent.model.name,
+                next="Try another model or other sampling; the session can be taken up again.",
+                sample=reply.raw,
+            )
+    return Proposals(reply.choices, usage, reply.model, perf_counter() - begun, reply.first_token)
+
+
+_SECOND_TRY = 1_000_003
+"""Added to the seed of a turn that is asked for again; larger than any number of turns."""
+
+
+def _says_something(reply: Reply) -> bool:
+    first = reply.choices[0]
+    return bool(first.text.strip()) or first.refusal or first.finish == "content_filter"
+
+
+def _seeded(sampling: Sampling, number: int) -> Sampling:
+    """One seed for a whole session would make a small model say the same thing again in each turn."""
+    return sampling if sampling.seed is None else replace(sampling, seed=sampling.seed + number)

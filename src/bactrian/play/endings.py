@@ -1,0 +1,149 @@
+"""Why a session stops: rules that look at the turns so far, in the order in which they are asked.
+
+The first five are the paper's (section 4.1 and its appendix on termination); the context window is the fifth of
+them and belongs to the model, which raises :class:`~bactrian.errors.ContextFull` when the next request would not
+fit. A turn that triggers an ending stays in the session.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from bactrian.play.protocol import instructs, is_done
+from bactrian.records.ending import Ending, EndingCode
+from bactrian.records.turn import Instruction, Turn
+
+
+class Rule(Protocol):
+    """Looks at the turns after each new one. Gives an ending, or None to go on."""
+
+    def __call__(self, turns: Sequence[Turn]) -> Ending | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class TaskDone:
+    """The AI user says the done token. Asked first, so that nobody answers it and nothing else explains it."""
+
+    def __call__(self, turns: Sequence[Turn]) -> Ending | None:
+        last = turns[-1]
+        return _ending("task_done", last) if last.speaker == "user" and is_done(last.text) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The endpoint filtered the turn, or marked it as a refusal."""
+
+    def __call__(self, turns: Sequence[Turn]) -> Ending | None:
+        last = turns[-1]
+        return _ending("refused", last) if last.finish == "content_filter" else None
+
+
+@dataclass(frozen=True, slots=True)
+class AssistantInstructs:
+    """The AI assistant begins a line with ``Instruction:``: the roles have flipped."""
+
+    def __call__(self, turns: Sequence[Turn]) -> Ending | None:
+        last = turns[-1]
+        flip = instructs(last.text) if last.speaker == "assistant" else None
+        return _ending("assistant_instruct", last, last.text[flip.start() :]) if flip else None
+
+
+@dataclass(frozen=True, slots=True)
+class UserDoesNotInstruct:
+    """The AI user gives no instruction, several turns in a row."""
+
+    limit: int = 3
+
+    def __call__(self, turns: Sequence[Turn]) -> Ending | None:
+        if turns[-1].speaker != "user" or turns[-1].said is not None:
+            return None
+        recent = [turn for turn in turns[-2 * self.limit :] if turn.speaker == "user"][-self.limit :]
+        if len(recent) < self.limit or any(isinstance(turn.said, Instruction) for turn in recent):
+            return None
+        return _ending("user_no_instruct", turns[-1])
+
+
+@dataclass(frozen=True, slots=True)
+class RepeatLoop:
+    """Several rounds in a row bring nothing new: thanks and goodbyes, or the round before over again."""
+
+    rounds: int = 4
+
+    def __call__(self, turns: Sequence[Turn]) -> Ending | None:
+        span = turns[-2 * self.rounds :]
+        if turns[-1].speaker != "assistant" or len(span) < 2 * self.rounds:
+            return None
+        if all(_is_courtesy(turn.text) for turn in reversed(span)):
+            return _ending("repeat_loop", turns[-1])
+        # Newest first: an ordinary conversation is let go after one comparison.
+        if all(_alike(span[i].text, span[i - 2].text) for i in range(len(span) - 1, 1, -1)):
+            return _ending("repeat_loop", turns[-1])
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class MaxMessages:
+    """The session has as many messages as it may have; the paper's limit is 40, for its cost."""
+
+    limit: int = 40
+
+    def __call__(self, turns: Sequence[Turn]) -> Ending | None:
+        if len(turns) < self.limit:
+            return None
+        return Ending("max_messages", turns[-1].number, turns[-1].speaker, f"{len(turns)} messages")
+
+
+def paper_rules(max_messages: int = 40) -> tuple[Rule, ...]:
+    """The endings of the paper, and refusal by the endpoint."""
+    return (TaskDone(), Refused(), AssistantInstructs(), UserDoesNotInstruct(), MaxMessages(max_messages))
+
+
+def default_rules(max_messages: int = 40) -> tuple[Rule, ...]:
+    """The paper's endings, and the end of a conversation that goes round in circles."""
+    *rules, limit = paper_rules(max_messages)
+    return (*rules, RepeatLoop(), limit)
+
+
+def first_ending(rules: Sequence[Rule], turns: Sequence[Turn]) -> Ending | None:
+    """The ending that the turns call for, or None."""
+    if not turns:
+        return None
+    return next((ending for rule in rules if (ending := rule(turns)) is not None), None)
+
+
+def _ending(code: EndingCode, turn: Turn, evidence: str | None = None) -> Ending:
+    return Ending(code, turn.number, turn.speaker, (evidence or turn.text).strip()[:500])
+
+
+_MARKERS = re.compile(r"Instruction:|Input:[ \t]*None\b|Input:|Solution:|Next request\.?")
+_COURTESY = re.compile(
+    r"\b(?:thank(?:s| you)|good ?bye|bye|farewell|welcome|my pleasure|glad (?:to|i)|take care|see you"
+    r"|good luck|best (?:wishes|regards)|have a (?:great|good|nice|wonderful) \w+|cheers)\b",
+    re.IGNORECASE,
+)
+_COURTESY_WORDS = 40
+"""A turn longer than this says something besides thanks."""
+_ALIKE = 0.9
+"""Share of their words that near-identical turns have in common."""
+
+
+def _is_courtesy(text: str) -> bool:
+    """True if a turn does nothing but thank, welcome or say goodbye."""
+    if len(text) > 12 * _COURTESY_WORDS:
+        return False
+    words = _MARKERS.sub(" ", text).split()
+    courtesies = sum(len(found.split()) for found in _COURTESY.findall(text))
+    return 0 < len(words) <= _COURTESY_WORDS and courtesies > 0 and len(words) <= 8 * courtesies
+
+
+def _alike(one: str, other: str) -> bool:
+    """True if two turns are the same but for a word here and there."""
+    if one == other:
+        return True
+    if not 0.8 < (len(one) + 1) / (len(other) + 1) < 1.25:
+        return False
+    left, right = set(one.lower().split()), set(other.lower().split())
+    return len(left & right) >= _ALIKE * len(left | right)

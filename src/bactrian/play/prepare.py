@@ -1,0 +1,87 @@
+"""Before the conversation: the task specifier and the task planner (paper, section 3.1)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from bactrian.errors import BadReply
+from bactrian.models.model import Model, Request
+from bactrian.prompts.pack import Pack
+from bactrian.records.message import Message
+from bactrian.records.sampling import Sampling
+from bactrian.records.session import Session
+from bactrian.records.text import Text
+from bactrian.records.usage import Usage
+
+WORD_LIMIT = 50
+"""How long a specified task may be, in words; the paper's default."""
+
+
+async def specify(session: Session, pack: Pack, model: Model, *, word_limit: int = WORD_LIMIT) -> Session:
+    """Make the idea of ``session`` concrete. Gives the session with its specified task.
+
+    Raises:
+        ModelError: the model does not answer, or answers with nothing twice.
+    """
+    prompt = pack.render(
+        "task_specifier",
+        task=session.task.original,
+        assistant_role=session.assistant.name,
+        user_role=session.user.name,
+        word_limit=word_limit,
+        language=session.provenance.language or "",
+    )
+    text, usage = await _answer("task_specifier", prompt, session, model, ordinal=0)
+    return replace(
+        session,
+        task=replace(session.task, specified=text),
+        preparation=session.preparation + usage,
+    )
+
+
+async def plan(session: Session, pack: Pack, model: Model) -> Session:
+    """Divide the task of ``session`` into subtasks. Gives the session with its plan.
+
+    Raises:
+        ModelError: the model does not answer, or answers with nothing twice.
+    """
+    prompt = pack.render(
+        "task_planner",
+        task=session.task.text,
+        assistant_role=session.assistant.name,
+        user_role=session.user.name,
+        language=session.provenance.language or "",
+    )
+    ordinal = 0 if session.task.specified is None else 1
+    text, usage = await _answer("task_planner", prompt, session, model, ordinal)
+    return replace(
+        session,
+        task=replace(session.task, planned=text),
+        preparation=session.preparation + usage,
+    )
+
+
+async def _answer(agent: str, prompt: str, session: Session, model: Model, ordinal: int) -> tuple[str, Usage]:
+    """The model's answer to one prompt; asked once more if it is empty."""
+    sampling = session.provenance.sampling.get(agent, Sampling())
+    request = Request(
+        messages=(Message("user", Text(prompt)),),
+        sampling=sampling,
+        session=session.id,
+        agent=agent,
+        ordinal=ordinal,
+    )
+    reply = await model.reply(request)
+    usage = reply.usage
+    if not reply.text.strip():
+        again = replace(sampling, seed=None if sampling.seed is None else sampling.seed + 1)
+        reply = await model.reply(replace(request, sampling=again))
+        usage += reply.usage
+    if not reply.text.strip():
+        raise BadReply(
+            f"The model answered the {agent.replace('_', ' ')} with nothing, twice.",
+            where=model.name,
+            next="Try another model, or --no-specify to use the idea as it is.",
+            sample=reply.raw,
+        )
+    return reply.text.strip(), usage

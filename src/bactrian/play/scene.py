@@ -1,0 +1,106 @@
+"""All that is needed to play a session, as inert data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from bactrian.models.model import Model
+from bactrian.play.agent import Agent
+from bactrian.play.endings import Rule, default_rules
+from bactrian.play.forms import assistant_form, user_form
+from bactrian.play.order import Alternate, Order
+from bactrian.prompts.pack import Pack
+from bactrian.records.sampling import Sampling
+from bactrian.records.session import Session
+from bactrian.records.text import Text
+from bactrian.records.turn import Speaker, Turn
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Which proposal was chosen (0-based), and why."""
+
+    index: int
+    reason: str = ""
+
+
+class Chooser(Protocol):
+    """Chooses one of several proposals: a critic, a person or a function."""
+
+    async def choose(self, turns: Sequence[Turn], speaker: Speaker, proposals: Sequence[str]) -> Decision:
+        """Choose what ``speaker`` says after ``turns``."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """A session to play: who takes part, who speaks when, and when it is over."""
+
+    session: Session
+    """With the turns it has already, if it is taken up again."""
+    agents: Mapping[Speaker, Agent]
+    order: Order = Alternate()  # noqa: RUF009 - frozen and without fields
+    rules: tuple[Rule, ...] = default_rules()  # noqa: RUF009 - a tuple of frozen objects
+    proposals: int = 1
+    """How many candidates each turn has. More than one needs a ``chooser``."""
+    chooser: Chooser | None = None
+    on_text: Callable[[Speaker, str], None] | None = None
+    """If given, replies are streamed, and each piece is passed on with who says it."""
+
+    def __post_init__(self) -> None:
+        if self.proposals < 1 or (self.proposals > 1 and self.chooser is None):
+            raise ValueError("proposals is at least 1, and more than 1 needs a chooser.")
+
+
+def role_play(
+    session: Session,
+    pack: Pack,
+    models: Mapping[str, Model],
+    *,
+    rules: tuple[Rule, ...],
+    on_text: Callable[[Speaker, str], None] | None = None,
+) -> Scene:
+    """The scene of the paper: an AI user instructs, an AI assistant solves (section 3.1).
+
+    ``models`` holds one model each for ``user`` and ``assistant``; the prompts come from ``pack``, everything else
+    from the session's record.
+
+    Raises:
+        PromptError: the pack cannot be rendered with these roles and this task.
+    """
+    origin = session.provenance
+    values = {
+        "task": session.task.text,
+        "assistant_role": session.assistant.name,
+        "user_role": session.user.name,
+        "assistant_description": session.assistant.description,
+        "user_description": session.user.description,
+        "language": origin.language or "",
+    }
+    enforced = origin.protocol == "enforced"
+    return Scene(
+        session=session,
+        agents={
+            "user": Agent(
+                speaker="user",
+                role=session.user,
+                system=Text(pack.render("user_system", **values)),
+                model=models["user"],
+                sampling=origin.sampling.get("user", Sampling()),
+                opening=Text(pack.render("opening_request", **values)),
+                form=user_form() if enforced else None,
+            ),
+            "assistant": Agent(
+                speaker="assistant",
+                role=session.assistant,
+                system=Text(pack.render("assistant_system", **values)),
+                model=models["assistant"],
+                sampling=origin.sampling.get("assistant", Sampling()),
+                form=assistant_form() if enforced else None,
+            ),
+        },
+        rules=rules,
+        on_text=on_text,
+    )
