@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from bactrian.errors import ContextFull, InputError, ModelError
 from bactrian.models.model import Choice, Reply, Request
@@ -106,9 +106,8 @@ def read_script(path: Path) -> Scripted:
     Raises:
         InputError: the file cannot be read, or is not such a script.
     """
-    from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
+    from pydantic import TypeAdapter, ValidationError
 
-    Strict = Annotated[Line, with_config(ConfigDict(extra="forbid"))]
     script = TypeAdapter[list[str | Line] | dict[str, list[str | Line]]](
         list[str | Line] | dict[str, list[str | Line]]
     )
@@ -124,3 +123,13 @@ def read_script(path: Path) -> Scripted:
             where=str(path),
             next='A script is a JSON list of replies, or an object such as {"user": [...], "assistant": [...]}.',
         ) from error
+
+
+def _tokens(text: str) -> int:
+    return len(text.encode()) // 4 + 1
+
+
+def _first_problem(error: ValidationError) -> str:
+    problem = error.errors(include_url=False, include_input=False)[0]
+    place = " → ".join(str(part) for part in problem["loc"] if isinstance(part, int) or part.islower())
+    return f"{problem['msg']}" + (f" (at {place})" if place else "")

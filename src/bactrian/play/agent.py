@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from time import perf_counter
+from typing import Protocol
 
 from bactrian.errors import BadReply
 from bactrian.models.model import Choice, Form, Model, Reply, Request
@@ -31,6 +33,18 @@ class Agent:
     """What it is told to begin with, for the agent that speaks first."""
     form: Form | None = None
     """The shape its turns must have; None lets it write freely."""
+
+
+class Listener(Protocol):
+    """Hears a turn while it is being said. Replies are streamed for it."""
+
+    def hear(self, speaker: Speaker, piece: str) -> None:
+        """Take the next piece of what ``speaker`` says."""
+        ...
+
+    def restart(self, speaker: Speaker) -> None:
+        """Forget the pieces of this turn: its reply broke off and ``speaker`` begins again."""
+        ...
 
 
 class View:
@@ -91,7 +105,7 @@ async def propose(
     session: str,
     ordinal: int,
     n: int = 1,
-    on_text: Callable[[str], None] | None = None,
+    listener: Listener | None = None,
 ) -> Proposals:
     """Ask an agent for ``n`` ways to say turn ``number``.
 
@@ -109,7 +123,8 @@ async def propose(
         session=session,
         agent=agent.speaker,
         ordinal=ordinal,
-        on_text=on_text,
+        on_text=partial(listener.hear, agent.speaker) if listener else None,
+        on_restart=partial(listener.restart, agent.speaker) if listener else None,
     )
     begun = perf_counter()
     reply = await agent.model.reply(request)

@@ -1,8 +1,8 @@
 """Why a session stops: rules that look at the turns so far, in the order in which they are asked.
 
-The first five are the paper's (section 4.1 and its appendix on termination); the context window is the fifth of
-them and belongs to the model, which raises :class:`~bactrian.errors.ContextFull` when the next request would not
-fit. A turn that triggers an ending stays in the session.
+Four of the paper's five are here. The fifth, the token limit, is the model's to tell: it raises
+:class:`~bactrian.errors.ContextFull` when the next request would not fit. A turn that triggers an ending stays in
+the session.
 """
 
 from __future__ import annotations

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from bactrian.errors import BadReply
-from bactrian.models.model import Model, Request
+from bactrian.models.model import Form, Model, Request
+from bactrian.play.forms import small_task_form
 from bactrian.prompts.pack import Pack
 from bactrian.records.message import Message
 from bactrian.records.sampling import Sampling
@@ -31,7 +32,9 @@ async def specify(session: Session, pack: Pack, model: Model, *, word_limit: int
         word_limit=word_limit,
         language=session.provenance.language or "",
     )
-    text, usage = await _answer("task_specifier", prompt, session, model, ordinal=0)
+    enforced = session.provenance.protocol == "enforced" and model.name == "local"
+    form = small_task_form() if enforced else None
+    text, usage = await _answer("task_specifier", prompt, session, model, 0, form)
     return replace(
         session,
         task=replace(session.task, specified=text),
@@ -61,7 +64,9 @@ async def plan(session: Session, pack: Pack, model: Model) -> Session:
     )
 
 
-async def _answer(agent: str, prompt: str, session: Session, model: Model, ordinal: int) -> tuple[str, Usage]:
+async def _answer(
+    agent: str, prompt: str, session: Session, model: Model, ordinal: int, form: Form | None = None
+) -> tuple[str, Usage]:
     """The model's answer to one prompt; asked once more if it is empty."""
     sampling = session.provenance.sampling.get(agent, Sampling())
     request = Request(
@@ -70,6 +75,7 @@ async def _answer(agent: str, prompt: str, session: Session, model: Model, ordin
         session=session.id,
         agent=agent,
         ordinal=ordinal,
+        form=form,
     )
     reply = await model.reply(request)
     usage = reply.usage

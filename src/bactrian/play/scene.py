@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from bactrian.models.model import Model
-from bactrian.play.agent import Agent
+from bactrian.play.agent import Agent, Listener
 from bactrian.play.endings import Rule, default_rules
 from bactrian.play.forms import assistant_form, user_form
 from bactrian.play.order import Alternate, Order
@@ -41,13 +41,12 @@ class Scene:
     session: Session
     """With the turns it has already, if it is taken up again."""
     agents: Mapping[Speaker, Agent]
-    order: Order = Alternate()  # noqa: RUF009 - frozen and without fields
-    rules: tuple[Rule, ...] = default_rules()  # noqa: RUF009 - a tuple of frozen objects
+    order: Order = Alternate()
+    rules: tuple[Rule, ...] = default_rules()
     proposals: int = 1
     """How many candidates each turn has. More than one needs a ``chooser``."""
     chooser: Chooser | None = None
-    on_text: Callable[[Speaker, str], None] | None = None
-    """If given, replies are streamed, and each piece is passed on with who says it."""
+    listener: Listener | None = None
 
     def __post_init__(self) -> None:
         if self.proposals < 1 or (self.proposals > 1 and self.chooser is None):
@@ -60,7 +59,7 @@ def role_play(
     models: Mapping[str, Model],
     *,
     rules: tuple[Rule, ...],
-    on_text: Callable[[Speaker, str], None] | None = None,
+    listener: Listener | None = None,
 ) -> Scene:
     """The scene of the paper: an AI user instructs, an AI assistant solves (section 3.1).
 
@@ -90,7 +89,7 @@ def role_play(
                 model=models["user"],
                 sampling=origin.sampling.get("user", Sampling()),
                 opening=Text(pack.render("opening_request", **values)),
-                form=user_form() if enforced else None,
+                form=user_form(small=_is_small(models["user"])) if enforced else None,
             ),
             "assistant": Agent(
                 speaker="assistant",
@@ -98,9 +97,13 @@ def role_play(
                 system=Text(pack.render("assistant_system", **values)),
                 model=models["assistant"],
                 sampling=origin.sampling.get("assistant", Sampling()),
-                form=assistant_form() if enforced else None,
+                form=assistant_form(small=_is_small(models["assistant"])) if enforced else None,
             ),
         },
         rules=rules,
-        on_text=on_text,
+        listener=listener,
     )
+
+
+def _is_small(model: Model) -> bool:
+    return model.name == "local"

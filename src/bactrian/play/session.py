@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from functools import partial
+from collections.abc import AsyncIterator
 
 from bactrian.errors import ContextFull, Filtered, ModelError
 from bactrian.play.agent import View, propose
@@ -38,7 +37,7 @@ async def play(scene: Scene) -> AsyncIterator[Event]:
                 session=scene.session.id,
                 ordinal=calls_before + len(turns),
                 n=scene.proposals,
-                on_text=_told(scene, speaker),
+                listener=scene.listener,
             )
         except ModelError as error:
             yield Ended(_unanswered(error, len(turns), speaker), error)
@@ -56,10 +55,6 @@ async def play(scene: Scene) -> AsyncIterator[Event]:
         yield Spoke(turn)
 
     yield Ended(ending)
-
-
-def _told(scene: Scene, speaker: Speaker) -> Callable[[str], None] | None:
-    return partial(scene.on_text, speaker) if scene.on_text is not None else None
 
 
 def _unanswered(error: ModelError, turns: int, speaker: Speaker) -> Ending:

@@ -1,0 +1,72 @@
+"""From the name a user gives to the model that answers to it. Providers are imported when they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+
+from bactrian.errors import InputError
+from bactrian.models.model import Model
+
+NAMES = {
+    "local": "the built-in model, SmolLM2-135M-Instruct, in this process",
+    "local:PATH": "a GGUF file of your own, in this process",
+    "openai:NAME": "any chat-completions server",
+    "scripted:FILE": "replies from a JSON file",
+    "recorded:RUN": "what a stored run said",
+}
+"""Every kind of model name, and what it stands for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How to reach models that are not in this process, and what to tell about one that is being fetched."""
+
+    base_url: str | None = None
+    """None for the official endpoint."""
+    key: str = ""
+    window: int | None = None
+    """Context window in tokens, where the endpoint does not enforce one itself."""
+    timeout: float = 600.0
+    """Longest time for one request, in seconds."""
+    progress: Callable[[int, int], None] | None = None
+    """Told the bytes done and in all while the built-in weights are fetched."""
+    recorded: Callable[[str], Model] | None = None
+    """Opens a stored run; it lies above this folder, which knows nothing of stores."""
+
+
+def open_model(name: str, access: Access) -> Model:
+    """The model that ``name`` stands for. Nothing is fetched, loaded or asked before its first call.
+
+    Raises:
+        InputError: there is no such kind of model, or its file cannot be used.
+    """
+    kind, _, rest = name.partition(":")
+    if name == "local" or (kind == "local" and rest):
+        from bactrian.models.local import Local
+
+        return Local(Path(rest).expanduser() if rest else None, progress=access.progress)
+    if kind == "openai" and rest:
+        from bactrian.models.endpoint import Limits
+        from bactrian.models.openai import DEFAULT_URL, OpenAI
+
+        limits = Limits(total=access.timeout, window=access.window)
+        return OpenAI(rest, base_url=access.base_url or DEFAULT_URL, key=access.key, limits=limits)
+    if kind == "scripted" and rest:
+        from bactrian.models.scripted import read_script
+
+        return read_script(Path(rest).expanduser())
+    if kind == "recorded" and rest and access.recorded is not None:
+        return access.recorded(rest)
+    raise InputError(
+        f"There is no model named {name!r}.{_did_you_mean(kind)}",
+        next=f"A model is one of: {', '.join(NAMES)}.",
+    )
+
+
+def _did_you_mean(kind: str) -> str:
+    kinds = sorted({name.partition(":")[0] for name in NAMES})
+    close = get_close_matches(kind, kinds, n=1)
+    return f" Did you mean {close[0]!r}?" if close and close[0] != kind else ""
