@@ -1,7 +1,7 @@
 """A llama.cpp server inside this process.
 
-``xllamacpp`` runs llama.cpp's own server in threads. It is spoken to over its listener on 127.0.0.1, guarded by
-a key that nobody else has, and not by the package's direct calls: those tell nothing of token ids, which are
+``xllamacpp`` runs llama.cpp's own server in threads. It is spoken to over its listener on 127.0.0.1, guarded
+by a key that nobody else has, and not by the package's direct calls: those tell nothing of token ids, which are
 needed to compute no token twice, and cannot be stopped half-way.
 """
 
@@ -68,7 +68,7 @@ class Llama:
         return (await self._post("/apply-template", {"messages": said}))["prompt"]
 
     async def tokens(self, text: str, *, begins: bool) -> array[int]:
-        """Token ids of ``text``; with ``begins``, after the token that opens a prompt, if the model has one."""
+        """Token ids of ``text``; with ``begins``, after the token that opens a prompt, if there is one."""
         body = {"content": text, "add_special": begins, "parse_special": True}
         return array("i", (await self._post("/tokenize", body))["tokens"])
 
@@ -126,8 +126,11 @@ class Llama:
     async def close(self) -> None:
         """Stop the server and give its memory back."""
         await self._http.close()
-        # The server ends when it is dropped, and that waits for its threads.
-        await asyncio.to_thread(self.__dict__.pop, "_server", None)
+        await asyncio.to_thread(self._drop)
+
+    def _drop(self) -> None:
+        # The server ends with its last reference, and waits for its threads.
+        self._server = None
 
     async def _post(self, path: str, body: Mapping[str, object]) -> Any:
         async with self._http.post(path, json=body) as response:

@@ -28,8 +28,8 @@ _FINISH: dict[str, Finish] = {"eos": "stop", "word": "stop", "limit": "length"}
 
 _BUILT_IN_MANNERS: dict[str, object] = {"temperature": 0.3, "top_p": 0.9}
 _NO_ECHO: dict[str, object] = {"dry_multiplier": 0.8, "dry_allowed_length": 3, "dry_penalty_last_n": WINDOW}
-"""Against saying the same thing over and over, the built-in model needs the DRY sampler, which only stops word
-for word repetition. A repeat penalty takes its topic's own words from a model this small, and it wanders off."""
+"""Against saying the same thing over and over, the built-in model needs the DRY sampler, which stops only word
+for word repetition. A repeat penalty takes its topic's own words from a model this small: it wanders off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Local:
     """A model in this process. Nothing is fetched or loaded before the first call.
 
     Without ``path`` it is the built-in model, fetched on first use; ``progress`` is told how far that is.
-    ``slots`` conversations are computed at once, each with up to ``window`` tokens. Every agent's conversation
+    ``slots`` conversations are computed at once, each with up to ``window`` tokens. Each agent's conversation
     stays in its slot, so that only what is new to the agent is computed.
     """
 
