@@ -115,6 +115,12 @@ async def test_a_connection_lost_in_mid_stream_is_tried_again() -> None:
         await stream(Raw([head, chunk("half")], "reset", pause=0.01))
 
 
+@pytest.mark.parametrize("pieces", [(), (HEAD,), (HEAD, chunk("half"))], ids=["at once", "then", "midway"])
+async def test_a_stream_that_falls_silent_is_given_up_on(pieces: tuple[bytes, ...]) -> None:
+    with pytest.raises(TryAgain, match=r"was silent for 0\.05 s"):
+        await stream(Raw(pieces, "hang"), limits=Limits(silence=0.05))
+
+
 async def test_a_connection_lost_after_done_loses_nothing() -> None:
     head = HEAD.replace(b"Connection: close", b"Content-Length: 9999")
     reply, _ = await stream(Raw([head, chunk("ok", finish="stop"), b"data: [DONE]\n\n"], "close", pause=0.01))

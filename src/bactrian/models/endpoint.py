@@ -23,14 +23,25 @@ class Limits:
     connect: float = 5.0
     """Longest wait for a connection: name lookup, TCP and TLS together."""
     silence: float = 300.0
-    """Longest wait for the first byte of a reply, and between two bytes."""
+    """Longest wait for the first byte of a streamed reply, and between two of its bytes. A reply that is not
+    streamed comes at once when it is done: only ``total`` limits the wait for it."""
     total: float = 600.0
-    """Longest time for one request, from first to last byte."""
+    """Longest time for one request, however it is answered."""
     max_reply_bytes: int = 1 << 20
     """A larger reply is cut off and the connection closed. A stream may have sixteen times as many bytes,
     because its framing takes far more room than its text."""
     window: int | None = None
     """The model's context window in tokens, if known: requests that cannot fit are then not sent."""
+
+    @property
+    def whole(self) -> aiohttp.ClientTimeout:
+        """The deadlines of a reply that is not streamed."""
+        return aiohttp.ClientTimeout(total=self.total, connect=self.connect)
+
+    @property
+    def streamed(self) -> aiohttp.ClientTimeout:
+        """The deadlines of a streamed reply. Watching for silence costs a timer for every piece of it."""
+        return aiohttp.ClientTimeout(total=self.total, connect=self.connect, sock_read=self.silence)
 
 
 class Body(aiohttp.Payload):
@@ -142,7 +153,7 @@ def open_session(url: URL, key: str, limits: Limits) -> aiohttp.ClientSession:
     return aiohttp.ClientSession(
         # How many requests are in flight is for the caller to limit, not for the pool.
         connector=aiohttp.TCPConnector(limit=0),
-        timeout=aiohttp.ClientTimeout(total=limits.total, connect=limits.connect, sock_read=limits.silence),
+        timeout=limits.whole,
         headers=headers,
         cookie_jar=aiohttp.DummyCookieJar(),
         # Looked up once: aiohttp's own ``trust_env`` starts a thread for every request.

@@ -99,7 +99,8 @@ class OpenAI:
         body = Body(wire.request_body(self._model, request, stream=stream, longest=self._longest))
         self._check_window(request, body.length)
         started = asyncio.get_running_loop().time()
-        response = await session.post(self._chat_url, data=body, allow_redirects=False)
+        timeout = self._limits.streamed if stream else session.timeout
+        response = await session.post(self._chat_url, data=body, allow_redirects=False, timeout=timeout)
         try:
             if response.status >= 300:
                 raise await self._with_names(await _fault(response), session)
