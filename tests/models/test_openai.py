@@ -14,7 +14,7 @@ from bactrian.errors import BadReply, ContextFull, Denied, InputError
 from bactrian.models.endpoint import Limits
 from bactrian.models.model import Form, Request
 from bactrian.models.openai import OpenAI
-from bactrian.models.wire import request_body
+from bactrian.models.wire import request_parts
 from bactrian.records.message import Message
 from bactrian.records.sampling import Sampling
 from bactrian.records.text import Text
@@ -72,13 +72,13 @@ async def test_every_sampling_parameter_but_the_repeat_penalty_is_sent() -> None
 
 
 def test_the_official_endpoint_is_told_the_longest_reply_in_its_newer_word() -> None:
-    body = request_body("m", Request([], Sampling(max_tokens=5)), longest="max_completion_tokens")
-    assert json.loads(body) == {"model": "m", "messages": [], "max_completion_tokens": 5}
+    parts = request_parts("m", Request([], Sampling(max_tokens=5)), longest="max_completion_tokens")
+    assert json.loads(b"".join(parts)) == {"model": "m", "messages": [], "max_completion_tokens": 5}
 
 
 def test_a_longer_history_begins_with_the_bytes_of_the_shorter_one() -> None:
     longer = Request([*ASK.messages, Message("assistant", Text("hé"))])
-    short, long = request_body("m", ASK), request_body("m", longer)
+    short, long = b"".join(request_parts("m", ASK)), b"".join(request_parts("m", longer))
     assert long.startswith(short.removesuffix(b"]}"))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
 from urllib.request import getproxies, proxy_bypass
@@ -45,24 +46,25 @@ class Limits:
 
 
 class Body(aiohttp.Payload):
-    """A JSON request body that is let go as soon as it is written.
+    """A JSON request body that is put together when it is written, and let go at once.
 
-    Bodies hold whole conversations, and most of a request's life is spent waiting for the reply.
+    Bodies hold whole conversations, and most of a request's life is spent waiting: for a connection before,
+    for the reply after.
     """
 
-    _value: bytes
+    _value: Sequence[bytes]
     _autoclose = True
 
-    def __init__(self, body: bytes) -> None:
-        super().__init__(body, content_type="application/json")
-        self.length = self._size = len(body)
+    def __init__(self, parts: Sequence[bytes]) -> None:
+        super().__init__(parts, content_type="application/json")
+        self.length = self._size = sum(map(len, parts))
 
     def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
-        return self._value.decode(encoding, errors)
+        return b"".join(self._value).decode(encoding, errors)
 
     async def write(self, writer: AbstractStreamWriter) -> None:
-        body, self._value = self._value, b""
-        await writer.write(body)
+        parts, self._value = self._value, ()
+        await writer.write(b"".join(parts))
 
 
 class Intake:

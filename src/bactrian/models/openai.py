@@ -96,7 +96,7 @@ class OpenAI:
 
     async def _ask(self, session: aiohttp.ClientSession, request: Request) -> Reply:
         stream = request.on_text is not None and request.form is None
-        body = Body(wire.request_body(self._model, request, stream=stream, longest=self._longest))
+        body = Body(wire.request_parts(self._model, request, stream=stream, longest=self._longest))
         self._check_window(request, body.length)
         started = asyncio.get_running_loop().time()
         timeout = self._limits.streamed if stream else session.timeout

@@ -40,9 +40,12 @@ _FINISHES: Mapping[str, Finish] = {
 }
 
 
-def request_body(model: str, request: Request, *, stream: bool = False, longest: str = "max_tokens") -> bytes:
-    """Assemble a request from the messages' own JSON; ``longest`` is the server's word for the reply's limit.
+def request_parts(
+    model: str, request: Request, *, stream: bool = False, longest: str = "max_tokens"
+) -> list[bytes]:
+    """Return the pieces of a request's body, the messages' own JSON among them.
 
+    ``longest`` is the server's word for the reply's limit.
     Equal histories give equal bytes up to the newest message, so a server's prefix cache can serve them.
     """
     parts = [b'{"model":', to_json(model), b',"messages":[']
@@ -55,7 +58,7 @@ def request_body(model: str, request: Request, *, stream: bool = False, longest:
     parts.append(b"]")
     options = _options(request, stream=stream, longest=longest)
     parts.append(b"," + to_json(options)[1:] if options else b"}")
-    return b"".join(parts)
+    return parts
 
 
 def _options(request: Request, *, stream: bool, longest: str) -> dict[str, object]:
