@@ -11,7 +11,6 @@ import aiohttp
 from aiohttp.abc import AbstractStreamWriter
 from yarl import URL
 
-import bactrian
 from bactrian.errors import Denied, InputError, ModelError
 
 OFFICIAL_HOST = "api.openai.com"
@@ -149,7 +148,7 @@ def proxy_for(url: URL) -> str | None:
 
 def open_session(url: URL, key: str, limits: Limits) -> aiohttp.ClientSession:
     """Open a pool of connections to ``url``. It must be closed."""
-    headers = {"Accept-Encoding": "identity", "User-Agent": f"bactrian/{bactrian.__version__}"}
+    headers = {"Accept-Encoding": "identity", "User-Agent": "bactrian"}
     if key:
         headers["Authorization"] = f"Bearer {key}"
     return aiohttp.ClientSession(
