@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 
 from bactrian.errors import BadReply
 from bactrian.models.model import Form, Model, Request
 from bactrian.play.forms import small_task_form
+from bactrian.play.setup import Setup
 from bactrian.prompts.pack import Pack
 from bactrian.records.message import Message
 from bactrian.records.sampling import Sampling
@@ -14,11 +16,33 @@ from bactrian.records.session import Session
 from bactrian.records.text import Text
 from bactrian.records.usage import Usage
 
-WORD_LIMIT = 50
-"""How long a specified task may be, in words; the paper's default."""
+
+async def prepare(
+    session: Session,
+    setup: Setup,
+    pack: Pack,
+    models: Mapping[str, Model],
+    keep: Callable[[Session], Awaitable[None]] | None = None,
+) -> Session:
+    """Take the steps before the conversation that ``setup`` wants and ``session`` has not had.
+
+    ``keep`` is given the session after each step, before the next request goes out.
+
+    Raises:
+        ModelError: the model does not answer, or answers with nothing twice.
+    """
+    if setup.specify and session.task.specified is None:
+        session = await specify(session, pack, models["task_specifier"], word_limit=setup.word_limit)
+        if keep is not None:
+            await keep(session)
+    if setup.plan and session.task.planned is None:
+        session = await plan(session, pack, models["task_planner"])
+        if keep is not None:
+            await keep(session)
+    return session
 
 
-async def specify(session: Session, pack: Pack, model: Model, *, word_limit: int = WORD_LIMIT) -> Session:
+async def specify(session: Session, pack: Pack, model: Model, *, word_limit: int) -> Session:
     """Make the idea of ``session`` concrete. Gives the session with its specified task.
 
     Raises:

@@ -20,6 +20,10 @@ async def play(scene: Scene) -> AsyncIterator[Event]:
     it gets the event has it on disk before the next request goes out. A model that fails ends the session as
     ``failed``; nothing else is caught.
     """
+    if scene.session.ending is not None and scene.session.ending.final:
+        yield Started(scene.session)
+        yield Ended(scene.session.ending)
+        return
     turns = list(scene.session.turns)
     views = {speaker: View(agent, turns) for speaker, agent in scene.agents.items()}
     prepared = (scene.session.task.specified, scene.session.task.planned)

@@ -1,0 +1,81 @@
+"""Events as JSON lines."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+
+from bactrian.records.events import Chose, Ended, Event, Proposed, Spoke, Started
+from bactrian.records.turn import Turn
+from bactrian.records.usage import Usage
+
+
+def write_line(event: Event, **more: object) -> None:
+    """Write one event to standard output as one line of JSON."""
+    sys.stdout.write(json.dumps(as_object(event) | more, ensure_ascii=False) + "\n")
+    sys.stdout.flush()
+
+
+def as_object(event: Event) -> dict[str, object]:
+    """The event as a JSON object, in the shape that ``bactrian play --json`` promises."""
+    match event:
+        case Started(session):
+            origin = session.provenance
+            return {
+                "event": "started",
+                "session": session.id,
+                "assistant_role": session.assistant.name,
+                "user_role": session.user.name,
+                "original_task": session.task.original,
+                "specified_task": session.task.specified,
+                "planned_task": session.task.planned,
+                "protocol": origin.protocol,
+                "prompts": origin.prompts,
+                "prompts_hash": origin.prompts_hash,
+                "models": dict(origin.models),
+                "sampling": {agent: asdict(sampling) for agent, sampling in origin.sampling.items()},
+                "language": origin.language,
+                "usage": _usage(session.preparation),
+                "stored_turns": len(session.turns),
+            }
+        case Spoke(turn):
+            return {"event": "spoke", **_turn(turn)}
+        case Proposed(number, speaker, texts):
+            return {"event": "proposed", "turn": number, "speaker": speaker, "texts": list(texts)}
+        case Chose(number, index, reason):
+            return {"event": "chose", "turn": number, "index": index, "reason": reason}
+        case Ended(ending, error):
+            line: dict[str, object] = {
+                "event": "ended",
+                "code": ending.code,
+                "turn": ending.turn,
+                "speaker": ending.speaker,
+                "evidence": ending.evidence,
+            }
+            return line if error is None else line | {"error": str(error)}
+
+
+def _turn(turn: Turn) -> dict[str, object]:
+    return {
+        "turn": turn.number,
+        "speaker": turn.speaker,
+        "role": turn.role,
+        "text": turn.text,
+        "said": asdict(turn.said) if turn.said is not None else None,
+        "usage": _usage(turn.usage),
+        "seconds": round(turn.seconds, 4),
+        "first_token": None if turn.first_token is None else round(turn.first_token, 4),
+        "model": turn.model,
+        "finish": turn.finish,
+        "lossy": turn.lossy,
+    }
+
+
+def _usage(usage: Usage) -> dict[str, object]:
+    return {
+        "prompt_tokens": usage.prompt,
+        "completion_tokens": usage.completion,
+        "cached_tokens": usage.cached,
+        "estimated": usage.estimated,
+    }

@@ -1,0 +1,67 @@
+"""The command ``bactrian``: its verbs, its exit codes and how its errors look."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from typing import Annotated
+
+import typer
+
+import bactrian
+from bactrian.cli import doctor, models, play, prompts
+from bactrian.errors import BactrianError
+
+app = typer.Typer(
+    name="bactrian",
+    help="Two language-model agents role-play until a task is solved.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+app.command()(play.play)
+app.command()(models.models)
+app.add_typer(prompts.app, name="prompts")
+app.command()(doctor.doctor)
+
+
+@app.callback()
+def options(
+    version: Annotated[bool, typer.Option("--version", help="Show the version and stop.")] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", envvar="BACTRIAN_DEBUG", help="Show the traceback of an error.")
+    ] = False,
+) -> None:
+    """Two language-model agents role-play until a task is solved."""
+    if version:
+        print(bactrian.__version__)
+        raise typer.Exit
+    if debug:
+        os.environ["BACTRIAN_DEBUG"] = "1"
+
+
+def main() -> None:
+    """Run the command line and end the process with its exit code."""
+    from dotenv import load_dotenv
+
+    load_dotenv(".env")
+    try:
+        app()
+    except BactrianError as error:
+        if os.environ.get("BACTRIAN_DEBUG"):
+            traceback.print_exc()
+        _explain(error)
+        sys.exit(error.exit_code)
+    except BrokenPipeError:
+        # Whoever read our output has gone (`| head`); there is nobody left to tell.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+
+
+def _explain(error: BactrianError) -> None:
+    """Print an error in at most three lines."""
+    from bactrian.cli.terminal import printable
+
+    for line in printable(f"bactrian: {error}").splitlines()[:3]:
+        print(line, file=sys.stderr)

@@ -1,0 +1,145 @@
+"""``bactrian play``: one conversation, live."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bactrian.cli.bridge import run
+from bactrian.errors import ModelError
+
+if TYPE_CHECKING:
+    from bactrian.models.names import Access
+    from bactrian.play.setup import Setup
+    from bactrian.prompts.pack import Pack
+
+EXAMPLE = ("Develop a trading bot for the stock market", "Python Programmer", "Stock Trader")
+"""The paper's example: idea, assistant role, user role."""
+
+
+class Protocol(StrEnum):
+    """How the inception protocol is kept."""
+
+    free = "free"
+    enforced = "enforced"
+
+
+class Endings(StrEnum):
+    """Which rules may end a session."""
+
+    default = "default"
+    paper = "paper"
+
+
+def _option(names: str, text: str, **more: Any) -> Any:
+    """An option that ``BACTRIAN_…`` in the environment mirrors."""
+    variable = names.split("/", maxsplit=1)[0].removeprefix("--").replace("-", "_").upper()
+    return typer.Option(names, envvar=f"BACTRIAN_{variable}", help=text, show_envvar=False, **more)
+
+
+def play(
+    idea: Annotated[
+        str, typer.Argument(help="What to do, in one sentence.", show_default="the paper's example")
+    ] = EXAMPLE[0],
+    assistant: Annotated[str, _option("--assistant", "Role that solves.")] = EXAMPLE[1],
+    user: Annotated[str, _option("--user", "Role that instructs.")] = EXAMPLE[2],
+    model: Annotated[str, _option("--model", "Model of every agent; see `bactrian models`.")] = "local",
+    assistant_model: Annotated[str | None, _option("--assistant-model", "Model of the AI assistant.")] = None,
+    user_model: Annotated[str | None, _option("--user-model", "Model of the AI user.")] = None,
+    task_model: Annotated[str | None, _option("--task-model", "Model of specifier and planner.")] = None,
+    base_url: Annotated[str | None, _option("--base-url", "Endpoint of openai:NAME.")] = None,
+    specify: Annotated[bool, _option("--specify/--no-specify", "Make the idea concrete first.")] = True,
+    word_limit: Annotated[int, _option("--word-limit", "Words of the specified task.", min=1)] = 50,
+    plan: Annotated[bool, _option("--plan", "Divide the task into subtasks first.")] = False,
+    protocol: Annotated[
+        Protocol | None,
+        _option("--protocol", "Default: enforced if the built-in model plays both, else free."),
+    ] = None,
+    endings: Annotated[
+        Endings, _option("--endings", "The paper's endings, or also the one for repeat loops.")
+    ] = Endings.default,
+    max_messages: Annotated[
+        int | None,
+        _option("--max-messages", "Default: 40, or 12 if the built-in model plays both.", min=1),
+    ] = None,
+    seed: Annotated[int | None, _option("--seed", "Seed of the sampling.")] = None,
+    language: Annotated[str | None, _option("--language", "Language in which to answer.")] = None,
+    prompts: Annotated[str, _option("--prompts", "Prompt pack: a name or a .toml file.")] = "ai-society",
+    window: Annotated[
+        int | None, _option("--window", "Context window of openai:NAME, in tokens.", min=1)
+    ] = None,
+    timeout: Annotated[float, _option("--timeout", "Longest wait for a reply, in seconds.", min=0)] = 600.0,
+    run_file: Annotated[
+        Path | None, _option("--run", "Store the session here; the same command takes it up again.")
+    ] = None,
+    json: Annotated[bool, _option("--json", "Write events as JSON lines.")] = False,
+) -> None:
+    """Watch two agents solve a task."""
+    from bactrian.cli.access import access
+    from bactrian.play.setup import Setup
+    from bactrian.prompts.pack import load_pack
+    from bactrian.records.task import Role
+
+    setup = Setup(
+        idea=idea,
+        assistant=Role(assistant),
+        user=Role(user),
+        models={
+            "task_specifier": task_model or model,
+            "task_planner": task_model or model,
+            "user": user_model or model,
+            "assistant": assistant_model or model,
+        },
+        specify=specify,
+        word_limit=word_limit,
+        plan=plan,
+        protocol=protocol.value if protocol else None,
+        paper_endings=endings is Endings.paper,
+        max_messages=max_messages,
+        seed=seed,
+        language=language,
+    )
+    resume = (
+        "All that was said is kept: run the same command again to go on."
+        if run_file
+        else "Nothing was stored; --run FILE keeps a session."
+    )
+    reach = access(base_url, window=window, timeout=timeout)
+    run(_play(setup, load_pack(prompts), reach, run_file, json=json), resume=resume)
+
+
+async def _play(setup: Setup, pack: Pack, reach: Access, run_file: Path | None, *, json: bool) -> int:
+    """Play the session and give the exit code."""
+    from bactrian.cli.audience import audience
+    from bactrian.play.cast import open_cast
+    from bactrian.play.keep import kept
+    from bactrian.play.prepare import prepare
+    from bactrian.play.scene import role_play
+    from bactrian.play.session import play as played
+    from bactrian.play.setup import new_session
+    from bactrian.records.events import Ended
+    from bactrian.store.store import open_store
+
+    session = new_session(setup, pack)
+    names = {agent: setup.models[agent] for agent in session.provenance.models}
+    async with AsyncExitStack() as stack:
+        store = await stack.enter_async_context(open_store(run_file)) if run_file else None
+        if store is not None:
+            session = await store.begin(session)
+        sink = store.add_call if store is not None else None
+        models = await stack.enter_async_context(open_cast(names, reach, sink=sink))
+        watching = audience(session, json=json)
+        with watching.waiting("thinking about the task"):
+            keep = store.prepared if store is not None else None
+            session = await prepare(session, setup, pack, models, keep)
+        scene = role_play(session, pack, models, rules=setup.rules(), listener=watching.listener)
+        events = played(scene)
+        async for event in events if store is None else kept(events, session.id, store):
+            watching.show(event)
+            if isinstance(event, Ended) and event.ending.code == "failed":
+                raise event.error or ModelError(event.ending.evidence)
+    return 0

@@ -1,0 +1,146 @@
+"""A conversation on a terminal, as it happens."""
+
+from __future__ import annotations
+
+import re
+from contextlib import AbstractContextManager
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.rule import Rule
+from rich.text import Text
+
+from bactrian.cli.terminal import printable
+from bactrian.play.agent import Listener
+from bactrian.records.ending import Ending
+from bactrian.records.events import Ended, Event, Spoke, Started
+from bactrian.records.session import Session
+from bactrian.records.turn import Speaker, Turn
+from bactrian.records.usage import Usage
+
+_STYLE: dict[Speaker, str] = {"user": "bold cyan", "assistant": "bold green"}
+_WORDS = re.compile(r"\n|[^ \n]* *")
+_PART: dict[Speaker, str] = {"user": "AI user", "assistant": "AI assistant"}
+
+
+class Screen:
+    """Shows who speaks, what they say while they say it, and what it cost.
+
+    The conversation goes to ``out``. Where that is no terminal, each turn is written whole.
+    """
+
+    def __init__(self, out: Console, progress: Console, session: Session) -> None:
+        self.listener: Listener | None = self if out.is_terminal else None
+        self._out = out
+        self._progress = progress
+        self._roles: dict[Speaker, str] = {"user": session.user.name, "assistant": session.assistant.name}
+        self._speaking: Speaker | None = None
+        self._held = ""
+        self._column = 0
+        self._turns = 0
+        self._seconds = 0.0
+        self._usage = Usage()
+
+    def waiting(self, for_what: str) -> AbstractContextManager[object]:
+        """A spinner on standard error."""
+        return self._progress.status(f"{for_what} …")
+
+    def show(self, event: Event) -> None:
+        """Show one event."""
+        match event:
+            case Started(session):
+                self._begin(session)
+                for turn in session.turns:
+                    self._turn(turn)
+            case Spoke(turn):
+                self._turn(turn)
+            case Ended(ending):
+                self._end(ending)
+            case _:
+                pass
+
+    def hear(self, speaker: Speaker, piece: str) -> None:
+        """Show the next piece of a turn, word by word, so that lines break between words."""
+        if self._speaking is None:
+            self._announce(speaker)
+        text = self._held + piece
+        end = max(text.rfind(" "), text.rfind("\n")) + 1
+        self._held = text[end:]
+        self._write(text[:end])
+
+    def restart(self, speaker: Speaker) -> None:
+        """Say that the turn begins again."""
+        if self._speaking is not None:
+            self._held = ""
+            self._out.print(f"\n[the reply of {_PART[speaker]} broke off; asking again]", style="dim")
+            self._speaking = None
+
+    def _begin(self, session: Session) -> None:
+        title = f"{printable(session.assistant.name)} × {printable(session.user.name)}"  # noqa: RUF001
+        self._out.print(Rule(Text(title), style="dim"))
+        steps = {
+            "idea": session.task.original,
+            "task": session.task.specified,
+            "plan": session.task.planned,
+        }
+        for label, text in steps.items():
+            if text is not None:
+                self._labelled(label, text)
+        models = ", ".join(dict.fromkeys(session.provenance.models.values()))
+        taken_up = f" · {len(session.turns)} turns already stored" if session.turns else ""
+        self._dim(f"{models} · {session.provenance.protocol} protocol · session {session.id}{taken_up}")
+        self._usage += session.preparation
+
+    def _turn(self, turn: Turn) -> None:
+        if self._speaking is None:
+            self._announce(turn.speaker)
+            self._write(turn.text)
+        self._write(self._held)
+        self._held = ""
+        self._speaking = None
+        self._turns += 1
+        self._seconds += turn.seconds
+        self._usage += turn.usage
+        self._out.print()
+        cut = " · cut off at its token limit" if turn.finish == "length" else ""
+        self._dim(f"{_tokens(turn.usage)} · {turn.seconds:.1f} s{cut}")
+
+    def _end(self, ending: Ending) -> None:
+        self._out.print()
+        self._out.print(Rule(f"{ending.code} · turn {ending.turn}", style="dim"))
+        self._labelled("why", ending.evidence)
+        self._dim(f"{self._turns} messages · {_tokens(self._usage)} · {self._seconds:.1f} s")
+
+    def _announce(self, speaker: Speaker) -> None:
+        self._speaking = speaker
+        self._column = 0
+        self._out.print()
+        self._out.print(f"{printable(self._roles[speaker])} ({_PART[speaker]})", style=_STYLE[speaker])
+
+    def _write(self, text: str) -> None:
+        """Write ``text`` where the last piece ended; on a terminal, a word that does not fit begins a line."""
+        text = printable(text)
+        if self._out.is_terminal:
+            text = "".join([self._placed(word) for word in _WORDS.findall(text)])
+        self._out.print(text, end="")
+
+    def _placed(self, word: str) -> str:
+        if word == "\n":
+            self._column = 0
+            return word
+        wide = cell_len(word.rstrip(" "))
+        breaks = self._column > 0 and self._column + wide > self._out.width
+        self._column = (0 if breaks else self._column) + cell_len(word)
+        return f"\n{word}" if breaks else word
+
+    def _labelled(self, label: str, text: str) -> None:
+        self._out.print(f"{label} ", style="dim", end="")
+        self._out.print(printable(text), soft_wrap=not self._out.is_terminal)
+
+    def _dim(self, text: str) -> None:
+        self._out.print(printable(text), style="dim")
+
+
+def _tokens(usage: Usage) -> str:
+    about = "about " if usage.estimated else ""
+    return f"{about}{usage.prompt:,} + {usage.completion:,} tokens, {usage.cached:,} cached"

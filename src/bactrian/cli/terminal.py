@@ -1,0 +1,41 @@
+"""What may go to a terminal, and how."""
+
+from __future__ import annotations
+
+import re
+import sys
+import unicodedata
+
+from rich.console import Console
+
+# A reply can hold sequences that retitle a terminal or write to its clipboard.
+_SEQUENCES = re.compile(
+    r"\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[PX^_][^\x1b]*(?:\x1b\\)?|\x1b\[[0-?]*[ -/]*[@-~]|\x1b[@-_]?"
+)
+_BIDI = re.compile("[\u202a-\u202e\u2066-\u2069]")
+
+
+def printable(text: str) -> str:
+    """``text`` without anything that would steer the terminal instead of being shown on it."""
+    text = _BIDI.sub("", _SEQUENCES.sub("", text))
+    return "".join(
+        character for character in text if character in "\n\t" or unicodedata.category(character) != "Cc"
+    )
+
+
+def plain_output() -> None:
+    """Replace characters that the output's encoding lacks, instead of failing on them."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="replace")
+
+
+def output() -> Console:
+    """The console on standard output, for data. Colour only where it is a terminal."""
+    return Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
+
+
+def progress() -> Console:
+    """The console on standard error, for progress and prose."""
+    return Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True)

@@ -1,0 +1,35 @@
+"""The models of a session, one for each agent, opened together and closed together."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+
+from bactrian.models.model import Model
+from bactrian.models.names import Access, open_model
+from bactrian.models.recorder import Recorder
+from bactrian.models.retry import Retry
+from bactrian.records.call import Call
+
+
+@asynccontextmanager
+async def open_cast(
+    names: Mapping[str, str], access: Access, *, sink: Callable[[Call], Awaitable[None]] | None = None
+) -> AsyncGenerator[Mapping[str, Model]]:
+    """Open the model that ``names`` gives for each agent; agents that share a name share a model.
+
+    Passing faults are asked again. ``sink`` is given every call, failed ones too.
+
+    Raises:
+        InputError: a name stands for no model, or its file cannot be used.
+    """
+    models: dict[str, Model] = {}
+    try:
+        for name in names.values():
+            if name not in models:
+                model = open_model(name, access)
+                models[name] = Retry(Recorder(model, sink) if sink else model)
+        yield {agent: models[name] for agent, name in names.items()}
+    finally:
+        for model in models.values():
+            await model.close()

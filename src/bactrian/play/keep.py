@@ -1,0 +1,24 @@
+"""Writing a session down while it is played."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from bactrian.records.events import Ended, Event, Spoke
+from bactrian.store.store import Store
+
+
+async def kept(events: AsyncIterator[Event], session: str, store: Store) -> AsyncIterator[Event]:
+    """Pass ``events`` on, each one only when it is on disk.
+
+    The next request goes out when the next event is asked for, so a finished turn is durable before that.
+    """
+    async for event in events:
+        match event:
+            case Spoke(turn):
+                await store.add_turn(session, turn)
+            case Ended(ending):
+                await store.end(session, ending)
+            case _:
+                pass
+        yield event

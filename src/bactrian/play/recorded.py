@@ -1,0 +1,80 @@
+"""A model that says again what a stored run said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bactrian.errors import ModelError, UnknownModel
+from bactrian.models.model import Choice, Reply, Request
+from bactrian.records.session import Session
+from bactrian.records.text import Text
+from bactrian.records.usage import Usage
+from bactrian.store.store import open_store
+
+
+class Recorded:
+    """Replays the sessions of a run: ``RUN``, or one of them as ``RUN#SESSION``.
+
+    A request is answered from the session with its own id; from a run that holds only one session, from that one.
+    """
+
+    def __init__(self, run: str) -> None:
+        self.name = f"recorded:{run}"
+        path, _, session = run.partition("#")
+        self._path = Path(path).expanduser()
+        self._session = session
+        self._sessions: dict[str, Session] | None = None
+
+    async def reply(self, request: Request) -> Reply:
+        """Say what was said at this place.
+
+        Raises:
+            StoreError: the run cannot be read.
+            UnknownModel: the run does not hold the session.
+            ModelError: the session has nothing at this place.
+        """
+        session = await self._find(request.session)
+        said = _said(session, request)
+        if said is None:
+            raise ModelError(
+                f"Session {session.id} has no further words of {request.agent}.",
+                where=self.name,
+                next="It ended here; other endings or roles need a model that answers.",
+            )
+        if request.on_text is not None:
+            request.on_text(said.text)
+        return said
+
+    async def close(self) -> None:
+        """Forget the run."""
+        self._sessions = None
+
+    async def _find(self, wanted: str) -> Session:
+        if self._sessions is None:
+            async with open_store(self._path, read_only=True) as store:
+                self._sessions = {session.id: session async for session in store.sessions()}
+        found = self._sessions.get(self._session or wanted)
+        if found is None and not self._session and len(self._sessions) == 1:
+            (found,) = self._sessions.values()
+        if found is None:
+            raise UnknownModel(
+                f"The run holds {len(self._sessions)} sessions and none of them is {self._session or wanted!r}.",
+                where=self.name,
+                next=f"Name one: recorded:{self._path}#{next(iter(self._sessions), 'SESSION')}",
+            )
+        return found
+
+
+def _said(session: Session, request: Request) -> Reply | None:
+    """The reply that the session holds at the place of ``request``."""
+    if request.agent in ("task_specifier", "task_planner"):
+        specifier = request.agent == "task_specifier"
+        text = session.task.specified if specifier else session.task.planned
+        usage = session.preparation if specifier else Usage()
+        return None if text is None else Reply((Choice(Text(text)),), usage, session.id)
+    own = [turn for turn in session.turns if turn.speaker == request.agent]
+    position = sum(message.role == "assistant" for message in request.messages)
+    if position >= len(own):
+        return None
+    turn = own[position]
+    return Reply((Choice(turn.text, turn.finish, turn.lossy),), turn.usage, turn.model, turn.text.encode())

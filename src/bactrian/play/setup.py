@@ -1,0 +1,86 @@
+"""From what a person asks for to a session that has not begun."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+
+from bactrian.play.endings import Rule, default_rules, paper_rules
+from bactrian.play.manners import MAX_MESSAGES, SMALL_MAX_MESSAGES, manners
+from bactrian.prompts.pack import Pack
+from bactrian.prompts.values import checked_idea, checked_name, checked_role
+from bactrian.records.session import Provenance, Session
+from bactrian.records.task import Role, Task
+
+_SMALL = "local"
+WORD_LIMIT = 50
+"""How long a specified task may be, in words; the paper's default."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """Everything that makes one session different from another."""
+
+    idea: str
+    assistant: Role
+    user: Role
+    models: Mapping[str, str]
+    """Model name by agent: ``task_specifier``, ``task_planner``, ``user`` and ``assistant``."""
+    specify: bool = True
+    word_limit: int = WORD_LIMIT
+    plan: bool = False
+    protocol: str | None = None
+    """``free`` or ``enforced``; None enforces it if only the built-in model plays."""
+    paper_endings: bool = False
+    """True for the paper's endings only, without the one for repeat loops."""
+    max_messages: int | None = None
+    """None for the paper's 40, or fewer if the built-in model plays."""
+    seed: int | None = None
+    language: str | None = None
+
+    @property
+    def small(self) -> bool:
+        """True if the built-in model speaks for both sides."""
+        return {self.models["user"], self.models["assistant"]} == {_SMALL}
+
+    def rules(self) -> tuple[Rule, ...]:
+        """The rules that end the session."""
+        limit = self.max_messages or (SMALL_MAX_MESSAGES if self.small else MAX_MESSAGES)
+        return paper_rules(limit) if self.paper_endings else default_rules(limit)
+
+
+def new_session(setup: Setup, pack: Pack) -> Session:
+    """The session that ``setup`` asks for. Its id is a hash of all of it: the same wish is the same session.
+
+    Raises:
+        InputError: the idea, a role or the language cannot be used.
+    """
+    checked_idea(setup.idea)
+    checked_role(setup.assistant, "assistant role")
+    checked_role(setup.user, "user role")
+    if setup.language is not None:
+        checked_name(setup.language, "language")
+    agents = ["user", "assistant"]
+    agents += ["task_specifier"] if setup.specify else []
+    agents += ["task_planner"] if setup.plan else []
+    return Session(
+        id=_identity(setup, pack),
+        assistant=setup.assistant,
+        user=setup.user,
+        task=Task(original=setup.idea),
+        provenance=Provenance(
+            prompts=pack.name,
+            prompts_hash=pack.hash,
+            protocol=setup.protocol or ("enforced" if setup.small else "free"),
+            models={agent: setup.models[agent] for agent in agents},
+            sampling={agent: manners(agent, setup.models[agent], setup.seed) for agent in agents},
+            language=setup.language,
+        ),
+    )
+
+
+def _identity(setup: Setup, pack: Pack) -> str:
+    content = json.dumps([asdict(setup), pack.hash], sort_keys=True)
+    return hashlib.sha256(content.encode()).hexdigest()[:12]
