@@ -77,6 +77,10 @@ class TryAgain(ModelError):
     after: float | None = None
 
 
+class Unreachable(TryAgain):
+    """No connection. A passing fault of an endpoint that has answered before; else a mistake in its address."""
+
+
 class BadReply(ModelError):
     """The endpoint answered with something that is not a reply. Asked again a few times, then given up."""
 

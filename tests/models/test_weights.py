@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from bactrian.errors import InputError, ModelError
-from bactrian.models.weights import BUILT_IN, Weights, cache_folder, is_whole, ready
+from bactrian.models.weights import Weights, cache_folder, is_whole, ready
 
 CONTENT = bytes(range(256)) * 64
 TINY = Weights(
@@ -150,7 +150,3 @@ def test_a_disk_without_room_is_noticed_before_the_download(cache: Path) -> None
 def test_the_cache_folder_can_be_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BACTRIAN_CACHE", str(tmp_path))
     assert cache_folder() == tmp_path
-
-
-def test_the_built_in_weights_are_those_that_the_documents_name() -> None:
-    assert (BUILT_IN.file, BUILT_IN.size) == ("SmolLM2-135M-Instruct.Q4_1.gguf", 98_362_432)

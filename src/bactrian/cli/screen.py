@@ -76,7 +76,7 @@ class Screen:
             self._speaking = None
 
     def _begin(self, session: Session) -> None:
-        title = f"{printable(session.assistant.name)} × {printable(session.user.name)}"  # noqa: RUF001
+        title = f"{printable(session.assistant.name)} × {printable(session.user.name)}"
         self._out.print(Rule(Text(title), style="dim"))
         steps = {
             "idea": session.task.original,

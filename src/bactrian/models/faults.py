@@ -19,6 +19,7 @@ from bactrian.errors import (
     ModelError,
     TryAgain,
     UnknownModel,
+    Unreachable,
 )
 from bactrian.models.decode import is_object
 from bactrian.models.endpoint import Limits
@@ -167,9 +168,12 @@ def unanswered(error: aiohttp.ClientError | OSError, host: str, limits: Limits) 
                 next="Check HTTPS_PROXY and HTTP_PROXY.",
             )
         case aiohttp.ClientConnectorError():
-            return TryAgain(f"Cannot connect to {host}: {_cause(error)}", next="Is the server running?")
+            return Unreachable(
+                f"Cannot connect to {host}: {_cause(error)}",
+                next="Check the base URL (--base-url, OPENAI_BASE_URL); is the server running?",
+            )
         case aiohttp.ConnectionTimeoutError():
-            return TryAgain(f"No connection to {host} within {limits.connect:g} s.")
+            return Unreachable(f"No connection to {host} within {limits.connect:g} s.")
         case aiohttp.SocketTimeoutError():
             return TryAgain(f"{host} was silent for {limits.silence:g} s.")
         case TimeoutError():

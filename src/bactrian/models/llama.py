@@ -19,10 +19,10 @@ from typing import Any
 
 import aiohttp
 
-from bactrian.errors import InputError, MissingExtra, ModelError
+from bactrian.errors import MissingExtra, ModelError
+from bactrian.models.gguf import damaged, trained_window
 from bactrian.records.message import Message
 
-_MAGIC = b"GGUF"
 _SILENT = -1
 _SHELF_MIB = 2048
 """Memory for what was computed for agents whose slot another one needs; llama.cpp restores it from there."""
@@ -150,51 +150,31 @@ class Llama:
 
 
 async def start(path: Path, *, slots: int, window: int) -> Llama:
-    """Load the model at ``path``, with ``slots`` places of up to ``window`` tokens each.
+    """Load the model at ``path``, with ``slots`` places of ``window`` tokens each, or fewer if it was trained for fewer.
 
     Raises:
         InputError: the file is missing, or is no whole GGUF file.
         MissingExtra: ``xllamacpp`` is not installed.
         ModelError: the model cannot be loaded.
     """
-    _check_file(path)
+    trained = await asyncio.to_thread(trained_window, path)
     try:
         library = import_module("xllamacpp")
     except ModuleNotFoundError as error:
         raise MissingExtra("local", "A model on this computer") from error
     key = secrets.token_urlsafe()
     try:
-        server = await asyncio.to_thread(_load, library, path, slots, window, key)
+        server = await asyncio.to_thread(_load, library, path, slots, min(window, trained), key)
     except RuntimeError as error:
         # llama.cpp gives no reason. If one small slot works, the file is good and memory is what was missing.
         if await asyncio.to_thread(_loads_small, library, path):
             raise ModelError(
-                f"There is not enough memory for {slots} slots of {window:,} tokens.",
+                f"There is not enough memory for {slots} slots of {min(window, trained):,} tokens.",
                 where=str(path),
                 next="Use fewer slots, a smaller window or a smaller model.",
             ) from error
-        raise InputError(
-            "llama.cpp cannot load this file: it is damaged, cut short, or too large for the memory.",
-            where=str(path),
-            next="Compare its size and SHA-256 with those where you got it, and fetch it again.",
-        ) from error
+        raise damaged(path) from error
     return Llama(server, key, str(path))
-
-
-def _check_file(path: Path) -> None:
-    try:
-        with path.open("rb") as file:
-            magic = file.read(len(_MAGIC))
-    except OSError as error:
-        raise InputError(
-            f"The model cannot be read: {error.strerror}.", where=str(path), next="Check the path."
-        ) from error
-    if magic != _MAGIC:
-        raise InputError(
-            "Not a GGUF file.",
-            where=str(path),
-            next="Give a model in the format of llama.cpp, GGUF.",
-        )
 
 
 def _load(library: Any, path: Path, slots: int, window: int, key: str) -> Any:
@@ -202,7 +182,7 @@ def _load(library: Any, path: Path, slots: int, window: int, key: str) -> Any:
     parameters.model.path = str(path)
     parameters.n_parallel = slots
     parameters.n_ctx = slots * window
-    parameters.fit_params = False  # it would shrink the window in silence
+    parameters.fit_params = False  # a window that does not fit is an error, not a smaller window
     parameters.cache_ram_mib = _SHELF_MIB
     parameters.verbosity = _SILENT  # its lowest level writes to stdout, where only data belongs
     parameters.warmup = False

@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from bactrian.errors import BadReply, ModelError, TryAgain
+from bactrian.errors import BadReply, ModelError, TryAgain, Unreachable
 from bactrian.models.model import Model, Reply, Request
 
 _RESUME = "All so far is kept: run the same command again to go on."
@@ -35,6 +35,9 @@ class Patience:
 class Retry:
     """Asks ``model`` again after a passing fault; raises every other error at once.
 
+    An endpoint that cannot be reached is asked again only if it has answered before: until then its address is
+    more likely wrong than its network down.
+
     Waits double and are drawn evenly from zero to their length ("full jitter"), so that many conversations
     that failed together do not come back together. Where the endpoint says how long to wait, that is done
     instead.
@@ -54,6 +57,7 @@ class Retry:
         self._sleep = sleep
         self._chance = chance
         self._clock = clock
+        self._has_answered = False
 
     @property
     def name(self) -> str:
@@ -71,8 +75,12 @@ class Retry:
         asked = attempts = bad = 0
         while True:
             try:
-                return await self._model.reply(request)
+                reply = await self._model.reply(request)
+                self._has_answered = True
+                return reply
             except (TryAgain, BadReply) as error:
+                if isinstance(error, Unreachable) and not self._has_answered:
+                    raise
                 asked += 1
                 after = error.after if isinstance(error, TryAgain) else None
                 bad += isinstance(error, BadReply)

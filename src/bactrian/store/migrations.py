@@ -1,0 +1,45 @@
+"""How older runs become today's, one numbered step after another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sqlalchemy import Column, Connection, Float, Integer, MetaData, Table, inspect
+
+from bactrian.store import schema
+
+_applied = Table(
+    "migrations",
+    MetaData(),
+    Column("number", Integer, primary_key=True),
+    Column("applied", Float, nullable=False),
+)
+
+
+def _m001_sessions_and_turns(connection: Connection) -> None:
+    schema.metadata.create_all(connection, [schema.sessions, schema.turns])
+
+
+def _m002_calls(connection: Connection) -> None:
+    """Every call to a model, so that a failure is a record too."""
+    schema.calls.create(connection)
+
+
+MIGRATIONS: tuple[Callable[[Connection], None], ...] = (_m001_sessions_and_turns, _m002_calls)
+"""In order; the number of a migration is its place, from 1."""
+
+
+def version(connection: Connection) -> int:
+    """The number of the last migration that the run has had; 0 for a new file."""
+    if not inspect(connection).has_table(_applied.name):
+        return 0
+    return max((row.number for row in connection.execute(_applied.select())), default=0)
+
+
+def migrate(connection: Connection, now: float, *, to: int = len(MIGRATIONS)) -> None:
+    """Apply the migrations that are missing, within the caller's transaction."""
+    have = version(connection)
+    _applied.create(connection, checkfirst=True)
+    for number in range(have + 1, to + 1):
+        MIGRATIONS[number - 1](connection)
+        connection.execute(_applied.insert().values(number=number, applied=now))

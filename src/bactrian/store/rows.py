@@ -1,0 +1,165 @@
+"""Records as rows, and back."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import Any
+
+from pydantic_core import from_json, to_json
+from sqlalchemy import Row
+
+from bactrian.errors import StoreError
+from bactrian.records.call import Call
+from bactrian.records.ending import Ending
+from bactrian.records.sampling import Sampling
+from bactrian.records.session import Provenance, Session
+from bactrian.records.task import Role, Task
+from bactrian.records.text import Text
+from bactrian.records.turn import Instruction, Solution, Turn
+from bactrian.records.usage import Usage
+
+Values = dict[str, Any]
+
+
+def session_row(session: Session, created: float) -> Values:
+    """The row of a session; its turns are rows of their own."""
+    return {
+        "id": session.id,
+        "assistant_role": session.assistant.name,
+        "assistant_description": session.assistant.description,
+        "user_role": session.user.name,
+        "user_description": session.user.description,
+        "original_task": session.task.original,
+        **task_row(session),
+        "provenance": _json(asdict(session.provenance)),
+        "created": created,
+    }
+
+
+def task_row(session: Session) -> Values:
+    """What the steps before the conversation add to the row of a session."""
+    return {
+        "specified_task": session.task.specified,
+        "planned_task": session.task.planned,
+        "preparation": _json(asdict(session.preparation)),
+    }
+
+
+def ending_row(ending: Ending) -> Values:
+    """What an ending adds to the row of a session."""
+    return {
+        "ending": ending.code,
+        "ending_turn": ending.turn,
+        "ending_speaker": ending.speaker,
+        "ending_evidence": ending.evidence,
+    }
+
+
+def turn_row(session: str, turn: Turn) -> Values:
+    """The row of a turn."""
+    return {
+        "session": session,
+        "number": turn.number,
+        "speaker": turn.speaker,
+        "role": turn.role,
+        "text": turn.text,
+        "said": _said(turn.said),
+        "prompt_tokens": turn.usage.prompt,
+        "completion_tokens": turn.usage.completion,
+        "cached_tokens": turn.usage.cached,
+        "estimated": turn.usage.estimated,
+        "seconds": turn.seconds,
+        "first_token": turn.first_token,
+        "model": turn.model,
+        "finish": turn.finish,
+        "lossy": turn.lossy,
+        "checksum": zlib.crc32(turn.text.encode()),
+    }
+
+
+def call_row(call: Call) -> Values:
+    """The row of a call."""
+    return {
+        "session": call.session,
+        "agent": call.agent,
+        "ordinal": call.ordinal,
+        "model": call.model,
+        "seconds": call.seconds,
+        "raw": call.raw,
+        "error": call.error,
+        "usage": None if call.usage is None else _json(asdict(call.usage)),
+    }
+
+
+def read_session(row: Row[Any], turns: Iterable[Row[Any]]) -> Session:
+    """The session of a row and of its turns' rows.
+
+    Raises:
+        StoreError: a turn's text is not what was written.
+    """
+    origin = from_json(row.provenance)
+    origin["sampling"] = {agent: _sampling(values) for agent, values in origin["sampling"].items()}
+    ending = (
+        None
+        if row.ending is None
+        else Ending(row.ending, row.ending_turn, row.ending_speaker, row.ending_evidence)
+    )
+    return Session(
+        id=row.id,
+        assistant=Role(row.assistant_role, row.assistant_description),
+        user=Role(row.user_role, row.user_description),
+        task=Task(row.original_task, row.specified_task, row.planned_task),
+        provenance=Provenance(**origin),
+        turns=tuple(_turn(turn) for turn in turns),
+        ending=ending,
+        preparation=Usage(**from_json(row.preparation)),
+    )
+
+
+def _turn(row: Row[Any]) -> Turn:
+    if zlib.crc32(row.text.encode()) != row.checksum:
+        raise StoreError(
+            f"Turn {row.number} of session {row.session} is damaged: its text is not what was written.",
+            next="Restore the run from a copy.",
+        )
+    return Turn(
+        number=row.number,
+        speaker=row.speaker,
+        role=row.role,
+        text=Text(row.text),
+        said=_read_said(row.said),
+        usage=Usage(row.prompt_tokens, row.completion_tokens, row.cached_tokens, bool(row.estimated)),
+        seconds=row.seconds,
+        first_token=row.first_token,
+        model=row.model,
+        finish=row.finish,
+        lossy=bool(row.lossy),
+    )
+
+
+def _said(said: Instruction | Solution | None) -> str | None:
+    match said:
+        case Instruction(instruction, given, preface):
+            return _json({"instruction": instruction, "input": given, "preface": preface})
+        case Solution(solution, asks_next, preface):
+            return _json({"solution": solution, "asks_next": asks_next, "preface": preface})
+        case None:
+            return None
+
+
+def _read_said(said: str | None) -> Instruction | Solution | None:
+    if said is None:
+        return None
+    values = from_json(said)
+    return Instruction(**values) if "instruction" in values else Solution(**values)
+
+
+def _sampling(values: Values) -> Sampling:
+    values["stop"] = tuple(values["stop"])
+    return Sampling(**values)
+
+
+def _json(values: Values) -> str:
+    return to_json(values).decode()

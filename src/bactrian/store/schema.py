@@ -1,0 +1,80 @@
+"""The tables of a run, in SQLAlchemy Core."""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    Column,
+    Float,
+    ForeignKey,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+
+metadata = MetaData()
+
+sessions = Table(
+    "sessions",
+    metadata,
+    Column("row", Integer, primary_key=True),
+    Column("id", Text, nullable=False, unique=True),
+    Column("assistant_role", Text, nullable=False),
+    Column("assistant_description", Text, nullable=False),
+    Column("user_role", Text, nullable=False),
+    Column("user_description", Text, nullable=False),
+    Column("original_task", Text, nullable=False),
+    Column("specified_task", Text),
+    Column("planned_task", Text),
+    Column("provenance", Text, nullable=False, comment="JSON"),
+    Column("preparation", Text, nullable=False, comment="JSON: tokens of specifier and planner"),
+    Column("created", Float, nullable=False, comment="seconds since 1970, for display only"),
+    Column("ending", Text),
+    Column("ending_turn", Integer),
+    Column("ending_speaker", Text),
+    Column("ending_evidence", Text),
+)
+
+turns = Table(
+    "turns",
+    metadata,
+    Column("row", Integer, primary_key=True),
+    Column("session", Text, ForeignKey("sessions.id"), nullable=False),
+    Column("number", Integer, nullable=False),
+    Column("speaker", Text, nullable=False),
+    Column("role", Text, nullable=False),
+    Column("text", Text, nullable=False),
+    Column("said", Text, comment="JSON: the instruction or solution read from the text"),
+    Column("prompt_tokens", Integer, nullable=False),
+    Column("completion_tokens", Integer, nullable=False),
+    Column("cached_tokens", Integer, nullable=False),
+    Column("estimated", Integer, nullable=False),
+    Column("seconds", Float, nullable=False),
+    Column("first_token", Float),
+    Column("model", Text, nullable=False),
+    Column("finish", Text, nullable=False),
+    Column("lossy", Integer, nullable=False),
+    Column(
+        "checksum",
+        Integer,
+        nullable=False,
+        comment="CRC-32 of the text: SQLite does not notice flipped bytes",
+    ),
+    UniqueConstraint("session", "number"),
+)
+
+calls = Table(
+    "calls",
+    metadata,
+    Column("row", Integer, primary_key=True),
+    Column("session", Text, nullable=False),
+    Column("agent", Text, nullable=False),
+    Column("ordinal", Integer, nullable=False),
+    Column("model", Text, nullable=False),
+    Column("seconds", Float, nullable=False),
+    Column("raw", LargeBinary, nullable=False),
+    Column("error", Text),
+    Column("usage", Text, comment="JSON; null after a failure"),
+)

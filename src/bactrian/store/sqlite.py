@@ -1,0 +1,130 @@
+"""What is peculiar to SQLite: its settings, its file, its errors."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Engine, create_engine, event
+
+from bactrian.errors import BactrianError, InputError, StoreError
+
+APPLICATION_ID = 0x42616374
+"""Says in the file's header that it is ours; the letters ``Bact``."""
+
+_HEADER = b"SQLite format 3\0"
+_BUSY_SECONDS = 30
+
+
+def check_file(path: Path, *, create: bool) -> None:
+    """Look at the file before anything opens or writes it.
+
+    Raises:
+        InputError: it is no run, or no run can be made there.
+    """
+    where = str(path)
+    if path.is_dir():
+        raise InputError("This is a folder.", where=where, next="Give a file, for example run.db in it.")
+    if not path.exists():
+        _check_folder(path, create=create)
+        return
+    try:
+        with path.open("rb") as file:
+            header = file.read(100)
+    except OSError as error:
+        raise InputError(f"The run cannot be read: {error.strerror}.", where=where) from error
+    if len(header) < 100 or not header.startswith(_HEADER):
+        raise InputError(
+            "This file is not a run.", where=where, next="Give another file; this one is as it was."
+        )
+    if int.from_bytes(header[68:72], "big") != APPLICATION_ID:
+        raise InputError(
+            "This is a database of another program.",
+            where=where,
+            next="Give another file; this one is as it was.",
+        )
+
+
+def _check_folder(path: Path, *, create: bool) -> None:
+    folder = path.absolute().parent
+    if not create:
+        raise InputError("There is no such run.", where=str(path), next="Check the path.")
+    if not folder.is_dir():
+        raise InputError(f"There is no folder {folder}.", where=str(path), next="Make it first.")
+    if not os.access(folder, os.W_OK) or os.statvfs(folder).f_flag & os.ST_RDONLY:
+        raise InputError(
+            "The folder cannot be written.", where=str(folder), next="Choose another place for --run."
+        )
+
+
+def writing_engine(path: Path) -> Engine:
+    """An engine for the one connection that writes."""
+    engine = create_engine(
+        f"sqlite:///{path}", connect_args={"timeout": _BUSY_SECONDS, "check_same_thread": False}
+    )
+
+    def settle(connection: Any, _: object) -> None:
+        connection.isolation_level = None
+        connection.execute("PRAGMA page_size = 16384")
+        connection.execute(f"PRAGMA busy_timeout = {_BUSY_SECONDS * 1000}")
+        if not connection.execute("PRAGMA application_id").fetchone()[0]:
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA foreign_keys = ON")
+
+    def begin(connection: Connection) -> None:
+        # A deferred transaction that reads first fails when it comes to write; this one waits its turn.
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+    event.listen(engine, "connect", settle)
+    event.listen(engine, "begin", begin)
+    return engine
+
+
+def reading_engine(path: Path) -> Engine:
+    """An engine for connections that only read, each from one consistent state of the run."""
+
+    def connect() -> sqlite3.Connection:
+        uri = f"{path.absolute().as_uri()}?mode=ro"
+        return sqlite3.connect(uri, uri=True, timeout=_BUSY_SECONDS, check_same_thread=False)
+
+    return create_engine("sqlite://", creator=connect)
+
+
+def back_up(path: Path, version: int) -> Path:
+    """Copy the run beside itself before it is migrated. Gives the copy's path."""
+    copy = path.with_name(f"{path.name}.v{version}.backup")
+    if not copy.exists():
+        with sqlite3.connect(path) as connection:
+            connection.execute("VACUUM INTO ?", (str(copy),))
+    return copy
+
+
+def explained(error: BaseException, path: Path) -> BactrianError:
+    """What a fault of the database means to the user."""
+    cause = getattr(error, "orig", None) or error
+    code = getattr(cause, "sqlite_errorcode", 0) & 0xFF
+    where = str(path)
+    kept = "What was written before is kept."
+    match code:
+        case sqlite3.SQLITE_FULL:
+            return StoreError(
+                "The disk is full.", where=where, next=f"{kept} Free some space and run the same command."
+            )
+        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
+            return StoreError(
+                f"Another process has been writing this run for {_BUSY_SECONDS} s.",
+                where=where,
+                next="Let it finish first.",
+            )
+        case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:
+            return InputError(
+                "The run cannot be written.", where=where, next="Check the rights of file and folder."
+            )
+        case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
+            return StoreError("The run's file is damaged.", where=where, next="Restore it from a copy.")
+        case _:
+            return StoreError(f"The run cannot be used: {cause}.", where=where, next=kept)

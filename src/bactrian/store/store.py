@@ -1,0 +1,210 @@
+"""A run: sessions on disk, written while they are played and read at any time."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Generator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Engine, Executable, Row, bindparam, select
+from sqlalchemy.dialects.sqlite import insert
+from sqlalchemy.exc import SQLAlchemyError
+
+from bactrian.errors import BactrianError, InputError, StoreError
+from bactrian.records.call import Call
+from bactrian.records.ending import Ending
+from bactrian.records.session import Session
+from bactrian.records.turn import Turn
+from bactrian.store import schema
+from bactrian.store.migrations import MIGRATIONS, migrate, version
+from bactrian.store.rows import call_row, ending_row, read_session, session_row, task_row, turn_row
+from bactrian.store.sqlite import back_up, check_file, explained, reading_engine, writing_engine
+from bactrian.store.writer import Writer
+
+_PAGE = 100
+"""Sessions read at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Statements:
+    """The statements that write, made once: SQLAlchemy then compiles each only once."""
+
+    session: Executable
+    task: Executable
+    turn: Executable
+    ending: Executable
+    call: Executable
+
+
+class Store:
+    """One run. :func:`open_store` opens it.
+
+    A write returns when it is on disk, and writing the same thing twice stores it once.
+    """
+
+    def __init__(self, path: Path, reading: Engine, writer: Writer | None) -> None:
+        self.path = path
+        self._reading = reading
+        self._writer = writer
+        self._statements = _statements()
+
+    async def begin(self, session: Session) -> Session:
+        """Store ``session`` if there is none of its id. Gives what the run then holds: turns, ending and all."""
+        await self._write(self._statements.session, session_row(session, time.time()))
+        stored = await self.session(session.id)
+        if stored is None:
+            raise StoreError(f"Session {session.id} was written and is not there.", where=str(self.path))
+        return stored
+
+    async def prepared(self, session: Session) -> None:
+        """Store the specified and the planned task of ``session``, and what they cost."""
+        await self._write(self._statements.task, {"key": session.id, **task_row(session)})
+
+    async def add_turn(self, session: str, turn: Turn) -> None:
+        """Store a turn of the session with this id."""
+        await self._write(self._statements.turn, turn_row(session, turn))
+
+    async def end(self, session: str, ending: Ending) -> None:
+        """Store the ending of the session with this id; a final one is never replaced."""
+        await self._write(self._statements.ending, {"key": session, **ending_row(ending)})
+
+    async def add_call(self, call: Call) -> None:
+        """Store a call to a model, answered or not."""
+        await self._write(self._statements.call, call_row(call))
+
+    async def session(self, session_id: str) -> Session | None:
+        """The session with this id, with the turns that are on disk.
+
+        Raises:
+            StoreError: it cannot be read, or a turn of it is damaged.
+        """
+        return await asyncio.to_thread(self._read_one, session_id)
+
+    async def sessions(self) -> AsyncIterator[Session]:
+        """All sessions in the order in which they began; only a hundred at a time are in memory."""
+        last = 0
+        while page := await asyncio.to_thread(self._read_page, last):
+            last = page[-1][0]
+            for _, session in page:
+                yield session
+
+    async def _write(self, statement: Executable, values: dict[str, Any]) -> None:
+        if self._writer is None:
+            raise StoreError("The run was opened for reading only.", where=str(self.path))
+        await self._writer.write(statement, values)
+
+    def _read_one(self, session_id: str) -> Session | None:
+        with _explaining(self.path), self._reading.connect() as connection:
+            row = connection.execute(
+                select(schema.sessions).where(schema.sessions.c.id == session_id)
+            ).first()
+            return None if row is None else _session(connection, row)
+
+    def _read_page(self, after: int) -> list[tuple[int, Session]]:
+        table = schema.sessions
+        query = select(table).where(table.c.row > after).order_by(table.c.row).limit(_PAGE)
+        with _explaining(self.path), self._reading.connect() as connection:
+            return [(row.row, _session(connection, row)) for row in connection.execute(query).all()]
+
+
+@asynccontextmanager
+async def open_store(path: Path, *, read_only: bool = False) -> AsyncGenerator[Store]:
+    """Open the run at ``path``; unless ``read_only``, make it if it is not there and migrate it if it is older.
+
+    Raises:
+        InputError: the path holds something else, or cannot be written.
+        StoreError: the run is damaged, in use, or of a newer version of this program.
+    """
+    check_file(path, create=not read_only)
+    reading = reading_engine(path)
+    writer = None
+    if read_only:
+        await asyncio.to_thread(_check_version, reading, path)
+    else:
+        writer = Writer(await asyncio.to_thread(_connect, path), path)
+        writer.start()
+    try:
+        yield Store(path, reading, writer)
+    finally:
+        if writer is not None:
+            await writer.close()
+        reading.dispose()
+
+
+def _connect(path: Path) -> Connection:
+    """The writing connection, with today's schema."""
+    with _explaining(path):
+        engine = writing_engine(path)
+        connection = engine.connect()
+        try:
+            have = _known(version(connection), path)
+            connection.rollback()
+            if 0 < have < len(MIGRATIONS):
+                back_up(path, have)
+            with connection.begin():
+                migrate(connection, time.time())
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+
+def _check_version(reading: Engine, path: Path) -> None:
+    with _explaining(path), reading.connect() as connection:
+        have = _known(version(connection), path)
+    if have < len(MIGRATIONS):
+        raise InputError(
+            f"The run has schema {have}; this program reads {len(MIGRATIONS)}.",
+            where=str(path),
+            next="Open it once for writing (play --run) to migrate it; a copy is kept.",
+        )
+
+
+def _known(have: int, path: Path) -> int:
+    if have > len(MIGRATIONS):
+        raise StoreError(
+            f"The run has schema {have}; this version of bactrian knows schemas up to {len(MIGRATIONS)}.",
+            where=str(path),
+            next="Install a newer bactrian.",
+        )
+    return have
+
+
+def _session(connection: Connection, row: Row[Any]) -> Session:
+    turns = schema.turns
+    query = select(turns).where(turns.c.session == row.id).order_by(turns.c.number)
+    return read_session(row, connection.execute(query))
+
+
+@contextmanager
+def _explaining(path: Path) -> Generator[None]:
+    """Turn faults of the database into errors that say what to do."""
+    try:
+        yield
+    except BactrianError:
+        raise
+    except (SQLAlchemyError, OSError) as error:
+        raise explained(error, path) from error
+
+
+def _statements() -> _Statements:
+    sessions, turns = schema.sessions, schema.turns
+    this = sessions.c.id == bindparam("key")
+    open_ = sessions.c.ending.is_(None) | (sessions.c.ending == "failed")
+    return _Statements(
+        session=insert(sessions).on_conflict_do_nothing(),
+        task=sessions.update()
+        .where(this)
+        .values({name: bindparam(name) for name in ("specified_task", "planned_task", "preparation")}),
+        turn=insert(turns).on_conflict_do_nothing(),
+        ending=sessions.update()
+        .where(this, open_)
+        .values(
+            {name: bindparam(name) for name in ("ending", "ending_turn", "ending_speaker", "ending_evidence")}
+        ),
+        call=schema.calls.insert(),
+    )

@@ -1,0 +1,255 @@
+"""The model on this computer, with the real built-in weights."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncGenerator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from bactrian.errors import BadReply, ContextFull, InputError, ModelError
+from bactrian.models.local import Local
+from bactrian.models.model import Form, Reply, Request
+from bactrian.models.weights import BUILT_IN, cache_folder, ready
+from bactrian.records.message import Message
+from bactrian.records.sampling import Sampling
+from bactrian.records.text import Text
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+SYSTEM = Message("system", Text("You are a gardener. You answer in one short sentence."))
+QUESTION = Message("user", Text("What grows well in the shade?"))
+ASKED = Request((SYSTEM, QUESTION), Sampling(max_tokens=24, seed=1), session="garden")
+COLOUR = Form(
+    name="colour",
+    schema={
+        "type": "object",
+        "properties": {"colour": {"enum": ["red", "green"]}},
+        "required": ["colour"],
+    },
+    grammar="",
+    read=lambda text: f"Colour: {json.loads(text)['colour']}",
+)
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def model() -> AsyncGenerator[Local]:
+    local = Local(window=1024)
+    yield local
+    await local.close()
+
+
+async def converse(model: Local, session: str, rounds: int) -> tuple[int, int]:
+    """Let two agents talk. Gives the prompt tokens that were computed, and those that were new to their agent."""
+    views = {
+        agent: [Message("system", Text(f"You are {agent} and you talk about gardens with a friend. " * 5))]
+        for agent in ("user", "assistant")
+    }
+    views["user"].append(QUESTION)
+    known = {"user": 0, "assistant": 0}
+    computed = new = 0
+    for turn in range(2 * rounds):
+        speaker, listener = ("user", "assistant") if turn % 2 == 0 else ("assistant", "user")
+        sampling = Sampling(max_tokens=16, seed=turn)
+        reply = await model.reply(Request(views[speaker], sampling, session=session, agent=speaker))
+        computed += reply.usage.prompt - reply.usage.cached
+        new += reply.usage.prompt - known[speaker]
+        # The token that ends a reply is said, and not known: it comes back as part of the next prompt.
+        ends = 1 if reply.finish == "stop" else 0
+        known[speaker] = reply.usage.prompt + reply.usage.completion - ends
+        views[speaker].append(Message("assistant", reply.text))
+        views[listener].append(Message("user", reply.text))
+    return computed, new
+
+
+async def test_nothing_is_fetched_or_loaded_before_the_first_call(tmp_path: Path) -> None:
+    await Local(tmp_path / "nowhere.gguf").close()
+
+
+async def test_it_answers_and_says_what_that_cost(model: Local) -> None:
+    reply = await model.reply(ASKED)
+    assert reply.text.strip()
+    assert reply.model == "SmolLM2-135M-Instruct.Q4_1"
+    assert reply.usage.prompt > 20
+    assert 0 < reply.usage.completion <= 24
+    assert reply.first_token is None
+
+
+async def test_a_reply_is_streamed_on_the_loop_s_own_thread(model: Local) -> None:
+    pieces: list[tuple[str, asyncio.AbstractEventLoop]] = []
+    request = replace(ASKED, on_text=lambda piece: pieces.append((piece, asyncio.get_running_loop())))
+    reply = await model.reply(request)
+    assert len(pieces) > 1
+    assert "".join(piece for piece, _ in pieces) == reply.text
+    assert {loop for _, loop in pieces} == {asyncio.get_running_loop()}
+    assert reply.first_token is not None
+
+
+async def test_no_token_is_computed_twice(model: Local) -> None:
+    computed, new = await converse(model, "one", rounds=5)
+    assert computed <= 1.05 * new
+
+
+async def test_two_conversations_at_once_keep_their_slots(model: Local) -> None:
+    both = await asyncio.gather(converse(model, "two", rounds=3), converse(model, "three", rounds=3))
+    for computed, new in both:
+        assert computed <= 1.05 * new
+
+
+async def test_an_agent_that_lost_its_slot_does_not_begin_again() -> None:
+    alone = Local(slots=1, window=1024)
+    try:
+        computed, new = await converse(alone, "crowded", rounds=3)
+    finally:
+        await alone.close()
+    assert computed <= 1.05 * new
+
+
+async def test_a_changed_history_is_computed_and_not_mistaken_for_the_old_one(model: Local) -> None:
+    first = await model.reply(ASKED)
+    other = Message("assistant", Text("Moss, and nothing else."))
+    again = replace(ASKED, messages=(SYSTEM, QUESTION, other, QUESTION))
+    reply = await model.reply(again)
+    assert reply.usage.cached >= first.usage.prompt - 1
+    fresh = await model.reply(replace(again, session="somebody else"))
+    assert reply.usage.prompt == fresh.usage.prompt
+
+
+async def test_several_replies_are_as_many_as_asked_for(model: Local) -> None:
+    reply = await model.reply(replace(ASKED, n=3, sampling=Sampling(temperature=1.0, max_tokens=12, seed=5)))
+    assert len(reply.choices) == 3
+    assert len({choice.text for choice in reply.choices}) > 1
+
+
+async def test_a_grammar_is_followed(model: Local) -> None:
+    form = replace(COLOUR, grammar='root ::= "Solution: " ("yes" | "no") "\\nNext request."')
+    reply = await model.reply(replace(ASKED, form=form))
+    assert reply.text in ("Solution: yes\nNext request.", "Solution: no\nNext request.")
+    assert reply.finish == "stop"
+
+
+async def test_without_a_grammar_the_schema_is_followed_and_read(model: Local) -> None:
+    reply = await model.reply(replace(ASKED, form=COLOUR))
+    assert reply.text in ("Colour: red", "Colour: green")
+    assert "colour" in json.loads(reply.raw)
+
+
+async def test_a_form_that_was_cut_off_is_a_bad_reply(model: Local) -> None:
+    with pytest.raises(BadReply, match="cut off"):
+        await model.reply(replace(ASKED, form=COLOUR, sampling=Sampling(max_tokens=2)))
+
+
+async def test_a_grammar_that_cannot_be_read_is_an_error_and_the_model_goes_on(model: Local) -> None:
+    with pytest.raises(ModelError, match="grammar"):
+        await model.reply(replace(ASKED, form=replace(COLOUR, grammar="root ::= (")))
+    assert (await model.reply(ASKED)).text
+
+
+async def test_a_stop_word_ends_the_reply_and_is_not_in_it(model: Local) -> None:
+    form = replace(COLOUR, grammar='root ::= "one two three"')
+    reply = await model.reply(replace(ASKED, form=form, sampling=Sampling(stop=(" two",))))
+    assert (reply.text, reply.finish) == ("one", "stop")
+
+
+async def test_a_reply_of_the_longest_length_says_so(model: Local) -> None:
+    reply = await model.reply(replace(ASKED, sampling=Sampling(max_tokens=2)))
+    assert (reply.finish, reply.usage.completion) == ("length", 2)
+
+
+async def test_what_does_not_fit_is_refused_before_it_is_asked(model: Local) -> None:
+    said: list[str] = []
+    fits = await model.reply(ASKED)
+    room = 1024 - fits.usage.prompt
+    request = replace(ASKED, sampling=Sampling(max_tokens=room + 1), on_text=said.append)
+    with pytest.raises(ContextFull, match="1,025 tokens"):
+        await model.reply(request)
+    assert not said
+
+
+async def test_a_cancelled_call_leaves_the_model_usable(model: Local) -> None:
+    begun = asyncio.Event()
+    endless = replace(ASKED, sampling=Sampling(), on_text=lambda _: begun.set())
+    call = asyncio.create_task(model.reply(endless))
+    await begun.wait()
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    assert (await model.reply(ASKED)).text
+
+
+async def test_any_text_a_person_can_type_comes_through(model: Local) -> None:
+    said: list[Reply] = [
+        await model.reply(replace(ASKED, messages=(SYSTEM, Message("user", Text(text)))))
+        for text in ('{{ braces }} {% "quotes" %}', "שלום עולם", "👩‍👩‍👧‍👦 \u202e", "line\nline\n")
+    ]
+    assert all(reply.usage.prompt > 0 for reply in said)
+
+
+async def test_it_writes_nothing_on_the_terminal(capfd: pytest.CaptureFixture[str]) -> None:
+    quiet = Local(slots=1, window=256)
+    await quiet.reply(replace(ASKED, sampling=Sampling(max_tokens=2)))
+    await quiet.close()
+    assert capfd.readouterr() == ("", "")
+
+
+async def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="No such file") as caught:
+        await Local(tmp_path / "nowhere.gguf").reply(ASKED)
+    assert caught.value.where == str(tmp_path / "nowhere.gguf")
+
+
+async def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
+    other = tmp_path / "notes.gguf"
+    other.write_text("shopping list")
+    with pytest.raises(InputError, match="Not a GGUF file"):
+        await Local(other).reply(ASKED)
+
+
+async def test_a_file_cut_short_is_refused(tmp_path: Path) -> None:
+    short = tmp_path / "short.gguf"
+    with ready(BUILT_IN, cache_folder()).open("rb") as whole:
+        short.write_bytes(whole.read(BUILT_IN.size // 2))
+    with pytest.raises(InputError, match="cut short"):
+        await Local(short).reply(ASKED)
+
+
+async def test_a_header_cut_short_is_refused(tmp_path: Path) -> None:
+    short = tmp_path / "short.gguf"
+    with ready(BUILT_IN, cache_folder()).open("rb") as whole:
+        short.write_bytes(whole.read(40))
+    with pytest.raises(InputError, match="cut short"):
+        await Local(short).reply(ASKED)
+
+
+async def test_the_window_is_never_larger_than_the_model_was_trained_for() -> None:
+    wide = Local(slots=1, window=10**9)
+    try:
+        with pytest.raises(ContextFull, match="the window has 8,192"):
+            await wide.reply(replace(ASKED, sampling=Sampling(max_tokens=8192)))
+    finally:
+        await wide.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits a process's memory")
+async def test_too_little_memory_is_told_apart_from_a_bad_file() -> None:
+    starved = """
+import asyncio, resource
+from bactrian.models.local import Local
+from bactrian.models.model import Request
+from bactrian.records.message import Message
+from bactrian.records.text import Text
+resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
+model = Local(slots=64, window=8192)
+asyncio.run(model.reply(Request((Message("user", Text("Hello.")),))))
+"""
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", starved, stderr=asyncio.subprocess.PIPE
+    )
+    _, said = await child.communicate()
+    assert child.returncode == 1
+    assert b"not enough memory for 64 slots of 8,192 tokens" in said
