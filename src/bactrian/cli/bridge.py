@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-import signal
 import sys
 from collections.abc import Coroutine
+from typing import TYPE_CHECKING
 
 import typer
+
+if TYPE_CHECKING:
+    import signal
 
 INTERRUPTED = 130
 TERMINATED = 143
@@ -19,6 +21,8 @@ def run(work: Coroutine[object, object, int], *, resume: str) -> None:
     SIGINT, SIGTERM and a closed terminal cancel it, so that it can put away what it has; ``resume`` then tells the
     user how to go on.
     """
+    import asyncio
+
     code = asyncio.run(_interruptible(work))
     if code in (INTERRUPTED, TERMINATED):
         print(f"\nInterrupted. {resume}", file=sys.stderr)
@@ -26,6 +30,9 @@ def run(work: Coroutine[object, object, int], *, resume: str) -> None:
 
 
 async def _interruptible(work: Coroutine[object, object, int]) -> int:
+    import asyncio
+    import signal
+
     task = asyncio.ensure_future(work)
     caught: list[signal.Signals] = []
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -27,6 +25,7 @@ def doctor(
 ) -> None:
     """Say what is installed and what is missing, and ask the model for a word."""
     import sys
+    from importlib.util import find_spec
 
     import bactrian
     from bactrian.cli.access import access
@@ -41,6 +40,8 @@ def doctor(
 
 
 def _version(module: str) -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
         return version(module)
     except PackageNotFoundError:

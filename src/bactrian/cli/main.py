@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import traceback
 from typing import Annotated
 
 import typer
@@ -19,6 +18,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
+    rich_markup_mode=None,
 )
 app.command()(play.play)
 app.command()(models.models)
@@ -50,6 +50,8 @@ def main() -> None:
         app()
     except BactrianError as error:
         if os.environ.get("BACTRIAN_DEBUG"):
+            import traceback
+
             traceback.print_exc()
         _explain(error)
         sys.exit(error.exit_code)

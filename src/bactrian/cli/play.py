@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import AsyncExitStack
 from enum import StrEnum
 from pathlib import Path
@@ -43,7 +44,11 @@ def _option(names: str, text: str, **more: Any) -> Any:
 
 def play(
     idea: Annotated[
-        str, typer.Argument(help="What to do, in one sentence.", show_default="the paper's example")
+        str,
+        typer.Argument(
+            help="What to do, in one sentence; - reads it from standard input.",
+            show_default="the paper's example",
+        ),
     ] = EXAMPLE[0],
     assistant: Annotated[str, _option("--assistant", "Role that solves.")] = EXAMPLE[1],
     user: Annotated[str, _option("--user", "Role that instructs.")] = EXAMPLE[2],
@@ -85,7 +90,7 @@ def play(
     from bactrian.records.task import Role
 
     setup = Setup(
-        idea=idea,
+        idea=_from_stdin() if idea == "-" else idea,
         assistant=Role(assistant),
         user=Role(user),
         models={
@@ -110,6 +115,11 @@ def play(
     )
     reach = access(base_url, window=window, timeout=timeout)
     run(_play(setup, load_pack(prompts), reach, run_file, json=json), resume=resume)
+
+
+def _from_stdin() -> str:
+    # What is not UTF-8 becomes what the check of the idea refuses with a clear error.
+    return sys.stdin.buffer.read().decode(errors="surrogateescape").strip()
 
 
 async def _play(setup: Setup, pack: Pack, reach: Access, run_file: Path | None, *, json: bool) -> int:
