@@ -48,16 +48,11 @@ def trained_window(path: Path) -> int:
             f"The model cannot be read: {error.strerror}.", where=str(path), next="Check the path."
         ) from error
     except (struct.error, KeyError, ValueError) as error:
-        raise damaged(path) from error
-
-
-def damaged(path: Path) -> InputError:
-    """The error for a file that begins like a model and is none."""
-    return InputError(
-        "The model's file is damaged or cut short.",
-        where=str(path),
-        next="Compare its size and SHA-256 with those where you got it, and fetch it again.",
-    )
+        raise InputError(
+            "The model's file is damaged or cut short.",
+            where=str(path),
+            next="Compare its size and SHA-256 with the original's, and fetch it again.",
+        ) from error
 
 
 def _find_window(file: BinaryIO) -> int:
