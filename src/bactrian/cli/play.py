@@ -73,7 +73,10 @@ def play(
     ] = None,
     seed: Annotated[int | None, _option("--seed", "Seed of the sampling.")] = None,
     language: Annotated[str | None, _option("--language", "Language in which to answer.")] = None,
-    prompts: Annotated[str, _option("--prompts", "Prompt pack: a name or a .toml file.")] = "ai-society",
+    prompts: Annotated[
+        str | None,
+        _option("--prompts", "Prompt pack: a name or a .toml file. Default: ai-society, or its small one."),
+    ] = None,
     window: Annotated[
         int | None, _option("--window", "Context window of openai:NAME, in tokens.", min=1)
     ] = None,
@@ -114,7 +117,7 @@ def play(
         else "Nothing was stored; --run FILE keeps a session."
     )
     reach = access(base_url, window=window, timeout=timeout)
-    run(_play(setup, load_pack(prompts), reach, run_file, json=json), resume=resume)
+    run(_play(setup, load_pack(prompts or setup.pack), reach, run_file, json=json), resume=resume)
 
 
 def _from_stdin() -> str:

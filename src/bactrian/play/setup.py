@@ -45,6 +45,11 @@ class Setup:
         """True if the built-in model speaks for both sides."""
         return {self.models["user"], self.models["assistant"]} == {_SMALL}
 
+    @property
+    def pack(self) -> str:
+        """Name of the prompt pack that suits the models."""
+        return "ai-society-small" if self.small else "ai-society"
+
     def rules(self) -> tuple[Rule, ...]:
         """The rules that end the session."""
         limit = self.max_messages or (SMALL_MAX_MESSAGES if self.small else MAX_MESSAGES)
