@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from typing import Annotated
@@ -46,6 +47,7 @@ def main() -> None:
     from dotenv import load_dotenv
 
     load_dotenv(".env")
+    _plain_streams()
     try:
         app()
     except BactrianError as error:
@@ -59,6 +61,13 @@ def main() -> None:
         # Whoever read our output has gone (`| head`); there is nobody left to tell.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
+
+
+def _plain_streams() -> None:
+    """Replace characters that an output's encoding lacks, instead of failing on them."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
 
 
 def _explain(error: BactrianError) -> None:

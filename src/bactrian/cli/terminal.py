@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 import unicodedata
 
 from rich.console import Console
@@ -21,14 +20,6 @@ def printable(text: str) -> str:
     return "".join(
         character for character in text if character in "\n\t" or unicodedata.category(character) != "Cc"
     )
-
-
-def plain_output() -> None:
-    """Replace characters that the output's encoding lacks, instead of failing on them."""
-    for stream in (sys.stdout, sys.stderr):
-        reconfigure = getattr(stream, "reconfigure", None)
-        if reconfigure is not None:
-            reconfigure(errors="replace")
 
 
 def output() -> Console:

@@ -7,7 +7,7 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy import Connection, Engine, QueuePool, create_engine, event
 
 from bactrian.errors import BactrianError, InputError, StoreError
 
@@ -91,7 +91,8 @@ def reading_engine(path: Path) -> Engine:
         uri = f"{path.absolute().as_uri()}?mode=ro"
         return sqlite3.connect(uri, uri=True, timeout=_BUSY_SECONDS, check_same_thread=False)
 
-    return create_engine("sqlite://", creator=connect)
+    # The pool that SQLAlchemy takes for a URL without a file closes connections that other threads still use.
+    return create_engine("sqlite://", creator=connect, poolclass=QueuePool, max_overflow=-1)
 
 
 def back_up(path: Path, version: int) -> Path:

@@ -1,0 +1,220 @@
+"""The command ``bactrian play`` as a person and a program meet it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bactrian.store.store import open_store
+from tests.endpoint import Answer, Endpoint, completion
+
+LINES = [
+    "Build a tea timer.",
+    "Instruction: Name the parts.\nInput: None",
+    "Solution: A dial and a bell.\nNext request.",
+    "<CAMEL_TASK_DONE>",
+]
+
+
+def bactrian(
+    *arguments: str, cwd: Path, text: bytes | None = None, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(("OPENAI", "BACTRIAN"))
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "bactrian", *arguments],
+        cwd=cwd,
+        env=environment | variables,
+        input=text,
+        capture_output=True,
+        check=False,
+    )
+    return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> str:
+    (tmp_path / "script.json").write_text(json.dumps(LINES))
+    return f"scripted:{tmp_path / 'script.json'}"
+
+
+def events(output: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in output.splitlines()]
+
+
+def test_json_lines_hold_the_whole_conversation_and_nothing_else(tmp_path: Path, script: str) -> None:
+    done = bactrian("play", "tea", "--model", script, "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    started, *spoke, ended = events(done.stdout)
+    assert (started["event"], started["original_task"], started["specified_task"]) == (
+        "started",
+        "tea",
+        LINES[0],
+    )
+    assert [(line["turn"], line["speaker"], line["text"]) for line in spoke] == [
+        (1, "user", LINES[1]),
+        (2, "assistant", LINES[2]),
+        (3, "user", LINES[3]),
+    ]
+    assert (ended["event"], ended["code"], ended["turn"]) == ("ended", "task_done", 3)
+
+
+def test_a_person_reads_the_conversation_on_standard_output(tmp_path: Path, script: str) -> None:
+    done = bactrian("play", "tea", "--model", script, cwd=tmp_path, PYTHONIOENCODING="ascii")
+    assert done.returncode == 0, done.stderr
+    assert "A dial and a bell." in done.stdout
+    assert "\x1b" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    "idea",
+    ['{task} {{ 7*7 }} {% raw %} "quoted" \\n', "two\nlines", "שלום עולם", "🐫 كيف", "{0.__class__}", "'"],
+)
+def test_any_idea_comes_out_as_it_is(tmp_path: Path, script: str, idea: str) -> None:
+    done = bactrian("play", idea, "--model", script, "--json", cwd=tmp_path)
+    assert events(done.stdout)[0]["original_task"] == idea
+
+
+def test_the_environment_mirrors_flags_and_a_flag_wins(tmp_path: Path, script: str) -> None:
+    (tmp_path / ".env").write_text("BACTRIAN_ASSISTANT=Potter\n")
+    done = bactrian(
+        "play", "tea", "--json", "--user", "Cook", cwd=tmp_path, BACTRIAN_MODEL=script, BACTRIAN_USER="Pilot"
+    )
+    started = events(done.stdout)[0]
+    assert (started["assistant_role"], started["user_role"]) == ("Potter", "Cook")
+
+
+def test_a_stored_session_is_told_again_and_replayed(tmp_path: Path, script: str) -> None:
+    command = ("play", "tea", "--model", script, "--json", "--run", "run.db")
+    first = events(bactrian(*command, cwd=tmp_path).stdout)
+    (tmp_path / "script.json").write_text("[]")
+    again = events(bactrian(*command, cwd=tmp_path).stdout)
+    assert [line["text"] for line in again[1:-1]] == [line["text"] for line in first[1:-1]]
+    assert all(line["stored"] for line in again[1:-1])
+    replayed = bactrian("play", "tea", "--model", "recorded:run.db", "--json", cwd=tmp_path)
+    assert [line["text"] for line in events(replayed.stdout)[1:-1]] == LINES[1:]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (("play", "tea", "--model", "opneai:x"), 2, "Did you mean 'openai'"),
+        (("play", "tea", "--model", "openai:x"), 1, "OPENAI_API_KEY"),
+        (("play", "tea", "--model", "openai:x", "--base-url", "http://127.0.0.1:9/v1"), 1, "Cannot connect"),
+        (("play", "tea", "--model", "openai:x", "--base-url", "nonsense"), 2, "base URL"),
+        (("play", " "), 2, "The idea is empty"),
+        (("play", "tea", "--assistant", ""), 2, "The assistant role is empty"),
+        (("play", "tea", "--prompts", "nowhere"), 2, "ai-society"),
+        (("play", "tea", "--prompts", "bad.toml"), 2, "bad.toml"),
+        (("play", "tea", "--run", "notes.txt"), 2, "not a run"),
+        (("play", "tea", "--run", "missing/run.db"), 2, "There is no folder"),
+        (("play", "tea", "--run", "/proc/run.db"), 2, "/proc"),
+        (("play", "tea", "--model", "scripted:none.json"), 2, "none.json"),
+        (("play", "tea", "--model", "scripted:notes.txt"), 2, "Not a script"),
+        (("play", "tea", "--model", "local:notes.txt"), 2, "notes.txt"),
+        (("play", "tea", "--model", "recorded:none.db"), 2, "There is no such run"),
+        (("play", "tea", "--no-such-flag"), 2, "--no-such-flag"),
+    ],
+)
+def test_bad_input_gives_one_clear_error(
+    tmp_path: Path, arguments: tuple[str, ...], code: int, says: str
+) -> None:
+    (tmp_path / "notes.txt").write_text("These are notes.\n" * 50)
+    (tmp_path / "bad.toml").write_text('name = "bad"\ntemplatse = 1\n')
+    done = bactrian(*arguments, cwd=tmp_path)
+    assert done.returncode == code, done.stderr
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [(b"a" * 10_000_000, "10,000,000"), (b"a\0b", "NUL"), (b"\xff\xfe", "UTF-8"), (b"", "empty")],
+)
+def test_an_idea_from_standard_input_is_checked_too(
+    tmp_path: Path, script: str, text: bytes, says: str
+) -> None:
+    done = bactrian("play", "-", "--model", script, cwd=tmp_path, text=text)
+    assert done.returncode == 2
+    assert says in done.stderr
+
+
+def conversation(request: Any) -> Answer:
+    """Turns of a long conversation, each one different, a moment after it was asked for."""
+    number = len(request.json["messages"])
+    asks = number % 2 == 0
+    text = (
+        f"Instruction: Part {number} of it {'x' * number}.\nInput: None"
+        if asks
+        else f"Solution: {number}.\nNext request."
+    )
+    return completion(text)
+
+
+PLAY = [
+    "play",
+    "tea",
+    "--no-specify",
+    "--model",
+    "openai:m",
+    "--run",
+    "run.db",
+    "--json",
+    "--max-messages",
+    "14",
+]
+
+
+def start(cwd: Path, url: str) -> subprocess.Popen[str]:
+    environment = os.environ | {"OPENAI_BASE_URL": url}
+    return subprocess.Popen(
+        [sys.executable, "-m", "bactrian", *PLAY],
+        cwd=cwd,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize(
+    ("which", "code"),
+    [(signal.SIGKILL, -9), (signal.SIGINT, 130), (signal.SIGTERM, 143)],
+    ids=lambda x: str(x),
+)
+async def test_a_session_that_was_cut_short_goes_on_and_pays_for_nothing_twice(
+    tmp_path: Path, which: signal.Signals, code: int
+) -> None:
+    async with Endpoint([conversation]) as endpoint:
+        child = start(tmp_path, endpoint.url)
+        while len(endpoint.requests) < 5:
+            await asyncio.sleep(0.005)
+        child.send_signal(which)
+        _, complaint = await asyncio.to_thread(child.communicate)
+        assert child.returncode == code
+        assert which == signal.SIGKILL or "run the same command again" in complaint
+        again = start(tmp_path, endpoint.url)
+        output, complaint = await asyncio.to_thread(again.communicate)
+        assert again.returncode == 0, complaint
+        assert [line["turn"] for line in events(output)[1:-1]] == list(range(1, 15))
+        assert 14 <= len(endpoint.requests) <= 15
+    async with open_store(tmp_path / "run.db", read_only=True) as store:
+        (session,) = [one async for one in store.sessions()]
+    assert [turn.number for turn in session.turns] == list(range(1, 15))
+
+
+def test_the_doctor_says_whether_the_model_answers(tmp_path: Path, script: str) -> None:
+    well = bactrian("doctor", "--model", script, cwd=tmp_path)
+    assert (well.returncode, "answers as" in well.stdout) == (0, True)
+    ill = bactrian("doctor", "--model", "openai:x", "--base-url", "http://127.0.0.1:9/v1", cwd=tmp_path)
+    assert (ill.returncode, "does not answer" in ill.stdout) == (1, True)

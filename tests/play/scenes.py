@@ -1,0 +1,76 @@
+"""Small scenes for the tests of the loop."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from bactrian.models.model import Model, Reply, Request
+from bactrian.models.scripted import Line, Scripted
+from bactrian.play.scene import Scene, role_play
+from bactrian.play.session import play
+from bactrian.play.setup import Setup, new_session
+from bactrian.prompts.pack import load_pack
+from bactrian.records.ending import Ending
+from bactrian.records.events import Ended, Event, Spoke
+from bactrian.records.session import Session
+from bactrian.records.task import Role
+from bactrian.records.turn import Turn
+
+AGENTS = ("task_specifier", "task_planner", "user", "assistant")
+ASK = "Instruction: Do part {}.\nInput: None"
+ANSWER = "Solution: Part {} is this.\nNext request."
+
+
+class Counting:
+    """Passes requests on and keeps them."""
+
+    def __init__(self, model: Model) -> None:
+        self.name = model.name
+        self.requests: list[Request] = []
+        self._model = model
+
+    async def reply(self, request: Request) -> Reply:
+        self.requests.append(request)
+        return await self._model.reply(request)
+
+    async def close(self) -> None:
+        await self._model.close()
+
+
+def rounds(count: int) -> list[str | Line]:
+    """Turns of a conversation in which each round is another."""
+    subjects = (
+        ["loading prices", "cleaning rows", "a moving mean", "orders", "fees", "risk", "tests", "logs", "alerts", "docs"]
+    )
+    words = [f"{subjects[i % 10]} {i} {'abcdefghij'[i % 10] * 9}" for i in range(count)]
+    return [text.format(word) for word in words for text in (ASK, ANSWER)]
+
+
+def setup(**more: object) -> Setup:
+    wish: dict[str, object] = {
+        "idea": "Develop a trading bot",
+        "assistant": Role("Programmer"),
+        "user": Role("Trader"),
+        "models": dict.fromkeys(AGENTS, "scripted"),
+        "specify": False,
+    }
+    return Setup(**(wish | more))  # type: ignore[arg-type]
+
+
+def scene(model: Model, session: Session | None = None, **more: object) -> Scene:
+    wish = setup(**more)
+    pack = load_pack("ai-society")
+    models: Mapping[str, Model] = dict.fromkeys(AGENTS, model)
+    return role_play(session or new_session(wish, pack), pack, models, rules=wish.rules())
+
+
+async def played(stage: Scene) -> tuple[list[Turn], Ending]:
+    """The turns that were spoken, and the ending."""
+    events: list[Event] = [event async for event in play(stage)]
+    ended = events[-1]
+    assert isinstance(ended, Ended)
+    return [event.turn for event in events if isinstance(event, Spoke)], ended.ending
+
+
+def script(*lines: str | Line, window: int | None = None) -> Counting:
+    return Counting(Scripted(lines, window=window))

@@ -1,0 +1,232 @@
+"""What is acknowledged is on disk, and what is no run is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from sqlalchemy import create_engine
+
+from bactrian.errors import BactrianError, InputError, StoreError
+from bactrian.records.call import Call
+from bactrian.records.ending import Ending
+from bactrian.records.sampling import Sampling
+from bactrian.records.session import Provenance, Session
+from bactrian.records.task import Role, Task
+from bactrian.records.text import Text
+from bactrian.records.turn import Instruction, Turn
+from bactrian.records.usage import Usage
+from bactrian.store.migrations import MIGRATIONS, migrate
+from bactrian.store.sqlite import APPLICATION_ID
+from bactrian.store.store import Store, open_store
+
+
+def session(name: str = "one") -> Session:
+    origin = Provenance(
+        "ai-society", "ab" * 32, "free", {"user": "scripted"}, {"user": Sampling(0.2, stop=("x",))}
+    )
+    return Session(name, Role("A", "who"), Role("B"), Task("idea"), origin)
+
+
+def turn(number: int, text: str = "Instruction: Go.\nInput: None") -> Turn:
+    return Turn(
+        number,
+        "user",
+        "B",
+        Text(text),
+        Instruction("Go."),
+        Usage(5, 6, 1),
+        0.5,
+        None,
+        "m",
+        "stop",
+        lossy=True,
+    )
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[Store]:
+    async with open_store(tmp_path / "run.db") as opened:
+        yield opened
+
+
+async def test_a_session_is_read_back_as_it_was_written(store: Store) -> None:
+    whole = replace(
+        session(),
+        task=Task("idea", "specified", "planned"),
+        preparation=Usage(3, 4, 0),
+        turns=(turn(1), turn(2, "שלום 🐫 {{ x }}")),
+        ending=Ending("task_done", 2, "user", "evidence"),
+    )
+    await store.begin(session())
+    await store.prepared(whole)
+    for one in whole.turns:
+        await store.add_turn("one", one)
+    await store.end("one", whole.ending or pytest.fail())
+    assert await store.session("one") == whole
+    assert [found async for found in store.sessions()] == [whole]
+
+
+async def test_writing_twice_stores_once(store: Store) -> None:
+    await store.begin(session())
+    await store.add_turn("one", turn(1))
+    await store.add_turn("one", turn(1, "something else"))
+    again = await store.begin(session())
+    assert [stored.text for stored in again.turns] == [turn(1).text]
+
+
+async def test_a_final_ending_stays_and_a_failure_does_not(store: Store) -> None:
+    await store.begin(session())
+    for code, stored in (("failed", "failed"), ("task_done", "task_done"), ("max_messages", "task_done")):
+        await store.end("one", Ending(code, 1, "user", code))
+        found = await store.session("one")
+        assert found is not None
+        assert found.ending is not None
+        assert found.ending.code == stored
+
+
+async def test_many_conversations_write_at_once(store: Store) -> None:
+    names = [f"s{number}" for number in range(50)]
+    await asyncio.gather(*(store.begin(session(name)) for name in names))
+    await asyncio.gather(*(store.add_turn(name, turn(number)) for name in names for number in range(1, 9)))
+    found = [len(one.turns) async for one in store.sessions()]
+    assert found == [8] * 50
+
+
+async def test_every_call_is_kept_failed_ones_too(store: Store) -> None:
+    await store.add_call(Call("one", "user", 0, "m", 0.1, b"raw", usage=Usage(1, 2)))
+    await store.add_call(Call("one", "user", 1, "m", 0.1, b"<html>", error="Not a reply."))
+    with sqlite3.connect(store.path) as connection:
+        assert connection.execute("SELECT raw, error FROM calls").fetchall() == [
+            (b"raw", None),
+            (b"<html>", "Not a reply."),
+        ]
+
+
+async def test_a_flipped_letter_is_noticed(store: Store) -> None:
+    await store.begin(session())
+    await store.add_turn("one", turn(1))
+    with sqlite3.connect(store.path) as connection:
+        connection.execute("UPDATE turns SET text = 'Instruction: Ga.'")
+    with pytest.raises(StoreError, match="Turn 1 of session one is damaged"):
+        await store.session("one")
+
+
+WRITER = """
+import asyncio, sys
+from pathlib import Path
+from tests.store.test_store import open_store, session, turn
+
+async def main():
+    async with open_store(Path(sys.argv[1])) as store:
+        await store.begin(session())
+        for number in range(1, 100_000):
+            await store.add_turn("one", turn(number))
+            print(number, flush=True)
+
+asyncio.run(main())
+"""
+
+
+async def test_a_killed_writer_loses_no_turn_that_was_acknowledged(tmp_path: Path) -> None:
+    path = tmp_path / "run.db"
+    with subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdout is not None
+        seen = [int(child.stdout.readline()) for _ in range(100)]
+        async with open_store(path, read_only=True) as reader:
+            meanwhile = await reader.session("one")
+        child.send_signal(signal.SIGKILL)
+        seen += [int(line) for line in child.stdout.read().splitlines() if line]
+    assert meanwhile is not None
+    assert len(meanwhile.turns) >= 100
+    async with open_store(path) as store:
+        found = await store.session("one")
+    assert found is not None
+    assert [stored.number for stored in found.turns][: seen[-1]] == list(range(1, seen[-1] + 1))
+    assert len(found.turns) <= seen[-1] + 1
+
+
+async def test_a_full_disk_keeps_what_was_committed(tmp_path: Path) -> None:
+    if subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(tmp_path)], check=False
+    ).returncode:
+        pytest.skip("mounting a small file system is not permitted here")
+    try:
+        async with open_store(tmp_path / "run.db") as store:
+            await store.begin(session())
+            with pytest.raises(StoreError) as caught:
+                for number in range(1, 1000):
+                    await store.add_turn("one", turn(number, "x" * 10_000))
+            found = await store.session("one")
+            assert found is not None
+            assert [stored.number for stored in found.turns] == list(range(1, number))
+            assert "full" in str(caught.value)
+    finally:
+        subprocess.run(["umount", "-l", str(tmp_path)], check=True)
+
+
+def text_file(path: Path) -> None:
+    path.write_text("These are notes, not a run.\n" * 20)
+
+
+def foreign_database(path: Path) -> None:
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE notes (text)")
+
+
+@pytest.mark.parametrize("make", [text_file, foreign_database, Path.touch, Path.mkdir])
+async def test_what_is_no_run_is_refused_and_left_as_it_was(tmp_path: Path, make: object) -> None:
+    path = tmp_path / "notes"
+    make(path)  # type: ignore[operator]
+    before = None if path.is_dir() else path.read_bytes()
+    with pytest.raises(InputError):
+        async with open_store(path):
+            pass
+    assert before is None or path.read_bytes() == before
+    assert os.listdir(tmp_path) == ["notes"]
+
+
+async def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"There is no folder .*missing"):
+        async with open_store(tmp_path / "missing" / "run.db"):
+            pass
+
+
+async def test_a_newer_schema_is_refused_and_an_older_one_migrated(tmp_path: Path) -> None:
+    path = tmp_path / "run.db"
+    with create_engine(f"sqlite:///{path}").begin() as connection:
+        connection.exec_driver_sql(f"PRAGMA application_id = {APPLICATION_ID}")
+        migrate(connection, 0.0, to=1)
+    with pytest.raises(InputError, match="has schema 1"):
+        async with open_store(path, read_only=True):
+            pass
+    async with open_store(path) as store:
+        await store.add_call(Call("one", "user", 0, "m", 0.1))
+    assert (tmp_path / "run.db.v1.backup").exists()
+    with sqlite3.connect(path) as connection:
+        connection.execute("INSERT INTO migrations VALUES (?, 0)", (len(MIGRATIONS) + 1,))
+    with pytest.raises(BactrianError, match="Install a newer bactrian|knows schemas up to"):
+        async with open_store(path):
+            pass
+
+
+async def test_a_store_that_was_opened_before_a_fork_does_not_write(store: Store) -> None:
+    await store.begin(session())
+    child = os.fork()
+    if child == 0:
+        try:
+            store.add_turn("one", turn(1)).send(None)
+        except StoreError:
+            os._exit(7)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7

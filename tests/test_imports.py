@@ -1,0 +1,34 @@
+"""What an import costs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = ("aiohttp", "sqlalchemy", "pydantic", "jinja2", "xllamacpp", "rich.progress")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "import bactrian",
+        "import sys; sys.argv = ['bactrian', '--help']; from bactrian.cli.main import main; main()",
+    ],
+    ids=["the package", "the command's help"],
+)
+def test_nothing_heavy_is_imported_by(statement: str) -> None:
+    check = f"""
+import atexit, sys
+atexit.register(lambda: print("heavy:", [name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr))
+{statement}
+"""
+    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=False)
+    assert "heavy: []" in done.stderr
+
+
+def test_importing_the_session_engine_starts_no_thread() -> None:
+    check = "import threading, bactrian.play.session, bactrian.store.store; print(threading.active_count())"
+    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
+    assert done.stdout == "1\n"
