@@ -39,10 +39,18 @@ class Counting:
 
 def rounds(count: int) -> list[str | Line]:
     """Turns of a conversation in which each round is another."""
-    subjects = (
-        ["loading prices", "cleaning rows", "a moving mean", "orders", "fees", "risk", "tests", "logs", "alerts", "docs"]
-    )
-    words = [f"{subjects[i % 10]} {i} {'abcdefghij'[i % 10] * 9}" for i in range(count)]
+    subjects = [
+        "loading prices",
+        "cleaning rows",
+        "a moving mean",
+        "orders",
+        "fees",
+        "risk",
+        "tests",
+        "logs",
+        "alerts",
+    ]
+    words = [f"{subjects[i % 9]} {i} {'abcdefghij'[i % 10] * 9}" for i in range(count)]
     return [text.format(word) for word in words for text in (ASK, ANSWER)]
 
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 EXAMPLE = ("Develop a trading bot for the stock market", "Python Programmer", "Stock Trader")
 """The paper's example: idea, assistant role, user role."""
+EXAMPLE_SEED = 7
+"""So that the example is the conversation in the README."""
 
 
 class Protocol(StrEnum):
@@ -44,12 +46,12 @@ def _option(names: str, text: str, **more: Any) -> Any:
 
 def play(
     idea: Annotated[
-        str,
+        str | None,
         typer.Argument(
             help="What to do, in one sentence; - reads it from standard input.",
             show_default="the paper's example",
         ),
-    ] = EXAMPLE[0],
+    ] = None,
     assistant: Annotated[str, _option("--assistant", "Role that solves.")] = EXAMPLE[1],
     user: Annotated[str, _option("--user", "Role that instructs.")] = EXAMPLE[2],
     model: Annotated[str, _option("--model", "Model of every agent; see `bactrian models`.")] = "local",
@@ -92,6 +94,8 @@ def play(
     from bactrian.prompts.pack import load_pack
     from bactrian.records.task import Role
 
+    if idea is None:
+        idea, seed = EXAMPLE[0], EXAMPLE_SEED if seed is None else seed
     setup = Setup(
         idea=_from_stdin() if idea == "-" else idea,
         assistant=Role(assistant),
