@@ -34,7 +34,9 @@ def test_every_sentence_of_the_system_prompts_stands_in_the_table() -> None:
                 left = left.replace(words, "")
         sentences = re.findall(r"[A-Za-z][^.:]{12,}[.:]", re.sub(r"\{[{%].*?[%}]\}", "", left))
         assert not [
-            text for text in sentences if not text.startswith(("About me", "I tell you", "You tell me"))
+            text
+            for text in sentences
+            if not text.splitlines()[-1].startswith(("About me", "I tell you", "You tell me"))
         ]
 
 

@@ -14,9 +14,9 @@ DONE = "<CAMEL_TASK_DONE>"
 """The done token: what the AI user says, alone, when the task is solved."""
 
 _FENCED = re.compile(r"^[ \t]*(```|~~~).*?(?:^[ \t]*\1[^\n]*$|\Z)", re.MULTILINE | re.DOTALL)
-_DECORATION = r"[ \t>*_#]*"
 _AT_LINE_START = {
-    marker: re.compile(rf"^{_DECORATION}{marker}:[ \t]*(?:\*\*|__)?[ \t]*", re.MULTILINE)
+    # Bold before the marker closes after it: **Instruction:** or **Instruction**: are both common.
+    marker: re.compile(rf"^[ \t>#]*(\*\*|__)?{marker}(?(1)(?::\1|\1:)|:)[ \t]*", re.MULTILINE)
     for marker in ("Instruction", "Input", "Solution")
 }
 _ANYWHERE = {marker: re.compile(rf"\b{marker}:[ \t]*") for marker in _AT_LINE_START}

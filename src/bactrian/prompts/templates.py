@@ -51,6 +51,7 @@ _ALLOWED_NODES = (
 )
 _DEEPEST = 20
 _TOO_DEEP = f"is nested more than {_DEEPEST} levels deep"
+_FLATTEN = "Take some of the levels out."
 
 
 class TemplateFault(Exception):
@@ -79,14 +80,19 @@ def compiled(name: str, source: str) -> Template:
     try:
         tree = environment.parse(source)
     except TemplateSyntaxError as error:
-        raise TemplateFault(f"is not valid Jinja: {error.message}", error.lineno) from error
+        message = (error.message or "").rstrip(".")
+        raise TemplateFault(
+            f"is not valid Jinja: {message}",
+            error.lineno,
+            "Mend the template; docs/prompts.md shows what it may hold.",
+        ) from error
     except RecursionError as error:
-        raise TemplateFault(_TOO_DEEP, 1) from error
+        raise TemplateFault(_TOO_DEEP, 1, _FLATTEN) from error
     used: set[str] = set()
-    for node, depth in _walk(tree):
+    for node, depth, line in _walk(tree):
         if depth > _DEEPEST:
-            raise TemplateFault(_TOO_DEEP, node.lineno)
-        _check_construct(node)
+            raise TemplateFault(_TOO_DEEP, line, _FLATTEN)
+        _check_construct(node, line)
         if isinstance(node, nodes.Name):
             _check_placeholder(name, node)
             used.add(node.name)
@@ -112,16 +118,17 @@ def _environment() -> ImmutableSandboxedEnvironment:
     return environment
 
 
-def _walk(tree: nodes.Node) -> Iterator[tuple[nodes.Node, int]]:
-    """Every node with its depth, parents first, without recursion."""
-    waiting = [(tree, 0)]
+def _walk(tree: nodes.Node) -> Iterator[tuple[nodes.Node, int, int]]:
+    """Every node with its depth and its line, parents first, without recursion."""
+    waiting = [(tree, 0, 1)]
     while waiting:
-        node, depth = waiting.pop()
-        yield node, depth
-        waiting.extend((child, depth + 1) for child in node.iter_child_nodes())
+        node, depth, line = waiting.pop()
+        line = getattr(node, "lineno", None) or line  # some nodes have none of their own
+        yield node, depth, line
+        waiting.extend((child, depth + 1, line) for child in node.iter_child_nodes())
 
 
-def _check_construct(node: nodes.Node) -> None:
+def _check_construct(node: nodes.Node, line: int) -> None:
     match node:
         case nodes.Filter() if node.name not in FILTERS or node.args or node.kwargs:
             refused = f"the filter {node.name!r}, or arguments to it,"
@@ -133,7 +140,7 @@ def _check_construct(node: nodes.Node) -> None:
             return
     raise TemplateFault(
         f"uses {refused} which a template may not",
-        node.lineno,
+        line,
         "Allowed: {{ placeholder }}, {% if %} with and, or, not, == and !=, "
         f"and the filters {', '.join(FILTERS)} without arguments.",
     )

@@ -1,0 +1,1 @@
+"""Speed, measured by hand: ``python -m benchmarks``. Ratios within one run, because machines differ and are noisy."""
