@@ -124,15 +124,35 @@ _COURTESY = re.compile(
     r"|good luck|best (?:wishes|regards)|have a (?:great|good|nice|wonderful) \w+|cheers)\b",
     re.IGNORECASE,
 )
+_COURTESY_HINTS = (
+    "thank",
+    "bye",
+    "farewell",
+    "welcome",
+    "pleasure",
+    "glad",
+    "care",
+    "see you",
+    "luck",
+    "wish",
+    "regard",
+    "have a",
+    "cheers",
+)
 _COURTESY_WORDS = 40
 """A turn longer than this says something besides thanks."""
 _ALIKE = 0.9
 """Share of their words that near-identical turns have in common."""
 
 
+def _hints_at_courtesy(text: str) -> bool:
+    return any(hint in text for hint in _COURTESY_HINTS)
+
+
 def _is_courtesy(text: str) -> bool:
     """True if a turn does nothing but thank, welcome or say goodbye."""
-    if len(text) > 12 * _COURTESY_WORDS:
+    # Most turns say no such thing: a look for plain substrings spares them the patterns.
+    if len(text) > 12 * _COURTESY_WORDS or not _hints_at_courtesy(text.lower()):
         return False
     words = _MARKERS.sub(" ", text).split()
     courtesies = sum(len(found.split()) for found in _COURTESY.findall(text))
@@ -145,5 +165,5 @@ def _alike(one: str, other: str) -> bool:
         return True
     if not 0.8 < (len(one) + 1) / (len(other) + 1) < 1.25:
         return False
-    left, right = set(one.lower().split()), set(other.lower().split())
+    left, right = set(one.split()), set(other.split())
     return len(left & right) >= _ALIKE * len(left | right)

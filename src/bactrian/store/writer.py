@@ -60,7 +60,7 @@ class Writer:
             )
         done: asyncio.Future[None] = self._loop.create_future()
         self._queue.put(_Waiting(statement, values, done))
-        await asyncio.shield(done)
+        await done
 
     async def close(self) -> None:
         """Write what is waiting, end the thread and close the connection."""
@@ -96,6 +96,8 @@ class Writer:
 
 def _tell(group: list[_Waiting], fault: Exception | None) -> None:
     for one in group:
+        if one.done.cancelled():
+            continue
         if fault is None:
             one.done.set_result(None)
         else:
