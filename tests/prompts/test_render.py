@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bactrian.errors import InputError, PromptError
-from bactrian.prompts.pack import load_pack
+from bactrian.prompts.pack import built_in_packs, load_pack
 from bactrian.prompts.templates import PLACEHOLDERS
 
 PACK = load_pack("ai-society")
@@ -109,6 +109,17 @@ def test_both_legal_shapes_are_shown_to_the_user_as_they_are_read() -> None:
     prompt = render("user_system")
     assert "\nInstruction: <what to do>\nInput: <what is needed to do it>\n" in prompt
     assert "\nInstruction: <what to do>\nInput: None\n" in prompt
+
+
+@pytest.mark.parametrize("name", built_in_packs())
+def test_every_built_in_pack_names_the_protocols_words_and_tells_the_task_verbatim(name: str) -> None:
+    task = "{{ task }}\n  a <b> & 'c' \u202e"
+    values = {key: VALUES[key] for key in PLACEHOLDERS["user_system"]} | {"task": task}
+    assistant, user = (load_pack(name).render(f"{side}_system", **values) for side in ("assistant", "user"))
+    assert task in assistant
+    assert task in user
+    assert all(word in assistant for word in ("Solution:", "Next request."))
+    assert all(word in user for word in ("Instruction:", "Input:", "Input: None", "<CAMEL_TASK_DONE>"))
 
 
 def test_the_word_limit_is_the_one_given() -> None:
