@@ -25,6 +25,7 @@ from bactrian.records.text import Text
 from bactrian.records.turn import Instruction, Turn
 from bactrian.records.usage import Usage
 from bactrian.store.migrations import MIGRATIONS, migrate
+from bactrian.store.rows import ItemList, Progress
 from bactrian.store.sqlite import APPLICATION_ID
 from bactrian.store.store import Store, open_store
 
@@ -230,3 +231,66 @@ async def test_a_store_that_was_opened_before_a_fork_does_not_write(store: Store
             os._exit(7)
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+
+
+async def test_a_session_of_an_older_run_is_read_after_its_migration(tmp_path: Path) -> None:
+    path = tmp_path / "run.db"
+    async with open_store(path) as store:
+        await store.begin(session())
+        await store.add_turn("one", turn(1))
+    with sqlite3.connect(path) as connection:
+        connection.executescript(
+            "DROP INDEX sessions_progress; DROP TABLE run; DROP TABLE lists; DELETE FROM migrations WHERE number > 2;"
+        )
+        for column in ("axis_values", "mark", "prompt_tokens", "completion_tokens", "cached_tokens"):
+            connection.execute(f"ALTER TABLE sessions DROP COLUMN {column}")
+    async with open_store(path) as store:
+        assert await store.session("one") == replace(session(), turns=(turn(1),))
+        await store.end("one", Ending("task_done", 1, "user", "done"), Usage(5, 6, 1))
+        assert await store.progress() == [Progress("one", "task_done", 1, 5, 6, 1)]
+
+
+async def test_only_one_process_writes_a_run_and_others_may_read_it(store: Store) -> None:
+    command = [
+        sys.executable,
+        "-c",
+        WRITER,
+        str(store.path),
+    ]
+    second = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "is being written by another process" in second.stderr
+    await store.begin(session())
+    async with open_store(store.path, read_only=True) as reader:
+        assert await reader.session("one") == session()
+
+
+async def test_a_recipe_is_frozen_at_the_first_start(store: Store) -> None:
+    assert await store.recipe() is None
+    assert await store.freeze({"name": "a", "axes": [1, 2]}) == {"name": "a", "axes": [1, 2]}
+    assert await store.freeze({"name": "b"}) == {"name": "a", "axes": [1, 2]}
+
+
+async def test_a_list_of_items_grows(store: Store) -> None:
+    short = ItemList("task@001_002", ("one", "two"), complete=False, usage=Usage(1, 2), calls=1)
+    whole = replace(short, items=("one", "two", 'thr"ee'), complete=True, calls=2)
+    await store.keep_list(short)
+    await store.keep_list(whole)
+    assert await store.lists() == {"task@001_002": whole}
+
+
+async def test_progress_names_every_session_and_what_it_used(store: Store) -> None:
+    for name in ("001", "002"):
+        await store.begin(session(name))
+    await store.end("002", Ending("max_messages", 40, "assistant", "40 messages"), Usage(7, 8, 9))
+    assert sorted(await store.progress(), key=lambda one: one.id) == [
+        Progress("001", None, None, None, None, None),
+        Progress("002", "max_messages", 40, 7, 8, 9),
+    ]
+
+
+async def test_sessions_that_begin_together_are_new_or_found_as_they_are(store: Store) -> None:
+    await store.begin(session("old"))
+    await store.add_turn("old", turn(1))
+    old, new = await asyncio.gather(store.begin(session("old")), store.begin(session("new")))
+    assert old.turns == (turn(1),)
+    assert new.turns == ()

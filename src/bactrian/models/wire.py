@@ -49,9 +49,7 @@ def request_parts(
     Equal histories give equal bytes up to the newest message, so a server's prefix cache can serve them.
     """
     parts = [b'{"model":', to_json(model), b',"messages":[']
-    for message in request.messages:
-        parts.append(_OPENINGS[message.role])
-        parts.append(message.text.json)
+    parts += [piece for message in request.messages for piece in (_OPENINGS[message.role], message.text.json)]
     if request.messages:
         parts[3] = parts[3][2:]
         parts.append(b"}")

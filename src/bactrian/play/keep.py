@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from bactrian.records.events import Ended, Event, Spoke
+from bactrian.records.events import Ended, Event, Spoke, Started
+from bactrian.records.usage import Usage
 from bactrian.store.store import Store
 
 
@@ -13,12 +14,16 @@ async def kept(events: AsyncIterator[Event], session: str, store: Store) -> Asyn
 
     The next request goes out when the next event is asked for, so a finished turn is durable before that.
     """
+    used = Usage()
     async for event in events:
         match event:
+            case Started(begun):
+                used = begun.usage
             case Spoke(turn):
+                used += turn.usage
                 await store.add_turn(session, turn)
             case Ended(ending):
-                await store.end(session, ending)
+                await store.end(session, ending, used)
             case _:
                 pass
         yield event

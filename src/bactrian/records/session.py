@@ -43,6 +43,10 @@ class Session:
     """None while the session is unfinished."""
     preparation: Usage = Usage()
     """Tokens that the task specifier and the planner used."""
+    values: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Its place in a recipe: the item of each axis, by the axis's name."""
+    mark: str | None = None
+    """``red-team`` if it was made to study misuse; goes with it into every export."""
 
     @property
     def usage(self) -> Usage:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Self
+
 from pydantic_core import to_json
 
 _NUL = "\0"
@@ -29,15 +31,12 @@ class Text(str):
     once and assembling request bodies from the bytes keeps the fortieth call as cheap as the first.
     """
 
-    __slots__ = ("_json",)
+    __slots__ = ("json",)
 
-    _json: bytes
+    json: bytes
+    """The quoted JSON string."""
 
-    @property
-    def json(self) -> bytes:
-        """The quoted JSON string, encoded on first use."""
-        try:
-            return self._json
-        except AttributeError:
-            self._json = to_json(str(self))
-            return self._json
+    def __new__(cls, text: str) -> Self:
+        self = super().__new__(cls, text)
+        self.json = to_json(text)
+        return self

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from sqlalchemy import Column, Connection, Float, Integer, MetaData, Table, inspect
+from sqlalchemy.schema import CreateColumn
 
 from bactrian.store import schema
 
@@ -25,7 +26,23 @@ def _m002_calls(connection: Connection) -> None:
     schema.calls.create(connection)
 
 
-MIGRATIONS: tuple[Callable[[Connection], None], ...] = (_m001_sessions_and_turns, _m002_calls)
+def _m003_runs_of_a_recipe(connection: Connection) -> None:
+    """Recipe, lists of items, and what a session adds up to."""
+    schema.run.create(connection)
+    schema.lists.create(connection)
+    have = {column["name"] for column in inspect(connection).get_columns("sessions")}
+    for column in schema.sessions.columns:
+        if column.name not in have:
+            definition = CreateColumn(column).compile(dialect=connection.dialect)
+            connection.exec_driver_sql(f"ALTER TABLE sessions ADD COLUMN {definition}")
+    schema.progress.create(connection, checkfirst=True)
+
+
+MIGRATIONS: tuple[Callable[[Connection], None], ...] = (
+    _m001_sessions_and_turns,
+    _m002_calls,
+    _m003_runs_of_a_recipe,
+)
 """In order; the number of a migration is its place, from 1."""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from pydantic_core import from_json, to_json
@@ -23,6 +23,32 @@ from bactrian.records.usage import Usage
 Values = dict[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class ItemList:
+    """The items of an axis, as far as they are known."""
+
+    id: str
+    items: tuple[str, ...]
+    complete: bool
+    """False while some are missing; they were given up if no call brings new ones."""
+    usage: Usage
+    calls: int
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What has become of a session."""
+
+    id: str
+    ending: str | None
+    turns: int | None
+    """Turns at its ending; None if it has not ended."""
+    prompt: int | None
+    """Tokens in all, once it has ended."""
+    completion: int | None
+    cached: int | None
+
+
 def session_row(session: Session, created: float) -> Values:
     """The row of a session; its turns are rows of their own."""
     return {
@@ -34,6 +60,8 @@ def session_row(session: Session, created: float) -> Values:
         "original_task": session.task.original,
         **task_row(session),
         "provenance": _json(asdict(session.provenance)),
+        "axis_values": _json(dict(session.values)),
+        "mark": session.mark,
         "created": created,
     }
 
@@ -47,9 +75,12 @@ def task_row(session: Session) -> Values:
     }
 
 
-def ending_row(ending: Ending) -> Values:
-    """What an ending adds to the row of a session."""
+def ending_row(ending: Ending, usage: Usage) -> Values:
+    """What an ending adds to the row of a session that used ``usage`` in all."""
     return {
+        "prompt_tokens": usage.prompt,
+        "completion_tokens": usage.completion,
+        "cached_tokens": usage.cached,
         "ending": ending.code,
         "ending_turn": ending.turn,
         "ending_speaker": ending.speaker,
@@ -93,6 +124,24 @@ def call_row(call: Call) -> Values:
     }
 
 
+def list_row(items: ItemList) -> Values:
+    """The row of a list of items."""
+    return {
+        "id": items.id,
+        "items": to_json(items.items).decode(),
+        "complete": items.complete,
+        "usage": _json(asdict(items.usage)),
+        "calls": items.calls,
+    }
+
+
+def read_list(row: Row[Any]) -> ItemList:
+    """The list of a row."""
+    return ItemList(
+        row.id, tuple(from_json(row.items)), bool(row.complete), Usage(**from_json(row.usage)), row.calls
+    )
+
+
 def read_session(row: Row[Any], turns: Iterable[Row[Any]]) -> Session:
     """The session of a row and of its turns' rows.
 
@@ -115,6 +164,8 @@ def read_session(row: Row[Any], turns: Iterable[Row[Any]]) -> Session:
         turns=tuple(_turn(turn) for turn in turns),
         ending=ending,
         preparation=Usage(**from_json(row.preparation)),
+        values=from_json(row.axis_values),
+        mark=row.mark,
     )
 
 

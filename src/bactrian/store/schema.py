@@ -6,6 +6,7 @@ from sqlalchemy import (
     Column,
     Float,
     ForeignKey,
+    Index,
     Integer,
     LargeBinary,
     MetaData,
@@ -35,7 +36,21 @@ sessions = Table(
     Column("ending_turn", Integer),
     Column("ending_speaker", Text),
     Column("ending_evidence", Text),
+    Column("axis_values", Text, nullable=False, server_default="{}", comment="JSON: item by axis"),
+    Column("mark", Text, comment="red-team, or nothing"),
+    Column("prompt_tokens", Integer, comment="of the whole session, once it has ended"),
+    Column("completion_tokens", Integer),
+    Column("cached_tokens", Integer),
 )
+
+progress = Index(
+    "sessions_progress",
+    *(
+        sessions.c[name]
+        for name in ("id", "ending", "ending_turn", "prompt_tokens", "completion_tokens", "cached_tokens")
+    ),
+)
+"""Holds all that a resumed run must know of its sessions, so that the wide rows need not be read for it."""
 
 turns = Table(
     "turns",
@@ -63,6 +78,25 @@ turns = Table(
         comment="CRC-32 of the text: SQLite does not notice flipped bytes",
     ),
     UniqueConstraint("session", "number"),
+)
+
+run = Table(
+    "run",
+    metadata,
+    Column("row", Integer, primary_key=True, comment="always 1"),
+    Column("recipe", Text, nullable=False, comment="JSON: what the run is made from, frozen at its start"),
+    Column("created", Float, nullable=False, comment="seconds since 1970, for display only"),
+)
+
+lists = Table(
+    "lists",
+    metadata,
+    Column("row", Integer, primary_key=True),
+    Column("id", Text, nullable=False, unique=True, comment="axis, and the positions it depends on"),
+    Column("items", Text, nullable=False, comment="JSON"),
+    Column("complete", Integer, nullable=False),
+    Column("usage", Text, nullable=False, comment="JSON"),
+    Column("calls", Integer, nullable=False),
 )
 
 calls = Table(

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Generator
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Executable, Row, bindparam, select
-from sqlalchemy.dialects.sqlite import insert
+from pydantic_core import from_json, to_json
+from sqlalchemy import Connection, Engine, Row, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from bactrian.errors import BactrianError, InputError, StoreError
@@ -19,25 +18,28 @@ from bactrian.records.call import Call
 from bactrian.records.ending import Ending
 from bactrian.records.session import Session
 from bactrian.records.turn import Turn
+from bactrian.records.usage import Usage
 from bactrian.store import schema
+from bactrian.store.lock import locked
 from bactrian.store.migrations import MIGRATIONS, migrate, version
-from bactrian.store.rows import call_row, ending_row, read_session, session_row, task_row, turn_row
+from bactrian.store.rows import (
+    ItemList,
+    Progress,
+    call_row,
+    ending_row,
+    list_row,
+    read_list,
+    read_session,
+    session_row,
+    task_row,
+    turn_row,
+)
 from bactrian.store.sqlite import back_up, check_file, explained, reading_engine, writing_engine
+from bactrian.store.statements import Statement, statements
 from bactrian.store.writer import Writer
 
 _PAGE = 100
 """Sessions read at a time."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Statements:
-    """The statements that write, made once: SQLAlchemy then compiles each only once."""
-
-    session: Executable
-    task: Executable
-    turn: Executable
-    ending: Executable
-    call: Executable
 
 
 class Store:
@@ -50,11 +52,12 @@ class Store:
         self.path = path
         self._reading = reading
         self._writer = writer
-        self._statements = _statements()
+        self._statements = statements()
 
     async def begin(self, session: Session) -> Session:
         """Store ``session`` if there is none of its id. Gives what the run then holds: turns, ending and all."""
-        await self._write(self._statements.session, session_row(session, time.time()))
+        if await self._write(self._statements.session, session_row(session, time.time())):
+            return session
         stored = await self.session(session.id)
         if stored is None:
             raise StoreError(f"Session {session.id} was written and is not there.", where=str(self.path))
@@ -68,13 +71,44 @@ class Store:
         """Store a turn of the session with this id."""
         await self._write(self._statements.turn, turn_row(session, turn))
 
-    async def end(self, session: str, ending: Ending) -> None:
-        """Store the ending of the session with this id; a final one is never replaced."""
-        await self._write(self._statements.ending, {"key": session, **ending_row(ending)})
+    async def end(self, session: str, ending: Ending, usage: Usage = Usage()) -> None:
+        """Store the ending of the session with this id, and what it used in all.
+
+        A final ending is never replaced.
+        """
+        await self._write(self._statements.ending, {"key": session, **ending_row(ending, usage)})
 
     async def add_call(self, call: Call) -> None:
         """Store a call to a model, answered or not."""
         await self._write(self._statements.call, call_row(call))
+
+    async def freeze(self, recipe: Mapping[str, Any]) -> dict[str, Any]:
+        """Store what the run is made from, unless it is there already. Gives what is stored.
+
+        Raises:
+            StoreError: it cannot be read or written.
+        """
+        row = {"row": 1, "recipe": to_json(recipe).decode(), "created": time.time()}
+        await self._write(self._statements.run, row)
+        stored = await self.recipe()
+        assert stored is not None
+        return stored
+
+    async def recipe(self) -> dict[str, Any] | None:
+        """What the run is made from; None if it was not made from a recipe."""
+        return await asyncio.to_thread(self._read_recipe)
+
+    async def keep_list(self, items: ItemList) -> None:
+        """Store a list of items, or what it has grown to."""
+        await self._write(self._statements.list, list_row(items))
+
+    async def lists(self) -> dict[str, ItemList]:
+        """All lists of items, by their id."""
+        return await asyncio.to_thread(self._read_lists)
+
+    async def progress(self) -> list[Progress]:
+        """What has become of every session, in no order. Reads an index and not the sessions: 100,000 take 0.2 s."""
+        return await asyncio.to_thread(self._read_progress)
 
     async def session(self, session_id: str) -> Session | None:
         """The session with this id, with the turns that are on disk.
@@ -92,10 +126,24 @@ class Store:
             for _, session in page:
                 yield session
 
-    async def _write(self, statement: Executable, values: dict[str, Any]) -> None:
+    async def _write(self, statement: Statement, values: dict[str, Any]) -> bool:
         if self._writer is None:
             raise StoreError("The run was opened for reading only.", where=str(self.path))
-        await self._writer.write(statement, values)
+        return await self._writer.write(statement, values)
+
+    def _read_recipe(self) -> dict[str, Any] | None:
+        with _explaining(self.path), self._reading.connect() as connection:
+            row = connection.execute(select(schema.run.c.recipe)).first()
+            return None if row is None else from_json(row.recipe)
+
+    def _read_lists(self) -> dict[str, ItemList]:
+        with _explaining(self.path), self._reading.connect() as connection:
+            return {row.id: read_list(row) for row in connection.execute(select(schema.lists))}
+
+    def _read_progress(self) -> list[Progress]:
+        columns = schema.progress.columns
+        with _explaining(self.path), self._reading.connect() as connection:
+            return [Progress(*row) for row in connection.execute(select(*columns))]
 
     def _read_one(self, session_id: str) -> Session | None:
         with _explaining(self.path), self._reading.connect() as connection:
@@ -120,19 +168,22 @@ async def open_store(path: Path, *, read_only: bool = False) -> AsyncGenerator[S
         StoreError: the run is damaged, in use, or of a newer version of this program.
     """
     check_file(path, create=not read_only)
-    reading = reading_engine(path)
-    writer = None
     if read_only:
+        reading = reading_engine(path)
         await asyncio.to_thread(_check_version, reading, path)
-    else:
+        try:
+            yield Store(path, reading, None)
+        finally:
+            reading.dispose()
+        return
+    with locked(path):
         writer = Writer(await asyncio.to_thread(_connect, path), path)
-        writer.start()
-    try:
-        yield Store(path, reading, writer)
-    finally:
-        if writer is not None:
+        reading = reading_engine(path)
+        try:
+            yield Store(path, reading, writer)
+        finally:
             await writer.close()
-        reading.dispose()
+            reading.dispose()
 
 
 def _connect(path: Path) -> Connection:
@@ -189,22 +240,3 @@ def _explaining(path: Path) -> Generator[None]:
         raise
     except (SQLAlchemyError, OSError) as error:
         raise explained(error, path) from error
-
-
-def _statements() -> _Statements:
-    sessions, turns = schema.sessions, schema.turns
-    this = sessions.c.id == bindparam("key")
-    open_ = sessions.c.ending.is_(None) | (sessions.c.ending == "failed")
-    return _Statements(
-        session=insert(sessions).on_conflict_do_nothing(),
-        task=sessions.update()
-        .where(this)
-        .values({name: bindparam(name) for name in ("specified_task", "planned_task", "preparation")}),
-        turn=insert(turns).on_conflict_do_nothing(),
-        ending=sessions.update()
-        .where(this, open_)
-        .values(
-            {name: bindparam(name) for name in ("ending", "ending_turn", "ending_speaker", "ending_evidence")}
-        ),
-        call=schema.calls.insert(),
-    )
