@@ -81,6 +81,10 @@ class Unreachable(TryAgain):
     """No connection. A passing fault of an endpoint that has answered before; else a mistake in its address."""
 
 
+class GaveUp(ModelError):
+    """A passing fault did not pass for as long as the retry wrapper waits. A later run may go on."""
+
+
 class BadReply(ModelError):
     """The endpoint answered with something that is not a reply. Asked again a few times, then given up."""
 

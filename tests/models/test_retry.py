@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from bactrian.errors import BadReply, BudgetReached, Denied, ModelError, TryAgain
+from bactrian.errors import BadReply, BudgetReached, Denied, GaveUp, ModelError, TryAgain
 from bactrian.models.model import Choice, Model, Reply, Request
 from bactrian.models.openai import OpenAI
 from bactrian.models.retry import Patience, Retry
@@ -105,7 +105,7 @@ async def test_giving_up_says_how_often_it_was_tried_and_how_to_go_on() -> None:
     model = Failing([busy] * 9)
     with pytest.raises(ModelError, match=r"answered 503: busy\. Asked 4 times in \d+ s") as caught:
         await patient(model, Hours(), Patience(attempts=4)).reply(ASK)
-    assert type(caught.value) is ModelError
+    assert type(caught.value) is GaveUp
     assert caught.value.__cause__ is busy
     assert (caught.value.where, caught.value.sample) == ("http://here", b"busy")
     assert "run the same command again" in str(caught.value)

@@ -247,7 +247,7 @@ async def test_a_session_of_an_older_run_is_read_after_its_migration(tmp_path: P
     async with open_store(path) as store:
         assert await store.session("one") == replace(session(), turns=(turn(1),))
         await store.end("one", Ending("task_done", 1, "user", "done"), Usage(5, 6, 1))
-        assert await store.progress() == [Progress("one", "task_done", 1, 5, 6, 1)]
+        assert [one async for one in store.progress()] == [Progress("one", "task_done", 1, 5, 6, 1)]
 
 
 async def test_only_one_process_writes_a_run_and_others_may_read_it(store: Store) -> None:
@@ -275,14 +275,16 @@ async def test_a_list_of_items_grows(store: Store) -> None:
     whole = replace(short, items=("one", "two", 'thr"ee'), complete=True, calls=2)
     await store.keep_list(short)
     await store.keep_list(whole)
-    assert await store.lists() == {"task@001_002": whole}
+    assert await store.item_list("task@001_002") == whole
+    assert [items async for items in store.item_lists()] == [whole]
+    assert await store.item_list("task@001_003") is None
 
 
 async def test_progress_names_every_session_and_what_it_used(store: Store) -> None:
     for name in ("001", "002"):
         await store.begin(session(name))
     await store.end("002", Ending("max_messages", 40, "assistant", "40 messages"), Usage(7, 8, 9))
-    assert sorted(await store.progress(), key=lambda one: one.id) == [
+    assert [one async for one in store.progress()] == [
         Progress("001", None, None, None, None, None),
         Progress("002", "max_messages", 40, 7, 8, 9),
     ]
@@ -294,3 +296,18 @@ async def test_sessions_that_begin_together_are_new_or_found_as_they_are(store: 
     old, new = await asyncio.gather(store.begin(session("old")), store.begin(session("new")))
     assert old.turns == (turn(1),)
     assert new.turns == ()
+
+
+async def test_what_a_run_has_used_is_told_by_agent(store: Store) -> None:
+    prepared = replace(session(), preparation=Usage(10, 20))
+    await store.begin(prepared)
+    await store.add_turn("one", turn(1))
+    await store.add_turn("one", replace(turn(2), speaker="assistant"))
+    await store.add_turn("one", turn(3))
+    await store.keep_list(ItemList("task@", ("x",), complete=True, usage=Usage(3, 4), calls=1))
+    assert await store.spent() == {
+        "user": Usage(10, 12, 2),
+        "assistant": Usage(5, 6, 1),
+        "task_specifier": Usage(10, 20),
+        "lister": Usage(3, 4),
+    }

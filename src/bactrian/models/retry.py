@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from bactrian.errors import BadReply, ModelError, TryAgain, Unreachable
+from bactrian.errors import BadReply, GaveUp, ModelError, TryAgain, Unreachable
 from bactrian.models.model import Model, Reply, Request
 
 _RESUME = "All so far is kept: run the same command again to go on."
@@ -68,7 +68,8 @@ class Retry:
         """Answer ``request``, asking as often as it takes.
 
         Raises:
-            ModelError: patience is at an end, or asking again will not help.
+            GaveUp: patience is at an end.
+            ModelError: asking again will not help.
         """
         patience = self._patience
         started = self._clock()
@@ -109,7 +110,8 @@ class Retry:
 def _given_up(error: ModelError, asked: int, spent: float) -> ModelError:
     times = "once" if asked == 1 else f"{asked} times"
     wished = f" It asks to wait {error.after:.0f} s." if isinstance(error, TryAgain) and error.after else ""
-    return ModelError(
+    kind = GaveUp if isinstance(error, TryAgain) else BadReply
+    return kind(
         f"{error.what.rstrip('.')}. Asked {times} in {spent:.0f} s.{wished}",
         where=error.where,
         next=f"{error.next} {_RESUME}" if error.next else _RESUME,

@@ -79,13 +79,14 @@ def role_play(
         "language": origin.language or "",
     }
     enforced = origin.protocol == "enforced"
+    before = f"{origin.preamble}\n\n" if origin.preamble else ""
     return Scene(
         session=session,
         agents={
             "user": Agent(
                 speaker="user",
                 role=session.user,
-                system=Text(pack.render("user_system", **values)),
+                system=Text(before + pack.render("user_system", **values)),
                 model=models["user"],
                 sampling=origin.sampling.get("user", Sampling()),
                 opening=Text(pack.render("opening_request", **values)),
@@ -94,7 +95,7 @@ def role_play(
             "assistant": Agent(
                 speaker="assistant",
                 role=session.assistant,
-                system=Text(pack.render("assistant_system", **values)),
+                system=Text(before + pack.render("assistant_system", **values)),
                 model=models["assistant"],
                 sampling=origin.sampling.get("assistant", Sampling()),
                 form=assistant_form(small=_is_small(models["assistant"])) if enforced else None,

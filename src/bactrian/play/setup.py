@@ -39,6 +39,9 @@ class Setup:
     """None for the paper's 40, or fewer if the built-in model plays."""
     seed: int | None = None
     language: str | None = None
+    preamble: str = ""
+    """Text before both agents' system prompts."""
+    needs_code: bool = False
 
     @property
     def small(self) -> bool:
@@ -56,8 +59,8 @@ class Setup:
         return paper_rules(limit) if self.paper_endings else default_rules(limit)
 
 
-def new_session(setup: Setup, pack: Pack) -> Session:
-    """The session that ``setup`` asks for. Its id is a hash of all of it: the same wish is the same session.
+def new_session(setup: Setup, pack: Pack, *, name: str | None = None) -> Session:
+    """The session that ``setup`` asks for. Its id is ``name``, or a hash of all of it: the same wish, the same session.
 
     Raises:
         InputError: the idea, a role or the language cannot be used.
@@ -67,22 +70,28 @@ def new_session(setup: Setup, pack: Pack) -> Session:
     checked_role(setup.user, "user role")
     if setup.language is not None:
         checked_name(setup.language, "language")
-    agents = ["user", "assistant"]
-    agents += ["task_specifier"] if setup.specify else []
-    agents += ["task_planner"] if setup.plan else []
     return Session(
-        id=_identity(setup, pack),
+        id=name or _identity(setup, pack),
         assistant=setup.assistant,
         user=setup.user,
         task=Task(original=setup.idea),
-        provenance=Provenance(
-            prompts=pack.name,
-            prompts_hash=pack.hash,
-            protocol=setup.protocol or ("enforced" if setup.small else "free"),
-            models={agent: setup.models[agent] for agent in agents},
-            sampling={agent: manners(agent, setup.models[agent], setup.seed) for agent in agents},
-            language=setup.language,
-        ),
+        provenance=_provenance(setup, pack),
+    )
+
+
+def _provenance(setup: Setup, pack: Pack) -> Provenance:
+    agents = ["user", "assistant"]
+    agents += ["task_specifier"] if setup.specify else []
+    agents += ["task_planner"] if setup.plan else []
+    return Provenance(
+        prompts=pack.name,
+        prompts_hash=pack.hash,
+        protocol=setup.protocol or ("enforced" if setup.small else "free"),
+        models={agent: setup.models[agent] for agent in agents},
+        sampling={agent: manners(agent, setup.models[agent], setup.seed) for agent in agents},
+        language=setup.language,
+        preamble=setup.preamble,
+        needs_code=setup.needs_code,
     )
 
 

@@ -27,6 +27,10 @@ class Provenance:
     sampling: Mapping[str, Sampling] = field(default_factory=dict[str, Sampling])
     """Sampling parameters by agent."""
     language: str | None = None
+    preamble: str = ""
+    """What the operator put before both agents' system prompts."""
+    needs_code: bool = False
+    """True if a solution must hold code."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pydantic_core import from_json, to_json
-from sqlalchemy import Connection, Engine, Row, select
+from sqlalchemy import Connection, Engine, Row, func, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from bactrian.errors import BactrianError, InputError, StoreError
@@ -40,6 +40,8 @@ from bactrian.store.writer import Writer
 
 _PAGE = 100
 """Sessions read at a time."""
+_WIDE_PAGE = 10_000
+"""Rows of the index of progress read at a time."""
 
 
 class Store:
@@ -102,13 +104,32 @@ class Store:
         """Store a list of items, or what it has grown to."""
         await self._write(self._statements.list, list_row(items))
 
-    async def lists(self) -> dict[str, ItemList]:
-        """All lists of items, by their id."""
-        return await asyncio.to_thread(self._read_lists)
+    async def item_list(self, list_id: str) -> ItemList | None:
+        """The list of items with this id, as far as it is known."""
+        return await asyncio.to_thread(self._read_list, list_id)
 
-    async def progress(self) -> list[Progress]:
-        """What has become of every session, in no order. Reads an index and not the sessions: 100,000 take 0.2 s."""
-        return await asyncio.to_thread(self._read_progress)
+    async def item_lists(self) -> AsyncIterator[ItemList]:
+        """All lists of items in the order in which they began, a hundred at a time."""
+        last = 0
+        while page := await asyncio.to_thread(self._read_lists, last):
+            last = page[-1][0]
+            for _, items in page:
+                yield items
+
+    async def progress(self) -> AsyncIterator[Progress]:
+        """What has become of every session, by its id. Reads an index and not the sessions themselves."""
+        last = ""
+        while page := await asyncio.to_thread(self._read_progress, last):
+            last = page[-1].id
+            for one in page:
+                yield one
+
+    async def spent(self) -> dict[str, Usage]:
+        """What the run has used, by agent: ``user``, ``assistant``, ``task_specifier`` (with the planner), ``lister``.
+
+        Reads every turn's row, which takes seconds for a million.
+        """
+        return await asyncio.to_thread(self._read_spent)
 
     async def session(self, session_id: str) -> Session | None:
         """The session with this id, with the turns that are on disk.
@@ -136,14 +157,39 @@ class Store:
             row = connection.execute(select(schema.run.c.recipe)).first()
             return None if row is None else from_json(row.recipe)
 
-    def _read_lists(self) -> dict[str, ItemList]:
+    def _read_list(self, list_id: str) -> ItemList | None:
         with _explaining(self.path), self._reading.connect() as connection:
-            return {row.id: read_list(row) for row in connection.execute(select(schema.lists))}
+            row = connection.execute(select(schema.lists).where(schema.lists.c.id == list_id)).first()
+            return None if row is None else read_list(row)
 
-    def _read_progress(self) -> list[Progress]:
-        columns = schema.progress.columns
+    def _read_lists(self, after: int) -> list[tuple[int, ItemList]]:
+        table = schema.lists
+        query = select(table).where(table.c.row > after).order_by(table.c.row).limit(_PAGE)
         with _explaining(self.path), self._reading.connect() as connection:
-            return [Progress(*row) for row in connection.execute(select(*columns))]
+            return [(row.row, read_list(row)) for row in connection.execute(query)]
+
+    def _read_spent(self) -> dict[str, Usage]:
+        turns = schema.turns.c
+        columns = (turns.prompt_tokens, turns.completion_tokens, turns.cached_tokens)
+        by_speaker = select(turns.speaker, *map(func.sum, columns)).group_by(turns.speaker)
+        with _explaining(self.path), self._reading.connect() as connection:
+            spent = {row[0]: Usage(*row[1:]) for row in connection.execute(by_speaker)}
+            for agent, column in (
+                ("task_specifier", schema.sessions.c.preparation),
+                ("lister", schema.lists.c.usage),
+            ):
+                sums = [
+                    func.total(func.json_extract(column, f"$.{name}"))
+                    for name in ("prompt", "completion", "cached")
+                ]
+                spent[agent] = Usage(*map(int, connection.execute(select(*sums)).one()))
+        return spent
+
+    def _read_progress(self, after: str) -> list[Progress]:
+        columns = schema.progress.columns
+        query = select(*columns).where(columns.id > after).order_by(columns.id).limit(_WIDE_PAGE)
+        with _explaining(self.path), self._reading.connect() as connection:
+            return [Progress(*row) for row in connection.execute(query)]
 
     def _read_one(self, session_id: str) -> Session | None:
         with _explaining(self.path), self._reading.connect() as connection:
