@@ -35,6 +35,10 @@ class PromptError(InputError):
     """A prompt pack that cannot be read, or a template that cannot be filled."""
 
 
+class RecipeError(InputError):
+    """A recipe that cannot be read, or that cannot be followed."""
+
+
 class MissingExtra(InputError):
     """An optional part of the package is not installed."""
 

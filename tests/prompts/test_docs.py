@@ -4,9 +4,10 @@ import re
 from pathlib import Path
 
 from bactrian.prompts.pack import load_pack
-from bactrian.prompts.source import LARGEST_PACK
-from bactrian.prompts.templates import FILTERS, NEEDED, PLACEHOLDERS
+from bactrian.prompts.templates import NEEDED, PLACEHOLDERS
 from bactrian.prompts.values import LONGEST_IDEA, LONGEST_NAME
+from bactrian.source import LARGEST
+from bactrian.template import FILTERS
 
 DOCS = (Path(__file__).parents[2] / "docs" / "prompts.md").read_text(encoding="utf-8")
 CLAUSES = re.findall(r"^\| ([^|]+) \| `(\w+)` \| `([^|]+)` \|$", DOCS, re.MULTILINE)
@@ -48,7 +49,7 @@ def test_the_placeholder_table_is_what_the_code_allows_and_needs() -> None:
 
 
 def test_the_limits_and_the_filters_are_those_of_the_code() -> None:
-    assert f"{LARGEST_PACK:,} bytes" in DOCS
+    assert f"{LARGEST:,} bytes" in DOCS
     assert f"{LONGEST_IDEA:,} characters" in DOCS
     assert f"\n{LONGEST_NAME} in one line" in DOCS
     assert all(f"`{name}`" in DOCS for name in FILTERS)

@@ -15,10 +15,12 @@ from types import MappingProxyType
 from jinja2 import Template
 
 from bactrian.errors import PromptError
-from bactrian.prompts.source import LARGEST_PACK, Source, decoded, did_you_mean
-from bactrian.prompts.templates import PLACEHOLDERS, TemplateFault, compiled
+from bactrian.prompts.templates import NEEDED, PLACEHOLDERS
 from bactrian.prompts.values import checked_value
+from bactrian.source import LARGEST, Kind, Source, decoded, did_you_mean
+from bactrian.template import TemplateFault, compiled
 
+_KIND = Kind("prompt pack", PromptError, "docs/prompts.md")
 _KEYS = ("name", "description", "templates")
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 
@@ -79,7 +81,7 @@ def load_pack(name_or_path: str | Path) -> Pack:
             or has one that :func:`bactrian.prompts.templates.compiled` refuses.
     """
     where = str(name_or_path)
-    return _pack(decoded(where, _read(where)))
+    return _pack(decoded(where, _read(where), _KIND))
 
 
 def _packs() -> Traversable:
@@ -92,7 +94,7 @@ def _read(where: str) -> bytes:
         return _packs().joinpath(f"{where}.toml").read_bytes()
     try:
         with Path(where).open("rb") as file:
-            return file.read(LARGEST_PACK + 1)
+            return file.read(LARGEST + 1)
     except FileNotFoundError as error:
         raise PromptError(
             f"There is no prompt pack of this name and no such file.{did_you_mean(where, built_in)}",
@@ -130,6 +132,6 @@ def _pack(source: Source) -> Pack:
 
 def _compiled(source: Source, key: str, text: str) -> Template:
     try:
-        return compiled(key, text)
+        return compiled(text, may=PLACEHOLDERS[key], must=NEEDED[key])
     except TemplateFault as fault:
         raise source.error(f"Template {key!r}, line {fault.line}, {fault.what}.", key, fault.next) from fault

@@ -182,7 +182,8 @@ class Store:
                     func.total(func.json_extract(column, f"$.{name}"))
                     for name in ("prompt", "completion", "cached")
                 ]
-                spent[agent] = Usage(*map(int, connection.execute(select(*sums)).one()))
+                prompt, completion, cached = map(int, connection.execute(select(*sums)).one())
+                spent[agent] = Usage(prompt, completion, cached)
         return spent
 
     def _read_progress(self, after: str) -> list[Progress]:

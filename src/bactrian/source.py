@@ -1,4 +1,4 @@
-"""The file of a pack: read strictly, with the place of each fault."""
+"""A TOML file that a person wrote: read strictly, with the place of each fault."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from difflib import get_close_matches
 from itertools import islice
 from typing import cast
 
-from bactrian.errors import PromptError
+from bactrian.errors import InputError
 
-LARGEST_PACK = 256 * 1024
-"""Bytes a pack's file may have."""
+LARGEST = 256 * 1024
+"""Bytes such a file may have."""
 
 _POSITION = re.compile(r" ?\(at line (\d+), column (\d+)\)")
 _LOOKED_AT = 10
@@ -21,38 +21,50 @@ _LOOKED_AT = 10
 
 
 @dataclass(frozen=True, slots=True)
+class Kind:
+    """What the file is, for its errors."""
+
+    name: str
+    """For example ``prompt pack``."""
+    error: type[InputError]
+    help: str
+    """The page that shows what one looks like."""
+
+
+@dataclass(frozen=True, slots=True)
 class Source:
-    """The text of a pack's file, and where it is from."""
+    """The text of a file, and where it is from."""
 
     where: str
     text: str
+    kind: Kind
 
     def table(self) -> dict[str, object]:
         """The file's content.
 
         Raises:
-            PromptError: it is not valid TOML.
+            InputError: it is not valid TOML.
         """
         try:
             return tomllib.loads(self.text)
         except RecursionError as error:
-            raise PromptError(
-                "The prompt pack is nested too deeply.",
+            raise self.kind.error(
+                f"The {self.kind.name} is nested too deeply.",
                 where=self.where,
-                next="A pack has texts in a table [templates] and nothing deeper.",
+                next=f"Take levels out; {self.kind.help} shows what one looks like.",
             ) from error
         except ValueError as error:  # TOMLDecodeError, or a number with too many digits
             position = _POSITION.search(str(error))
-            raise PromptError(
-                f"The prompt pack is not valid TOML: {_POSITION.sub('', str(error))}.",
+            raise self.kind.error(
+                f"The {self.kind.name} is not valid TOML: {_POSITION.sub('', str(error))}.",
                 where=":".join((self.where, *(position.groups() if position else ()))),
-                next="Correct the file; docs/prompts.md shows what one looks like.",
+                next=f"Correct the file; {self.kind.help} shows what one looks like.",
             ) from error
 
     def check_keys(
         self, data: Mapping[str, object], known: Collection[str], needed: Collection[str], kind: str
     ) -> None:
-        """Refuse keys that a pack does not have, and the lack of those that it must have."""
+        """Refuse keys that are not known, and the lack of those that are needed."""
         for key in data:
             if key not in known:
                 raise self.error(
@@ -61,8 +73,8 @@ class Source:
                     f"Known {kind}s: {', '.join(known)}.",
                 )
         if missing := [key for key in needed if key not in data]:
-            raise PromptError(
-                f"The prompt pack lacks the {kind} {', '.join(map(repr, missing))}.",
+            raise self.kind.error(
+                f"The {self.kind.name} lacks the {kind} {', '.join(map(repr, missing))}.",
                 where=self.where,
                 next=f"Needed {kind}s: {', '.join(needed)}.",
             )
@@ -80,14 +92,14 @@ class Source:
             raise self.error(f"{key!r} is not a text.", key, "Put it in quotes.")
         return value
 
-    def error(self, what: str, key: str, next: str | None) -> PromptError:
-        """An error at ``key``."""
-        return PromptError(what, where=self._place(key), next=next)
+    def error(self, what: str, key: str, next: str | None, *, after: int = 0) -> InputError:
+        """An error at ``key``, where it first stands from position ``after`` of the text on."""
+        return self.kind.error(what, where=self._place(key, after), next=next)
 
-    def _place(self, key: str) -> str:
+    def _place(self, key: str, after: int) -> str:
         """``file:line:column`` of ``key``; the file alone where the key is written in some unusual way."""
         written = re.compile(rf"^[ \t]*\[?[ \t]*(\"|'|){re.escape(key)}\1[ \t]*[=\]]", re.MULTILINE)
-        for match in islice(written.finditer(self.text), _LOOKED_AT):
+        for match in islice(written.finditer(self.text, after), _LOOKED_AT):
             if _is_toml(self.text[: match.start()]):  # and so this line is not inside another text
                 line = self.text.count("\n", 0, match.start()) + 1
                 column = len(match[0]) - len(match[0].lstrip()) + 1
@@ -95,24 +107,24 @@ class Source:
         return self.where
 
 
-def decoded(where: str, content: bytes) -> Source:
+def decoded(where: str, content: bytes, kind: Kind) -> Source:
     """The source in ``content``.
 
     Raises:
-        PromptError: it is too large, or not UTF-8.
+        InputError: it is too large, or not UTF-8.
     """
-    if len(content) > LARGEST_PACK:
-        raise PromptError(
-            f"The prompt pack is larger than {LARGEST_PACK:,} bytes.",
+    if len(content) > LARGEST:
+        raise kind.error(
+            f"The {kind.name} is larger than {LARGEST:,} bytes.",
             where=where,
             next="Check that this is the file you mean.",
         )
     try:
-        return Source(where, content.decode())
+        return Source(where, content.decode(), kind)
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise PromptError(
-            "The prompt pack is not UTF-8 text.", where=f"{where}:{line}", next="Save it as UTF-8."
+        raise kind.error(
+            f"The {kind.name} is not UTF-8 text.", where=f"{where}:{line}", next="Save it as UTF-8."
         ) from error
 
 

@@ -1,0 +1,1 @@
+"""Many sessions from one recipe: what is left to do, who does it, and what it costs."""

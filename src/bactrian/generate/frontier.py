@@ -1,0 +1,178 @@
+"""What to do next: the jobs of a grid in order, and the lists that have to be asked for before they are known.
+
+The grid is walked depth first and only along the edge of what is being done, so that 25 million jobs need no more
+memory than the window of those in flight.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Protocol
+
+from bactrian.generate.done import Done
+
+Known = Callable[[str], Awaitable[tuple[str, ...] | None]]
+"""The items of a list by its id; None while some have still to be asked for."""
+
+
+class Dimension(Protocol):
+    """An axis, as far as the walk needs to know it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def count(self) -> int: ...
+    @property
+    def per(self) -> Sequence[str]: ...
+    @property
+    def items(self) -> tuple[str, ...] | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One job: a combination of one item from each axis."""
+
+    id: str
+    """Its 1-based positions, for example ``001_002_003``."""
+    number: int
+    """0-based position in the whole grid, counted as if every list were complete."""
+    values: Mapping[str, str]
+    """Item by axis name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A list that has to be asked for. Whoever takes it tells the frontier what came of it."""
+
+    id: str
+    axis: int
+    """Which of the axes, 0-based."""
+    values: Mapping[str, str]
+    """The items it depends on."""
+
+
+@dataclass(slots=True)
+class _Branch:
+    positions: tuple[int, ...]
+    values: Mapping[str, str]
+    items: tuple[str, ...] = ()
+    taken: int = 0
+
+
+@dataclass(slots=True)
+class Frontier:
+    """The work that can begin now. :meth:`take` gives the next piece of it."""
+
+    axes: Sequence[Dimension]
+    done: Done
+    known: Known
+    limit: int | None = None
+    """Only jobs whose number is below it; lists that only later ones need are not asked for."""
+    _open: list[_Branch] = field(default_factory=list[_Branch])
+    _waiting: dict[str, list[_Branch]] = field(default_factory=dict[str, list[_Branch]])
+    _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
+    _begun: bool = False
+
+    @property
+    def size(self) -> int:
+        """Jobs in all, if every list is complete."""
+        whole = prod(axis.count for axis in self.axes)
+        return whole if self.limit is None else min(whole, self.limit)
+
+    async def take(self) -> Cell | Wanted | None:
+        """The next job, or a list to be asked for; waits for lists in flight. None when there is nothing left."""
+        async with self._changed:
+            if not self._begun:
+                self._begun = True
+                if wanted := await self._enter(_Branch((), {})):
+                    return wanted
+            while True:
+                if (work := await self._next()) is not None:
+                    return work
+                if not self._waiting:
+                    return None
+                await self._changed.wait()
+
+    async def supply(self, list_id: str, items: Sequence[str]) -> None:
+        """The list that was wanted: its jobs can begin. An empty one leaves them out."""
+        async with self._changed:
+            for branch in self._waiting.pop(list_id):
+                branch.items = tuple(items)[: self.axes[len(branch.positions)].count]
+                self._open.append(branch)
+            self._changed.notify_all()
+
+    async def _next(self) -> Cell | Wanted | None:
+        while self._open:
+            branch = self._open[-1]
+            depth = len(branch.positions)
+            if branch.taken == len(branch.items):
+                self._open.pop()
+                continue
+            item = branch.items[branch.taken]
+            branch.taken += 1
+            positions = (*branch.positions, branch.taken)
+            start, stop = self._span(positions)
+            if start >= self.size:
+                self._open.pop()
+                continue
+            if self.done.covers(start, min(stop, self.size)):
+                continue
+            values = {**branch.values, self.axes[depth].name: item}
+            if len(positions) == len(self.axes):
+                return Cell(self._id(positions), start, values)
+            if wanted := await self._enter(_Branch(positions, values)):
+                return wanted
+        return None
+
+    async def _enter(self, branch: _Branch) -> Wanted | None:
+        """Open the branch if its list is there. Gives the list if it has to be asked for."""
+        depth = len(branch.positions)
+        axis = self.axes[depth]
+        if axis.items is not None:
+            branch.items = axis.items
+            self._open.append(branch)
+            return None
+        names = [each.name for each in self.axes[:depth]]
+        depends = tuple(branch.positions[names.index(name)] for name in axis.per)
+        list_id = f"{axis.name}@{self._id(depends, axis.per)}"
+        if list_id in self._waiting:
+            self._waiting[list_id].append(branch)
+            return None
+        if (items := await self.known(list_id)) is not None:
+            branch.items = items[: axis.count]
+            self._open.append(branch)
+            return None
+        self._waiting[list_id] = [branch]
+        return Wanted(list_id, depth, {name: branch.values[name] for name in axis.per})
+
+    def _span(self, positions: tuple[int, ...]) -> tuple[int, int]:
+        """Numbers of the jobs that begin with ``positions``."""
+        below = prod(axis.count for axis in self.axes[len(positions) :])
+        number = 0
+        for axis, position in zip(self.axes, positions, strict=False):
+            number = number * axis.count + position - 1
+        return number * below, (number + 1) * below
+
+    def _id(self, positions: tuple[int, ...], names: Sequence[str] | None = None) -> str:
+        axes = self.axes if names is None else [axis for axis in self.axes if axis.name in names]
+        return "_".join(
+            f"{position:0{max(3, len(str(axis.count)))}}"
+            for axis, position in zip(axes, positions, strict=False)
+        )
+
+
+def number_of(cell_id: str, axes: Sequence[Dimension]) -> int | None:
+    """The number of the job with this id; None if the grid has no such job."""
+    parts = cell_id.split("_")
+    if len(parts) != len(axes) or not all(part.isdecimal() for part in parts):
+        return None
+    number = 0
+    for part, axis in zip(parts, axes, strict=True):
+        position = int(part)
+        if not 0 < position <= axis.count:
+            return None
+        number = number * axis.count + position - 1
+    return number

@@ -1,0 +1,264 @@
+"""From a file, or a built-in name, and the user's settings to a checked recipe."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any, cast
+
+from pydantic import BaseModel, ValidationError
+
+from bactrian.errors import InputError, RecipeError
+from bactrian.recipes.schema import Answer, Axis, Recipe, RolePlay, Translate
+from bactrian.source import LARGEST, Kind, Source, decoded, did_you_mean
+from bactrian.template import TemplateFault, compiled
+
+_KIND = Kind("recipe", RecipeError, "docs/recipes.md")
+_LARGEST_LIST = 64 * 1024 * 1024
+_MOST_LINES = 1_000_000
+_TEMPLATES = {
+    "role_play": ("assistant", "user", "idea", "assistant_description", "user_description"),
+    "answer": ("system", "question"),
+    "translate": ("system",),
+}
+"""The keys of each leaf that hold templates."""
+
+
+def built_in_recipes() -> tuple[str, ...]:
+    """Names of the recipes that come with the program."""
+    names = (file.name for file in _folder().iterdir())
+    return tuple(sorted(name.removesuffix(".toml") for name in names if name.endswith(".toml")))
+
+
+def recipe_text(name_or_path: str) -> str:
+    """The recipe as it is written. Raises RecipeError if it cannot be read."""
+    return _source(name_or_path).text
+
+
+def load_recipe(name_or_path: str, settings: Sequence[str] = ()) -> Recipe:
+    """Read a recipe, change it by ``settings`` (``key=value``, as in ``task.count=5``), and check it.
+
+    A key is one of the leaf's, of the recipe's, or of an axis after its name. ``fresh=true`` alone asks a model for
+    every list that it can be asked for.
+
+    Raises:
+        RecipeError: the file cannot be read or is no recipe; its place is told.
+        InputError: a setting names nothing, or its value does not fit.
+    """
+    source = _source(name_or_path)
+    data = source.table()
+    for setting in settings:
+        _set(data, setting)
+    _read_lists(data, source)
+    try:
+        recipe = Recipe.model_validate(data)
+    except ValidationError as error:
+        raise _explained(error, source, settings) from error
+    _check_templates(recipe, source)
+    return recipe
+
+
+def from_content(content: Mapping[str, Any]) -> Recipe:
+    """The recipe that a run has kept."""
+    return Recipe.model_validate(dict(content))
+
+
+def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """What changed between two contents, one line each: ``axes.task.count: 10 → 5``."""
+    before, after = _flat(old), _flat(new)
+    keys = [*before, *(key for key in after if key not in before)]
+    return [
+        f"{key}: {_short(before.get(key))} → {_short(after.get(key))}"
+        for key in keys
+        if before.get(key) != after.get(key)
+    ]
+
+
+def _folder() -> Traversable:
+    return resources.files("bactrian.recipes").joinpath("built_in")
+
+
+def _source(where: str) -> Source:
+    if where in built_in_recipes():
+        return decoded(where, _folder().joinpath(f"{where}.toml").read_bytes(), _KIND)
+    try:
+        with Path(where).open("rb") as file:
+            return decoded(where, file.read(LARGEST + 1), _KIND)
+    except FileNotFoundError as error:
+        raise RecipeError(
+            f"There is no recipe of this name and no such file.{did_you_mean(where, built_in_recipes())}",
+            where=where,
+            next=f"Built-in recipes: {', '.join(built_in_recipes())}. Or give the path to a .toml file.",
+        ) from error
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise RecipeError(
+            f"The recipe cannot be read: {reason}.", where=where, next="Give the path to a .toml file."
+        ) from error
+
+
+def _read_lists(data: dict[str, Any], source: Source) -> None:
+    """Put the lines of list files where given items would be, so that the run keeps them."""
+    for axis in _axes(data):
+        name = axis.get("file")
+        if not isinstance(name, str) or "given" in axis:
+            continue
+        path = Path(source.where).parent / name
+        try:
+            with path.open("rb") as file:
+                content = file.read(_LARGEST_LIST + 1)
+            lines = [line.strip() for line in content.decode("utf-8-sig").splitlines()]
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+            raise source.error(
+                f"The list {name!r} cannot be read: {reason}.", "file", "One item a line, UTF-8."
+            ) from error
+        items = [line for line in lines if line]
+        if len(content) > _LARGEST_LIST or len(items) > _MOST_LINES:
+            raise source.error(
+                f"The list {name!r} has {len(items):,} items in {len(content):,} bytes or more; "
+                f"the limits are {_MOST_LINES:,} and {_LARGEST_LIST:,}.",
+                "file",
+                "Split it.",
+            )
+        del axis["file"]
+        axis["given"] = items
+
+
+def _axes(data: Mapping[str, Any]) -> list[dict[str, Any]]:
+    axes = data.get("axes")
+    found: list[Any] = cast("list[Any]", axes) if isinstance(axes, list) else []
+    return [cast("dict[str, Any]", axis) for axis in found if isinstance(axis, dict)]
+
+
+def _set(data: dict[str, Any], setting: str) -> None:
+    key, equals, written = setting.partition("=")
+    key = key.strip()
+    if not equals or not key:
+        raise InputError(f"{setting!r} is not key=value.", where="--set", next="For example: task.count=5")
+    value = _value(written.strip())
+    if key == "fresh":
+        for axis in _axes(data):
+            if "ask" in axis:
+                axis["fresh"] = value
+        return
+    leaf = next((name for name in _TEMPLATES if name in data), "role_play")
+    *path, last = key.removeprefix("axes.").split(".")
+    by_name = {str(axis.get("name")): axis for axis in _axes(data)}
+    tables: dict[str, tuple[dict[str, Any], type[BaseModel]]] = {
+        "": (data, Recipe),
+        leaf: (data.setdefault(leaf, {}), _MODELS[leaf]),
+        **{name: (axis, Axis) for name, axis in by_name.items()},
+    }
+    if not path and last not in Recipe.model_fields:
+        path = [leaf]
+    table, model = tables.get(".".join(path), (None, Recipe))
+    if table is None or last not in model.model_fields or last in ("kind", "axes", *_TEMPLATES):
+        known = [
+            ".".join(filter(None, (name, field)))
+            for name, (_, kind) in tables.items()
+            for field in _fields(kind)
+        ]
+        raise InputError(
+            f"The recipe has nothing named {key!r}.{did_you_mean(key, known)}",
+            where="--set",
+            next=f"For example: {', '.join(f'{name}.count' for name in by_name)}, {leaf}.max_tokens",
+        )
+    table[last] = value
+
+
+def _fields(model: type[BaseModel]) -> list[str]:
+    return [name for name in model.model_fields if name not in ("kind", "axes", *_TEMPLATES)]
+
+
+def _value(written: str) -> Any:
+    """A TOML value; anything that is none is a text."""
+    try:
+        return tomllib.loads(f"value = {written}")["value"]
+    except (tomllib.TOMLDecodeError, RecursionError):
+        return written
+
+
+_MODELS: dict[str, type[BaseModel]] = {"role_play": RolePlay, "answer": Answer, "translate": Translate}
+
+
+def _explained(error: ValidationError, source: Source, settings: Sequence[str]) -> InputError:
+    """The first fault that was found, with its place in the file."""
+    first = error.errors(include_url=False)[0]
+    place = first["loc"]
+    names = [str(part) for part in place if isinstance(part, str)]
+    model: type[BaseModel] = Recipe
+    if names[:1] == ["axes"]:
+        model = Axis
+    elif names[:1] and names[0] in _MODELS and len(names) > 1:
+        model = _MODELS[names[0]]
+    key = names[-1] if names else "name"
+    after = 0
+    if len(place) > 1 and place[0] == "axes" and isinstance(place[1], int):
+        starts = [match.start() for match in re.finditer(r"^[ \t]*\[\[[ \t]*axes", source.text, re.MULTILINE)]
+        after = starts[place[1]] if place[1] < len(starts) else 0
+    if first["type"] == "extra_forbidden":
+        what = f"Unknown key {key!r}.{did_you_mean(key, _fields(model))}"
+        following = f"Known keys: {', '.join(model.model_fields)}."
+    elif first["type"] == "missing":
+        what = f"The key {'.'.join(names)!r} is missing."
+        following = f"{source.kind.help} shows what a recipe looks like."
+    else:
+        message = first["msg"].removeprefix("Value error, ")
+        what = f"{'.'.join(names) or 'The recipe'}: {message[:1].lower()}{message[1:]}."
+        following = (
+            "Check the --set options too."
+            if settings
+            else f"{source.kind.help} shows what a recipe looks like."
+        )
+    return source.error(what, key, following, after=after)
+
+
+def _check_templates(recipe: Recipe, source: Source) -> None:
+    known: list[str] = []
+    for axis in recipe.axes:
+        if axis.ask is not None:
+            _check_template(source, "ask", axis.ask, {"count", *axis.per})
+        known.append(axis.name)
+    leaf = recipe.leaf
+    names = {*known, "language_name"} if leaf.kind == "translate" else set(known)
+    for key in _TEMPLATES[leaf.kind]:
+        if text := getattr(leaf, key):
+            _check_template(source, key, text, names)
+
+
+def _check_template(source: Source, key: str, text: str, may: set[str]) -> None:
+    try:
+        compiled(text, may=frozenset(may))
+    except TemplateFault as fault:
+        # The same key may stand at several axes; its text tells which one this is.
+        after = (
+            max(source.text.find(text.strip().splitlines()[0][:60]) - len(key) - 200, 0)
+            if text.strip()
+            else 0
+        )
+        raise source.error(
+            f"{key!r}, line {fault.line}, {fault.what}.", key, fault.next, after=after
+        ) from fault
+
+
+def _flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in content.items():
+        if isinstance(value, Mapping):
+            flat |= _flat(cast("Mapping[str, Any]", value), f"{prefix}{key}.")
+        elif key == "axes":
+            for axis in value:
+                flat |= _flat(axis, f"{prefix}axes.{axis['name']}.")
+        else:
+            flat[prefix + key] = value
+    return flat
+
+
+def _short(value: object) -> str:
+    text = "nothing" if value is None else str(value) if isinstance(value, (int, float)) else repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}…"

@@ -1,0 +1,193 @@
+"""What a recipe may say."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+_NAME = r"^[a-z][a-z0-9_]{0,63}$"
+_MOST = 1_000_000
+"""Items an axis may have."""
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Axis(_Part):
+    """One dimension of the grid: a given list, or a list asked of a model."""
+
+    name: Annotated[
+        str, Field(pattern=_NAME, description="Placeholder that stands for an item in templates.")
+    ]
+    count: Annotated[int, Field(gt=0, le=_MOST, strict=True, description="How many items.")]
+    given: Annotated[tuple[str, ...] | None, Field(description="The items.")] = None
+    file: Annotated[
+        str | None,
+        Field(description="A text file with one item a line, beside the recipe; read when the recipe is."),
+    ] = None
+    ask: Annotated[
+        str | None,
+        Field(description="Template of the question that gets the items: {{ count }} and the axes in `per`."),
+    ] = None
+    per: Annotated[
+        tuple[str, ...], Field(description="Earlier axes; the model is asked once for each combination.")
+    ] = ()
+    each: Annotated[
+        bool, Field(strict=True, description="Ask for one item at a time instead of for a list.")
+    ] = False
+    fresh: Annotated[bool, Field(strict=True, description="Ask for the list although one is given.")] = False
+    temperature: Annotated[float | None, Field(ge=0, le=5, description="Of the answers to `ask`.")] = None
+    max_tokens: Annotated[
+        int,
+        Field(
+            gt=0, strict=True, description="Longest answer to `ask`; a model with a small window gets less."
+        ),
+    ] = 4096
+
+    @property
+    def items(self) -> tuple[str, ...] | None:
+        """The items where they are given; None where a model is asked for them."""
+        return None if self.given is None or self.fresh else self.given[: self.count]
+
+    @field_validator("given")
+    @classmethod
+    def _distinct_items(cls, items: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        seen: dict[str, int] = {}
+        for position, item in enumerate(items or (), start=1):
+            if not item.strip() or "\0" in item:
+                raise ValueError(f"item {position} is empty or holds a NUL")
+            if item in seen:
+                raise ValueError(f"items {seen[item]} and {position} are both {item!r}")
+            seen[item] = position
+        return items
+
+    @model_validator(mode="after")
+    def _has_a_source(self) -> Self:
+        if self.given is not None and self.file is not None:
+            raise ValueError("an axis has either `given` or `file`")
+        if self.given is None and self.file is None and self.ask is None:
+            raise ValueError("an axis needs `given`, `file` or `ask`")
+        if self.fresh and self.ask is None:
+            raise ValueError("`fresh` needs an `ask`")
+        if self.given is not None and not self.fresh and len(self.given) < self.count:
+            raise ValueError(f"`count` is {self.count}, and {len(self.given)} items are given")
+        if self.per and self.ask is None:
+            raise ValueError("`per` needs an `ask`")
+        return self
+
+
+class RolePlay(_Part):
+    """Each job is a conversation of two agents (paper, section 3)."""
+
+    kind: Annotated[Literal["role_play"], Field(exclude=True)] = "role_play"
+    assistant: Annotated[str, Field(description="Template of the assistant role.")]
+    user: Annotated[str, Field(description="Template of the user role.")]
+    idea: Annotated[str, Field(description="Template of the idea.")]
+    assistant_description: Annotated[str, Field(description="Template: who the assistant is.")] = ""
+    user_description: Annotated[str, Field(description="Template: who the user is.")] = ""
+    prompts: Annotated[
+        str | None,
+        Field(description="Prompt pack: a name or a file. Default: the one that suits the models."),
+    ] = None
+    specify: Annotated[bool, Field(strict=True, description="Make the idea concrete first.")] = True
+    word_limit: Annotated[int, Field(gt=0, strict=True, description="Words of the specified task.")] = 50
+    plan: Annotated[bool, Field(strict=True, description="Divide the task into subtasks first.")] = False
+    protocol: Annotated[
+        Literal["free", "enforced"] | None,
+        Field(description="Default: enforced if the built-in model plays both, else free."),
+    ] = None
+    endings: Annotated[
+        Literal["default", "paper"],
+        Field(description="The paper's endings, or also the one for repeat loops."),
+    ] = "default"
+    max_messages: Annotated[
+        int | None,
+        Field(gt=0, strict=True, description="Default: 40, or 12 if the built-in model plays both."),
+    ] = None
+    language: Annotated[str | None, Field(description="Language in which to answer.")] = None
+    needs_code: Annotated[bool, Field(strict=True, description="A solution without code is a failure.")] = (
+        False
+    )
+    preamble: Annotated[
+        str, Field(description="Put before both agents' system prompts. Only where `red_team` is true.")
+    ] = ""
+
+
+class Answer(_Part):
+    """Each job is one question and its answer (the paper's science data sets)."""
+
+    kind: Annotated[Literal["answer"], Field(exclude=True)] = "answer"
+    role: Annotated[str, Field(description="Role that answers, for example Physicist.")]
+    system: Annotated[str, Field(description="Template of its system prompt.")]
+    question: Annotated[str, Field(description="Template of the question.")]
+    temperature: Annotated[float | None, Field(ge=0, le=5)] = None
+    max_tokens: Annotated[int, Field(gt=0, strict=True)] = 2048
+
+
+class Translate(_Part):
+    """Each job is a conversation of another run in another language. The axis gives the languages."""
+
+    kind: Annotated[Literal["translate"], Field(exclude=True)] = "translate"
+    source: Annotated[str, Field(description="The run to translate. Set it with --set source=RUN.")] = ""
+    languages: Annotated[dict[str, str], Field(description="Name of the language, by item of the axis.")]
+    system: Annotated[
+        str, Field(description="Template of the translator's prompt; {{ language }} is its name.")
+    ]
+    temperature: Annotated[float | None, Field(ge=0, le=5)] = None
+    max_tokens: Annotated[int, Field(gt=0, strict=True)] = 4096
+
+
+Leaf = RolePlay | Answer | Translate
+
+
+class Recipe(_Part):
+    """Axes, and what to do at each of their combinations."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,63}$")]
+    description: str = ""
+    red_team: Annotated[
+        bool,
+        Field(
+            strict=True, description="Made to study misuse: needs an acknowledgement, and marks all it makes."
+        ),
+    ] = False
+    axes: Annotated[tuple[Axis, ...], Field(min_length=1)]
+    role_play: RolePlay | None = None
+    answer: Answer | None = None
+    translate: Translate | None = None
+
+    @property
+    def leaf(self) -> Leaf:
+        """What is done at each combination."""
+        leaf = self.role_play or self.answer or self.translate
+        assert leaf is not None
+        return leaf
+
+    @property
+    def size(self) -> int:
+        """Jobs of the whole grid; for a translation, those for each conversation."""
+        size = 1
+        for axis in self.axes:
+            size *= axis.count
+        return size
+
+    def content(self) -> dict[str, Any]:
+        """All that the recipe says, as it is frozen in a run."""
+        return self.model_dump(mode="json", exclude_none=True)
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if sum(leaf is not None for leaf in (self.role_play, self.answer, self.translate)) != 1:
+            raise ValueError("a recipe has exactly one of [role_play], [answer] and [translate]")
+        names: list[str] = []
+        for axis in self.axes:
+            if axis.name in (*names, "count", "language_name"):
+                raise ValueError(f"the name {axis.name!r} is taken")
+            if unknown := [name for name in axis.per if name not in names]:
+                raise ValueError(f"axis {axis.name!r} depends on {unknown[0]!r}, which is no earlier axis")
+            names.append(axis.name)
+        if self.role_play and self.role_play.preamble and not self.red_team:
+            raise ValueError("`preamble` is only for a recipe with red_team = true")
+        return self
