@@ -60,6 +60,9 @@ class ModelError(BactrianError):
     ``sample`` holds up to 2 KB of what came back instead of a reply.
     """
 
+    endpoint_wide = False
+    """True if it is about the endpoint and not about this request: another session would fare no better."""
+
     def __init__(
         self,
         what: str,
@@ -78,7 +81,10 @@ class TryAgain(ModelError):
     ``after`` is the wait in seconds the endpoint itself asked for; such a wait uses up no attempt.
     """
 
+    endpoint_wide = True
     after: float | None = None
+    overload = False
+    """True if the endpoint says that it is asked too much at once."""
 
 
 class Unreachable(TryAgain):
@@ -88,6 +94,8 @@ class Unreachable(TryAgain):
 class GaveUp(ModelError):
     """A passing fault did not pass for as long as the retry wrapper waits. A later run may go on."""
 
+    endpoint_wide = True
+
 
 class BadReply(ModelError):
     """The endpoint answered with something that is not a reply. Asked again a few times, then given up."""
@@ -96,9 +104,13 @@ class BadReply(ModelError):
 class Denied(ModelError):
     """The key is missing, wrong, or has no rights or money left (401, 402, 403)."""
 
+    endpoint_wide = True
+
 
 class UnknownModel(ModelError):
     """The endpoint or the library does not have a model of that name."""
+
+    endpoint_wide = True
 
 
 class ContextFull(ModelError):

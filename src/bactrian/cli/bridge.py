@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING
 
 import typer
@@ -15,35 +15,51 @@ INTERRUPTED = 130
 TERMINATED = 143
 
 
-def run(work: Coroutine[object, object, int], *, resume: str) -> None:
+class Brake:
+    """How work can be asked to finish what it is at. The work sets :attr:`pull` when it can be."""
+
+    pull: Callable[[], Coroutine[object, object, None]] | None = None
+
+
+def run(work: Coroutine[object, object, int], *, resume: str, brake: Brake | None = None) -> None:
     """Run ``work`` and end the command with the exit code it gives.
 
     SIGINT, SIGTERM and a closed terminal cancel it, so that it can put away what it has; ``resume`` then tells the
-    user how to go on.
+    user how to go on. With a ``brake``, the first signal pulls that, and the work has 30 s (10 s after any other
+    than SIGINT) to finish what it is at; the second signal cancels it.
     """
     import asyncio
 
-    code = asyncio.run(_interruptible(work))
+    code = asyncio.run(_interruptible(work, brake or Brake()))
     if code in (INTERRUPTED, TERMINATED):
         print(f"\nInterrupted. {resume}", file=sys.stderr)
     raise typer.Exit(code)
 
 
-async def _interruptible(work: Coroutine[object, object, int]) -> int:
+async def _interruptible(work: Coroutine[object, object, int], brake: Brake) -> int:
     import asyncio
     import signal
 
     task = asyncio.ensure_future(work)
     caught: list[signal.Signals] = []
+    pulled: list[asyncio.Task[None]] = []
 
     def stop(which: signal.Signals) -> None:
         caught.append(which)
-        task.cancel()
+        if brake.pull is None or len(caught) > 1:
+            task.cancel()
+            return
+        pulled.append(loop.create_task(brake.pull()))
+        loop.call_later(30 if which == signal.SIGINT else 10, task.cancel)
+        print("\nFinishing what is in flight; once more to stop at once.", file=sys.stderr)
 
     loop = asyncio.get_running_loop()
     for which in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(which, stop, which)
     try:
-        return await task
+        code = await task
     except asyncio.CancelledError:
-        return INTERRUPTED if caught[:1] == [signal.SIGINT] else TERMINATED
+        code = None
+    if caught:
+        return INTERRUPTED if caught[0] == signal.SIGINT else TERMINATED
+    return TERMINATED if code is None else code

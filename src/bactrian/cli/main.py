@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 import bactrian
-from bactrian.cli import doctor, models, play, prompts
+from bactrian.cli import doctor, generate, models, play, prompts, recipes
 from bactrian.errors import BactrianError
 
 app = typer.Typer(
@@ -22,6 +22,8 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.command()(play.play)
+app.command()(generate.generate)
+app.add_typer(recipes.app, name="recipes")
 app.command()(models.models)
 app.add_typer(prompts.app, name="prompts")
 app.command()(doctor.doctor)

@@ -6,11 +6,12 @@ import sys
 from contextlib import AsyncExitStack
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from bactrian.cli.bridge import run
+from bactrian.cli.options import option
 from bactrian.errors import ModelError
 
 if TYPE_CHECKING:
@@ -38,12 +39,6 @@ class Endings(StrEnum):
     paper = "paper"
 
 
-def _option(names: str, text: str, **more: Any) -> Any:
-    """An option that ``BACTRIAN_…`` in the environment mirrors."""
-    variable = names.split("/", maxsplit=1)[0].removeprefix("--").replace("-", "_").upper()
-    return typer.Option(names, envvar=f"BACTRIAN_{variable}", help=text, show_envvar=False, **more)
-
-
 def play(
     idea: Annotated[
         str | None,
@@ -52,41 +47,41 @@ def play(
             show_default="the paper's example",
         ),
     ] = None,
-    assistant: Annotated[str, _option("--assistant", "Role that solves.")] = EXAMPLE[1],
-    user: Annotated[str, _option("--user", "Role that instructs.")] = EXAMPLE[2],
-    model: Annotated[str, _option("--model", "Model of every agent; see `bactrian models`.")] = "local",
-    assistant_model: Annotated[str | None, _option("--assistant-model", "Model of the AI assistant.")] = None,
-    user_model: Annotated[str | None, _option("--user-model", "Model of the AI user.")] = None,
-    task_model: Annotated[str | None, _option("--task-model", "Model of specifier and planner.")] = None,
-    base_url: Annotated[str | None, _option("--base-url", "Endpoint of openai:NAME.")] = None,
-    specify: Annotated[bool, _option("--specify/--no-specify", "Make the idea concrete first.")] = True,
-    word_limit: Annotated[int, _option("--word-limit", "Words of the specified task.", min=1)] = 50,
-    plan: Annotated[bool, _option("--plan", "Divide the task into subtasks first.")] = False,
+    assistant: Annotated[str, option("--assistant", "Role that solves.")] = EXAMPLE[1],
+    user: Annotated[str, option("--user", "Role that instructs.")] = EXAMPLE[2],
+    model: Annotated[str, option("--model", "Model of every agent; see `bactrian models`.")] = "local",
+    assistant_model: Annotated[str | None, option("--assistant-model", "Model of the AI assistant.")] = None,
+    user_model: Annotated[str | None, option("--user-model", "Model of the AI user.")] = None,
+    task_model: Annotated[str | None, option("--task-model", "Model of specifier and planner.")] = None,
+    base_url: Annotated[str | None, option("--base-url", "Endpoint of openai:NAME.")] = None,
+    specify: Annotated[bool, option("--specify/--no-specify", "Make the idea concrete first.")] = True,
+    word_limit: Annotated[int, option("--word-limit", "Words of the specified task.", min=1)] = 50,
+    plan: Annotated[bool, option("--plan", "Divide the task into subtasks first.")] = False,
     protocol: Annotated[
         Protocol | None,
-        _option("--protocol", "Default: enforced if the built-in model plays both, else free."),
+        option("--protocol", "Default: enforced if the built-in model plays both, else free."),
     ] = None,
     endings: Annotated[
-        Endings, _option("--endings", "The paper's endings, or also the one for repeat loops.")
+        Endings, option("--endings", "The paper's endings, or also the one for repeat loops.")
     ] = Endings.default,
     max_messages: Annotated[
         int | None,
-        _option("--max-messages", "Default: 40, or 12 if the built-in model plays both.", min=1),
+        option("--max-messages", "Default: 40, or 12 if the built-in model plays both.", min=1),
     ] = None,
-    seed: Annotated[int | None, _option("--seed", "Seed of the sampling.")] = None,
-    language: Annotated[str | None, _option("--language", "Language in which to answer.")] = None,
+    seed: Annotated[int | None, option("--seed", "Seed of the sampling.")] = None,
+    language: Annotated[str | None, option("--language", "Language in which to answer.")] = None,
     prompts: Annotated[
         str | None,
-        _option("--prompts", "Prompt pack: a name or a .toml file. Default: ai-society, or its small one."),
+        option("--prompts", "Prompt pack: a name or a .toml file. Default: ai-society, or its small one."),
     ] = None,
     window: Annotated[
-        int | None, _option("--window", "Context window of openai:NAME, in tokens.", min=1)
+        int | None, option("--window", "Context window of openai:NAME, in tokens.", min=1)
     ] = None,
-    timeout: Annotated[float, _option("--timeout", "Longest wait for a reply, in seconds.", min=0)] = 600.0,
+    timeout: Annotated[float, option("--timeout", "Longest wait for a reply, in seconds.", min=0)] = 600.0,
     run_file: Annotated[
-        Path | None, _option("--run", "Store the session here; the same command takes it up again.")
+        Path | None, option("--run", "Store the session here; the same command takes it up again.")
     ] = None,
-    json: Annotated[bool, _option("--json", "Write events as JSON lines.")] = False,
+    json: Annotated[bool, option("--json", "Write events as JSON lines.")] = False,
 ) -> None:
     """Watch two agents solve a task."""
     from bactrian.cli.access import access

@@ -99,9 +99,16 @@ class Frontier:
     async def supply(self, list_id: str, items: Sequence[str]) -> None:
         """The list that was wanted: its jobs can begin. An empty one leaves them out."""
         async with self._changed:
-            for branch in self._waiting.pop(list_id):
+            for branch in self._waiting.pop(list_id, ()):
                 branch.items = tuple(items)[: self.axes[len(branch.positions)].count]
                 self._open.append(branch)
+            self._changed.notify_all()
+
+    async def close(self) -> None:
+        """Give out nothing more, and let go who waits."""
+        async with self._changed:
+            self._open.clear()
+            self._waiting.clear()
             self._changed.notify_all()
 
     async def _next(self) -> Cell | Wanted | None:

@@ -87,6 +87,7 @@ def answered(status: int, complaint: Complaint, sample: bytes, after: float | No
     if status in (408, 425, 429) or (status >= 500 and status not in (501, 505)):
         fault = TryAgain(said, sample=sample)
         fault.after = after
+        fault.overload = status in (429, 503, 529)
         return fault
     if status == 407:
         return _refused_by_proxy(status, complaint.message)

@@ -13,7 +13,8 @@ from bactrian.records.call import Call
 class Recorder:
     """Gives every call to ``model``, failed ones too, to ``sink`` before anybody sees its outcome.
 
-    The innermost of the wrappers: within ``Retry`` it sees each attempt.
+    The innermost of the wrappers: within ``Retry`` it sees each attempt. With ``failures_only`` it leaves out what
+    is stored as a turn anyway.
     """
 
     def __init__(
@@ -21,10 +22,12 @@ class Recorder:
         model: Model,
         sink: Callable[[Call], Awaitable[None]],
         *,
+        failures_only: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._model = model
         self._sink = sink
+        self._failures_only = failures_only
         self._clock = clock
 
     @property
@@ -42,6 +45,8 @@ class Recorder:
             seconds = self._clock() - started
             await self._sink(Call(*place, self.name, seconds, raw=error.sample, error=str(error)))
             raise
+        if self._failures_only:
+            return reply
         seconds = self._clock() - started
         await self._sink(Call(*place, reply.model, seconds, raw=reply.raw, usage=reply.usage))
         return reply

@@ -10,6 +10,7 @@ from bactrian.models.estimate import estimated
 from bactrian.models.model import Model, Reply, Request
 from bactrian.records.usage import Usage
 
+_NOTHING = Usage()
 _RAISE = "Raise the limit and run the same command again to go on."
 
 
@@ -40,10 +41,17 @@ class Meter:
     """By model name, as the user gives it."""
     used: Usage = Usage()
     usd: float = 0.0
+    calls: int = 0
+    """Calls that were answered."""
     unknown: int = 0
     """Calls that failed: what they cost, if anything, nobody said."""
     _held_tokens: int = 0
     _held_usd: float = 0.0
+
+    @property
+    def limited(self) -> bool:
+        """True if there is a limit to keep."""
+        return self.max_tokens is not None or self.max_usd is not None
 
     def hold(self, model: str, usage: Usage) -> None:
         """Set ``usage`` aside for a call that is about to start.
@@ -77,6 +85,7 @@ class Meter:
         if used is None:
             self.unknown += 1
             return
+        self.calls += 1
         self.used += used
         if model in self.prices:
             self.usd += self.prices[model].of(used)
@@ -114,8 +123,10 @@ class Spend:
             BudgetReached: the call could pass the limit; nothing was sent.
             ModelError: as the model within.
         """
-        held = estimated(request)
-        self._meter.hold(self.name, held)
+        held = _NOTHING
+        if self._meter.limited:
+            held = estimated(request)
+            self._meter.hold(self.name, held)
         used: Usage | None = None
         try:
             reply = await self._model.reply(request)

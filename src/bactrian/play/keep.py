@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
+from bactrian.errors import ModelError
 from bactrian.records.events import Ended, Event, Spoke, Started
 from bactrian.records.usage import Usage
 from bactrian.store.store import Store
@@ -22,6 +23,8 @@ async def kept(events: AsyncIterator[Event], session: str, store: Store) -> Asyn
             case Spoke(turn):
                 used += turn.usage
                 await store.add_turn(session, turn)
+            case Ended(_, ModelError(endpoint_wide=True)):
+                pass  # The session is not at fault: it stays open, for a later run to go on with.
             case Ended(ending):
                 await store.end(session, ending, used)
             case _:

@@ -16,7 +16,7 @@ _NUMBERED = re.compile(
 )
 _BULLET = re.compile(r"^(?P<indent>[ \t]*)[-*•‣◦–—+][ \t]+(?P<item>.*)$")
 _FENCE = re.compile(r"```[a-z]*\n(?P<inside>.*?)(?:```|\Z)", re.DOTALL | re.IGNORECASE)
-_TRIMMED = " \t\r\n\"“”'‘’"
+_TRIMMED = " \t\r\n\"'\u201c\u201d\u2018\u2019"
 _WORD = re.compile(r"\w+")
 _NEAR = 0.85
 """Share of their words from which two items count as one."""
@@ -101,12 +101,11 @@ def _json_items(text: str) -> list[str] | None:
     except (ValueError, RecursionError):
         return None
     if isinstance(value, dict):
-        lists = [inner for inner in cast("dict[str, Any]", value).values() if isinstance(inner, list)]
-        value = lists[0] if len(lists) == 1 else None
+        inner = list(cast("dict[str, Any]", value).values())
+        value = inner[0] if len(inner) == 1 else None
     if not isinstance(value, list):
         return None
-    values = cast("list[Any]", value)
-    return [item for item in values if isinstance(item, str)] if values else None
+    return [item for item in cast("list[Any]", value) if isinstance(item, str)] or None
 
 
 def _marked(lines: list[str], shape: re.Pattern[str]) -> list[str]:

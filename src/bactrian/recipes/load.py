@@ -166,7 +166,7 @@ def _set(data: dict[str, Any], setting: str) -> None:
         raise InputError(
             f"The recipe has nothing named {key!r}.{did_you_mean(key, known)}",
             where="--set",
-            next=f"For example: {', '.join(f'{name}.count' for name in by_name)}, {leaf}.max_tokens",
+            next=f"It has: {', '.join(name for name in known if '.' in name)[:300]} …",
         )
     table[last] = value
 

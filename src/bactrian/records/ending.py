@@ -16,6 +16,8 @@ EndingCode = Literal[
     "repeat_loop",
     "refused",
     "failed",
+    "answered",
+    "translated",
 ]
 
 

@@ -124,6 +124,10 @@ class Store:
             for one in page:
                 yield one
 
+    async def mean_seconds(self) -> float | None:
+        """Mean seconds of the last thousand turns that a model made; None if there are none."""
+        return await asyncio.to_thread(self._read_mean_seconds)
+
     async def spent(self) -> dict[str, Usage]:
         """What the run has used, by agent: ``user``, ``assistant``, ``task_specifier`` (with the planner), ``lister``.
 
@@ -167,6 +171,14 @@ class Store:
         query = select(table).where(table.c.row > after).order_by(table.c.row).limit(_PAGE)
         with _explaining(self.path), self._reading.connect() as connection:
             return [(row.row, read_list(row)) for row in connection.execute(query)]
+
+    def _read_mean_seconds(self) -> float | None:
+        turns = schema.turns.c
+        last = (
+            select(turns.seconds).where(turns.seconds > 0).order_by(turns.row.desc()).limit(1000).subquery()
+        )
+        with _explaining(self.path), self._reading.connect() as connection:
+            return connection.execute(select(func.avg(last.c.seconds))).scalar()
 
     def _read_spent(self) -> dict[str, Usage]:
         turns = schema.turns.c
@@ -229,8 +241,9 @@ async def open_store(path: Path, *, read_only: bool = False) -> AsyncGenerator[S
         try:
             yield Store(path, reading, writer)
         finally:
-            await writer.close()
+            # The last connection to close takes the write-ahead log with it, if it may write.
             reading.dispose()
+            await writer.close()
 
 
 def _connect(path: Path) -> Connection:

@@ -1,0 +1,191 @@
+"""``bactrian generate``: many sessions from one recipe."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bactrian.cli.bridge import Brake, run
+from bactrian.cli.options import option
+from bactrian.errors import InputError
+
+if TYPE_CHECKING:
+    from bactrian.cli.ledger import Ledger
+    from bactrian.generate.tally import Tally
+    from bactrian.generate.work import Order
+    from bactrian.models.spend import Price
+
+SOME_FAILED = 4
+
+
+def generate(
+    recipe: Annotated[str, typer.Argument(help="Name of a built-in recipe, or a .toml file.")],
+    run_file: Annotated[Path, option("--run", "The run; the same command takes it up again.")],
+    model: Annotated[str, option("--model", "Model of every agent; see `bactrian models`.")] = "local",
+    assistant_model: Annotated[str | None, option("--assistant-model", "Model of the AI assistant.")] = None,
+    user_model: Annotated[str | None, option("--user-model", "Model of the AI user.")] = None,
+    task_model: Annotated[str | None, option("--task-model", "Model of specifier and planner.")] = None,
+    list_model: Annotated[str | None, option("--list-model", "Model that is asked for lists.")] = None,
+    base_url: Annotated[str | None, option("--base-url", "Endpoint of openai:NAME.")] = None,
+    settings: Annotated[
+        list[str] | None, option("--set", "Change the recipe, as in task.count=5. Can be given often.")
+    ] = None,
+    limit: Annotated[int | None, option("--limit", "Only the first N jobs of the recipe.", min=1)] = None,
+    concurrency: Annotated[
+        int | None,
+        option("--concurrency", "Most conversations at once. Default: 64; 2 on the built-in model.", min=1),
+    ] = None,
+    budget: Annotated[
+        float | None, option("--budget", "Stop before the run has cost this many US dollars.", min=0)
+    ] = None,
+    max_tokens: Annotated[
+        int | None, option("--max-tokens", "Stop before the run has used this many tokens.", min=1)
+    ] = None,
+    price: Annotated[
+        str | None,
+        option("--price", "US dollars per million tokens, prompt/completion[/cached]. Default: a table."),
+    ] = None,
+    requests_per_minute: Annotated[
+        float | None, option("--requests-per-minute", "Most requests a minute.", min=0.001)
+    ] = None,
+    tokens_per_minute: Annotated[
+        float | None, option("--tokens-per-minute", "Most tokens a minute.", min=0.001)
+    ] = None,
+    seed: Annotated[int | None, option("--seed", "Seed of the sampling.")] = None,
+    window: Annotated[
+        int | None, option("--window", "Context window of openai:NAME, in tokens.", min=1)
+    ] = None,
+    timeout: Annotated[float, option("--timeout", "Longest wait for a reply, in seconds.", min=0)] = 600.0,
+    forecast: Annotated[bool, option("--forecast", "Say what is left to spend, and spend nothing.")] = False,
+    retry_failed: Annotated[
+        bool, option("--retry-failed", "Take up failed jobs and short lists again.")
+    ] = False,
+    fork: Annotated[
+        Path | None, option("--fork", "Begin this new run with the lists of --run that are still the same.")
+    ] = None,
+    acknowledge_misuse: Annotated[
+        bool,
+        option(
+            "--acknowledge-misuse", "The run is for red-team research, and what it makes is kept from misuse."
+        ),
+    ] = False,
+    json: Annotated[bool, option("--json", "Write progress as JSON lines.")] = False,
+) -> None:
+    """Make every conversation of a recipe, and go on where an earlier command stopped."""
+    from bactrian.cli.access import access
+    from bactrian.cli.ledger import ledger
+    from bactrian.generate.crew import Limits
+    from bactrian.generate.plan import Plan
+    from bactrian.generate.work import Order
+    from bactrian.models.spend import Meter
+    from bactrian.recipes.load import load_recipe
+
+    loaded = load_recipe(recipe, settings or ())
+    if loaded.red_team:
+        _check_red_team(loaded.role_play.preamble if loaded.role_play else "", acknowledge_misuse)
+    plan = Plan(
+        loaded,
+        {
+            "lister": list_model or model,
+            "task_specifier": task_model or model,
+            "task_planner": task_model or model,
+            "user": user_model or model,
+            "assistant": assistant_model or model,
+        },
+        seed,
+    )
+    reach = access(base_url, window=window, timeout=timeout)
+    needed = budget is not None or forecast
+    order = Order(
+        plan,
+        fork or run_file,
+        reach,
+        Meter(max_tokens, budget, _prices(set(plan.models.values()), reach.base_url, price, needed=needed)),
+        Limits(concurrency, requests_per_minute, tokens_per_minute),
+        limit,
+        retry_failed,
+    )
+    if forecast:
+        run(_forecast(order, json=json), resume="Nothing was spent.")
+    brake = Brake()
+    work = _generate(order, run_file if fork else None, ledger(json=json), brake)
+    run(work, resume=f"All so far is kept. To go on: {_command()}", brake=brake)
+
+
+def _check_red_team(preamble: str, acknowledged: bool) -> None:
+    if not preamble:
+        raise InputError(
+            "This recipe needs a preamble, and none is shipped.",
+            where="role_play.preamble",
+            next="Give your own: --set role_play.preamble=TEXT",
+        )
+    if not acknowledged:
+        raise InputError(
+            "This recipe is for red-team research only.",
+            next="Say so with --acknowledge-misuse; everything it makes will be marked.",
+        )
+
+
+def _prices(names: set[str], base_url: str | None, given: str | None, *, needed: bool) -> dict[str, Price]:
+    from bactrian.errors import MissingExtra
+    from bactrian.models.prices import FREE, known_price, read_price
+
+    prices: dict[str, Price] = {}
+    for name in names:
+        if given is not None:
+            prices[name] = read_price(given) if name.startswith("openai:") else FREE
+            continue
+        try:
+            found = known_price(name, base_url)
+        except MissingExtra:
+            if needed:
+                raise
+            found = None
+        if found is not None:
+            prices[name] = found
+    return prices
+
+
+def _command() -> str:
+    import shlex
+
+    return shlex.join(["bactrian", *sys.argv[1:]])
+
+
+async def _generate(order: Order, origin: Path | None, ledger: Ledger, brake: Brake) -> int:
+    """Do what is left, and give the exit code."""
+    import asyncio
+    import gc
+
+    from bactrian.generate.fork import take_lists
+    from bactrian.generate.work import open_work
+
+    if origin is not None:
+        await take_lists(origin, order.run, order.plan)
+    # A thousand conversations are a million objects that the collector would walk again and again for nothing.
+    gc.freeze()
+    gc.set_threshold(50_000, 50, 100)
+    async with open_work(order) as work:
+        brake.pull = work.runner.stop
+        shown = asyncio.create_task(ledger.watch(work.tally))
+        try:
+            await work.runner.run()
+        finally:
+            shown.cancel()
+            ledger.close(work.tally, order.run)
+        return _exit_code(work.tally)
+
+
+def _exit_code(tally: Tally) -> int:
+    return SOME_FAILED if tally.failed or tally.open or tally.short else 0
+
+
+async def _forecast(order: Order, *, json: bool) -> int:
+    from bactrian.cli.ledger import show_forecast
+    from bactrian.generate.outlook import outlook
+
+    show_forecast(await outlook(order), json=json)
+    return 0

@@ -1,0 +1,41 @@
+"""``bactrian recipes``: what there is to generate."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(help="What there is to generate.", rich_markup_mode=None)
+
+
+@app.callback(invoke_without_command=True)
+def recipes(
+    context: typer.Context,
+    schema: Annotated[bool, typer.Option("--schema", help="Write the JSON schema of a recipe.")] = False,
+) -> None:
+    """List the built-in recipes, with the number of their jobs."""
+    if context.invoked_subcommand:
+        return
+    from bactrian.recipes.load import built_in_recipes, load_recipe
+    from bactrian.recipes.schema import Recipe
+
+    if schema:
+        print(json.dumps(Recipe.model_json_schema(), indent=2))
+        return
+    for name in built_in_recipes():
+        recipe = load_recipe(name)
+        size = f"{recipe.size:,}" if recipe.translate is None else f"{recipe.size} each"
+        print(f"{name:<14}{size:>10}  {recipe.description}")
+
+
+@app.command()
+def show(
+    recipe: Annotated[str, typer.Argument(help="Name of a built-in recipe, or a .toml file.")],
+) -> None:
+    """Write a recipe as it is, to read it or to begin one's own from."""
+    from bactrian.recipes.load import load_recipe, recipe_text
+
+    load_recipe(recipe)
+    print(recipe_text(recipe), end="")

@@ -1,0 +1,86 @@
+"""The models of a run, wrapped for many sessions at once."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from bactrian.models.limit import RateLimit
+from bactrian.models.model import Model
+from bactrian.models.names import Access, open_model
+from bactrian.models.recorder import Recorder
+from bactrian.models.retry import Patience, Retry
+from bactrian.models.spend import Meter, Spend
+from bactrian.models.throttle import Throttle
+from bactrian.records.call import Call
+
+_PATIENCE = Patience(attempts=1_000, bad_replies=5)
+"""A passing fault is waited out for half an hour, however often that is; what is no reply is asked again four times."""
+LOCAL_WINDOW = 2
+"""Conversations that the built-in model carries at once: each of their agents keeps a slot of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Crew:
+    """The models by agent, and what they share."""
+
+    models: Mapping[str, Model]
+    throttles: tuple[Throttle, ...]
+    window: int
+    """Conversations to have in flight."""
+
+    def pressure(self) -> tuple[int, float]:
+        """How many requests may be in flight, and for how many seconds none may."""
+        return (
+            sum(throttle.limit for throttle in self.throttles),
+            max(throttle.closed_for for throttle in self.throttles),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a user allows an endpoint to be asked. None leaves it open."""
+
+    concurrency: int | None = None
+    """Conversations in flight; None for 64, or for as many as the built-in model has slots for."""
+    requests_per_minute: float | None = None
+    tokens_per_minute: float | None = None
+
+
+@asynccontextmanager
+async def open_crew(
+    names: Mapping[str, str],
+    access: Access,
+    limits: Limits,
+    meter: Meter,
+    sink: Callable[[Call], Awaitable[None]],
+) -> AsyncGenerator[Crew]:
+    """Open the model that ``names`` gives for each agent; agents that share a name share a model and its limits.
+
+    From the outside in: retries, throttle, rate limit, spend, record of failed calls.
+
+    Raises:
+        InputError: a name stands for no model, or its file cannot be used.
+    """
+    window = limits.concurrency or 64
+    if any(name.startswith("local") for name in names.values()):
+        window = min(window, LOCAL_WINDOW)
+    models: dict[str, Model] = {}
+    throttles: list[Throttle] = []
+    try:
+        for name in dict.fromkeys(names.values()):
+            inner: Model = Spend(Recorder(open_model(name, access), sink, failures_only=True), meter)
+            if limits.requests_per_minute or limits.tokens_per_minute:
+                inner = RateLimit(
+                    inner,
+                    requests_per_minute=limits.requests_per_minute,
+                    tokens_per_minute=limits.tokens_per_minute,
+                )
+            throttle = Throttle(inner, window)
+            throttles.append(throttle)
+            models[name] = Retry(throttle, _PATIENCE)
+        yield Crew({agent: models[name] for agent, name in names.items()}, tuple(throttles), window)
+    finally:
+        for model in models.values():
+            await model.close()

@@ -1,0 +1,196 @@
+"""What a run will take, before it is spent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+
+from bactrian.models.spend import Price
+from bactrian.records.usage import Usage
+from bactrian.store.rows import Progress
+
+_SECONDS_PER_CALL = 4.0
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How large one session is, in messages and tokens."""
+
+    messages: float
+    system: float
+    """Tokens of a system prompt with its opening request."""
+    instruction: float
+    solution: float
+
+    def usage(self) -> Usage:
+        """Tokens of the whole session, and how many of them a prefix cache can serve.
+
+        Each call sends the whole conversation again, so that prompts grow with the square of its length; all of a
+        prompt but the newest message was in the same agent's prompt before.
+        """
+        round_ = self.instruction + self.solution
+        rounds = self.messages / 2
+        prompt = (
+            self.messages * self.system + self.instruction * rounds + round_ * rounds * max(rounds - 1, 0)
+        )
+        fresh = 2 * self.system + self.instruction * rounds + self.solution * max(rounds - 1, 0)
+        return Usage(round(prompt), round(round_ * rounds), round(max(prompt - fresh - round_ * rounds, 0)))
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A number, and between which others it probably lies."""
+
+    value: float
+    low: float
+    high: float
+
+    def times(self, factor: float) -> Estimate:
+        """Each of the three, multiplied."""
+        return Estimate(self.value * factor, self.low * factor, self.high * factor)
+
+    def plus(self, more: float) -> Estimate:
+        """Each of the three, and ``more``."""
+        return Estimate(self.value + more, self.low + more, self.high + more)
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What is left of a run."""
+
+    sessions: int
+    calls: Estimate
+    prompt: Estimate
+    """Tokens."""
+    completion: Estimate
+    cached: Estimate
+    """Prompt tokens that a prefix cache can serve."""
+    usd: Estimate | None
+    """Without any prefix cache; None if there is no price."""
+    usd_cached: Estimate | None
+    """With a prefix cache that serves all it can."""
+    seconds: Estimate
+    basis: str
+    """What the numbers rest on, and how far off they may be."""
+
+
+PLAY = Shape(messages=20, system=450, instruction=60, solution=300)
+SMALL_PLAY = Shape(messages=12, system=180, instruction=40, solution=110)
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """What one session takes: calls, prompt tokens, completion tokens, cacheable prompt tokens."""
+
+    calls: Estimate
+    prompt: Estimate
+    completion: Estimate
+    cached: Estimate
+    basis: str
+
+
+@dataclass(frozen=True, slots=True)
+class Remaining:
+    """What is left of a run beside the size of its sessions."""
+
+    sessions: int
+    other: Usage
+    """What lists and preparations take."""
+    other_calls: int
+    price: Price | None
+    seconds_per_call: float | None
+    """None if no call of this run has been seen."""
+    window: int
+    """Sessions in flight."""
+
+
+def guessed_plays(shape: Shape, longest: float) -> Sizes:
+    """A typical role-play: what this program's prompts and common models make of one.
+
+    ``longest`` is the most messages it may have.
+    """
+    low = Shape(min(8.0, shape.messages), shape.system, shape.instruction / 2, shape.solution / 2)
+    high = Shape(longest, shape.system, shape.instruction * 2, shape.solution * 2)
+    three = (shape, low, high)
+    usages = [size.usage() for size in three]
+    return Sizes(
+        Estimate(*(size.messages for size in three)),
+        Estimate(*(usage.prompt for usage in usages)),
+        Estimate(*(usage.completion for usage in usages)),
+        Estimate(*(usage.cached for usage in usages)),
+        f"Nothing of this run has ended yet. Assumed: {shape.messages:.0f} messages a session, "
+        f"{shape.instruction:.0f} tokens an instruction, {shape.solution:.0f} a solution; the range is from "
+        f"{low.messages:.0f} messages with texts half as long to {longest:.0f} with texts twice as long.",
+    )
+
+
+def guessed_answers(question: int, answer: int) -> Sizes:
+    """One call of so many tokens, and half or twice as many."""
+    return Sizes(
+        Estimate(1, 1, 1),
+        Estimate(question, question / 2, question * 2),
+        Estimate(answer, answer / 2, answer * 2),
+        Estimate(0, 0, 0),
+        f"Nothing of this run has ended yet. Assumed: {question} tokens a question and {answer} an answer; "
+        "the range is half and twice that.",
+    )
+
+
+def averaged(ended: Sequence[Progress], *, calls_beside: int) -> Sizes:
+    """The mean of the run's own sessions, with 95 % intervals.
+
+    ``calls_beside`` is how many turns of a session were not asked of a model.
+    """
+    calls, prompt, completion, cached = (
+        _mean([float(getattr(one, name) or 0) for one in ended])
+        for name in ("turns", "prompt", "completion", "cached")
+    )
+    return Sizes(
+        calls.plus(-calls_beside),
+        prompt,
+        completion,
+        cached,
+        f"From the {len(ended):,} sessions of this run that have ended; the ranges are 95 % intervals of the mean.",
+    )
+
+
+def forecast(sizes: Sizes, left: Remaining) -> Forecast:
+    """What the sessions that are left will take, all together."""
+    sessions, other, price = left.sessions, left.other, left.price
+    prompt = sizes.prompt.times(sessions).plus(other.prompt)
+    completion = sizes.completion.times(sessions).plus(other.completion)
+    cached = sizes.cached.times(sessions).plus(other.cached)
+    calls = sizes.calls.times(sessions).plus(left.other_calls)
+    basis = sizes.basis
+    per_call = left.seconds_per_call or _SECONDS_PER_CALL
+    if left.seconds_per_call is None:
+        basis += f" Time: {per_call:.0f} s a call, which is no more than a guess."
+    plain = saved = None
+    if price is not None:
+        totals = [
+            (p, c, k) for p, c, k in zip(_three(prompt), _three(completion), _three(cached), strict=True)
+        ]
+        plain = Estimate(*(price.of(Usage(round(p), round(c))) for p, c, _ in totals))
+        saved = Estimate(*(price.of(Usage(round(p), round(c), round(k))) for p, c, k in totals))
+    return Forecast(
+        sessions,
+        calls,
+        prompt,
+        completion,
+        cached,
+        plain,
+        saved,
+        calls.times(per_call / max(1, min(left.window, sessions))),
+        basis,
+    )
+
+
+def _three(estimate: Estimate) -> tuple[float, float, float]:
+    return estimate.value, estimate.low, estimate.high
+
+
+def _mean(values: Sequence[float]) -> Estimate:
+    mean = fmean(values)
+    half = 1.96 * stdev(values) / len(values) ** 0.5 if len(values) > 1 else mean
+    return Estimate(mean, max(0.0, mean - half), mean + half)

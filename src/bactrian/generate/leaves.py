@@ -1,0 +1,125 @@
+"""What is done at each job of a recipe: a role-play, an answer, or a translation."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import replace
+from typing import Protocol
+
+from bactrian.errors import ModelError
+from bactrian.generate.frontier import Cell
+from bactrian.models.model import Model
+from bactrian.play.keep import kept
+from bactrian.play.prepare import prepare
+from bactrian.play.scene import role_play
+from bactrian.play.session import play
+from bactrian.play.setup import Setup, new_session
+from bactrian.prompts.pack import Pack
+from bactrian.recipes.schema import RolePlay
+from bactrian.records.ending import Ending
+from bactrian.records.events import Ended, Event
+from bactrian.records.session import Provenance, Session
+from bactrian.records.task import Role
+from bactrian.store.store import Store
+from bactrian.template import compiled
+
+RED_TEAM = "red-team"
+"""The mark of a session that was made to study misuse."""
+
+
+class Leaf(Protocol):
+    """Makes the session of a job, and plays it."""
+
+    async def session(self, cell: Cell) -> Session:
+        """The session of ``cell``, before anything was said.
+
+        Raises:
+            InputError: an item of it cannot be a role or an idea.
+        """
+        ...
+
+    def events(self, session: Session, store: Store) -> AsyncGenerator[Event]:
+        """Play ``session`` from where it is to its ending; each event is on disk when it is given.
+
+        A model that fails ends it as ``failed``; a fault of the endpoint leaves it open.
+        """
+        ...
+
+
+class Fill:
+    """Templates of a leaf, compiled once and filled with the items of each job."""
+
+    def __init__(self, templates: Mapping[str, str], names: frozenset[str]) -> None:
+        self._compiled = {
+            key: compiled(text, may=names) if "{" in text else text for key, text in templates.items() if text
+        }
+
+    def __call__(self, key: str, values: Mapping[str, str]) -> str:
+        """The text of template ``key``; empty if the recipe has none."""
+        template = self._compiled.get(key, "")
+        return template if isinstance(template, str) else template.render(values)
+
+
+class RolePlays:
+    """Two agents solve a task together (paper, section 3)."""
+
+    def __init__(
+        self,
+        leaf: RolePlay,
+        axes: frozenset[str],
+        setup: Setup,
+        pack: Pack,
+        models: Mapping[str, Model],
+        *,
+        mark: str | None,
+    ) -> None:
+        keys = ("assistant", "user", "idea", "assistant_description", "user_description")
+        self._fill = Fill({key: getattr(leaf, key) for key in keys}, axes)
+        self._setup = setup
+        self._pack = pack
+        self._models = models
+        self._mark = mark
+        self._rules = setup.rules()
+        self._provenance: Provenance | None = None
+
+    async def session(self, cell: Cell) -> Session:
+        """The session of ``cell``, before anything was said."""
+        fill, values = self._fill, cell.values
+        seed = self._setup.seed
+        setup = replace(
+            self._setup,
+            idea=fill("idea", values),
+            assistant=Role(fill("assistant", values), fill("assistant_description", values).strip()),
+            user=Role(fill("user", values), fill("user_description", values).strip()),
+            seed=None if seed is None else seed + SEEDS_APART * cell.number,
+        )
+        session = new_session(setup, self._pack, name=cell.id)
+        if seed is None:
+            # One record of where they come from for all of a run's sessions in memory.
+            self._provenance = self._provenance or session.provenance
+            session = replace(session, provenance=self._provenance)
+        return replace(session, values=values, mark=self._mark)
+
+    async def events(self, session: Session, store: Store) -> AsyncGenerator[Event]:
+        """Specify the task, then play."""
+        try:
+            session = await prepare(session, self._setup, self._pack, self._models, store.prepared)
+        except ModelError as error:
+            yield await failed(session, error, store)
+            return
+        scene = role_play(session, self._pack, self._models, rules=self._rules)
+        async for event in kept(play(scene), session.id, store):
+            yield event
+
+
+SEEDS_APART = 10_000
+"""Between the seeds of two jobs; more than the turns of a session, each of which adds one."""
+
+
+async def failed(session: Session, error: ModelError, store: Store) -> Ended:
+    """The end of a session whose model failed outside the loop; stored unless the endpoint is at fault."""
+    last = session.turns[-1].number if session.turns else 0
+    ending = Ending("failed", last, "user", error.what)
+    if not error.endpoint_wide:
+        await store.end(session.id, ending, session.usage)
+    return Ended(ending, error)

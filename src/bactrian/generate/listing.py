@@ -1,0 +1,122 @@
+"""Asking a model for the items of an axis (the paper's meta data, its appendix on data generation)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import dataclass
+
+from pydantic import BaseModel
+
+from bactrian.errors import BadReply, ContextFull
+from bactrian.models.model import Form, Model, Request
+from bactrian.recipes.lists import distinct, list_grammar, list_schema, read_list
+from bactrian.recipes.schema import Axis
+from bactrian.records.message import Message
+from bactrian.records.sampling import Sampling
+from bactrian.records.text import Text
+from bactrian.records.usage import Usage
+from bactrian.template import compiled
+
+_FRUITLESS = 3
+"""Replies in a row that bring nothing new, after which a list stays short."""
+_SHOWN = 40
+"""Items that the question names as taken, the newest ones: all of them would crowd out the question."""
+_SMALL_ITEMS = 10
+"""Items for which the built-in model is asked at once; longer lists it fills with repetitions."""
+
+
+class _Items(BaseModel):
+    items: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """How far a list has come."""
+
+    items: tuple[str, ...]
+    finished: bool
+    """True when nothing more will be asked; the list may still be short."""
+    usage: Usage
+    """Of all its calls."""
+    calls: int
+
+
+async def list_items(
+    axis: Axis,
+    values: Mapping[str, str],
+    model: Model,
+    *,
+    list_id: str,
+    preamble: str = "",
+    enforced: bool = False,
+    seed: int | None = None,
+    begun: Listing | None = None,
+) -> AsyncGenerator[Listing]:
+    """Ask ``model`` until the axis has its ``count`` items, or until three replies in a row bring nothing new.
+
+    Gives the list after every reply, so that it can be stored before the next request goes out. ``begun`` is what
+    an earlier run had. The question is the axis's ``ask`` with ``values``; later ones name the items that exist.
+
+    Raises:
+        ModelError: the model does not answer.
+    """
+    so_far = begun or Listing((), finished=False, usage=Usage(), calls=0)
+    fruitless = 0
+    assert axis.ask is not None
+    template = compiled(axis.ask, may=frozenset({"count", *axis.per}))
+    small = model.name == "local"
+    while len(so_far.items) < axis.count and fruitless < _FRUITLESS:
+        missing = axis.count - len(so_far.items)
+        wanted = 1 if axis.each else min(missing, _SMALL_ITEMS) if small else missing
+        question = template.render({"count": wanted, **values})
+        request = Request(
+            messages=(Message("user", Text(_with_taken(question, so_far.items, preamble))),),
+            sampling=Sampling(
+                temperature=axis.temperature,
+                max_tokens=min(axis.max_tokens, 60 * wanted + 60) if small else axis.max_tokens,
+                seed=None if seed is None else seed + so_far.calls,
+            ),
+            form=None if axis.each or not (enforced or small) else _form(wanted),
+            session=list_id,
+            agent="lister",
+            ordinal=so_far.calls,
+        )
+        usage = so_far.usage
+        new: list[str] = []
+        try:
+            reply = await model.reply(request)
+        except ContextFull:
+            if axis.max_tokens <= 1 or not so_far.items:
+                raise
+            fruitless = _FRUITLESS  # the items themselves have filled the window
+        except BadReply:
+            fruitless += 1
+        else:
+            usage += reply.usage
+            found = [reply.text.strip()] if axis.each else read_list(reply.text)
+            new = distinct((item for item in found if item), so_far.items)[:missing]
+            fruitless = 0 if new else fruitless + 1
+        items = (*so_far.items, *new)
+        finished = len(items) == axis.count or fruitless >= _FRUITLESS
+        so_far = Listing(items, finished, usage, so_far.calls + 1)
+        yield so_far
+
+
+def _with_taken(question: str, items: Sequence[str], preamble: str) -> str:
+    parts = [preamble] if preamble else []
+    parts.append(question)
+    if items:
+        taken = "\n".join(f"- {item[:200]}" for item in items[-_SHOWN:])
+        parts.append(f"These exist already. Find others, and leave these out:\n{taken}")
+    return "\n\n".join(parts)
+
+
+def _form(count: int) -> Form:
+    return Form(
+        name="items",
+        schema=list_schema(),
+        grammar=list_grammar(count),
+        read=lambda text: "\n".join(
+            f"{number}. {item}" for number, item in enumerate(_Items.model_validate_json(text).items, start=1)
+        ),
+    )

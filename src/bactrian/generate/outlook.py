@@ -1,0 +1,108 @@
+"""A forecast for a plan, with what its run has taught so far."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from math import prod
+
+from bactrian.generate.crew import LOCAL_WINDOW
+from bactrian.generate.forecast import (
+    PLAY,
+    SMALL_PLAY,
+    Forecast,
+    Remaining,
+    Sizes,
+    averaged,
+    forecast,
+    guessed_answers,
+    guessed_plays,
+)
+from bactrian.generate.frontier import number_of
+from bactrian.generate.plan import Plan
+from bactrian.generate.work import Order
+from bactrian.models.spend import Price
+from bactrian.play.manners import MAX_MESSAGES, SMALL_MAX_MESSAGES
+from bactrian.records.usage import Usage
+from bactrian.store.rows import Progress
+from bactrian.store.store import open_store
+
+_ITEM = 15
+"""Tokens of an item in a list; of one that is asked for alone, ten times as many."""
+_LIST_PROMPT = 80
+_SPECIFIED = Usage(prompt=140, completion=70)
+_ANSWER = (180, 500)
+"""Tokens of a question with the system prompt, and of its answer."""
+
+
+async def outlook(order: Order) -> Forecast:
+    """What is left of the run, reckoned before anything is spent.
+
+    Raises:
+        InputError: the run cannot be read.
+    """
+    plan = order.plan
+    ended: list[Progress] = []
+    lists_done: set[str] = set()
+    seconds: float | None = None
+    if await asyncio.to_thread(order.run.exists):
+        async with open_store(order.run, read_only=True) as store:
+            ended = [one async for one in store.progress() if one.ending is not None]
+            lists_done = {items.id async for items in store.item_lists() if items.complete}
+            seconds = await store.mean_seconds()
+    size = plan.recipe.size if order.limit is None else min(plan.recipe.size, order.limit)
+    there = sum(
+        (number := number_of(one.id, plan.recipe.axes)) is not None and number < size for one in ended
+    )
+    left = size - there
+    usage, calls = _beside(plan, size, lists_done)
+    if plan.recipe.role_play is not None and plan.recipe.role_play.specify:
+        usage += Usage(_SPECIFIED.prompt * left, _SPECIFIED.completion * left)
+        calls += left
+    small = plan.models["assistant"] == "local"
+    window = order.limits.concurrency or (LOCAL_WINDOW if small else 64)
+    price = _price(order)
+    good = [one for one in ended if one.prompt]
+    sizes = averaged(good, calls_beside=plan.recipe.answer is not None) if good else _guess(plan, small=small)
+    return forecast(sizes, Remaining(left, usage, calls, price, seconds, window))
+
+
+def _guess(plan: Plan, *, small: bool) -> Sizes:
+    leaf = plan.recipe.role_play
+    if leaf is None:
+        return guessed_answers(*_ANSWER)
+    longest = float(leaf.max_messages or (SMALL_MAX_MESSAGES if small else MAX_MESSAGES))
+    shape = SMALL_PLAY if small else PLAY
+    return guessed_plays(replace(shape, messages=min(shape.messages, longest)), longest)
+
+
+def _beside(plan: Plan, size: int, done: set[str]) -> tuple[Usage, int]:
+    """What the lists take that have not been asked for, and in how many calls."""
+    usage, calls = Usage(), 0
+    axes = plan.recipe.axes
+    for position, axis in enumerate(axes):
+        if axis.items is not None:
+            continue
+        below = prod(other.count for other in axes[position:])
+        lists = min(prod(other.count for other in axes if other.name in axis.per), -(-size // below))
+        lists -= sum(name.partition("@")[0] == axis.name for name in done)
+        if lists <= 0:
+            continue
+        asked = axis.count if axis.each else 1
+        tokens = axis.count * _ITEM * (10 if axis.each else 1)
+        usage += Usage(lists * asked * _LIST_PROMPT, lists * tokens)
+        calls += lists * asked
+    return usage, calls
+
+
+def _price(order: Order) -> Price | None:
+    """The price of a call; with several models, the middle of the two that talk."""
+    prices = [order.meter.prices.get(order.plan.models[agent]) for agent in ("user", "assistant")]
+    known = [price for price in prices if price is not None]
+    if len(known) < len(prices):
+        return None
+    return Price(
+        sum(price.prompt for price in known) / len(known),
+        sum(price.completion for price in known) / len(known),
+        sum(price.prompt if price.cached is None else price.cached for price in known) / len(known),
+    )

@@ -1,0 +1,88 @@
+"""What a run is made from: settled before its first call, and the same until its last."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from bactrian.errors import InputError
+from bactrian.play.setup import Setup
+from bactrian.prompts.pack import Pack, load_pack
+from bactrian.recipes.load import differences
+from bactrian.recipes.schema import Recipe
+from bactrian.records.task import Role
+
+AGENTS = ("lister", "task_specifier", "task_planner", "user", "assistant")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Recipe, models and seed."""
+
+    recipe: Recipe
+    models: Mapping[str, str]
+    """Model name by agent."""
+    seed: int | None = None
+
+    @property
+    def setup(self) -> Setup:
+        """What all role-plays of the run have in common. Only for a recipe that role-plays."""
+        leaf = self.recipe.role_play
+        assert leaf is not None
+        return Setup(
+            idea="",
+            assistant=Role(""),
+            user=Role(""),
+            models={agent: self.models[agent] for agent in AGENTS if agent != "lister"},
+            specify=leaf.specify,
+            word_limit=leaf.word_limit,
+            plan=leaf.plan,
+            protocol=leaf.protocol,
+            paper_endings=leaf.endings == "paper",
+            max_messages=leaf.max_messages,
+            seed=self.seed,
+            language=leaf.language,
+            preamble=leaf.preamble,
+            needs_code=leaf.needs_code,
+        )
+
+    def pack(self) -> Pack | None:
+        """The prompt pack; None for a recipe that does not role-play. Raises PromptError if it cannot be read."""
+        leaf = self.recipe.role_play
+        return None if leaf is None else load_pack(leaf.prompts or self.setup.pack)
+
+    def content(self, pack: Pack | None) -> dict[str, Any]:
+        """All of it, as it is frozen in the run."""
+        return {
+            "recipe": self.recipe.content(),
+            "prompts": None if pack is None else {"name": pack.name, "hash": pack.hash},
+            "models": dict(self.models),
+            "seed": self.seed,
+        }
+
+
+def check_same(stored: Mapping[str, Any], wanted: Mapping[str, Any], where: str) -> None:
+    """Refuse to go on with a run under another plan.
+
+    Raises:
+        InputError: with the differences.
+    """
+    if changed := differences(stored, wanted):
+        listed = "; ".join(changed[:8]) + (f"; and {len(changed) - 8} more" if len(changed) > 8 else "")
+        raise InputError(
+            f"The run was begun with another plan: {listed}.",
+            where=where,
+            next="Use the plan it was begun with, or --fork NEW to begin another run from it.",
+        )
+
+
+def same_lists(stored: Mapping[str, Any], wanted: Recipe) -> frozenset[str]:
+    """Names of the axes that another run has had in just the same way, those they depend on included."""
+    before = {axis["name"]: axis for axis in stored["recipe"]["axes"]}
+    same: set[str] = set()
+    for axis in wanted.axes:
+        unchanged = before.get(axis.name) == axis.model_dump(mode="json", exclude_none=True)
+        if unchanged and same.issuperset(axis.per):
+            same.add(axis.name)
+    return frozenset(same)

@@ -1,0 +1,133 @@
+"""A window of sessions in flight, until nothing is left to do or somebody says stop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+
+from bactrian.errors import BactrianError, BudgetReached, GaveUp, InputError, ModelError
+from bactrian.generate.frontier import Cell, Frontier, Wanted
+from bactrian.generate.leaves import Leaf
+from bactrian.generate.listing import Listing
+from bactrian.generate.tally import Tally
+from bactrian.records.events import Ended, Spoke
+from bactrian.store.rows import ItemList
+from bactrian.store.store import Store
+
+Ask = Callable[[Wanted, Listing | None], AsyncGenerator[Listing]]
+"""Asks for a list, from what is known of it."""
+
+
+class Runner:
+    """Plays the jobs of ``frontier``, ``window`` at once. A session that began is finished before a new one begins.
+
+    ``begun`` are the sessions that an earlier command left open; they come first.
+    """
+
+    def __init__(
+        self,
+        frontier: Frontier,
+        leaf: Leaf,
+        ask: Ask,
+        store: Store,
+        tally: Tally,
+        *,
+        window: int,
+        begun: list[Cell],
+    ) -> None:
+        self._frontier = frontier
+        self._leaf = leaf
+        self._ask = ask
+        self._store = store
+        self._tally = tally
+        self._window = window
+        self._begun = begun[::-1]
+        self._stopping = False
+        self._fault: BactrianError | None = None
+        self._given_up = 0
+
+    async def run(self) -> None:
+        """Work until nothing is left, or until :meth:`stop`.
+
+        Raises:
+            BactrianError: the run cannot go on; what was in flight has been finished and kept.
+        """
+        await asyncio.gather(*(self._work() for _ in range(self._window)))
+        if self._fault is not None:
+            raise self._fault
+
+    async def stop(self) -> None:
+        """Begin nothing more. Turns in flight are finished and kept, then :meth:`run` returns."""
+        self._stopping = True
+        await self._frontier.close()
+
+    async def _work(self) -> None:
+        while not self._stopping:
+            work = self._begun.pop() if self._begun else await self._frontier.take()
+            if work is None:
+                return
+            self._tally.in_flight += 1
+            try:
+                await (self._list(work) if isinstance(work, Wanted) else self._session(work))
+            except BactrianError as error:
+                await self._give_in(error)
+            finally:
+                self._tally.in_flight -= 1
+
+    async def _session(self, cell: Cell) -> None:
+        try:
+            session = await self._leaf.session(cell)
+        except InputError as error:
+            self._tally.refused.append(f"{cell.id}: {error.what}")
+            return
+        session = await self._store.begin(session)
+        async with aclosing(self._leaf.events(session, self._store)) as events:
+            async for event in events:
+                self._tally.take(event)
+                match event:
+                    case Spoke():
+                        self._given_up = 0
+                        if self._stopping:
+                            return
+                    case Ended(_, ModelError(endpoint_wide=True) as fault):
+                        await self._left_open(fault)
+                    case _:
+                        pass
+
+    async def _left_open(self, fault: ModelError) -> None:
+        """One session may have had bad luck; as many in a row as there are at once, and the endpoint is gone."""
+        self._tally.open += 1
+        self._given_up += 1
+        if not isinstance(fault, GaveUp) or self._given_up >= self._window:
+            await self._give_in(fault)
+
+    async def _give_in(self, error: BactrianError) -> None:
+        # The limit is news; what else fails while the run winds down is a consequence.
+        if self._fault is None or isinstance(error, BudgetReached) > isinstance(self._fault, BudgetReached):
+            self._fault = error
+        await self.stop()
+
+    async def _list(self, wanted: Wanted) -> None:
+        stored = await self._store.item_list(wanted.id)
+        listing = stored and Listing(stored.items, finished=False, usage=stored.usage, calls=stored.calls)
+        axis = self._frontier.axes[wanted.axis]
+        try:
+            async with aclosing(self._ask(wanted, listing)) as asked:
+                async for listing in asked:
+                    await self._store.keep_list(
+                        ItemList(wanted.id, listing.items, listing.finished, listing.usage, listing.calls)
+                    )
+                    self._given_up = 0
+                    if self._stopping:
+                        return
+        except ModelError as error:
+            if error.endpoint_wide:
+                await self._left_open(error)
+                await self._frontier.supply(wanted.id, ())
+                return
+            self._tally.refused.append(f"{wanted.id}: {error.what}")
+        items = listing.items if listing else ()
+        if len(items) < axis.count:
+            self._tally.short[wanted.id] = (len(items), axis.count)
+        await self._frontier.supply(wanted.id, items)

@@ -1,0 +1,112 @@
+"""How far a run is."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from bactrian.models.spend import Meter
+from bactrian.records.events import Ended, Event, Spoke
+from bactrian.records.usage import Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A run at one moment. Rates are those since the snapshot before."""
+
+    total: int
+    """Sessions of the whole run, if no list stays short."""
+    done: int
+    failed: int
+    in_flight: int
+    endings: Mapping[str, int]
+    calls: int
+    """Calls answered since the start of this command."""
+    failed_calls: int
+    usage: Usage
+    """Tokens of the whole run, earlier commands' too."""
+    usd: float | None
+    """None where no price is known."""
+    seconds: float
+    """Since the start of this command."""
+    calls_per_second: float
+    tokens_per_second: float
+    seconds_left: float | None
+    """None until it can be told."""
+    closed_for: float
+    """Seconds until the endpoint wants to be asked again; 0 normally."""
+    limit: int
+    """Requests that may be in flight now."""
+
+    @property
+    def cached_share(self) -> float:
+        """Share of the prompt tokens that came from the server's prefix cache."""
+        return self.usage.cached / self.usage.prompt if self.usage.prompt else 0.0
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counts what happens in a run."""
+
+    meter: Meter
+    total: int
+    has_price: bool
+    done: int = 0
+    endings: Counter[str] = field(default_factory=Counter[str])
+    in_flight: int = 0
+    short: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
+    """Lists that stayed short: how many items they have, and should have."""
+    refused: list[str] = field(default_factory=list[str])
+    """Jobs that could not even begin, and why."""
+    open: int = 0
+    """Sessions that this command left open because the endpoint did not answer."""
+    throttle: Callable[[], tuple[int, float]] = lambda: (0, 0.0)
+    """Tells how many requests may be in flight, and for how many seconds none may."""
+    _begun: float = field(default_factory=time.monotonic)
+    _done_before: int = -1
+    _last: tuple[float, int, int] = (0.0, 0, 0)
+
+    @property
+    def failed(self) -> int:
+        """Sessions that failed for good, or could not begin."""
+        return self.endings["failed"] + len(self.refused)
+
+    def take(self, event: Event) -> None:
+        """Count one event of any session."""
+        if isinstance(event, Ended) and (
+            event.error is None or not getattr(event.error, "endpoint_wide", False)
+        ):
+            self.done += 1
+            self.endings[event.ending.code] += 1
+        elif isinstance(event, Spoke) and self._done_before < 0:
+            self._done_before = self.done
+
+    def snapshot(self) -> Snapshot:
+        """Where the run is now."""
+        now = time.monotonic() - self._begun
+        then, calls, tokens = self._last
+        used = self.meter.used.total
+        passed = max(now - then, 1e-9)
+        self._last = (now, self.meter.calls, used)
+        ended_here = self.done - max(self._done_before, 0)
+        left = (self.total - self.done) * now / ended_here if ended_here > 0 else None
+        limit, closed_for = self.throttle()
+        return Snapshot(
+            total=self.total,
+            done=self.done,
+            failed=self.failed,
+            in_flight=self.in_flight,
+            endings=dict(self.endings),
+            calls=self.meter.calls,
+            failed_calls=self.meter.unknown,
+            usage=self.meter.used,
+            usd=self.meter.usd if self.has_price else None,
+            seconds=now,
+            calls_per_second=(self.meter.calls - calls) / passed,
+            tokens_per_second=(used - tokens) / passed if calls or tokens else 0.0,
+            seconds_left=left,
+            closed_for=closed_for,
+            limit=limit,
+        )

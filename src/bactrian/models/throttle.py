@@ -1,0 +1,125 @@
+"""How many requests an endpoint is sent at once: as many as it takes without complaint."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+
+from bactrian.errors import TryAgain
+from bactrian.models.model import Model, Reply, Request
+
+_SMOOTHING = 0.05
+_SLOW = 4.0
+"""Times its best smoothed latency from which an endpoint counts as overloaded."""
+
+_LONGEST_PAUSE = 600.0
+"""Seconds that one answer may stop all requests for; who is told more gives up alone."""
+
+
+class Throttle:
+    """Lets up to ``most`` requests through to ``model`` at once, fewer while it is overloaded.
+
+    Additive increase, multiplicative decrease: a 429 or 503, or a latency far above the best, halves the limit, at
+    most once for the requests that were in flight together; as many answers as the limit is raise it by one. A wait
+    that the endpoint asks for holds all requests back, not only the one that was told.
+    """
+
+    def __init__(self, model: Model, most: int, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._model = model
+        self._most = most
+        self._clock = clock
+        self._limit = float(most)
+        self._in_flight = 0
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._closed_until = 0.0
+        self._last_cut = 0.0
+        self._latency = 0.0
+        self._best_latency = float("inf")
+
+    @property
+    def name(self) -> str:
+        """The name of the model within."""
+        return self._model.name
+
+    @property
+    def limit(self) -> int:
+        """Requests that may be in flight now."""
+        return max(1, int(self._limit))
+
+    @property
+    def closed_for(self) -> float:
+        """Seconds until the endpoint wants to be asked again; 0 if it may be asked now."""
+        return max(0.0, self._closed_until - self._clock())
+
+    async def reply(self, request: Request) -> Reply:
+        """Answer ``request`` when there is room; raises what the model within raises."""
+        if self._in_flight >= self.limit or self._waiting or self._closed_until:
+            await self._wait()
+        else:
+            self._in_flight += 1
+        begun = self._clock()
+        try:
+            reply = await self._model.reply(request)
+        except TryAgain as fault:
+            self._take_fault(fault, begun)
+            raise
+        else:
+            self._take_success(begun)
+            return reply
+        finally:
+            self._in_flight -= 1
+            if self._waiting:
+                self._wake()
+
+    async def close(self) -> None:
+        """Close the model within."""
+        await self._model.close()
+
+    async def _wait(self) -> None:
+        """Wait for room, first come, first served. Whoever is woken has been counted as in flight."""
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        self._wake()
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self._in_flight -= 1
+                self._wake()
+            raise
+
+    def _wake(self) -> None:
+        closed = self._closed_until and self.closed_for
+        if closed:
+            return  # the timer that was set when it closed comes back here
+        self._closed_until = 0.0
+        while self._waiting and self._in_flight < self.limit:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                self._in_flight += 1
+                turn.set_result(None)
+
+    def _take_fault(self, fault: TryAgain, begun: float) -> None:
+        if fault.after is not None and fault.after <= _LONGEST_PAUSE:
+            until = self._clock() + fault.after
+            if until > self._closed_until:
+                self._closed_until = until
+                asyncio.get_running_loop().call_later(fault.after + 0.001, self._wake)
+        if fault.overload:
+            self._cut(begun)
+
+    def _cut(self, begun: float) -> None:
+        if begun >= self._last_cut:
+            self._limit = max(1.0, self._limit / 2)
+            self._last_cut = self._clock()
+
+    def _take_success(self, begun: float) -> None:
+        seconds = self._clock() - begun
+        self._latency += _SMOOTHING * (seconds - self._latency) if self._latency else seconds
+        self._best_latency = min(self._best_latency, self._latency)
+        if self._latency > _SLOW * self._best_latency + 1.0:
+            self._cut(begun)
+        elif self._limit < self._most:
+            self._limit = min(float(self._most), self._limit + 1 / self._limit)
