@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from bactrian.errors import BadReply, ContextFull, Denied, InputError
-from bactrian.models.endpoint import Limits
+from bactrian.models.limits import Limits
 from bactrian.models.model import Form, Request
 from bactrian.models.openai import OpenAI
 from bactrian.models.wire import request_parts

@@ -24,8 +24,8 @@ from bactrian.errors import (
     TryAgain,
     UnknownModel,
 )
-from bactrian.models.endpoint import Limits
 from bactrian.models.faults import retry_after
+from bactrian.models.limits import Limits
 from bactrian.models.model import Request
 from bactrian.models.openai import OpenAI
 from bactrian.records.message import Message

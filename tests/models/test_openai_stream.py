@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bactrian.errors import BadReply, ModelError, TryAgain
-from bactrian.models.endpoint import Limits
+from bactrian.models.limits import Limits
 from bactrian.models.model import Reply, Request
 from bactrian.models.openai import OpenAI
 from bactrian.models.sse import Events

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
+import ssl
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from math import isfinite
 from typing import Any
-
-import aiohttp
 
 from bactrian.errors import (
     BadReply,
@@ -21,8 +20,10 @@ from bactrian.errors import (
     UnknownModel,
     Unreachable,
 )
+from bactrian.models.connection import NotHttp, Overdue, Silent, TooLarge, TransportFault
 from bactrian.models.decode import is_object
-from bactrian.models.endpoint import Limits
+from bactrian.models.limits import Limits
+from bactrian.models.pool import NoConnection, NoWayThroughProxy, ProxyRefused
 
 _NO_MONEY = ("insufficient_quota", "billing_hard_limit_reached", "billing_not_active")
 _FILTERED = ("content_filter", "content_policy_violation", "responsibleaipolicyviolation")
@@ -147,44 +148,52 @@ def retry_after(value: str | None, now: datetime | None = None) -> float | None:
     return seconds if seconds > 0 and isfinite(seconds) else None
 
 
-def unanswered(error: aiohttp.ClientError | OSError, host: str, limits: Limits) -> ModelError:
+def unanswered(fault: TransportFault, host: str, limits: Limits) -> ModelError:
     """Return the fault behind a request that got no whole answer."""
-    match error:
-        case aiohttp.ClientConnectorCertificateError():
+    match fault, fault.__cause__:
+        case NoConnection(), ssl.SSLCertVerificationError() as cause:
             return ModelError(
-                f"The certificate of {host} cannot be trusted: {_cause(error)}",
+                f"The certificate of {host} cannot be trusted: {cause.verify_message or _cause(fault)}",
                 next="Add the authority that signed it to the file SSL_CERT_FILE names. "
                 "Verification is never turned off.",
             )
-        case aiohttp.ClientConnectorSSLError():
+        case NoConnection(), ssl.SSLError():
             return ModelError(
-                f"No TLS connection to {host}: {_cause(error)}",
+                f"No TLS connection to {host}: {_cause(fault)}",
                 next="Check the base URL; does it need http:// in place of https://?",
             )
-        case aiohttp.ClientHttpProxyError():
-            return _refused_by_proxy(error.status, error.message)
-        case aiohttp.ClientProxyConnectionError():
+        case NoWayThroughProxy(), _:
             return TryAgain(
-                f"Cannot connect to the proxy on the way to {host}: {_cause(error)}",
+                f"Cannot connect to the proxy on the way to {host}: {_cause(fault)}",
                 next="Check HTTPS_PROXY and HTTP_PROXY.",
             )
-        case aiohttp.ClientConnectorError():
+        case NoConnection(), None:
+            return Unreachable(f"No connection to {host} within {limits.connect:g} s.")
+        case NoConnection(), _:
             return Unreachable(
-                f"Cannot connect to {host}: {_cause(error)}",
+                f"Cannot connect to {host}: {_cause(fault)}",
                 next="Check the base URL (--base-url, OPENAI_BASE_URL); is the server running?",
             )
-        case aiohttp.ConnectionTimeoutError():
-            return Unreachable(f"No connection to {host} within {limits.connect:g} s.")
-        case aiohttp.SocketTimeoutError():
+        case ProxyRefused(), _:
+            return _refused_by_proxy(*fault.args)
+        case Silent(), _:
             return TryAgain(f"{host} was silent for {limits.silence:g} s.")
-        case TimeoutError():
+        case Overdue(), _:
             return TryAgain(f"{host} did not finish its reply within {limits.total:g} s.")
-        case aiohttp.ClientResponseError():
-            return BadReply(f"{host} does not answer in HTTP: {error.message}")
+        case NotHttp(), _:
+            return BadReply(f"{host} does not answer in HTTP: {fault}")
+        case TooLarge(args=(most, sample)), _:
+            return ModelError(
+                f"The reply is larger than {most:,} bytes.",
+                next="Set max_tokens, or allow larger replies.",
+                sample=sample,
+            )
         case _:
-            return TryAgain(f"{host} dropped the connection: {_cause(error)}")
+            return TryAgain(f"{host} dropped the connection: {_cause(fault)}")
 
 
-def _cause(error: BaseException) -> str:
-    cause = error.__cause__ or error
+def _cause(fault: TransportFault) -> str:
+    cause = fault.__cause__
+    if cause is None:
+        return "it was closed before the reply was whole"
     return (cause.strerror if isinstance(cause, OSError) else None) or str(cause) or type(cause).__name__

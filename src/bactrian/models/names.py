@@ -49,7 +49,7 @@ def open_model(name: str, access: Access) -> Model:
 
         return Local(Path(rest).expanduser() if rest else None, progress=access.progress)
     if kind == "openai" and rest:
-        from bactrian.models.endpoint import Limits
+        from bactrian.models.limits import Limits
         from bactrian.models.openai import DEFAULT_URL, OpenAI
 
         limits = Limits(total=access.timeout, window=access.window)

@@ -8,26 +8,20 @@ from contextlib import contextmanager
 from dataclasses import replace
 from difflib import get_close_matches
 
-import aiohttp
-
-from bactrian.errors import ContextFull, ModelError, TryAgain, UnknownModel
+from bactrian.errors import ContextFull, Denied, ModelError, TryAgain, UnknownModel
 from bactrian.models import faults, sse, wire
+from bactrian.models.address import Address, read_address
+from bactrian.models.connection import Response, TransportFault
 from bactrian.models.decode import decoded
-from bactrian.models.endpoint import (
-    OFFICIAL_HOST,
-    Body,
-    Intake,
-    Limits,
-    check_key,
-    checked_url,
-    open_session,
-)
+from bactrian.models.limits import Limits
 from bactrian.models.model import Reply, Request
+from bactrian.models.pool import Pool
 
+OFFICIAL_HOST = "api.openai.com"
 DEFAULT_URL = f"https://{OFFICIAL_HOST}/v1"
 
 _STREAM_ROOM = 16
-_ERROR_BYTES = 1 << 16
+_LARGEST_LIST = 1 << 20
 _LAST_BYTES = 1.0
 """Seconds that a server gets to end a stream whose reply is whole, so that its connection can be kept."""
 
@@ -48,13 +42,12 @@ class OpenAI:
         self, name: str, *, base_url: str = DEFAULT_URL, key: str = "", limits: Limits | None = None
     ) -> None:
         self._model = name
-        self._url = checked_url(base_url)
-        self._chat_url = self._url / "chat" / "completions"
+        self._url = read_address(base_url)
         # OpenAI's newer models refuse the old word; other servers know only that one.
         self._longest = "max_completion_tokens" if self._url.host == OFFICIAL_HOST else "max_tokens"
         self._key = key.strip()
         self._limits = limits or Limits()
-        self._session: aiohttp.ClientSession | None = None
+        self._pool: Pool | None = None
         self._bytes_per_token = wire.BYTES_PER_TOKEN
 
     @property
@@ -76,47 +69,48 @@ class OpenAI:
             ModelError: asking again will not help.
         """
         with self._faults():
-            return await self._ask(self._session or self._open(), request)
+            return await self._ask(self._pool or self._open(), request)
 
     async def models(self) -> tuple[str, ...]:
         """Return the names of the models that the endpoint has. Raises what :meth:`reply` raises."""
         with self._faults():
-            return await self._list(self._session or self._open())
+            return await self._list(self._pool or self._open())
 
     async def close(self) -> None:
         """Close all connections."""
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        if self._pool is not None:
+            await self._pool.close()
+            self._pool = None
 
-    def _open(self) -> aiohttp.ClientSession:
-        check_key(self._url, self._key)
-        self._session = open_session(self._url, self._key, self._limits)
-        return self._session
+    def _open(self) -> Pool:
+        _check_key(self._url, self._key)
+        authorization = f"Bearer {self._key}" if self._key else self._url.credentials
+        self._pool = Pool(self._url, authorization, self._limits)
+        return self._pool
 
-    async def _ask(self, session: aiohttp.ClientSession, request: Request) -> Reply:
+    async def _ask(self, pool: Pool, request: Request) -> Reply:
         stream = request.on_text is not None and request.form is None
-        body = Body(wire.request_parts(self._model, request, stream=stream, longest=self._longest))
-        self._check_window(request, body.length)
-        started = asyncio.get_running_loop().time()
-        timeout = self._limits.streamed if stream else session.timeout
-        response = await session.post(self._chat_url, data=body, allow_redirects=False, timeout=timeout)
+        parts = wire.request_parts(self._model, request, stream=stream, longest=self._longest)
+        sent = sum(map(len, parts))
+        self._check_window(request, sent)
+        started = asyncio.get_running_loop().time() if stream else 0.0
+        most = self._limits.max_reply_bytes * (_STREAM_ROOM if stream else 1)
+        response = await pool.post("/chat/completions", parts, sent, most=most, stream=stream)
         try:
             if response.status >= 300:
-                raise await self._with_names(await _fault(response), session)
-            if stream and response.content_type != "application/json":
-                reply = await self._streamed(response, request, body.length, started)
+                raise await self._with_names(await _fault(response), pool)
+            if stream and not _is_json(response):
+                reply = await self._streamed(response, request, sent, started)
             else:
-                reply = await self._whole(response, request, body.length)
+                reply = await self._whole(response, request, sent)
         finally:
             response.close()
         if reply.usage.prompt and not reply.usage.estimated:
-            self._bytes_per_token = max(1.0, body.length / reply.usage.prompt)
+            self._bytes_per_token = max(1.0, sent / reply.usage.prompt)
         return reply
 
-    async def _whole(self, response: aiohttp.ClientResponse, request: Request, sent: int) -> Reply:
-        raw = await Intake(response.content, self._limits.max_reply_bytes).read_all()
-        reply = wire.read_reply(raw, sent=sent, ratio=self._bytes_per_token)
+    async def _whole(self, response: Response, request: Request, sent: int) -> Reply:
+        reply = wire.read_reply(await response.read_all(), sent=sent, ratio=self._bytes_per_token)
         if request.form is not None:
             form = request.form
             reply = replace(reply, choices=tuple(wire.formed(choice, form) for choice in reply.choices))
@@ -124,12 +118,9 @@ class OpenAI:
             request.on_text(reply.text)
         return reply
 
-    async def _streamed(
-        self, response: aiohttp.ClientResponse, request: Request, sent: int, started: float
-    ) -> Reply:
+    async def _streamed(self, response: Response, request: Request, sent: int, started: float) -> Reply:
         assert request.on_text is not None
-        intake = Intake(response.content, _STREAM_ROOM * self._limits.max_reply_bytes)
-        gathered = await sse.gather(intake, request.on_text)
+        gathered = await sse.gather(response, request.on_text)
         raw = bytes(gathered.raw)
         if gathered.empty:
             reply = wire.read_reply(raw, sent=sent, ratio=self._bytes_per_token)
@@ -137,31 +128,28 @@ class OpenAI:
             return reply
         if not gathered.ended:
             raise TryAgain("The stream ended before its reply did.", sample=raw)
-        await _last_bytes(intake)
+        await _last_bytes(response)
         reply = wire.reply_of(
             gathered.value(), raw=raw, sent=sent, ratio=self._bytes_per_token, lossy=gathered.lossy
         )
         return replace(reply, first_token=gathered.first_text and gathered.first_text - started)
 
-    async def _with_names(self, fault: ModelError, session: aiohttp.ClientSession) -> ModelError:
+    async def _with_names(self, fault: ModelError, pool: Pool) -> ModelError:
         if not isinstance(fault, UnknownModel):
             return fault
         try:
-            names = await self._list(session)
-        except (aiohttp.ClientError, OSError, ModelError):
+            names = await self._list(pool)
+        except (TransportFault, ModelError):
             names = ()
         close = get_close_matches(self._model, names, n=5, cutoff=0.4) or names[:5]
         fault.next = f"It has: {', '.join(close)}" if close else "Check the name of the model."
         return fault
 
-    async def _list(self, session: aiohttp.ClientSession) -> tuple[str, ...]:
-        response = await session.get(self._url / "models", allow_redirects=False)
-        try:
-            if response.status >= 300:
-                raise await _fault(response)
-            return wire.read_models(await Intake(response.content, 1 << 20).read_all())
-        finally:
-            response.close()
+    async def _list(self, pool: Pool) -> tuple[str, ...]:
+        response = await pool.get("/models", most=_LARGEST_LIST)
+        if response.status >= 300:
+            raise await _fault(response)
+        return wire.read_models(await response.read_all())
 
     def _check_window(self, request: Request, sent: int) -> None:
         window = self._limits.window
@@ -180,14 +168,13 @@ class OpenAI:
         """Turn faults into the error tree, say where they happened, and keep the key out of them."""
         try:
             yield
-        except (aiohttp.ClientError, OSError) as error:
-            host = self._url.host_port_subcomponent or ""
-            raise self._placed(faults.unanswered(error, host, self._limits)) from error
+        except TransportFault as error:
+            raise self._placed(faults.unanswered(error, self._url.place, self._limits)) from error
         except ModelError as error:
             raise self._placed(error) from error.__cause__
 
     def _placed(self, error: ModelError) -> ModelError:
-        error.where = str(self._url.with_user(None))
+        error.where = str(self._url)
         if self._key:
             shown = f"…{self._key[-4:]}" if len(self._key) > 8 else "…"
             error.what = error.what.replace(self._key, shown)
@@ -196,36 +183,43 @@ class OpenAI:
         return error
 
 
-async def _fault(response: aiohttp.ClientResponse) -> ModelError:
+def _check_key(url: Address, key: str) -> None:
+    """Refuse a key that cannot be sent, and the lack of one where it is known to be needed.
+
+    Servers on one's own machines mostly want no key, so only the official endpoint is known to need one.
+    """
+    if not key and url.host == OFFICIAL_HOST:
+        raise Denied(
+            f"{OFFICIAL_HOST} needs a key.",
+            next="Set OPENAI_API_KEY, or give --base-url for another endpoint.",
+        )
+    if not (key.isascii() and key.isprintable()):
+        raise Denied("The key holds characters that no key has.", next="Check OPENAI_API_KEY.")
+
+
+def _is_json(response: Response) -> bool:
+    return (response.header("content-type") or "").partition(";")[0].strip().lower() == "application/json"
+
+
+async def _fault(response: Response) -> ModelError:
     if response.status < 400:
-        target = response.headers.get("Location", "nowhere")
+        target = response.header("location") or "nowhere"
         return ModelError(
             f"The endpoint redirects to {target}, and redirects are not followed.",
             next="If that address can be trusted, give it as the base URL.",
         )
-    sample = await _beginning(response.content)
+    sample = await response.read_all()
     try:
         value, _ = decoded(sample)
     except ValueError:
         value = None
-    after = faults.retry_after(response.headers.get("Retry-After"))
+    after = faults.retry_after(response.header("retry-after"))
     return faults.answered(response.status, faults.complaint_in(value, sample), sample, after)
 
 
-async def _beginning(content: aiohttp.StreamReader) -> bytes:
-    """Return as much of an error's body as there is, up to 64 KiB: its status alone says most."""
-    body = b""
-    try:
-        while len(body) < _ERROR_BYTES and (piece := await content.readany()):
-            body += piece
-    except (aiohttp.ClientError, OSError):
-        pass
-    return body
-
-
-async def _last_bytes(intake: Intake) -> None:
+async def _last_bytes(response: Response) -> None:
     try:
         async with asyncio.timeout(_LAST_BYTES):
-            await intake.read_all()
-    except (aiohttp.ClientError, OSError, ModelError):
+            await response.read_all()
+    except (TransportFault, TimeoutError):
         return  # The reply is whole already: only the connection is lost.

@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from bactrian.errors import BadReply
+from bactrian.models.connection import Response
 from bactrian.models.decode import decoded, is_array, is_object
-from bactrian.models.endpoint import Intake
 from bactrian.models.faults import reported
 from bactrian.records.text import cleaned
 
 _DONE = b"[DONE]"
 
 
-async def gather(intake: Intake, on_text: Callable[[str], None]) -> Gathering:
+async def gather(response: Response, on_text: Callable[[str], None]) -> Gathering:
     """Read a stream to its end, and pass on each piece of the first choice's text as it arrives.
 
     A stream that ends without ``[DONE]`` is whole if one of its choices said why it ended.
@@ -26,7 +26,7 @@ async def gather(intake: Intake, on_text: Callable[[str], None]) -> Gathering:
     """
     events = Events()
     gathering = Gathering()
-    while piece := await intake.read():
+    while piece := await response.read():
         gathering.raw += piece
         if _take(events.feed(piece), gathering, on_text):
             return gathering

@@ -1,0 +1,362 @@
+"""One HTTP/1.1 connection: bytes out, a response in.
+
+The path of every paid call, and so our own: it does what a chat-completions client needs and nothing else, at
+about a third of the cost of a general client. The limits of a call are kept by whoever watches the connections
+(:mod:`bactrian.models.pool`), because a timer for each call would cost as much as parsing its reply.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from enum import Enum
+
+_LARGEST_HEAD = 1 << 16
+_ERROR_BYTES = 1 << 16
+"""Of the body of an error, more is not read: its status alone says most."""
+
+
+class TransportFault(Exception):
+    """A call that got no whole answer."""
+
+
+class Dropped(TransportFault):
+    """The connection was closed before the answer was whole. Its cause, if there is one, is ``__cause__``."""
+
+
+class NotHttp(TransportFault):
+    """What came is no HTTP."""
+
+
+class Overdue(TransportFault):
+    """The call has taken longer than it may."""
+
+
+class Silent(TransportFault):
+    """The server has said nothing for longer than it may."""
+
+
+class TooLarge(TransportFault):
+    """The answer is larger than it may be; ``args`` holds the limit and the beginning of the answer."""
+
+
+class _Body(Enum):
+    HEAD = "the head is not whole yet"
+    COUNTED = "as long as Content-Length says"
+    CHUNKED = "in chunks"
+    TO_THE_END = "until the connection is closed"
+    WHOLE = "whole"
+
+
+class Response:
+    """The answer to one request. Its body is read to its end, or the response is closed."""
+
+    __slots__ = ("_body", "_connection", "head", "status")
+
+    def __init__(self, connection: Connection, status: int, head: bytes) -> None:
+        self._connection = connection
+        self.status = status
+        self.head = head
+        """Status line and headers."""
+        self._body = b""
+
+    def header(self, name: str) -> str | None:
+        """The value of the first header of this name, in small letters; None if there is none."""
+        start = self.head.lower().find(f"\r\n{name}:".encode())
+        if start < 0:
+            return None
+        start += len(name) + 3
+        end = self.head.find(b"\r\n", start)
+        return self.head[start : end if end >= 0 else None].decode("latin-1").strip()
+
+    async def read(self) -> bytes:
+        """The next piece of the body; empty at its end.
+
+        Raises:
+            TransportFault: the connection failed before the end.
+        """
+        return await self._connection.next_piece()
+
+    async def read_all(self) -> bytes:
+        """What is left of the body. Raises what :meth:`read` raises."""
+        pieces: list[bytes] = []
+        while piece := await self.read():
+            pieces.append(piece)
+        return b"".join(pieces)
+
+    def close(self) -> None:
+        """Give the connection up, if the body has not come to its end."""
+        self._connection.leave()
+
+
+class Connection(asyncio.Protocol):
+    """A connection that serves one call after another. ``idle`` is told each time it is ready for the next."""
+
+    __slots__ = (
+        "_chunk",
+        "_fault",
+        "_idle",
+        "_keep",
+        "_left",
+        "_most",
+        "_pieces",
+        "_received",
+        "_response",
+        "_rest",
+        "_state",
+        "_tunnel",
+        "_waiter",
+        "_whole",
+        "begun",
+        "heard",
+        "silence",
+        "transport",
+    )
+
+    def __init__(self, idle: Callable[[Connection], None]) -> None:
+        self._idle = idle
+        self.transport: asyncio.Transport | None = None
+        self._state = _Body.WHOLE
+        self._waiter: asyncio.Future[None] | None = None
+        self._fault: TransportFault | None = None
+        self._response: Response | None = None
+        self._pieces: list[bytes] = []
+        self._rest = b""
+        self._keep = False
+        self.begun = self.heard = 0.0
+        """When the call began, and when something of its answer last came, by the loop's clock."""
+        self.silence = float("inf")
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+
+    @property
+    def usable(self) -> bool:
+        """True while a call can be made."""
+        return self.transport is not None and not self.transport.is_closing() and self._fault is None
+
+    @property
+    def _is_whole(self) -> bool:
+        return self._state is _Body.WHOLE
+
+    async def call(
+        self,
+        request: bytes,
+        now: float,
+        *,
+        most: int,
+        whole: bool,
+        silence: float = float("inf"),
+        tunnel: bool = False,
+    ) -> Response:
+        """Send ``request``. Returns when the answer is whole, or with ``whole`` false when its head is there.
+
+        ``most`` is how many bytes its body may have; after ``tunnel``, a good answer has none.
+
+        Raises:
+            TransportFault: no whole answer came.
+        """
+        assert self.transport is not None
+        self._state = _Body.HEAD
+        self._response = None
+        self._received = 0
+        self._most = most
+        self._whole = whole
+        self._tunnel = tunnel
+        self.begun = self.heard = now
+        self.silence = silence
+        self.transport.write(request)
+        del request  # It holds the whole conversation, and the wait is long.
+        while self._response is None or (whole and not self._is_whole):
+            await self._wait()
+        return self._response
+
+    async def next_piece(self) -> bytes:
+        """The next piece of the body; empty at its end."""
+        while not self._pieces:
+            if self._state is _Body.WHOLE:
+                return b""
+            await self._wait()
+        piece = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+        self._pieces.clear()
+        return piece
+
+    def leave(self) -> None:
+        """Close the connection unless the call has come to its end."""
+        if self._state is not _Body.WHOLE:
+            self.abort()
+
+    def abort(self, fault: TransportFault | None = None) -> None:
+        """Close the connection; whoever waits on it is told ``fault``."""
+        if self._fault is None:
+            self._fault = fault or Dropped()
+        if self.transport is not None:
+            self.transport.abort()
+        self._wake()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._state is _Body.TO_THE_END and exc is None and self._fault is None:
+            self._keep = False
+            self._finish()
+        elif self._fault is None:
+            self._fault = Dropped()
+            self._fault.__cause__ = exc
+        self._wake()
+
+    def data_received(self, data: bytes) -> None:
+        if self._state is _Body.WHOLE:
+            self.abort(NotHttp("it sent something unasked"))
+            return
+        if self._state is _Body.HEAD:
+            data = self._take_head(data)
+        if data and self._state is not _Body.HEAD:
+            if self._state is _Body.CHUNKED:
+                self._take_chunks(data)
+            else:
+                self._take(data)
+        if not self._whole or self._is_whole or self._fault:
+            self._wake()
+
+    async def _wait(self) -> None:
+        if self._fault is not None:
+            if self._response is not None and self._response.status >= 300 and self._state is not _Body.HEAD:
+                self._state = _Body.WHOLE  # What there is of an error's body has to do.
+                return
+            raise self._fault
+        self._waiter = asyncio.get_running_loop().create_future()
+        try:
+            await self._waiter
+        except asyncio.CancelledError:
+            self.abort()
+            raise
+        finally:
+            self._waiter = None
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def _take_head(self, data: bytes) -> bytes:
+        """Read the head as soon as it is whole. Gives what comes after it."""
+        data = self._rest + data
+        self._rest = b""
+        while (end := data.find(b"\r\n\r\n")) >= 0:
+            head, data = data[:end], data[end + 4 :]
+            status = _status(head)
+            if status is None or len(head) > _LARGEST_HEAD:
+                break
+            if status >= 200:
+                self._response = Response(self, status, head)
+                self._begin_body(status, head.lower())
+                return data
+        else:
+            if len(data) <= _LARGEST_HEAD and data[:5] == b"HTTP/"[: len(data)]:
+                self._rest = data
+                return b""
+        self.abort(NotHttp("its answer does not begin with a status line and headers"))
+        return b""
+
+    def _begin_body(self, status: int, head: bytes) -> None:
+        assert self._response is not None
+        self._keep = b"\r\nconnection: close" not in head and head.startswith(b"http/1.1")
+        length = self._response.header("content-length")
+        if status in (204, 304) or (self._tunnel and status < 300):
+            self._finish()
+        elif (
+            b"\r\ntransfer-encoding:" in head
+            and b"chunked" in (self._response.header("transfer-encoding") or "").lower().encode()
+        ):
+            self._state = _Body.CHUNKED
+            self._chunk = -1
+        elif length is None:
+            self._state = _Body.TO_THE_END
+            self._left = -1
+        elif not length.isascii() or not length.isdigit():
+            self.abort(NotHttp(f"its Content-Length is {length[:40]!r}"))
+        else:
+            self._state = _Body.COUNTED
+            self._left = int(length)
+            if not self._left:
+                self._finish()
+
+    def _take(self, data: bytes) -> None:
+        """Take a piece of a body that is counted or runs to the end."""
+        if self._state is _Body.COUNTED:
+            if len(data) > self._left:
+                self._keep = False  # Nobody asked for more: such a connection is not used again.
+                data = data[: self._left]
+            self._left -= len(data)
+        self._add(data)
+        if self._left == 0:
+            self._finish()
+
+    def _take_chunks(self, data: bytes) -> None:
+        """Take what may be half a chunk, or several."""
+        data = self._rest + data
+        self._rest = b""
+        position = 0
+        while self._state is _Body.CHUNKED and self._fault is None:
+            if self._chunk > 0:
+                piece = data[position : position + self._chunk]
+                if not piece:
+                    break
+                self._chunk -= len(piece)
+                position += len(piece)
+                self._add(piece)
+                continue
+            end = data.find(b"\r\n", position)
+            if end < 0:
+                if len(data) - position > _LARGEST_HEAD:
+                    self.abort(NotHttp("a chunk of its answer has no length"))
+                self._rest = data[position:]
+                break
+            line = data[position:end]
+            position = end + 2
+            if self._chunk == 0 and not line:
+                self._chunk = -1  # The line end after a chunk.
+            elif self._chunk == -2:  # Trailers, up to an empty line.
+                if not line:
+                    self._keep = self._keep and position == len(data)
+                    self._finish()
+            else:
+                self._begin_chunk(line)
+
+    def _begin_chunk(self, line: bytes) -> None:
+        size = line.partition(b";")[0].strip()
+        try:
+            if self._chunk == 0 or not size.isalnum():
+                raise ValueError
+            length = int(size, 16)
+        except ValueError:
+            self.abort(NotHttp("a chunk of its answer has no length"))
+            return
+        self._chunk = length or -2
+
+    def _add(self, piece: bytes) -> None:
+        self.heard = asyncio.get_running_loop().time()
+        self._received += len(piece)
+        self._pieces.append(piece)
+        assert self._response is not None
+        if self._response.status >= 300 and self._received > _ERROR_BYTES:
+            self._keep = False
+            self._finish()
+        elif self._received > self._most:
+            self.abort(TooLarge(self._most, piece[:2048]))
+
+    def _finish(self) -> None:
+        self._state = _Body.WHOLE
+        if self._tunnel:
+            return  # Not for the next call, but for what is to be inside it.
+        if self._keep and self.transport is not None and not self.transport.is_closing():
+            self._idle(self)
+        elif self.transport is not None:
+            self.transport.close()
+
+
+def _status(head: bytes) -> int | None:
+    """The status of a head; None if it is none."""
+    line = head.partition(b"\r\n")[0]
+    version, _, rest = line.partition(b" ")
+    code = rest[:3]
+    return int(code) if version in (b"HTTP/1.1", b"HTTP/1.0") and len(code) == 3 and code.isdigit() else None
