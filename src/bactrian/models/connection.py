@@ -51,14 +51,16 @@ class _Body(Enum):
 class Response:
     """The answer to one request. Its body is read to its end, or the response is closed."""
 
-    __slots__ = ("_body", "_connection", "head", "status")
+    __slots__ = ("_connection", "head", "pieces", "status", "whole")
 
     def __init__(self, connection: Connection, status: int, head: bytes) -> None:
         self._connection = connection
         self.status = status
         self.head = head
         """Status line and headers."""
-        self._body = b""
+        # Not with the connection: that serves the next call as soon as the last byte of this one is there.
+        self.pieces: list[bytes] = []
+        self.whole = False
 
     def header(self, name: str) -> str | None:
         """The value of the first header of this name, in small letters; None if there is none."""
@@ -75,18 +77,22 @@ class Response:
         Raises:
             TransportFault: the connection failed before the end.
         """
-        return await self._connection.next_piece()
+        while not self.pieces and not self.whole:
+            await self._connection.wait()
+        body = self.pieces[0] if len(self.pieces) == 1 else b"".join(self.pieces)
+        self.pieces.clear()
+        return body
 
     async def read_all(self) -> bytes:
         """What is left of the body. Raises what :meth:`read` raises."""
-        pieces: list[bytes] = []
-        while piece := await self.read():
-            pieces.append(piece)
-        return b"".join(pieces)
+        while not self.whole:
+            await self._connection.wait()
+        return await self.read()
 
     def close(self) -> None:
         """Give the connection up, if the body has not come to its end."""
-        self._connection.leave()
+        if not self.whole:
+            self._connection.abort()
 
 
 class Connection(asyncio.Protocol):
@@ -99,7 +105,6 @@ class Connection(asyncio.Protocol):
         "_keep",
         "_left",
         "_most",
-        "_pieces",
         "_received",
         "_response",
         "_rest",
@@ -117,10 +122,9 @@ class Connection(asyncio.Protocol):
         self._idle = idle
         self.transport: asyncio.Transport | None = None
         self._state = _Body.WHOLE
-        self._waiter: asyncio.Future[None] | None = None
+        self._waiter: asyncio.Future[Response | None] | None = None
         self._fault: TransportFault | None = None
         self._response: Response | None = None
-        self._pieces: list[bytes] = []
         self._rest = b""
         self._keep = False
         self.begun = self.heard = 0.0
@@ -168,24 +172,10 @@ class Connection(asyncio.Protocol):
         self.silence = silence
         self.transport.write(request)
         del request  # It holds the whole conversation, and the wait is long.
-        while self._response is None or (whole and not self._is_whole):
-            await self._wait()
-        return self._response
-
-    async def next_piece(self) -> bytes:
-        """The next piece of the body; empty at its end."""
-        while not self._pieces:
-            if self._state is _Body.WHOLE:
-                return b""
-            await self._wait()
-        piece = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
-        self._pieces.clear()
-        return piece
-
-    def leave(self) -> None:
-        """Close the connection unless the call has come to its end."""
-        if self._state is not _Body.WHOLE:
-            self.abort()
+        response = None
+        while response is None or (whole and not response.whole):
+            response = await self.wait()
+        return response
 
     def abort(self, fault: TransportFault | None = None) -> None:
         """Close the connection; whoever waits on it is told ``fault``."""
@@ -218,24 +208,30 @@ class Connection(asyncio.Protocol):
         if not self._whole or self._is_whole or self._fault:
             self._wake()
 
-    async def _wait(self) -> None:
+    async def wait(self) -> Response | None:
+        """Wait for more of the answer. Gives the response it belongs to, if its head is there.
+
+        Raises:
+            TransportFault: no more will come.
+        """
         if self._fault is not None:
-            if self._response is not None and self._response.status >= 300 and self._state is not _Body.HEAD:
-                self._state = _Body.WHOLE  # What there is of an error's body has to do.
-                return
+            if self._response is not None and self._response.status >= 300:
+                self._response.whole = True  # What there is of an error's body has to do.
+                return self._response
             raise self._fault
-        self._waiter = asyncio.get_running_loop().create_future()
+        waiter = self._waiter = asyncio.get_running_loop().create_future()
         try:
-            await self._waiter
+            return await waiter
         except asyncio.CancelledError:
-            self.abort()
+            if self._waiter is waiter:  # Else the answer is whole, and the connection may serve another call.
+                self.abort()
             raise
-        finally:
-            self._waiter = None
 
     def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None and not waiter.done():
+            # By the time it is read, the connection may serve another call.
+            waiter.set_result(self._response)
 
     def _take_head(self, data: bytes) -> bytes:
         """Read the head as soon as it is whole. Gives what comes after it."""
@@ -336,8 +332,8 @@ class Connection(asyncio.Protocol):
     def _add(self, piece: bytes) -> None:
         self.heard = asyncio.get_running_loop().time()
         self._received += len(piece)
-        self._pieces.append(piece)
         assert self._response is not None
+        self._response.pieces.append(piece)
         if self._response.status >= 300 and self._received > _ERROR_BYTES:
             self._keep = False
             self._finish()
@@ -346,6 +342,8 @@ class Connection(asyncio.Protocol):
 
     def _finish(self) -> None:
         self._state = _Body.WHOLE
+        if self._response is not None:
+            self._response.whole = True
         if self._tunnel:
             return  # Not for the next call, but for what is to be inside it.
         if self._keep and self.transport is not None and not self.transport.is_closing():
