@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from enum import Enum
+from typing import cast
 
 _LARGEST_HEAD = 1 << 16
 _ERROR_BYTES = 1 << 16
@@ -64,12 +65,7 @@ class Response:
 
     def header(self, name: str) -> str | None:
         """The value of the first header of this name, in small letters; None if there is none."""
-        start = self.head.lower().find(f"\r\n{name}:".encode())
-        if start < 0:
-            return None
-        start += len(name) + 3
-        end = self.head.find(b"\r\n", start)
-        return self.head[start : end if end >= 0 else None].decode("latin-1").strip()
+        return _header(self.head, self.head.lower(), name)
 
     async def read(self) -> bytes:
         """The next piece of the body; empty at its end.
@@ -132,8 +128,7 @@ class Connection(asyncio.Protocol):
         self.silence = float("inf")
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        self.transport = cast("asyncio.Transport", transport)  # uvloop's is one in all but name.
 
     @property
     def usable(self) -> bool:
@@ -256,13 +251,10 @@ class Connection(asyncio.Protocol):
     def _begin_body(self, status: int, head: bytes) -> None:
         assert self._response is not None
         self._keep = b"\r\nconnection: close" not in head and head.startswith(b"http/1.1")
-        length = self._response.header("content-length")
+        length = _header(head, head, "content-length")
         if status in (204, 304) or (self._tunnel and status < 300):
             self._finish()
-        elif (
-            b"\r\ntransfer-encoding:" in head
-            and b"chunked" in (self._response.header("transfer-encoding") or "").lower().encode()
-        ):
+        elif "chunked" in (_header(head, head, "transfer-encoding") or ""):
             self._state = _Body.CHUNKED
             self._chunk = -1
         elif length is None:
@@ -350,6 +342,16 @@ class Connection(asyncio.Protocol):
             self._idle(self)
         elif self.transport is not None:
             self.transport.close()
+
+
+def _header(head: bytes, lower: bytes, name: str) -> str | None:
+    """The value of the first header of this name; ``lower`` is the head in small letters."""
+    start = lower.find(f"\r\n{name}:".encode())
+    if start < 0:
+        return None
+    start += len(name) + 3
+    end = lower.find(b"\r\n", start)
+    return head[start : end if end >= 0 else None].decode("latin-1").strip()
 
 
 def _status(head: bytes) -> int | None:

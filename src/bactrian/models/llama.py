@@ -12,19 +12,24 @@ import json
 import os
 import secrets
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import aiohttp
-
 from bactrian.errors import MissingExtra, ModelError
+from bactrian.models.address import read_address
+from bactrian.models.connection import Response, TransportFault
 from bactrian.models.gguf import trained_window
+from bactrian.models.limits import Limits
+from bactrian.models.pool import Pool
+from bactrian.models.sse import Events
 from bactrian.records.message import Message
 
 _SILENT = -1
+_FOREVER = 1e9
+_LARGEST = 1 << 30
 _SHELF_MIB = 2048
 """Memory for what was computed for agents whose slot another one needs; llama.cpp restores it from there."""
 
@@ -49,21 +54,21 @@ class Llama:
     def __init__(self, server: Any, key: str, where: str) -> None:
         self._server = server
         self._where = where
-        # A generation may take as long as it takes; there is no connection to lose in one's own process.
-        self._http = aiohttp.ClientSession(
-            base_url=server.listening_address,
-            headers={"Authorization": f"Bearer {key}"},
-            timeout=aiohttp.ClientTimeout(total=None),
+        self._pool = Pool(
+            read_address(server.listening_address),
+            f"Bearer {key}",
+            # A generation may take as long as it takes; there is no connection to lose in one's own process.
+            Limits(total=_FOREVER, silence=_FOREVER),
             # The server closes kept connections at moments of its own, and the next request would hit one.
-            connector=aiohttp.TCPConnector(limit=0, force_close=True),
+            keep=False,
         )
 
     async def window(self) -> int:
         """Tokens that one slot holds."""
         # /props would tell it too, but this answer comes from the main loop and so shows that it runs: a server
         # that is dropped before it does waits for its end for ever.
-        async with self._http.get("/slots") as response:
-            return (await response.json())[0]["n_ctx"]
+        response = await self._pool.get("/slots", most=_LARGEST)
+        return json.loads(await response.read_all())[0]["n_ctx"]
 
     async def chat(self, messages: Sequence[Message]) -> str:
         """The messages as one text, by the model's own chat template, up to where its reply begins."""
@@ -101,12 +106,9 @@ class Llama:
         }
         pieces: list[str] = []
         tokens = array("i")
-        async with self._http.post("/completion", json=body) as response:
-            await self._check(response)
-            async for line in response.content:
-                if not line.startswith(b"data: "):
-                    continue
-                event = json.loads(line.removeprefix(b"data: "))
+        response = await self._send("/completion", body, stream=True)
+        try:
+            async for event in _events(response):
                 if "error" in event:
                     raise self._refused(event)
                 tokens.extend(event["tokens"])
@@ -122,13 +124,17 @@ class Llama:
                         cached=event["timings"]["cache_n"],
                         completion=event["tokens_predicted"],
                     )
+        except TransportFault:
+            pass  # What is said of it stands below.
+        finally:
+            response.close()
         raise ModelError(
             "llama.cpp stopped in the middle of a reply.", where=self._where, next="Run the command again."
         )
 
     async def close(self) -> None:
         """Stop the server and give its memory back."""
-        await self._http.close()
+        await self._pool.close()
         await asyncio.to_thread(self._drop)
 
     def _drop(self) -> None:
@@ -136,13 +142,20 @@ class Llama:
         self._server = None
 
     async def _post(self, path: str, body: Mapping[str, object]) -> Any:
-        async with self._http.post(path, json=body) as response:
-            await self._check(response)
-            return await response.json()
+        response = await self._send(path, body)
+        return json.loads(await response.read_all())
 
-    async def _check(self, response: aiohttp.ClientResponse) -> None:
-        if response.status != 200:
-            raise self._refused(await response.json(content_type=None))
+    async def _send(self, path: str, body: Mapping[str, object], *, stream: bool = False) -> Response:
+        content = json.dumps(body).encode()
+        try:
+            response = await self._pool.post(path, [content], len(content), most=_LARGEST, stream=stream)
+            if response.status != 200:
+                raise self._refused(json.loads(await response.read_all()))
+        except TransportFault as error:
+            raise ModelError(
+                "llama.cpp does not answer.", where=self._where, next="Run the command again."
+            ) from error
+        return response
 
     def _refused(self, answer: Mapping[str, Any]) -> ModelError:
         return ModelError(
@@ -150,6 +163,14 @@ class Llama:
             where=self._where,
             next="Check the sampling parameters and, if there is one, the grammar.",
         )
+
+
+async def _events(response: Response) -> AsyncGenerator[dict[str, Any]]:
+    """The JSON of each event of a stream."""
+    events = Events()
+    while piece := await response.read():
+        for data in events.feed(piece):
+            yield json.loads(data)
 
 
 async def start(path: Path, *, slots: int, window: int) -> Llama:

@@ -34,9 +34,12 @@ class ProxyRefused(TransportFault):
 
 
 class Pool:
-    """Makes calls to ``address``, each on a connection of its own. Belongs to the event loop of its first call."""
+    """Makes calls to ``address``, each on a connection of its own. Belongs to the event loop of its first call.
 
-    def __init__(self, address: Address, authorization: str, limits: Limits) -> None:
+    Without ``keep``, each connection serves one call.
+    """
+
+    def __init__(self, address: Address, authorization: str, limits: Limits, *, keep: bool = True) -> None:
         self._address = address
         self._limits = limits
         self._proxy = proxy_for(address)
@@ -51,6 +54,8 @@ class Pool:
         lines = [f" HTTP/1.1\r\nHost: {address.place}", "User-Agent: bactrian", "Accept-Encoding: identity"]
         if authorization:
             lines.append(f"Authorization: {authorization}")
+        if not keep:
+            lines.append("Connection: close")
         if self._forwarded and self._proxy and self._proxy.credentials:
             lines.append(f"Proxy-Authorization: {self._proxy.credentials}")
         self._head = "\r\n".join(lines)

@@ -50,7 +50,12 @@ def read_solution(text: str) -> Solution | None:
     if marker is None:
         return None
     body = text[marker.end() :]
-    end = _NEXT_REQUEST.search(body)
+    # Only where it could stand: looked for from the beginning, every space of a long solution would be tried.
+    end = (
+        _NEXT_REQUEST.search(body, max(0, body.rfind("Next request") - 40))
+        if "Next request" in body
+        else None
+    )
     return Solution(
         body[: end.start() if end else None].strip(),
         asks_next=end is not None,

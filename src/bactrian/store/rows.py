@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic_core import from_json, to_json
@@ -59,8 +59,8 @@ def session_row(session: Session, created: float) -> Values:
         "user_description": session.user.description,
         "original_task": session.task.original,
         **task_row(session),
-        "provenance": _json(asdict(session.provenance)),
-        "axis_values": _json(dict(session.values)),
+        "provenance": _json(session.provenance),
+        "axis_values": _json(session.values),
         "mark": session.mark,
         "created": created,
     }
@@ -71,7 +71,7 @@ def task_row(session: Session) -> Values:
     return {
         "specified_task": session.task.specified,
         "planned_task": session.task.planned,
-        "preparation": _json(asdict(session.preparation)),
+        "preparation": _json(session.preparation),
     }
 
 
@@ -120,7 +120,7 @@ def call_row(call: Call) -> Values:
         "seconds": call.seconds,
         "raw": call.raw,
         "error": call.error,
-        "usage": None if call.usage is None else _json(asdict(call.usage)),
+        "usage": None if call.usage is None else _json(call.usage),
     }
 
 
@@ -130,7 +130,7 @@ def list_row(items: ItemList) -> Values:
         "id": items.id,
         "items": to_json(items.items).decode(),
         "complete": items.complete,
-        "usage": _json(asdict(items.usage)),
+        "usage": _json(items.usage),
         "calls": items.calls,
     }
 
@@ -191,13 +191,7 @@ def _turn(row: Row[Any]) -> Turn:
 
 
 def _said(said: Instruction | Solution | None) -> str | None:
-    match said:
-        case Instruction(instruction, given, preface):
-            return _json({"instruction": instruction, "input": given, "preface": preface})
-        case Solution(solution, asks_next, preface):
-            return _json({"solution": solution, "asks_next": asks_next, "preface": preface})
-        case None:
-            return None
+    return None if said is None else _json(said)
 
 
 def _read_said(said: str | None) -> Instruction | Solution | None:
@@ -212,5 +206,5 @@ def _sampling(values: Values) -> Sampling:
     return Sampling(**values)
 
 
-def _json(values: Values) -> str:
+def _json(values: object) -> str:
     return to_json(values).decode()

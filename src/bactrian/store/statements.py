@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from operator import itemgetter
 from typing import Any
 
@@ -43,7 +44,7 @@ class Statement:
         while done < len(rows):
             size = min(_MOST_ROWS, 1 << (len(rows) - done).bit_length() - 1)
             sql = f"{self.head}{', '.join([self.row] * size)}{self.tail}"
-            made.append((sql, sum(rows[done : done + size], ())))
+            made.append((sql, tuple(chain.from_iterable(rows[done : done + size]))))
             done += size
         return made
 
