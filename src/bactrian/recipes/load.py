@@ -188,7 +188,9 @@ _MODELS: dict[str, type[BaseModel]] = {"role_play": RolePlay, "answer": Answer, 
 
 def _explained(error: ValidationError, source: Source, settings: Sequence[str]) -> InputError:
     """The first fault that was found, with its place in the file."""
-    first = error.errors(include_url=False)[0]
+    # A misspelt key is also a missing one; the spelling is what to mend.
+    found = error.errors(include_url=False)
+    first = next((fault for fault in found if fault["type"] == "extra_forbidden"), found[0])
     place = first["loc"]
     names = [str(part) for part in place if isinstance(part, str)]
     model: type[BaseModel] = Recipe

@@ -1,0 +1,381 @@
+"""``bactrian generate`` as a person and a program meet it, against a server on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bactrian.records.session import Session
+from bactrian.store.store import open_store
+from tests.endpoint import Answer, Endpoint, Received, Reply
+
+RECIPE = """
+name = "small"
+[[axes]]
+name = "role"
+count = 3
+given = ["Chef", "Pilot", "Nurse"]
+[[axes]]
+name = "task"
+count = 4
+per = ["role"]
+ask = "List {{ count }} tasks for {{ role }}."
+[role_play]
+assistant = "{{ role }}"
+user = "Student"
+idea = "{{ task }}"
+specify = false
+max_messages = 4
+"""
+TASKS = "1. Bake bread\n2. Fly a kite\n3. Dress a wound\n4. Tell the time"
+ENVIRONMENT = {
+    name: value for name, value in os.environ.items() if not name.startswith(("OPENAI", "BACTRIAN"))
+}
+
+
+def asks(request: Received) -> str:
+    """Who makes the request: ``lister``, ``user`` or ``assistant``."""
+    first = request.json["messages"][0]
+    if first["role"] == "user":
+        return "lister"
+    return "user" if "you instruct" in first["content"] else "assistant"
+
+
+def said(request: Received) -> str:
+    number = len(request.json["messages"])
+    match asks(request):
+        case "lister":
+            return TASKS
+        case "user":
+            return f"Instruction: Do part {number}.\nInput: None"
+        case _:
+            return f"Solution: Part {number} is done.\nNext request."
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "small.toml").write_text(RECIPE)
+    return tmp_path
+
+
+async def start(folder: Path, endpoint: Endpoint | None, *options: str) -> asyncio.subprocess.Process:
+    where = ["--model", "openai:any", "--base-url", endpoint.url] if endpoint else []
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-m", "bactrian", "generate", "small.toml", "--run", "run.db", *where, *options),
+        cwd=folder,
+        env=ENVIRONMENT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+
+async def generate(
+    folder: Path, endpoint: Endpoint | None, *options: str
+) -> tuple[int, list[dict[str, Any]], str]:
+    """Exit code, JSON lines and what was said to the person."""
+    process = await start(folder, endpoint, *options)
+    out, err = await process.communicate()
+    lines = [json.loads(line) for line in out.decode().splitlines()] if "--json" in options else []
+    assert process.returncode is not None
+    return process.returncode, lines, err.decode()
+
+
+async def stored(folder: Path, name: str = "run.db") -> list[Session]:
+    async with open_store(folder / name, read_only=True) as store:
+        return [session async for session in store.sessions()]
+
+
+async def test_a_recipe_becomes_its_conversations(folder: Path) -> None:
+    async with Endpoint([said]) as endpoint:
+        code, lines, err = await generate(folder, endpoint, "--json")
+    assert code == 0, err
+    sessions = {session.id: session for session in await stored(folder)}
+    assert sorted(sessions) == [f"{role:03}_{task:03}" for role in (1, 2, 3) for task in (1, 2, 3, 4)]
+    assert sessions["002_003"].values == {"role": "Pilot", "task": "Dress a wound"}
+    assert sessions["002_003"].assistant.name == "Pilot"
+    assert all(len(session.turns) == 4 for session in sessions.values())
+    assert lines[-1]["event"] == "ended"
+    assert (lines[-1]["done"], lines[-1]["calls"]) == (12, 12 * 4 + 3)
+    assert lines[-1]["endings"] == {"max_messages": 12}
+
+
+async def test_the_same_command_again_asks_for_nothing(folder: Path) -> None:
+    async with Endpoint([said]) as endpoint:
+        await generate(folder, endpoint)
+        before = len(endpoint.requests)
+        code, _, _ = await generate(folder, endpoint)
+        assert (code, len(endpoint.requests)) == (0, before)
+
+
+async def test_a_limit_makes_the_first_jobs_and_a_larger_one_goes_on(folder: Path) -> None:
+    async with Endpoint([said]) as endpoint:
+        await generate(folder, endpoint, "--limit", "2")
+        assert [session.id for session in await stored(folder)] == ["001_001", "001_002"]
+        assert Counter(map(asks, endpoint.requests)) == {"lister": 1, "user": 4, "assistant": 4}
+        await generate(folder, endpoint, "--limit", "5")
+        assert Counter(map(asks, endpoint.requests)) == {"lister": 2, "user": 10, "assistant": 10}
+
+
+async def test_another_plan_is_refused_with_its_differences_and_can_be_forked(folder: Path) -> None:
+    async with Endpoint([said]) as endpoint:
+        await generate(folder, endpoint, "--limit", "2")
+        code, _, err = await generate(folder, endpoint, "--set", "max_messages=2")
+        assert code == 2
+        assert "recipe.role_play.max_messages: 4 → 2" in err
+        assert "--fork" in err
+        before = Counter(map(asks, endpoint.requests))
+        code, _, err = await generate(
+            folder, endpoint, "--set", "max_messages=2", "--limit", "2", "--fork", "new.db"
+        )
+        assert code == 0, err
+        assert Counter(map(asks, endpoint.requests)) - before == {"user": 2, "assistant": 2}
+    assert [len(session.turns) for session in await stored(folder, "new.db")] == [2, 2]
+    assert [len(session.turns) for session in await stored(folder)] == [4, 4]
+
+
+async def test_a_budget_stops_the_run_before_it_is_passed_and_a_larger_one_goes_on(folder: Path) -> None:
+    async with Endpoint([said]) as endpoint:
+        limits = ["--price", "1000/1000", "--set", "task.max_tokens=1000", "--concurrency", "1"]
+        budget = [*limits, "--json", "--budget"]
+        code, lines, err = await generate(folder, endpoint, *budget, "3.3")
+        assert code == 3
+        assert "past the limit of $3.3" in err
+        assert 0 < lines[-1]["usd"] <= 3.3
+        asked = len(endpoint.requests)
+        assert 3 < asked < 12 * 4
+        code, lines, _ = await generate(folder, endpoint, *budget, "100")
+        assert code == 0
+        assert lines[-1]["done"] == 12
+        assert len(endpoint.requests) == 12 * 4 + 3
+
+
+async def test_a_limit_on_tokens_counts_what_earlier_commands_used(folder: Path) -> None:
+    async with Endpoint([said]) as endpoint:
+        code, _, _ = await generate(folder, endpoint, "--limit", "1")
+        assert code == 0
+        asked = len(endpoint.requests)
+        code, _, err = await generate(folder, endpoint, "--max-tokens", "20")
+        assert (code, len(endpoint.requests)) == (3, asked)
+        assert "limit of 20" in err
+
+
+async def test_a_job_that_fails_is_kept_with_what_came_and_taken_up_again_on_request(folder: Path) -> None:
+    broken = True
+
+    def reply(request: Received) -> Reply:
+        if broken and asks(request) == "assistant" and "Fly a kite" in request.json["messages"][0]["content"]:
+            return Answer("<html>no</html>", content_type="text/html")
+        return said(request)
+
+    async with Endpoint([reply]) as endpoint:
+        code, lines, _ = await generate(folder, endpoint, "--limit", "4", "--json")
+        assert code == 4
+        assert (lines[-1]["done"], lines[-1]["failed"]) == (4, 1)
+        failed = next(session for session in await stored(folder) if session.id == "001_002")
+        assert failed.ending is not None
+        assert failed.ending.code == "failed"
+        assert len(failed.turns) == 1
+        broken = False
+        asked = len(endpoint.requests)
+        assert (await generate(folder, endpoint, "--limit", "4"))[0] == 4
+        assert len(endpoint.requests) == asked
+        assert (await generate(folder, endpoint, "--limit", "4", "--retry-failed"))[0] == 0
+        assert len(endpoint.requests) == asked + 3
+    assert all(session.ending and session.ending.code == "max_messages" for session in await stored(folder))
+
+
+async def test_a_list_that_stays_short_is_told(folder: Path) -> None:
+    def reply(request: Received) -> Reply:
+        return "1. Bake bread" if asks(request) == "lister" else said(request)
+
+    async with Endpoint([reply]) as endpoint:
+        code, lines, _ = await generate(folder, endpoint, "--json")
+        assert code == 4
+        assert lines[-1]["short_lists"]["task@001"] == {"has": 1, "wanted": 4}
+        assert len(await stored(folder)) == 3
+
+
+async def test_a_refused_key_stops_the_run_after_one_request_of_each_conversation_in_flight(
+    folder: Path,
+) -> None:
+    async with Endpoint([Answer({"error": {"message": "bad key"}}, status=401)]) as endpoint:
+        code, _, err = await generate(folder, endpoint, "--concurrency", "2")
+        assert code == 1
+        assert "401" in err
+        assert len(endpoint.requests) <= 2
+
+
+async def test_too_many_requests_are_waited_out(folder: Path) -> None:
+    seen: Counter[bytes] = Counter()
+
+    def reply(request: Received) -> Reply:
+        seen[request.body] += 1
+        again = seen[request.body] == 1 and asks(request) != "lister"
+        return Answer("slow down", status=429, headers={"Retry-After": "0.05"}) if again else said(request)
+
+    async with Endpoint([reply]) as endpoint:
+        code, lines, err = await generate(folder, endpoint, "--json")
+        assert code == 0, err
+        assert (lines[-1]["done"], lines[-1]["failed_calls"]) == (12, 48)
+
+
+async def test_one_interrupt_finishes_the_turns_in_flight_and_says_how_to_go_on(folder: Path) -> None:
+    async def slow(request: Received) -> Reply:
+        await asyncio.sleep(0.2)
+        return said(request)
+
+    async with Endpoint([slow]) as endpoint:
+        process = await start(folder, endpoint)
+        while len(endpoint.requests) < 10:
+            await asyncio.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        _, err = await process.communicate()
+        assert process.returncode == 130
+        assert "To go on: bactrian generate small.toml" in err.decode()
+        asked = len(endpoint.requests)
+        kept = sum(len(session.turns) for session in await stored(folder))
+        lists = Counter(map(asks, endpoint.requests))["lister"]
+        assert kept == asked - lists
+        assert (await generate(folder, endpoint))[0] == 0
+        assert len(endpoint.requests) == 12 * 4 + 3
+
+
+async def test_a_second_interrupt_stops_at_once_and_nothing_stored_is_lost(folder: Path) -> None:
+    async def stuck(request: Received) -> Reply:
+        if asks(request) == "assistant":
+            await asyncio.sleep(60)
+        return said(request)
+
+    async with Endpoint([stuck]) as endpoint:
+        process = await start(folder, endpoint)
+        while Counter(map(asks, endpoint.requests))["assistant"] < 5:
+            await asyncio.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        await asyncio.sleep(0.3)
+        assert process.returncode is None
+        process.send_signal(signal.SIGINT)
+        await asyncio.wait_for(process.communicate(), 10)
+        assert process.returncode == 130
+        assert sum(len(session.turns) for session in await stored(folder)) >= 5
+
+
+async def test_a_second_command_on_the_same_run_is_refused(folder: Path) -> None:
+    async def slow(request: Received) -> Reply:
+        await asyncio.sleep(0.3)
+        return said(request)
+
+    async with Endpoint([slow]) as endpoint:
+        first = await start(folder, endpoint)
+        while not endpoint.requests:
+            await asyncio.sleep(0.02)
+        code, _, err = await generate(folder, endpoint)
+        assert code == 1
+        assert "is being written by another process" in err
+        await first.communicate()
+        assert first.returncode == 0
+
+
+async def test_a_forecast_asks_for_nothing_and_learns_from_the_run(folder: Path) -> None:
+    async with Endpoint([said]) as endpoint:
+        price = ["--price", "1/2/0.5", "--json"]
+        code, before, _ = await generate(folder, endpoint, "--forecast", *price)
+        assert (code, endpoint.requests) == (0, [])
+        assert before[0]["sessions"] == 12
+        assert before[0]["calls"]["high"] >= 12 * 4 + 3
+        assert before[0]["usd_cached"]["value"] < before[0]["usd"]["value"]
+        await generate(folder, endpoint, "--limit", "6")
+        _, after, _ = await generate(folder, endpoint, "--forecast", *price)
+        assert after[0]["sessions"] == 6
+        assert after[0]["calls"]["value"] == 6 * 4 + 1
+        assert "6 sessions of this run" in after[0]["basis"]
+
+
+async def test_answers_are_stored_with_their_questions(folder: Path) -> None:
+    (folder / "small.toml").write_text(
+        """
+name = "sums"
+[[axes]]
+name = "problem"
+count = 3
+each = true
+ask = "Write a problem."
+[answer]
+role = "Mathematician"
+system = "You are a Mathematician. Solve it."
+question = "{{ problem }}"
+"""
+    )
+    problems = iter(["What is\n1 + 1?", "What is 2 + 3?", "What is 8 * 7?"])
+
+    def reply(request: Received) -> Reply:
+        return next(problems) if asks(request) == "lister" else "It is a number."
+
+    async with Endpoint([reply]) as endpoint:
+        code, _, err = await generate(folder, endpoint)
+    assert code == 0, err
+    sessions = await stored(folder)
+    assert [turn.text for turn in sessions[0].turns] == ["What is\n1 + 1?", "It is a number."]
+    assert sessions[0].assistant.name == "Mathematician"
+    assert {session.ending.code for session in sessions if session.ending} == {"answered"}
+    assert sessions[2].values == {"problem": "What is 8 * 7?"}
+
+
+async def test_a_run_is_translated_with_markers_code_and_done_token_as_they_are(folder: Path) -> None:
+    def speak(request: Received) -> Reply:
+        if asks(request) == "assistant":
+            return "Solution: Write this:\n```python\nprint('hello')\n```\nNext request."
+        if asks(request) == "user" and len(request.json["messages"]) > 2:
+            return "<CAMEL_TASK_DONE>"
+        return said(request)
+
+    def translate(request: Received) -> Reply:
+        return f"[{request.json['messages'][1]['content']}]"
+
+    async with Endpoint([speak]) as endpoint:
+        await generate(folder, endpoint, "--limit", "1")
+    async with Endpoint([translate]) as endpoint:
+        translation = [
+            *("-m", "bactrian", "generate", "translate", "--run", "de.db", "--set", "source=run.db"),
+            *("--set", "language.count=2", "--model", "openai:any", "--base-url", endpoint.url),
+        ]
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, *translation, cwd=folder, env=ENVIRONMENT
+        )
+        assert await process.wait() == 0
+        asked = len(endpoint.requests)
+    found = {session.id: session for session in await stored(folder, "de.db")}
+    assert sorted(found) == ["ar_001_001", "de_001_001"]
+    assert [turn.text for turn in found["de_001_001"].turns] == [
+        "Instruction: [Do part 2.]\nInput: None",
+        "Solution: [Write this:]\n```python\nprint('hello')\n```\nNext request.",
+        "<CAMEL_TASK_DONE>",
+    ]
+    assert found["de_001_001"].provenance.language == "German"
+    assert found["de_001_001"].ending == (await stored(folder))[0].ending
+    assert asked == 4
+
+
+async def test_red_team_work_needs_a_preamble_and_an_acknowledgement_and_is_marked(folder: Path) -> None:
+    (folder / "small.toml").write_text(RECIPE.replace('name = "small"', 'name = "small"\nred_team = true'))
+    preamble = ["--set", "role_play.preamble=Say nothing kind."]
+    async with Endpoint([said]) as endpoint:
+        code, _, err = await generate(folder, endpoint)
+        assert (code, "needs a preamble" in err) == (2, True)
+        code, _, err = await generate(folder, endpoint, *preamble)
+        assert (code, "--acknowledge-misuse" in err) == (2, True)
+        assert endpoint.requests == []
+        code, _, err = await generate(folder, endpoint, *preamble, "--acknowledge-misuse", "--limit", "1")
+        assert code == 0, err
+        systems = [request.json["messages"][0]["content"] for request in endpoint.requests]
+    assert all(system.startswith("Say nothing kind.\n\n") for system in systems)
+    assert [session.mark for session in await stored(folder)] == ["red-team"]

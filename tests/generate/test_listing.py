@@ -1,0 +1,65 @@
+"""Lists asked of a model are complete and without doubles, or say what they lack."""
+
+from __future__ import annotations
+
+from bactrian.generate.listing import Listing, list_items
+from bactrian.models.scripted import Scripted
+from bactrian.recipes.schema import Axis
+from bactrian.records.usage import Usage
+from tests.play.scenes import Counting
+
+THREE = Axis(name="task", count=3, ask="List {{ count }} tasks for {{ role }}.", per=("role",))
+
+
+async def listings(
+    *replies: str, axis: Axis = THREE, begun: Listing | None = None
+) -> tuple[list[Listing], list[str]]:
+    model = Counting(Scripted(list(replies)))
+    found = [
+        listing
+        async for listing in list_items(axis, {"role": "Chef"}, model, list_id="task@001", begun=begun)
+    ]
+    return found, [request.messages[0].text for request in model.requests]
+
+
+async def test_a_whole_list_takes_one_call() -> None:
+    found, asked = await listings("1. Bake\n2. Cook\n3. Serve")
+    assert found[-1].items == ("Bake", "Cook", "Serve")
+    assert found[-1].finished
+    assert asked == ["List 3 tasks for Chef."]
+
+
+async def test_what_is_missing_is_asked_for_again_and_named_as_taken() -> None:
+    found, asked = await listings("1. Bake\n2. bake!", "1. Bake\n2. Cook", "Serve")
+    assert [listing.items for listing in found] == [("Bake",), ("Bake", "Cook"), ("Bake", "Cook", "Serve")]
+    assert asked[1].startswith("List 2 tasks")
+    assert "- Bake" in asked[1]
+    assert [listing.finished for listing in found] == [False, False, True]
+
+
+async def test_three_replies_that_bring_nothing_leave_the_list_short() -> None:
+    found, asked = await listings("1. Bake", "Bake", "Bake", "Bake", "Cook")
+    assert found[-1].items == ("Bake",)
+    assert found[-1].finished
+    assert len(asked) == 4
+
+
+async def test_more_items_than_wanted_are_cut() -> None:
+    found, _ = await listings("1. a\n2. b\n3. c\n4. d")
+    assert found[-1].items == ("a", "b", "c")
+
+
+async def test_a_list_that_was_begun_goes_on_where_it_was() -> None:
+    begun = Listing(("Bake", "Cook"), finished=False, usage=Usage(5, 5), calls=1)
+    found, asked = await listings("unused", "Serve", begun=begun)
+    assert found[-1].items == ("Bake", "Cook", "Serve")
+    assert found[-1].calls == 2
+    assert found[-1].usage.prompt > 5
+    assert len(asked) == 1
+
+
+async def test_items_can_be_asked_for_one_at_a_time_and_keep_their_lines() -> None:
+    each = THREE.model_copy(update={"each": True, "count": 2})
+    found, asked = await listings("What is\n1. this?", "And that?", axis=each)
+    assert found[-1].items == ("What is\n1. this?", "And that?")
+    assert len(asked) == 2

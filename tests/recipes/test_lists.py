@@ -1,0 +1,77 @@
+"""A list is read as a person would read it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bactrian.recipes.lists import distinct, read_list
+
+SHAPES = (
+    "{n}. {x}",
+    "{n}) {x}",
+    "({n}) {x}",
+    "{n}: {x}",
+    "#{n} {x}",
+    "**{n}.** {x}",
+    "{n} - {x}",
+    "Task {n}: {x}",
+)
+BULLETS = ("- {x}", "* {x}", "• {x}")
+ITEM = st.from_regex(r"[A-Z][a-z]{2,8}( [a-z]{2,8}){0,4}", fullmatch=True)
+
+
+@given(
+    st.lists(ITEM, min_size=2, max_size=60), st.sampled_from(SHAPES + BULLETS), st.booleans(), st.booleans()
+)
+def test_every_common_shape_is_read_back(items: list[str], shape: str, chatty: bool, spaced: bool) -> None:
+    lines = [shape.format(n=number, x=item) for number, item in enumerate(items, start=1)]
+    text = ("\n\n" if spaced else "\n").join(lines)
+    if chatty:
+        text = f"Here is the list:\n\n{text}\n\nI hope that it helps."
+    assert read_list(text) == items
+
+
+@given(st.lists(ITEM, min_size=1, max_size=20))
+def test_json_is_read_back(items: list[str]) -> None:
+    assert read_list(json.dumps(items)) == items
+    assert read_list(f"Sure.\n```json\n{json.dumps({'items': items})}\n```\nDone.") == items
+
+
+@pytest.mark.parametrize(
+    ("text", "items"),
+    [
+        ("1. 3. Liga table\n2. Other", ["3. Liga table", "Other"]),
+        ("1. Do 1. thing\n2. Other", ["Do 1. thing", "Other"]),
+        ("1. A line\n   that goes on\n2. Other", ["A line that goes on", "Other"]),
+        ("1. It takes\n20 pages\n2. Other", ["It takes 20 pages", "Other"]),
+        ("**1. Bold**\n**2. Too**", ["Bold", "Too"]),
+        ('1. "Quoted"\n2. **Bold**', ["Quoted", "Bold"]),
+        ("Actor\nBaker\n\nCook", ["Actor", "Baker", "Cook"]),
+        ("These are they:\nActor\nBaker", ["Actor", "Baker"]),
+        ("", []),
+        ("1.\n2.", []),
+    ],
+)
+def test_hard_cases(text: str, items: list[str]) -> None:
+    assert read_list(text) == items
+
+
+def test_doubles_are_told_by_words_and_not_by_letters() -> None:
+    assert distinct(["Actor", "actor", "ACTOR!", "Baker"], ["baker."]) == ["Actor"]
+    tasks = [
+        "Write a trading bot for the stock market in Python",
+        "Write the trading bot for the stock market in Python",
+        "Write a trading bot for the bond market in Java",
+    ]
+    assert distinct(tasks) == [tasks[0], tasks[2]]
+
+
+@given(st.lists(ITEM, max_size=30))
+def test_nothing_that_was_new_once_is_new_again(items: list[str]) -> None:
+    new = distinct(items)
+    assert distinct(items, new) == []
+    assert distinct(new) == new

@@ -1,0 +1,132 @@
+"""A recipe says what it means, or where it does not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bactrian.errors import InputError, RecipeError
+from bactrian.recipes.load import built_in_recipes, differences, from_content, load_recipe
+from bactrian.recipes.schema import Recipe
+
+SIZES = {
+    "ai-society": 25_000,
+    "code": 50_000,
+    "math": 50_000,
+    "physics": 20_000,
+    "chemistry": 20_000,
+    "biology": 20_000,
+    "misalignment": 25_000,
+    "translate": 10,
+}
+OWN = """
+name = "own"
+[[axes]]
+name = "role"
+count = 2
+given = ["Chef", "Pilot"]
+[[axes]]
+name = "task"
+count = 3
+per = ["role"]
+ask = "List {{ count }} tasks for {{ role }}."
+[role_play]
+assistant = "{{ role }}"
+user = "Student"
+idea = "{{ task }}"
+"""
+
+
+def own(folder: Path, *changes: tuple[str, str]) -> str:
+    text = OWN
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new, 1)
+    path = folder / "own.toml"
+    path.write_text(text)
+    return str(path)
+
+
+def test_the_built_in_recipes_have_the_papers_sizes() -> None:
+    assert {name: load_recipe(name).size for name in built_in_recipes()} == SIZES
+
+
+def test_the_papers_lists_are_given_and_can_be_asked_for_anew() -> None:
+    given = load_recipe("ai-society").axes[0].items
+    assert given is not None
+    assert (given[0], given[-1], len(given)) == ("Accountant", "Zoologist", 50)
+    fresh = load_recipe("ai-society", ["fresh=true"])
+    assert [axis.items for axis in fresh.axes] == [None, None, None]
+
+
+def test_every_number_can_be_changed() -> None:
+    changed = load_recipe(
+        "code", ["programming_language.count=2", "axes.task.count=3", "word_limit=20", "plan=true"]
+    )
+    assert changed.size == 2 * 50 * 3
+    assert changed.role_play is not None
+    assert (changed.role_play.word_limit, changed.role_play.plan) == (20, True)
+
+
+def test_what_a_run_keeps_of_a_recipe_is_the_recipe() -> None:
+    for name in built_in_recipes():
+        recipe = load_recipe(name)
+        assert from_content(json.loads(json.dumps(recipe.content()))) == recipe
+
+
+def test_differences_name_what_changed() -> None:
+    old, new = (
+        load_recipe("ai-society", settings).content() for settings in ([], ["task.count=5", "plan=true"])
+    )
+    assert differences(old, new) == ["axes.task.count: 10 → 5", "role_play.plan: False → True"]
+
+
+def test_a_list_may_stand_in_a_file_beside_the_recipe(tmp_path: Path) -> None:
+    (tmp_path / "roles.txt").write_text("Chef\n\n Pilot \nNurse\n")
+    recipe = load_recipe(own(tmp_path, ('given = ["Chef", "Pilot"]', 'file = "roles.txt"')))
+    assert recipe.axes[0].items == ("Chef", "Pilot")
+    assert recipe.content()["axes"][0]["given"] == ["Chef", "Pilot", "Nurse"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("count = 3", "cuont = 3", r"own.toml:9:1: Unknown key 'cuont'. Did you mean 'count'"),
+        ("count = 3", "count = 0", r"own.toml:9:1: axes.count"),
+        ("count = 3", 'count = "3"', r"own.toml:9:1: axes.count"),
+        ("count = 2", "count = 5", r"`count` is 5, and 2 items are given"),
+        ('"Pilot"', '"Chef"', r"items 1 and 2 are both 'Chef'"),
+        ('"Pilot"', '" "', r"item 2 is empty"),
+        ('per = ["role"]', 'per = ["rule"]', r"depends on 'rule', which is no earlier axis"),
+        ('name = "task"', 'name = "role"', r"the name 'role' is taken"),
+        ("{{ role }}.", "{{ rule }}.", r"'ask', line 1, uses the placeholder 'rule'"),
+        ("{{ role }}.", "{{ role.", r"own.toml:11:1: 'ask', line 1, is not valid Jinja"),
+        ('idea = "{{ task }}"', "", r"'role_play.idea' is missing"),
+        ('idea = "{{ task }}"', 'idea = "x"\npreamble = "y"', r"only for a recipe with red_team"),
+        ("[role_play]", "[answer]\nrole='x'\nsystem='x'\nquestion='x'\n[role_play]", r"exactly one of"),
+        ('given = ["Chef", "Pilot"]', "", r"needs `given`, `file` or `ask`"),
+        ('given = ["Chef", "Pilot"]', 'file = "missing.txt"', r"'missing.txt' cannot be read"),
+        ("count = 2", "count = = 2", r"own.toml:5:\d+: The recipe is not valid TOML"),
+    ],
+)
+def test_a_faulty_recipe_names_the_fault_and_its_place(tmp_path: Path, old: str, new: str, says: str) -> None:
+    with pytest.raises(RecipeError, match=says):
+        load_recipe(own(tmp_path, (old, new)))
+
+
+@pytest.mark.parametrize("setting", ["task.cout=5", "nothing=1", "task", "=3", "axes=3", "role.name.x=2"])
+def test_a_setting_that_names_nothing_is_refused(setting: str) -> None:
+    with pytest.raises(InputError, match="--set"):
+        load_recipe("ai-society", [setting])
+
+
+def test_a_name_that_is_no_recipe_is_told_the_nearest(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="Did you mean 'physics'"):
+        load_recipe("phisics")
+
+
+def test_the_published_schema_is_that_of_the_program() -> None:
+    published = Path(__file__).parents[2] / "docs" / "recipe.schema.json"
+    assert json.loads(published.read_text()) == Recipe.model_json_schema()
