@@ -147,10 +147,10 @@ async def test_a_budget_stops_the_run_before_it_is_passed_and_a_larger_one_goes_
     async with Endpoint([said]) as endpoint:
         limits = ["--price", "1000/1000", "--set", "task.max_tokens=1000", "--concurrency", "1"]
         budget = [*limits, "--json", "--budget"]
-        code, lines, err = await generate(folder, endpoint, *budget, "3.3")
+        code, lines, err = await generate(folder, endpoint, *budget, "2.8")
         assert code == 3
-        assert "past the limit of $3.3" in err
-        assert 0 < lines[-1]["usd"] <= 3.3
+        assert "past the limit of $2.8" in err
+        assert 0 < lines[-1]["usd"] <= 2.8
         asked = len(endpoint.requests)
         assert 3 < asked < 12 * 4
         code, lines, _ = await generate(folder, endpoint, *budget, "100")

@@ -36,7 +36,7 @@ def generate(
     limit: Annotated[int | None, option("--limit", "Only the first N jobs of the recipe.", min=1)] = None,
     concurrency: Annotated[
         int | None,
-        option("--concurrency", "Most conversations at once. Default: 64; 2 on the built-in model.", min=1),
+        option("--concurrency", "Most conversations at once. Default: 64; 4 on a local model.", min=1),
     ] = None,
     budget: Annotated[
         float | None, option("--budget", "Stop before the run has cost this many US dollars.", min=0)

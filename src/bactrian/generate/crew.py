@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bactrian.models.limit import RateLimit
 from bactrian.models.model import Model
@@ -17,8 +17,14 @@ from bactrian.records.call import Call
 
 _PATIENCE = Patience(attempts=1_000, bad_replies=5)
 """A passing fault is waited out for half an hour, however often that is; what is no reply is asked again four times."""
-LOCAL_WINDOW = 2
-"""Conversations that the built-in model carries at once: each of their agents keeps a slot of its own."""
+LOCAL_WINDOW = 4
+"""Conversations that a model in this process carries at once. Measured on two cores: two give 37 tokens a second,
+four 63, eight 47."""
+
+
+def _slots(window: int) -> int:
+    """One for each agent in flight, and two for the session that begins while another's are still the newest."""
+    return 2 * window + 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +49,7 @@ class Limits:
     """What a user allows an endpoint to be asked. None leaves it open."""
 
     concurrency: int | None = None
-    """Conversations in flight; None for 64, or for as many as the built-in model has slots for."""
+    """Conversations in flight; None for 64, or for four on a model in this process."""
     requests_per_minute: float | None = None
     tokens_per_minute: float | None = None
 
@@ -63,9 +69,9 @@ async def open_crew(
     Raises:
         InputError: a name stands for no model, or its file cannot be used.
     """
-    window = limits.concurrency or 64
-    if any(name.startswith("local") for name in names.values()):
-        window = min(window, LOCAL_WINDOW)
+    local = any(name.partition(":")[0] == "local" for name in names.values())
+    window = limits.concurrency or (LOCAL_WINDOW if local else 64)
+    access = replace(access, slots=_slots(window))
     models: dict[str, Model] = {}
     throttles: list[Throttle] = []
     try:

@@ -60,7 +60,8 @@ async def outlook(order: Order) -> Forecast:
         usage += Usage(_SPECIFIED.prompt * left, _SPECIFIED.completion * left)
         calls += left
     small = plan.models["assistant"] == "local"
-    window = order.limits.concurrency or (LOCAL_WINDOW if small else 64)
+    local = plan.models["assistant"].partition(":")[0] == "local"
+    window = order.limits.concurrency or (LOCAL_WINDOW if local else 64)
     price = _price(order)
     good = [one for one in ended if one.prompt]
     sizes = averaged(good, calls_beside=plan.recipe.answer is not None) if good else _guess(plan, small=small)

@@ -31,6 +31,8 @@ class Access:
     """Context window in tokens, where the endpoint does not enforce one itself."""
     timeout: float = 600.0
     """Longest time for one request, in seconds."""
+    slots: int = 4
+    """Conversations of one agent that a model in this process keeps in its cache."""
     progress: Callable[[int, int], None] | None = None
     """Told the bytes done and in all while the built-in weights are fetched."""
     recorded: Callable[[str], Model] | None = None
@@ -47,7 +49,8 @@ def open_model(name: str, access: Access) -> Model:
     if name == "local" or (kind == "local" and rest):
         from bactrian.models.local import Local
 
-        return Local(Path(rest).expanduser() if rest else None, progress=access.progress)
+        path = Path(rest).expanduser() if rest else None
+        return Local(path, slots=access.slots, progress=access.progress)
     if kind == "openai" and rest:
         from bactrian.models.limits import Limits
         from bactrian.models.openai import DEFAULT_URL, OpenAI

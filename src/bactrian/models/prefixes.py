@@ -12,6 +12,10 @@ Key = tuple[str, str]
 """Session and agent."""
 
 
+_ONE_CALL = ("task_specifier", "task_planner", "lister", "translator")
+"""Agents that do not go on with what they were asked: their slot is the first to be given away."""
+
+
 class Slots:
     """Lends out a server's slots. An agent gets the slot it had before, else the one unused for longest."""
 
@@ -30,7 +34,10 @@ class Slots:
             try:
                 yield slot
             finally:
-                self._idle[slot] = key
+                if key[1] in _ONE_CALL:
+                    self._idle = {slot: key, **self._idle}
+                else:
+                    self._idle[slot] = key
 
 
 @dataclass(frozen=True, slots=True)
