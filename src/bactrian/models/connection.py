@@ -50,18 +50,25 @@ class _Body(Enum):
 
 
 class Response:
-    """The answer to one request. Its body is read to its end, or the response is closed."""
+    """The answer to one request. Its body is read to its end, or the response is closed.
 
-    __slots__ = ("_connection", "head", "pieces", "status", "whole")
+    What is known of the answer is here and not with the connection: that serves the next call as soon as the last
+    byte of this one is there, which may be before this one's reader has looked.
+    """
 
-    def __init__(self, connection: Connection, status: int, head: bytes) -> None:
+    __slots__ = ("_connection", "_waiter", "fault", "head", "pieces", "status", "whole")
+
+    def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self.status = status
-        self.head = head
+        self._waiter: asyncio.Future[None] | None = None
+        self.status = 0
+        """0 until the head is there."""
+        self.head = b""
         """Status line and headers."""
-        # Not with the connection: that serves the next call as soon as the last byte of this one is there.
         self.pieces: list[bytes] = []
+        """Of the body, what has come and was not read."""
         self.whole = False
+        self.fault: TransportFault | None = None
 
     def header(self, name: str) -> str | None:
         """The value of the first header of this name, in small letters; None if there is none."""
@@ -74,7 +81,7 @@ class Response:
             TransportFault: the connection failed before the end.
         """
         while not self.pieces and not self.whole:
-            await self._connection.wait()
+            await self.wait()
         body = self.pieces[0] if len(self.pieces) == 1 else b"".join(self.pieces)
         self.pieces.clear()
         return body
@@ -82,7 +89,7 @@ class Response:
     async def read_all(self) -> bytes:
         """What is left of the body. Raises what :meth:`read` raises."""
         while not self.whole:
-            await self._connection.wait()
+            await self.wait()
         return await self.read()
 
     def close(self) -> None:
@@ -90,13 +97,33 @@ class Response:
         if not self.whole:
             self._connection.abort()
 
+    async def wait(self) -> None:
+        """Wait for more. Raises TransportFault if no more will come."""
+        if self.fault is not None:
+            if self.status >= 300:
+                self.whole = True  # What there is of an error's body has to do.
+                return
+            raise self.fault
+        self._waiter = asyncio.get_running_loop().create_future()
+        try:
+            await self._waiter
+        except asyncio.CancelledError:
+            self.close()
+            raise
+        finally:
+            self._waiter = None
+
+    def wake(self) -> None:
+        """Tell the reader to look again."""
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
 
 class Connection(asyncio.Protocol):
     """A connection that serves one call after another. ``idle`` is told each time it is ready for the next."""
 
     __slots__ = (
         "_chunk",
-        "_fault",
         "_idle",
         "_keep",
         "_left",
@@ -106,9 +133,9 @@ class Connection(asyncio.Protocol):
         "_rest",
         "_state",
         "_tunnel",
-        "_waiter",
         "_whole",
         "begun",
+        "broken",
         "heard",
         "silence",
         "transport",
@@ -117,9 +144,8 @@ class Connection(asyncio.Protocol):
     def __init__(self, idle: Callable[[Connection], None]) -> None:
         self._idle = idle
         self.transport: asyncio.Transport | None = None
+        self.broken = False
         self._state = _Body.WHOLE
-        self._waiter: asyncio.Future[Response | None] | None = None
-        self._fault: TransportFault | None = None
         self._response: Response | None = None
         self._rest = b""
         self._keep = False
@@ -133,11 +159,7 @@ class Connection(asyncio.Protocol):
     @property
     def usable(self) -> bool:
         """True while a call can be made."""
-        return self.transport is not None and not self.transport.is_closing() and self._fault is None
-
-    @property
-    def _is_whole(self) -> bool:
-        return self._state is _Body.WHOLE
+        return not self.broken and self.transport is not None and not self.transport.is_closing()
 
     async def call(
         self,
@@ -157,8 +179,9 @@ class Connection(asyncio.Protocol):
             TransportFault: no whole answer came.
         """
         assert self.transport is not None
+        response = self._response = Response(self)
         self._state = _Body.HEAD
-        self._response = None
+        self._rest = b""
         self._received = 0
         self._most = most
         self._whole = whole
@@ -167,68 +190,50 @@ class Connection(asyncio.Protocol):
         self.silence = silence
         self.transport.write(request)
         del request  # It holds the whole conversation, and the wait is long.
-        response = None
-        while response is None or (whole and not response.whole):
-            response = await self.wait()
+        while not response.status or (whole and not response.whole):
+            await response.wait()
         return response
 
     def abort(self, fault: TransportFault | None = None) -> None:
         """Close the connection; whoever waits on it is told ``fault``."""
-        if self._fault is None:
-            self._fault = fault or Dropped()
+        self._break(fault or Dropped())
         if self.transport is not None:
             self.transport.abort()
-        self._wake()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._state is _Body.TO_THE_END and exc is None and self._fault is None:
+        if self._state is _Body.TO_THE_END and exc is None and not self.broken:
             self._keep = False
             self._finish()
-        elif self._fault is None:
-            self._fault = Dropped()
-            self._fault.__cause__ = exc
-        self._wake()
+            if self._response is not None:
+                self._response.wake()
+            return
+        fault = Dropped()
+        fault.__cause__ = exc
+        self._break(fault)
 
     def data_received(self, data: bytes) -> None:
-        if self._state is _Body.WHOLE:
-            self.abort(NotHttp("it sent something unasked"))
+        if self._state is _Body.WHOLE or self._response is None:
+            self.abort()  # Nobody asked for anything.
             return
+        response = self._response
         if self._state is _Body.HEAD:
-            data = self._take_head(data)
-        if data and self._state is not _Body.HEAD:
+            data = self._take_head(data, response)
+        if data and response.status and not response.whole:
             if self._state is _Body.CHUNKED:
-                self._take_chunks(data)
+                self._take_chunks(data, response)
             else:
-                self._take(data)
-        if not self._whole or self._is_whole or self._fault:
-            self._wake()
+                self._take(data, response)
+        if not self._whole or response.whole or response.fault:
+            response.wake()
 
-    async def wait(self) -> Response | None:
-        """Wait for more of the answer. Gives the response it belongs to, if its head is there.
+    def _break(self, fault: TransportFault) -> None:
+        self.broken = True
+        response = self._response
+        if response is not None and not response.whole and response.fault is None:
+            response.fault = fault
+            response.wake()
 
-        Raises:
-            TransportFault: no more will come.
-        """
-        if self._fault is not None:
-            if self._response is not None and self._response.status >= 300:
-                self._response.whole = True  # What there is of an error's body has to do.
-                return self._response
-            raise self._fault
-        waiter = self._waiter = asyncio.get_running_loop().create_future()
-        try:
-            return await waiter
-        except asyncio.CancelledError:
-            if self._waiter is waiter:  # Else the answer is whole, and the connection may serve another call.
-                self.abort()
-            raise
-
-    def _wake(self) -> None:
-        waiter, self._waiter = self._waiter, None
-        if waiter is not None and not waiter.done():
-            # By the time it is read, the connection may serve another call.
-            waiter.set_result(self._response)
-
-    def _take_head(self, data: bytes) -> bytes:
+    def _take_head(self, data: bytes, response: Response) -> bytes:
         """Read the head as soon as it is whole. Gives what comes after it."""
         data = self._rest + data
         self._rest = b""
@@ -238,7 +243,7 @@ class Connection(asyncio.Protocol):
             if status is None or len(head) > _LARGEST_HEAD:
                 break
             if status >= 200:
-                self._response = Response(self, status, head)
+                response.status, response.head = status, head
                 self._begin_body(status, head.lower())
                 return data
         else:
@@ -249,7 +254,6 @@ class Connection(asyncio.Protocol):
         return b""
 
     def _begin_body(self, status: int, head: bytes) -> None:
-        assert self._response is not None
         self._keep = b"\r\nconnection: close" not in head and head.startswith(b"http/1.1")
         length = _header(head, head, "content-length")
         if status in (204, 304) or (self._tunnel and status < 300):
@@ -268,30 +272,30 @@ class Connection(asyncio.Protocol):
             if not self._left:
                 self._finish()
 
-    def _take(self, data: bytes) -> None:
+    def _take(self, data: bytes, response: Response) -> None:
         """Take a piece of a body that is counted or runs to the end."""
         if self._state is _Body.COUNTED:
             if len(data) > self._left:
                 self._keep = False  # Nobody asked for more: such a connection is not used again.
                 data = data[: self._left]
             self._left -= len(data)
-        self._add(data)
-        if self._left == 0:
+        self._add(data, response)
+        if self._left == 0 and not response.whole and response.fault is None:
             self._finish()
 
-    def _take_chunks(self, data: bytes) -> None:
+    def _take_chunks(self, data: bytes, response: Response) -> None:
         """Take what may be half a chunk, or several."""
         data = self._rest + data
         self._rest = b""
         position = 0
-        while self._state is _Body.CHUNKED and self._fault is None:
+        while not response.whole and response.fault is None:
             if self._chunk > 0:
                 piece = data[position : position + self._chunk]
                 if not piece:
                     break
                 self._chunk -= len(piece)
                 position += len(piece)
-                self._add(piece)
+                self._add(piece, response)
                 continue
             end = data.find(b"\r\n", position)
             if end < 0:
@@ -321,12 +325,11 @@ class Connection(asyncio.Protocol):
             return
         self._chunk = length or -2
 
-    def _add(self, piece: bytes) -> None:
+    def _add(self, piece: bytes, response: Response) -> None:
         self.heard = asyncio.get_running_loop().time()
         self._received += len(piece)
-        assert self._response is not None
-        self._response.pieces.append(piece)
-        if self._response.status >= 300 and self._received > _ERROR_BYTES:
+        response.pieces.append(piece)
+        if response.status >= 300 and self._received > _ERROR_BYTES:
             self._keep = False
             self._finish()
         elif self._received > self._most:

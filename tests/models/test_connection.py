@@ -1,0 +1,220 @@
+"""One connection after another: every answer whole, and each for its own question."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bactrian.models.address import read_address
+from bactrian.models.connection import Connection, Dropped, NotHttp, Response, TooLarge
+from bactrian.models.limits import Limits
+from bactrian.models.pool import Pool
+
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+OK = b"HTTP/1.1 200 OK\r\n"
+
+
+@asynccontextmanager
+async def pool(serve: Serve, *, keep: bool = True) -> AsyncIterator[Pool]:
+    served: list[asyncio.Task[None]] = []
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        served.append(task)
+        try:
+            await serve(reader, writer)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(handle, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    opened = Pool(read_address(f"http://127.0.0.1:{port}/v1"), "", Limits(), keep=keep)
+    try:
+        yield opened
+    finally:
+        await opened.close()
+        server.close()
+        await asyncio.gather(*served)
+
+
+async def request(reader: asyncio.StreamReader) -> bytes:
+    """The body of the next request; raises IncompleteReadError when there is none."""
+    head = await reader.readuntil(b"\r\n\r\n")
+    length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0] or 0)
+    return await reader.readexactly(length)
+
+
+def counted(body: bytes) -> bytes:
+    return OK + b"Content-Length: %d\r\n\r\n" % len(body) + body
+
+
+async def ask(pool: Pool, body: bytes = b"{}", *, most: int = 1 << 20, stream: bool = False) -> Response:
+    return await pool.post("/chat", [body], len(body), most=most, stream=stream)
+
+
+def one(answer: bytes) -> Serve:
+    """A server that gives the same answer to every request and closes the connection."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await request(reader)
+        writer.write(answer)
+
+    return serve
+
+
+async def test_every_call_gets_its_own_answer_while_connections_change_hands() -> None:
+    opened = 0
+
+    async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal opened
+        opened += 1
+        while True:
+            writer.write(counted(await request(reader)))
+
+    async with pool(echo) as connections:
+
+        async def ten(number: int) -> None:
+            for turn in range(10):
+                body = f"{number}/{turn}".encode() * 500
+                response = await ask(connections, body)
+                assert await response.read_all() == body
+
+        await asyncio.gather(*(ten(number) for number in range(200)))
+    assert opened <= 200
+
+
+@given(
+    chunks=st.lists(st.binary(min_size=1, max_size=40), max_size=6),
+    cuts=st.lists(st.integers(1, 30), max_size=40),
+    trailer=st.booleans(),
+    whole=st.booleans(),
+)
+@settings(deadline=None)
+def test_chunks_come_out_the_same_however_the_bytes_are_cut(
+    chunks: list[bytes], cuts: list[int], trailer: bool, whole: bool
+) -> None:
+    answer = b"HTTP/1.1 100 Continue\r\n\r\n" + OK + b"Transfer-Encoding: Chunked\r\n\r\n"
+    answer += b"".join(b"%x;ext=1\r\n%b\r\n" % (len(chunk), chunk) for chunk in chunks)
+    answer += b"0\r\n" + (b"X-Trailer: 1\r\n" if trailer else b"") + b"\r\n"
+    idle: list[Connection] = []
+
+    async def fed() -> bytes:
+        connection = Connection(idle.append)
+        server, client = await _pair()
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(lambda: connection, client)
+            calling = asyncio.create_task(connection.call(b"x", 0.0, most=1 << 20, whole=whole))
+            await asyncio.sleep(0)
+            rest = answer
+            for cut in [*cuts, len(answer)]:
+                piece, rest = rest[:cut], rest[cut:]
+                if piece:
+                    connection.data_received(piece)
+            return await (await calling).read_all()
+        finally:
+            connection.abort()
+            server.close()
+
+    assert asyncio.run(fed()) == b"".join(chunks)
+    assert len(idle) == 1
+
+
+async def _pair():
+    import socket
+
+    return socket.socketpair()
+
+
+async def test_a_body_without_a_length_runs_to_the_end_of_the_connection() -> None:
+    async with pool(one(OK + b"\r\nall of it")) as connections:
+        assert await (await ask(connections)).read_all() == b"all of it"
+
+
+async def test_a_stream_is_given_out_as_it_comes() -> None:
+    go_on = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await request(reader)
+        writer.write(OK + b"Content-Length: 6\r\n\r\none")
+        await go_on.wait()
+        writer.write(b"two")
+
+    async with pool(serve) as connections:
+        response = await ask(connections, stream=True)
+        assert await response.read() == b"one"
+        go_on.set()
+        assert (await response.read(), await response.read()) == (b"two", b"")
+
+
+@pytest.mark.parametrize(
+    ("answer", "fault"),
+    [
+        (b"SSH-2.0-OpenSSH_9.6\r\n\r\n", NotHttp),
+        (b"HTTP/1.1 OK\r\n\r\n", NotHttp),
+        (OK + b"X: " + b"y" * 70_000 + b"\r\n\r\n", NotHttp),
+        (OK + b"Content-Length: -4\r\n\r\n", NotHttp),
+        (OK + b"Content-Length: 4, 4\r\n\r\n", NotHttp),
+        (OK + b"Transfer-Encoding: chunked\r\n\r\nnope\r\n", NotHttp),
+        (OK + b"Transfer-Encoding: chunked\r\n\r\n5\r\nhellooo\r\n", NotHttp),
+        (OK + b"Content-Length: 9\r\n\r\nhalf", Dropped),
+        (OK + b"Content-Len", Dropped),
+        (b"", Dropped),
+        (counted(b"x" * 2000), TooLarge),
+    ],
+)
+async def test_what_is_no_whole_answer_is_a_fault(answer: bytes, fault: type[Exception]) -> None:
+    async with pool(one(answer)) as connections:
+        with pytest.raises(fault):
+            await ask(connections, most=1000)
+
+
+async def test_a_connection_with_something_unasked_on_it_is_not_used_again() -> None:
+    opened = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal opened
+        opened += 1
+        await request(reader)
+        writer.write(counted(b"good") + b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil")
+        await reader.read()
+
+    async with pool(serve) as connections:
+        for _ in range(3):
+            assert await (await ask(connections)).read_all() == b"good"
+    assert opened == 3
+
+
+async def test_a_kept_connection_that_the_server_closed_is_replaced() -> None:
+    async with pool(one(counted(b"good"))) as connections:
+        for _ in range(3):
+            assert await (await ask(connections)).read_all() == b"good"
+            await asyncio.sleep(0.02)
+
+
+async def test_an_error_is_told_even_if_its_body_is_cut_short() -> None:
+    async with pool(one(b"HTTP/1.1 503 Busy\r\nContent-Length: 99\r\n\r\nbusy")) as connections:
+        response = await ask(connections)
+        assert (response.status, await response.read_all()) == (503, b"busy")
+
+
+async def test_a_call_that_is_cancelled_leaves_its_connection_to_nobody() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        first = await request(reader)
+        await asyncio.sleep(0.1 if first == b"slow" else 0)
+        writer.write(counted(first))
+
+    async with pool(serve) as connections:
+        slow = asyncio.create_task(ask(connections, b"slow"))
+        await asyncio.sleep(0.03)
+        slow.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await slow
+        assert await (await ask(connections, b"fast")).read_all() == b"fast"

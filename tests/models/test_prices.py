@@ -1,0 +1,36 @@
+"""Prices come from the user or from a table, and what is in this process is free."""
+
+from __future__ import annotations
+
+import pytest
+
+from bactrian.errors import InputError
+from bactrian.models.prices import FREE, known_price, read_price
+from bactrian.models.spend import Price
+from bactrian.records.usage import Usage
+
+
+def test_the_users_own_price_is_read() -> None:
+    assert read_price("0.15/0.6") == Price(0.15, 0.6, None)
+    assert read_price("0.15/0.6/0.075") == Price(0.15, 0.6, 0.075)
+
+
+@pytest.mark.parametrize("text", ["", "1", "1/2/3/4", "a/b", "-1/2", "nan/1", "1e9/1"])
+def test_what_is_no_price_is_refused(text: str) -> None:
+    with pytest.raises(InputError, match="prompt/completion"):
+        read_price(text)
+
+
+def test_models_in_this_process_cost_nothing() -> None:
+    assert known_price("local", None) == known_price("scripted:x", None) == FREE
+
+
+def test_a_well_known_model_has_a_price_and_cached_tokens_cost_less() -> None:
+    price = known_price("openai:gpt-4o-mini", None)
+    assert price is not None
+    assert price.of(Usage(1_000_000, 0)) > price.of(Usage(1_000_000, 0, 1_000_000)) > 0
+    assert price.completion > price.prompt
+
+
+def test_nobody_knows_the_price_of_a_model_on_ones_own_server() -> None:
+    assert known_price("openai:my-own", "http://127.0.0.1:8000/v1") is None
