@@ -1,7 +1,8 @@
 """One measured run in a process of its own: ``python -m benchmarks.client WHO PORT CONVERSATIONS``.
 
-``WHO`` is ``raw`` (aiohttp posting the same bytes and decoding the reply) or ``bactrian`` (the loop with its endings,
-retry, and every turn in SQLite before the next request). Prints one line of JSON.
+``WHO`` is ``raw`` (aiohttp posting the same bytes and decoding the reply) or ``bactrian`` (``generate`` with
+everything on: endings, retry, throttle, spend, and every turn in SQLite before the next request). Prints one line of
+JSON.
 """
 
 from __future__ import annotations
@@ -16,14 +17,17 @@ from pathlib import Path
 
 import aiohttp
 
+from bactrian.generate.crew import Limits
+from bactrian.generate.plan import AGENTS as PLAN_AGENTS
+from bactrian.generate.plan import Plan
+from bactrian.generate.work import Order, open_work, spare_the_collector
+from bactrian.models.names import Access
 from bactrian.models.openai import OpenAI
-from bactrian.models.retry import Retry
-from bactrian.play.keep import kept
+from bactrian.models.spend import Meter
 from bactrian.play.scene import role_play
-from bactrian.play.session import play
 from bactrian.play.setup import Setup, new_session
 from bactrian.prompts.pack import load_pack
-from bactrian.records.events import Spoke
+from bactrian.recipes.load import load_recipe
 from bactrian.records.task import Role
 from bactrian.store.store import open_store
 
@@ -43,26 +47,41 @@ def wish(number: int) -> Setup:
     )
 
 
+RECIPE = """
+name = "bench"
+[[axes]]
+name = "idea"
+count = {count}
+given = [{ideas}]
+[role_play]
+assistant = "Programmer"
+user = "Trader"
+idea = "{{{{ idea }}}}"
+specify = false
+max_messages = {calls}
+"""
+
+
 async def bactrian(port: int, conversations: int, folder: Path) -> tuple[int, int]:
-    """Play all conversations at once. Gives the number of calls and the characters that were said."""
-    pack = load_pack("ai-society")
-    model = Retry(OpenAI("bench", base_url=f"http://127.0.0.1:{port}/v1"))
-
-    async def one(number: int) -> tuple[int, int]:
-        setup = wish(number)
-        session = await store.begin(new_session(setup, pack))
-        scene = role_play(session, pack, dict.fromkeys(AGENTS, model), rules=setup.rules())
-        said = [
-            len(event.turn.text)
-            async for event in kept(play(scene), session.id, store)
-            if isinstance(event, Spoke)
-        ]
-        return len(said), sum(said)
-
-    async with open_store(folder / "bench.db") as store:
-        results = await asyncio.gather(*(one(number) for number in range(conversations)))
-        await model.close()
-    return sum(calls for calls, _ in results), sum(said for _, said in results)
+    """Generate all conversations at once, as the command does. Gives the calls and the characters that were said."""
+    recipe = folder / "bench.toml"
+    ideas = ", ".join(f'"Build tool {number}"' for number in range(conversations))
+    recipe.write_text(RECIPE.format(count=conversations, ideas=ideas, calls=CALLS))
+    order = Order(
+        plan=Plan(load_recipe(str(recipe)), dict.fromkeys(PLAN_AGENTS, "openai:bench")),
+        run=folder / "bench.db",
+        access=Access(base_url=f"http://127.0.0.1:{port}/v1"),
+        meter=Meter(),
+        limits=Limits(concurrency=conversations),
+    )
+    spare_the_collector()
+    async with open_work(order) as work:
+        await work.runner.run()
+        calls = work.tally.meter.calls
+    async with open_store(folder / "bench.db", read_only=True) as store:
+        first = [session async for session in store.sessions() if session.id.endswith("1")]
+    said = sum(len(turn.text) for session in first for turn in session.turns)
+    return calls, said * conversations // len(first)
 
 
 async def raw(port: int, conversations: int) -> tuple[int, int]:

@@ -18,7 +18,7 @@ TWO_BY_THREE = (
 )
 
 
-async def nothing_known(list_id: str) -> tuple[str, ...] | None:
+async def nothing_known(list_id: str, enough: int) -> tuple[str, ...] | None:
     return None
 
 
@@ -77,6 +77,16 @@ async def test_jobs_of_a_list_begin_before_other_lists_are_asked_for() -> None:
 async def test_a_limit_takes_the_first_jobs_and_asks_for_no_list_beyond_them() -> None:
     cells, wanted = await drained(frontier(*TWO_BY_THREE, limit=2), {"b@001": ("1", "2", "3")})
     assert (cells, wanted) == (["001_001", "001_002"], ["b@001"])
+
+
+async def test_a_limit_says_how_many_items_of_a_list_are_enough() -> None:
+    work = frontier(*TWO_BY_THREE, limit=5)
+    first = await work.take()
+    assert isinstance(first, Wanted)
+    await work.supply(first.id, ("1", "2", "3"))
+    second = [await work.take() for _ in range(4)][-1]
+    assert isinstance(second, Wanted)
+    assert (first.enough, second.enough) == (3, 2)
 
 
 async def test_who_finds_nothing_waits_for_lists_in_flight_and_is_let_go_at_the_end() -> None:

@@ -330,6 +330,36 @@ question = "{{ problem }}"
     assert sessions[2].values == {"problem": "What is 8 * 7?"}
 
 
+async def test_a_limit_asks_for_no_more_single_items_than_its_jobs_need(folder: Path) -> None:
+    (folder / "small.toml").write_text(
+        """
+name = "sums"
+[[axes]]
+name = "problem"
+count = 50
+each = true
+ask = "Write a problem."
+[answer]
+role = "Mathematician"
+system = "Solve it."
+question = "{{ problem }}"
+"""
+    )
+    numbers = iter(range(50))
+
+    def reply(request: Received) -> Reply:
+        return f"What is {next(numbers)} + 1?" if asks(request) == "lister" else "A number."
+
+    async with Endpoint([reply]) as endpoint:
+        for limit in (2, 5):
+            code, _, err = await generate(folder, endpoint, "--limit", str(limit))
+            assert code == 0, err
+            assert len(endpoint.requests) == 2 * limit
+    assert [session.task.original for session in await stored(folder)] == [
+        f"What is {n} + 1?" for n in range(5)
+    ]
+
+
 async def test_a_run_is_translated_with_markers_code_and_done_token_as_they_are(folder: Path) -> None:
     def speak(request: Received) -> Reply:
         if asks(request) == "assistant":

@@ -158,16 +158,13 @@ def _command() -> str:
 async def _generate(order: Order, origin: Path | None, ledger: Ledger, brake: Brake) -> int:
     """Do what is left, and give the exit code."""
     import asyncio
-    import gc
 
     from bactrian.generate.fork import take_lists
-    from bactrian.generate.work import open_work
+    from bactrian.generate.work import open_work, spare_the_collector
 
     if origin is not None:
         await take_lists(origin, order.run, order.plan)
-    # A thousand conversations are a million objects that the collector would walk again and again for nothing.
-    gc.freeze()
-    gc.set_threshold(50_000, 50, 100)
+    spare_the_collector()
     async with open_work(order) as work:
         brake.pull = work.runner.stop
         shown = asyncio.create_task(ledger.watch(work.tally))

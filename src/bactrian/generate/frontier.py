@@ -14,8 +14,8 @@ from typing import Protocol
 
 from bactrian.generate.done import Done
 
-Known = Callable[[str], Awaitable[tuple[str, ...] | None]]
-"""The items of a list by its id; None while some have still to be asked for."""
+Known = Callable[[str, int], Awaitable[tuple[str, ...] | None]]
+"""The items of a list by its id and how many are needed; None while some have still to be asked for."""
 
 
 class Dimension(Protocol):
@@ -52,6 +52,8 @@ class Wanted:
     """Which of the axes, 0-based."""
     values: Mapping[str, str]
     """The items it depends on."""
+    enough: int
+    """How many items the jobs below the limit need; the axis's ``count`` where there is no limit."""
 
 
 @dataclass(slots=True)
@@ -148,12 +150,22 @@ class Frontier:
         if list_id in self._waiting:
             self._waiting[list_id].append(branch)
             return None
-        if (items := await self.known(list_id)) is not None:
+        enough = self._enough(branch.positions)
+        if (items := await self.known(list_id, enough)) is not None:
             branch.items = items[: axis.count]
             self._open.append(branch)
             return None
         self._waiting[list_id] = [branch]
-        return Wanted(list_id, depth, {name: branch.values[name] for name in axis.per})
+        return Wanted(list_id, depth, {name: branch.values[name] for name in axis.per}, enough)
+
+    def _enough(self, positions: tuple[int, ...]) -> int:
+        """Items of the list at ``positions`` that jobs below the limit need."""
+        depth = len(positions)
+        axis = self.axes[depth]
+        if len(axis.per) < depth:
+            return axis.count  # Other branches use the same list, and may need more of it.
+        below = prod(other.count for other in self.axes[depth + 1 :])
+        return min(axis.count, -(-(self.size - self._span(positions)[0]) // below))
 
     def _span(self, positions: tuple[int, ...]) -> tuple[int, int]:
         """Numbers of the jobs that begin with ``positions``."""

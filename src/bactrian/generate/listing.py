@@ -51,8 +51,11 @@ async def list_items(
     enforced: bool = False,
     seed: int | None = None,
     begun: Listing | None = None,
+    enough: int | None = None,
 ) -> AsyncGenerator[Listing]:
     """Ask ``model`` until the axis has its ``count`` items, or until three replies in a row bring nothing new.
+
+    With ``enough``, no further question is asked once there are so many items.
 
     Gives the list after every reply, so that it can be stored before the next request goes out. ``begun`` is what
     an earlier run had. The question is the axis's ``ask`` with ``values``; later ones name the items that exist.
@@ -65,7 +68,7 @@ async def list_items(
     assert axis.ask is not None
     template = compiled(axis.ask, may=frozenset({"count", *axis.per}))
     small = model.name == "local"
-    while len(so_far.items) < axis.count and fruitless < _FRUITLESS:
+    while len(so_far.items) < (enough or axis.count) and fruitless < _FRUITLESS:
         missing = axis.count - len(so_far.items)
         wanted = 1 if axis.each else min(missing, _SMALL_ITEMS) if small else missing
         question = template.render({"count": wanted, **values})

@@ -128,6 +128,6 @@ class Runner:
                 return
             self._tally.refused.append(f"{wanted.id}: {error.what}")
         items = listing.items if listing else ()
-        if len(items) < axis.count:
+        if len(items) < wanted.enough:
             self._tally.short[wanted.id] = (len(items), axis.count)
         await self._frontier.supply(wanted.id, items)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -88,9 +89,13 @@ async def open_work(order: Order) -> AsyncGenerator[Work]:
             await _count_what_was_spent(store, meter, plan.models)
         done, begun = await _what_is_there(store, number, tally, retry_failed=retry_failed)
 
-        async def known(list_id: str) -> tuple[str, ...] | None:
+        async def known(list_id: str, enough: int) -> tuple[str, ...] | None:
             stored = await store.item_list(list_id)
-            if stored is None or not stored.complete:
+            if stored is None:
+                return None
+            if len(stored.items) >= enough:
+                return stored.items
+            if not stored.complete:
                 return None
             wanted = next(axis.count for axis in axes if axis.name == list_id.partition("@")[0])
             if len(stored.items) < wanted:
@@ -112,6 +117,7 @@ async def open_work(order: Order) -> AsyncGenerator[Work]:
                 preamble=recipe.role_play.preamble if recipe.role_play else "",
                 seed=plan.seed,
                 begun=listing,
+                enough=wanted.enough,
             )
 
         runner = Runner(
@@ -124,6 +130,15 @@ async def open_work(order: Order) -> AsyncGenerator[Work]:
             begun=[cell for cell in begun if cell.number < frontier.size],
         )
         yield Work(runner, tally, frontier)
+
+
+def spare_the_collector() -> None:
+    """Have Python's garbage collector look less often, for the rest of the process.
+
+    A thousand conversations are a million objects, which it would walk again and again and find nothing.
+    """
+    gc.freeze()
+    gc.set_threshold(50_000, 50, 100)
 
 
 async def _leaf(
