@@ -383,6 +383,10 @@ async def test_a_run_is_translated_with_markers_code_and_done_token_as_they_are(
         )
         assert await process.wait() == 0
         asked = len(endpoint.requests)
+        again = await asyncio.create_subprocess_exec(
+            sys.executable, *translation, "--forecast", cwd=folder, env=ENVIRONMENT, stdout=subprocess.PIPE
+        )
+        assert (await again.communicate())[0].startswith(b"0 sessions are left")
     found = {session.id: session for session in await stored(folder, "de.db")}
     assert sorted(found) == ["ar_001_001", "de_001_001"]
     assert [turn.text for turn in found["de_001_001"].turns] == [
@@ -393,6 +397,13 @@ async def test_a_run_is_translated_with_markers_code_and_done_token_as_they_are(
     assert found["de_001_001"].provenance.language == "German"
     assert found["de_001_001"].ending == (await stored(folder))[0].ending
     assert asked == 4
+
+
+async def test_more_conversations_than_files_may_be_open_are_refused_before_any_request(folder: Path) -> None:
+    async with Endpoint([said]) as endpoint:
+        code, _, err = await generate(folder, endpoint, "--concurrency", "10000000000")
+        assert (code, endpoint.requests) == (2, [])
+        assert "open files" in err
 
 
 async def test_red_team_work_needs_a_preamble_and_an_acknowledgement_and_is_marked(folder: Path) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import resource
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
+from bactrian.errors import InputError
 from bactrian.models.limit import RateLimit
 from bactrian.models.model import Model
 from bactrian.models.names import Access, open_model
@@ -20,6 +22,27 @@ _PATIENCE = Patience(attempts=1_000, bad_replies=5)
 LOCAL_WINDOW = 4
 """Conversations that a model in this process carries at once. Measured on two cores: two give 37 tokens a second,
 four 63, eight 47."""
+
+
+_OTHER_FILES = 64
+
+
+def _check_open_files(window: int) -> None:
+    """Each conversation in flight may have a connection of its own.
+
+    Raises:
+        InputError: this process may not open as many files.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = window + _OTHER_FILES
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        if hard != resource.RLIM_INFINITY and hard < needed:
+            raise InputError(
+                f"{window:,} conversations at once need {needed:,} open files, and this process may have {hard:,}.",
+                where="--concurrency",
+                next="Lower it, or raise the limit (ulimit -n).",
+            )
+        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
 
 def _slots(window: int) -> int:
@@ -72,6 +95,7 @@ async def open_crew(
     local = any(name.partition(":")[0] == "local" for name in names.values())
     window = limits.concurrency or (LOCAL_WINDOW if local else 64)
     access = replace(access, slots=_slots(window))
+    _check_open_files(window)
     models: dict[str, Model] = {}
     throttles: list[Throttle] = []
     try:

@@ -137,6 +137,21 @@ def guessed_answers(question: int, answer: int) -> Sizes:
     )
 
 
+def guessed_translations(originals: Sequence[Progress]) -> Sizes:
+    """From the sessions to translate: a call or two for each turn, each with the translator's prompt."""
+    turns = fmean([one.turns or 0 for one in originals]) if originals else 0.0
+    said = fmean([one.completion or 0 for one in originals]) if originals else 0.0
+    prompt, completion = said + 80 * turns, 1.5 * said
+    return Sizes(
+        Estimate(1.5 * turns, turns, 2 * turns),
+        Estimate(prompt, prompt, 2 * prompt),
+        Estimate(completion, said, 3 * said),
+        Estimate(0, 0, 0),
+        f"Nothing of this run has ended yet. The {len(originals):,} originals have {turns:.0f} messages and "
+        f"{said:.0f} tokens on average; assumed: half as many again in another language, up to three times as many.",
+    )
+
+
 def averaged(ended: Sequence[Progress], *, calls_beside: int) -> Sizes:
     """The mean of the run's own sessions, with 95 % intervals.
 

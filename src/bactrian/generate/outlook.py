@@ -17,9 +17,11 @@ from bactrian.generate.forecast import (
     forecast,
     guessed_answers,
     guessed_plays,
+    guessed_translations,
 )
 from bactrian.generate.frontier import number_of
 from bactrian.generate.plan import Plan
+from bactrian.generate.translations import source_path
 from bactrian.generate.work import Order
 from bactrian.models.spend import Price
 from bactrian.play.manners import MAX_MESSAGES, SMALL_MAX_MESSAGES
@@ -42,6 +44,9 @@ async def outlook(order: Order) -> Forecast:
         InputError: the run cannot be read.
     """
     plan = order.plan
+    originals = await _originals(plan)
+    size = plan.recipe.size * (1 if originals is None else len(originals))
+    size = size if order.limit is None else min(size, order.limit)
     ended: list[Progress] = []
     lists_done: set[str] = set()
     seconds: float | None = None
@@ -50,22 +55,37 @@ async def outlook(order: Order) -> Forecast:
             ended = [one async for one in store.progress() if one.ending is not None]
             lists_done = {items.id async for items in store.item_lists() if items.complete}
             seconds = await store.mean_seconds()
-    size = plan.recipe.size if order.limit is None else min(plan.recipe.size, order.limit)
-    there = sum(
-        (number := number_of(one.id, plan.recipe.axes)) is not None and number < size for one in ended
-    )
-    left = size - there
+    if originals is None:
+        numbers = [number_of(one.id, plan.recipe.axes) for one in ended]
+        left = size - sum(number is not None and number < size for number in numbers)
+    else:
+        left = max(0, size - len(ended))
     usage, calls = _beside(plan, size, lists_done)
+    good = [one for one in ended if one.prompt]
     if plan.recipe.role_play is not None and plan.recipe.role_play.specify:
-        usage += Usage(_SPECIFIED.prompt * left, _SPECIFIED.completion * left)
         calls += left
+        if not good:  # What ended sessions used has this in it.
+            usage += Usage(_SPECIFIED.prompt * left, _SPECIFIED.completion * left)
     small = plan.models["assistant"] == "local"
     local = plan.models["assistant"].partition(":")[0] == "local"
     window = order.limits.concurrency or (LOCAL_WINDOW if local else 64)
     price = _price(order)
-    good = [one for one in ended if one.prompt]
-    sizes = averaged(good, calls_beside=plan.recipe.answer is not None) if good else _guess(plan, small=small)
+    if good:
+        sizes = averaged(good, calls_beside=plan.recipe.answer is not None)
+    elif originals is None:
+        sizes = _guess(plan, small=small)
+    else:
+        sizes = guessed_translations(originals)
     return forecast(sizes, Remaining(left, usage, calls, price, seconds, window))
+
+
+async def _originals(plan: Plan) -> list[Progress] | None:
+    """The sessions that a translation translates; None for any other recipe."""
+    leaf = plan.recipe.translate
+    if leaf is None:
+        return None
+    async with open_store(source_path(leaf), read_only=True) as store:
+        return [one async for one in store.progress() if one.ending not in (None, "failed") and one.turns]
 
 
 def _guess(plan: Plan, *, small: bool) -> Sizes:

@@ -115,6 +115,7 @@ async def open_work(order: Order) -> AsyncGenerator[Work]:
                 crew.models["lister"],
                 list_id=wanted.id,
                 preamble=recipe.role_play.preamble if recipe.role_play else "",
+                enforced=recipe.role_play is not None and recipe.role_play.protocol == "enforced",
                 seed=plan.seed,
                 begun=listing,
                 enough=wanted.enough,
