@@ -1,4 +1,4 @@
-"""A llama.cpp server inside this process.
+"""A llama.cpp server in a process of its own.
 
 ``xllamacpp`` runs llama.cpp's own server in threads. It is spoken to over its listener on 127.0.0.1, guarded
 by a key that nobody else has, and not by the package's direct calls: those tell nothing of token ids, which are
@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
+import re
 import secrets
+import sys
 from array import array
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from bactrian.errors import MissingExtra, ModelError
+from bactrian.errors import MissingExtra, ModelError, TryAgain
 from bactrian.models.address import read_address
 from bactrian.models.connection import Response, TransportFault
 from bactrian.models.gguf import trained_window
@@ -27,11 +28,14 @@ from bactrian.models.pool import Pool
 from bactrian.models.sse import Events
 from bactrian.records.message import Message
 
-_SILENT = -1
+_CONTROL = re.compile(
+    r"<\|(?=[^|<>\n]{1,40}\|>)|<(?=/?s>|(?:start|end)_of_turn>|unk>|pad>|bos>|eos>)|\[(?=/?INST\])"
+)
+"""Where the name of a control token begins, in the vocabularies of the common families of models."""
 _FOREVER = 1e9
 _LARGEST = 1 << 30
-_SHELF_MIB = 2048
-"""Memory for what was computed for agents whose slot another one needs; llama.cpp restores it from there."""
+_END = 5.0
+"""Seconds for it to end in when it is no longer needed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,28 +55,31 @@ class Generated:
 class Llama:
     """A running server with one model. Make one with :func:`start`."""
 
-    def __init__(self, server: Any, key: str, where: str) -> None:
-        self._server = server
+    def __init__(self, worker: asyncio.subprocess.Process, address: str, key: str, where: str) -> None:
+        self._worker = worker
         self._where = where
         self._pool = Pool(
-            read_address(server.listening_address),
+            read_address(address),
             f"Bearer {key}",
-            # A generation may take as long as it takes; there is no connection to lose in one's own process.
+            # A generation may take as long as it takes; there is no connection to lose on one's own machine.
             Limits(total=_FOREVER, silence=_FOREVER),
             # The server closes kept connections at moments of its own, and the next request would hit one.
             keep=False,
         )
 
+    @property
+    def runs(self) -> bool:
+        """False once its process has ended."""
+        return self._worker.returncode is None
+
     async def window(self) -> int:
         """Tokens that one slot holds."""
-        # /props would tell it too, but this answer comes from the main loop and so shows that it runs: a server
-        # that is dropped before it does waits for its end for ever.
         response = await self._pool.get("/slots", most=_LARGEST)
         return json.loads(await response.read_all())[0]["n_ctx"]
 
     async def chat(self, messages: Sequence[Message]) -> str:
         """The messages as one text, by the model's own chat template, up to where its reply begins."""
-        said = [{"role": message.role, "content": message.text} for message in messages]
+        said = [{"role": message.role, "content": _as_text(message.text)} for message in messages]
         return (await self._post("/apply-template", {"messages": said}))["prompt"]
 
     async def tokens(self, text: str, *, begins: bool) -> array[int]:
@@ -124,22 +131,23 @@ class Llama:
                         cached=event["timings"]["cache_n"],
                         completion=event["tokens_predicted"],
                     )
-        except TransportFault:
-            pass  # What is said of it stands below.
+        except TransportFault as error:
+            raise self._stopped() from error
         finally:
             response.close()
-        raise ModelError(
-            "llama.cpp stopped in the middle of a reply.", where=self._where, next="Run the command again."
-        )
+        raise self._stopped()
 
     async def close(self) -> None:
         """Stop the server and give its memory back."""
         await self._pool.close()
-        await asyncio.to_thread(self._drop)
-
-    def _drop(self) -> None:
-        # The server ends with its last reference, and waits for its threads.
-        self._server = None
+        assert self._worker.stdin is not None
+        self._worker.stdin.close()  # It ends with its input, as it does when this process is killed.
+        try:
+            async with asyncio.timeout(_END):
+                await self._worker.wait()
+        except TimeoutError:
+            self._worker.kill()
+            await self._worker.wait()
 
     async def _post(self, path: str, body: Mapping[str, object]) -> Any:
         response = await self._send(path, body)
@@ -152,10 +160,11 @@ class Llama:
             if response.status != 200:
                 raise self._refused(json.loads(await response.read_all()))
         except TransportFault as error:
-            raise ModelError(
-                "llama.cpp does not answer.", where=self._where, next="Run the command again."
-            ) from error
+            raise self._stopped() from error
         return response
+
+    def _stopped(self) -> TryAgain:
+        return TryAgain("llama.cpp has stopped and is started again.", where=self._where)
 
     def _refused(self, answer: Mapping[str, Any]) -> ModelError:
         return ModelError(
@@ -173,6 +182,11 @@ async def _events(response: Response) -> AsyncGenerator[dict[str, Any]]:
             yield json.loads(data)
 
 
+def _as_text(said: str) -> str:
+    """``said``, with a joiner of no width in what would else be read as a control token of the chat template."""
+    return _CONTROL.sub(lambda found: f"{found[0]}\u2060", said)
+
+
 async def start(path: Path, *, slots: int, window: int) -> Llama:
     """Load the model at ``path``, with ``slots`` places of ``window`` tokens each, or of all it was trained for.
 
@@ -182,40 +196,33 @@ async def start(path: Path, *, slots: int, window: int) -> Llama:
         ModelError: the model cannot be loaded.
     """
     window = min(window, await asyncio.to_thread(trained_window, path))
-    try:
-        library = import_module("xllamacpp")
-    except ModuleNotFoundError as error:
-        raise MissingExtra("local", "A model on this computer") from error
+    if find_spec("xllamacpp") is None:
+        raise MissingExtra("local", "A model on this computer")
     key = secrets.token_urlsafe()
+    worker = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "bactrian.models.llama_worker"),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+        start_new_session=True,  # Ctrl-C is for this process, which may want its turns in flight finished.
+    )
+    assert worker.stdin is not None
+    assert worker.stdout is not None
     try:
-        server = await asyncio.to_thread(_load, library, path, slots, window, key)
-    except RuntimeError as error:
+        # The key goes where nobody else can read it: neither arguments nor environment are such a place.
+        order = {"path": str(path), "slots": slots, "window": window, "key": key}
+        worker.stdin.write(json.dumps(order).encode() + b"\n")
+        address = (await worker.stdout.readline()).decode().strip()
+    except BaseException:
+        worker.kill()
+        raise
+    if not address:
+        await worker.wait()
         # llama.cpp gives no reason.
         raise ModelError(
             "llama.cpp cannot load the model: its file is cut short, or there is not enough memory "
             f"for {slots} slots of {window:,} tokens.",
             where=str(path),
             next="Compare the file's size with the original's, or use fewer slots or a smaller window.",
-        ) from error
-    return Llama(server, key, str(path))
-
-
-def _load(library: Any, path: Path, slots: int, window: int, key: str) -> Any:
-    parameters = library.CommonParams()
-    parameters.model.path = str(path)
-    parameters.n_parallel = slots
-    parameters.n_ctx = slots * window
-    parameters.fit_params = False  # a window that does not fit is an error, not a smaller window
-    parameters.cache_ram_mib = _SHELF_MIB
-    # Threads wait for each other several hundred times a token. With one for each core, two busy neighbours slow
-    # two cores from 50 tokens a second to 2; with half as many, from 38 to 12. Prompts and several slots at once
-    # have more to do between the waits.
-    cores = os.cpu_count() or 2
-    parameters.cpuparams.n_threads = max(1, cores // 2)
-    parameters.cpuparams_batch.n_threads = cores
-    parameters.verbosity = _SILENT  # its lowest level writes to stdout, where only data belongs
-    parameters.warmup = False
-    parameters.hostnames = ["127.0.0.1"]
-    parameters.api_keys = [key]
-    parameters.ui = False
-    return library.Server(parameters)
+        )
+    return Llama(worker, address, key, str(path))

@@ -1,4 +1,4 @@
-"""Models on this computer: a GGUF file, run by llama.cpp inside this process."""
+"""Models on this computer: a GGUF file, run by llama.cpp."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
 
-from bactrian.errors import BadReply, ContextFull
+from bactrian.errors import BadReply, ContextFull, ModelError
 from bactrian.models.llama import Generated, Llama, start
 from bactrian.models.model import Choice, Form, Reply, Request
 from bactrian.models.prefixes import Computed, Key, Prefixes, Slots
@@ -21,6 +21,7 @@ from bactrian.records.usage import Usage
 WINDOW = 4096
 """Tokens of one agent's conversation, if the model was trained for as many."""
 
+_MOST_FALLS = 3
 _REMEMBERED = 1024
 """Agents whose exact tokens are remembered, at four bytes a token."""
 
@@ -44,7 +45,8 @@ class _Ready:
 
 
 class Local:
-    """A model in this process. Nothing is fetched or loaded before the first call.
+    """A model on this computer. Nothing is fetched or loaded before the first call, and a server that has fallen is
+    started again with the next one.
 
     Without ``path`` it is the built-in model, fetched on first use; ``progress`` is told how far that is.
     ``slots`` conversations are computed at once, each with up to ``window`` tokens. Each agent's conversation
@@ -66,6 +68,7 @@ class Local:
         self._progress = progress
         self._loading = asyncio.Lock()
         self._ready: _Ready | None = None
+        self._falls = 0
 
     async def reply(self, request: Request) -> Reply:
         """Answer ``request``. Of several replies, only the first is streamed.
@@ -96,6 +99,7 @@ class Local:
                 )
                 for number in range(request.n)
             ]
+        self._falls = 0
         ready.prefixes.keep(key, [await _computed(ready.llama, text, prompt, one) for one in results])
         return Reply(
             choices=tuple(self._choice(one, request.form) for one in results),
@@ -117,6 +121,16 @@ class Local:
 
     async def _load(self) -> _Ready:
         async with self._loading:
+            if self._ready is not None and not self._ready.llama.runs:
+                await self._ready.llama.close()
+                self._ready = None
+                self._falls += 1
+            if self._falls > _MOST_FALLS:
+                raise ModelError(
+                    f"llama.cpp has stopped {self._falls} times in a row without an answer.",
+                    where=self.name,
+                    next="There may be too little memory: use fewer conversations at once or a smaller model.",
+                )
             if self._ready is None:
                 path = self._path
                 if path is None:

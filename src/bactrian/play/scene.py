@@ -79,6 +79,8 @@ def role_play(
         "language": origin.language or "",
     }
     enforced = origin.protocol == "enforced"
+    # The small grammar has no room for code.
+    small_talk = _is_small(models["assistant"]) and not origin.needs_code
     before = f"{origin.preamble}\n\n" if origin.preamble else ""
     return Scene(
         session=session,
@@ -98,7 +100,7 @@ def role_play(
                 system=Text(before + pack.render("assistant_system", **values)),
                 model=models["assistant"],
                 sampling=origin.sampling.get("assistant", Sampling()),
-                form=assistant_form(small=_is_small(models["assistant"])) if enforced else None,
+                form=assistant_form(small=small_talk) if enforced else None,
             ),
         },
         rules=rules,
