@@ -11,6 +11,7 @@ from typing import Any
 
 from bactrian.export.kinds import Kind
 from bactrian.export.prompts import Prompts
+from bactrian.records.choice import Choice
 from bactrian.records.session import Session
 from bactrian.records.turn import Speaker
 
@@ -36,6 +37,8 @@ class Frame:
     """Whose words a model is to learn."""
     findings: Callable[[Session], Sequence[Finding]] | None = None
     """Finds the behaviours of a session; None if nobody looks for them."""
+    choices: Callable[[Session], Sequence[Choice]] | None = None
+    """The choices between proposals of a session; None if none were kept."""
     notes: Counter[str] = field(default_factory=Counter[str])
     """What a format did to rows that their reader should know, and how often."""
 
@@ -57,6 +60,8 @@ class Format:
     """What it can hold."""
     sides: bool = False
     """True if it differs by the side that a model is to learn."""
+    needs: str = ""
+    """What sessions must hold besides turns."""
     layout: str | None = None
     """Where in its folder a ``{part}`` lies, for a format that is a folder however it is divided."""
     manifest_inside: bool = True

@@ -6,13 +6,36 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from bactrian.errors import InputError
-from bactrian.export import camel_chat, messages
+from bactrian.export import (
+    alpaca,
+    camel_chat,
+    camel_instructions,
+    camel_science,
+    camel_translated,
+    csv,
+    hf,
+    messages,
+    parquet,
+    preference,
+    sharegpt,
+)
 from bactrian.export.form import Format
 from bactrian.source import did_you_mean
 
-FORMATS: Mapping[str, Format] = MappingProxyType(
-    {module.FORMAT.name: module.FORMAT for module in (camel_chat, messages)}
+_MODULES = (
+    messages,
+    sharegpt,
+    alpaca,
+    preference,
+    hf,
+    parquet,
+    csv,
+    camel_chat,
+    camel_instructions,
+    camel_science,
+    camel_translated,
 )
+FORMATS: Mapping[str, Format] = MappingProxyType({module.FORMAT.name: module.FORMAT for module in _MODULES})
 
 
 def find_format(name: str) -> Format:

@@ -21,6 +21,7 @@ from bactrian.export.tally import Tally
 from bactrian.export.tools import DATASET_INFO, DataFile, Tool, check_tool, entry
 from bactrian.export.whole import MANIFEST, beside, staged
 from bactrian.prompts.pack import Pack
+from bactrian.records.choice import Choice
 from bactrian.records.session import Session
 from bactrian.records.turn import Speaker
 from bactrian.store.store import Store
@@ -37,6 +38,8 @@ class Wish:
     side: Speaker = "assistant"
     findings: Callable[[Session], Sequence[Finding]] | None = None
     """Finds the behaviours of a session, for a format that lists them."""
+    choices: Callable[[Session], Sequence[Choice]] | None = None
+    """The choices between proposals of a session, for the format of preferences."""
     tool: Tool | None = None
     """The training tool to write a configuration for."""
     redact: bool = False
@@ -61,7 +64,7 @@ async def hand_over(store: Store, wish: Wish) -> dict[str, Any]:
     if wish.out.absolute() == store.path.absolute():
         raise InputError("This is the run itself.", where=str(wish.out), next="Use another --out.")
     recipe = await store.recipe()
-    frame = Frame(store.path.stem, Prompts(recipe, wish.pack), wish.side, wish.findings)
+    frame = Frame(store.path.stem, Prompts(recipe, wish.pack), wish.side, wish.findings, wish.choices)
     with staged(wish.out, overwrite=wish.overwrite, shared=frozenset((DATASET_INFO,))) as stage:
         target = stage / wish.out.name
         tally = await _write(store, wish, frame, target)
@@ -91,7 +94,7 @@ async def _write(store: Store, wish: Wish, frame: Frame, target: Path) -> Tally:
                 if rows := add[part](given):
                     tally.take(given, part, rows)
                     continue
-                reason = f"nothing for {wish.format.name} in it"
+                reason = _nothing_in_it(wish)
             tally.left_out[reason] += 1
         if redactor is not None:
             tally.redacted.update(redactor.found)
@@ -128,11 +131,20 @@ def _nothing(tally: Tally, wish: Wish, where: str) -> InputError:
             where=where,
             next=f"Formats for them: {', '.join(fitting)}.",
         )
+    if wish.format.needs and tally.left_out[_nothing_in_it(wish)]:
+        return InputError(f"The run holds no {wish.format.needs}.", where=where, next=_INSTEAD)
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(tally.left_out.items()))
     hint = "Loosen the filters."
     if tally.left_out["unfinished"]:
         hint = "Finish the run, or take unfinished sessions with --unfinished."
     return InputError(f"No session is left to write: {reasons}.", where=where, next=hint)
+
+
+def _nothing_in_it(wish: Wish) -> str:
+    return f"nothing for {wish.format.name} in it"
+
+
+_INSTEAD = "Use another format, or a run that was made with a critic."
 
 
 def _described(wish: Wish, frame: Frame, recipe: Mapping[str, Any] | None) -> dict[str, Any]:

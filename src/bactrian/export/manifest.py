@@ -35,6 +35,7 @@ def manifest(stage: Path, made: dict[str, Any], tally: Tally) -> dict[str, Any]:
         "models": [{"agent": agent, "model": model} for agent, model in sorted(tally.models)],
         "prompts": [{"name": name, "sha256": digest} for name, digest in sorted(tally.prompts)],
         "sampling": [{"agent": agent, **json.loads(values)} for agent, values in sorted(tally.sampling)],
+        "languages": sorted(filter(None, tally.languages)),
         "marks": sorted(tally.marks),
         "files": [described(path, stage) for path in sorted(stage.rglob("*")) if path.is_file()],
     }

@@ -6,7 +6,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bactrian.export.dialogue import dialogue
+from bactrian.export.dialogue import dialogue, plain
 from bactrian.export.form import Add, Format, Frame
 from bactrian.export.lines import json_lines
 from bactrian.export.trace import trace
@@ -19,7 +19,7 @@ def row(session: Session, frame: Frame) -> dict[str, object] | None:
     if not messages:
         return None
     return {
-        "messages": [{"role": message.role, "content": str(message.text)} for message in messages],
+        "messages": plain(messages),
         "original_task": session.task.original,
         "specified_task": session.task.specified or session.task.original,
         "side": frame.side,
