@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,10 +19,8 @@ _ROW_GROUP = 10_000
 
 def needed(form: str) -> None:
     """Raise MissingExtra unless Parquet files can be written."""
-    try:
-        import polars  # noqa: F401
-    except ImportError as error:
-        raise MissingExtra("analysis", f"--format {form}") from error
+    if find_spec("polars") is None:
+        raise MissingExtra("analysis", f"--format {form}")
 
 
 class Pieces:

@@ -14,7 +14,8 @@ from bactrian.export.form import Add, Format, Frame
 from bactrian.export.trace import COLUMNS, trace
 from bactrian.records.session import Session
 
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
+_FORMULA = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
+"""The last four are the first four as East Asian keyboards write them."""
 
 
 def cell(value: str) -> str:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def opened(path: Path, frame: Frame) -> Generator[Add]:
-    """Open a folder for ``sessions.parquet``, ``messages.parquet`` and, if findings are sought, ``findings.parquet``."""
+    """Open a folder for the tables of sessions, of messages and, if somebody looks for them, of findings."""
     needed("parquet")
     path.mkdir()
     tables = {name: Pieces(path, name, schema) for name, schema in _schemas().items()}
