@@ -83,7 +83,7 @@ def _text(made: Mapping[str, Any]) -> Iterator[str]:
     yield "\n## What it is for\n"
     yield (
         "Research on how language models cooperate, and training of models that follow instructions or, from the"
-        " AI user's side, give them. It is not for advice: the text is a model's and can be wrong. The models' own terms"
-        " may limit what may be trained on it."
+        " AI user's side, give them. It is not for advice: the text is a model's and can be wrong. The models' own"
+        " terms may limit what may be trained on it."
     )
     yield f"\n## Licence\n\n{made['license'] or 'None was named; ask the owner.'}"

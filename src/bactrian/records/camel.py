@@ -19,7 +19,7 @@ _NAMES: Mapping[EndingCode, str] = MappingProxyType(
         "repeat_loop": "repeat_word_threshold",
     }
 )
-_OURS: tuple[EndingCode, ...] = ("refused", "failed", "answered", "translated")
+_OURS: tuple[EndingCode, ...] = ("refused", "failed", "answered", "translated", "imported")
 _CODES: Mapping[str, EndingCode] = MappingProxyType(
     {**{name: code for code, name in _NAMES.items()}, **{code: code for code in _OURS}}
 )
