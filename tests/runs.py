@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import gather
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -96,11 +97,9 @@ def answer(
 async def make_run(path: Path, sessions: Iterable[Session]) -> Path:
     """Write ``sessions`` to a run, as a generation would have."""
     async with open_store(path) as store:
-        for one in sessions:
-            await store.begin(replace(one, turns=(), ending=None))
-            await store.prepared(one)
-            for said in one.turns:
-                await store.add_turn(one.id, said)
-            if one.ending:
-                await store.end(one.id, one.ending, one.usage)
+        made = list(sessions)
+        await gather(*(store.begin(replace(one, turns=(), ending=None)) for one in made))
+        await gather(*(store.prepared(one) for one in made))
+        await gather(*(store.add_turn(one.id, said) for one in made for said in one.turns))
+        await gather(*(store.end(one.id, one.ending, one.usage) for one in made if one.ending))
     return path

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,9 +46,10 @@ class Pieces:
         """Write what has gathered; nothing if nothing has."""
         if not self._rows:
             return
-        self._frame(self._rows).write_parquet(
-            self.folder / f"{self._name}-{self._written:05}.parquet", row_group_size=_ROW_GROUP
-        )
+        with _as_os_error():
+            self._frame(self._rows).write_parquet(
+                self.folder / f"{self._name}-{self._written:05}.parquet", row_group_size=_ROW_GROUP
+            )
         self._written += 1
         self._rows, self._size = [], 0
 
@@ -57,10 +59,11 @@ class Pieces:
 
         self.flush()
         pieces = [self.folder / f"{self._name}-{number:05}.parquet" for number in range(self._written)]
-        if pieces:
-            pl.scan_parquet(pieces).sink_parquet(path, row_group_size=_ROW_GROUP, maintain_order=True)
-        else:
-            self._frame([]).write_parquet(path)
+        with _as_os_error():
+            if pieces:
+                pl.scan_parquet(pieces).sink_parquet(path, row_group_size=_ROW_GROUP, maintain_order=True)
+            else:
+                self._frame([]).write_parquet(path)
         for piece in pieces:
             piece.unlink()
 
@@ -68,3 +71,14 @@ class Pieces:
         import polars as pl
 
         return pl.DataFrame(rows, schema=dict(self._schema), orient="row")
+
+
+@contextmanager
+def _as_os_error() -> Generator[None]:
+    """Have a full disk reported as everywhere else."""
+    from polars.exceptions import ComputeError
+
+    try:
+        yield
+    except ComputeError as error:
+        raise OSError(str(error)) from error

@@ -125,13 +125,19 @@ def _secrets() -> Find:
     base: Any = import_module("detect_secrets.plugins.base")
     kinds: list[Any] = list(plugins.get_mapping_from_secret_type_to_class().values())
     by_form = [kind for kind in kinds if issubclass(kind, base.RegexBasedDetector)]
-    detectors = [kind() for kind in sorted(by_form, key=_name) if _name(kind) != "IPPublicDetector"]
+    patterns: list[re.Pattern[str]] = [
+        pattern
+        for kind in sorted(by_form, key=_name)
+        if _name(kind) != "IPPublicDetector"
+        for pattern in kind().denylist
+    ]
 
     def find(text: str) -> Iterator[str]:
         if "PRIVATE KEY" in text:
             yield from (match[0] for match in _KEY_BLOCK.finditer(text))
-        for detector in detectors:
-            yield from filter(None, detector.analyze_string(text))
+        for pattern in patterns:
+            # The detectors' own search gives only what their first group holds.
+            yield from (match[0].strip() for match in pattern.finditer(text) if match[0].strip())
 
     return find
 

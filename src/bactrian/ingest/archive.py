@@ -43,13 +43,15 @@ class Member:
 
 
 def members(path: Path) -> Iterator[Member | Broken]:
-    """The ``.json`` files of a folder, a ``.zip`` or a ``.tar`` of any compression, in their order.
+    """The ``.json`` files of a folder, a ``.zip`` or a ``.tar`` of any compression, in their order; or that one file.
 
     Raises:
         InputError: it is none of these, or cannot be read.
     """
     if path.is_dir():
         yield from _of_folder(path)
+    elif _wanted(path.name):
+        yield _file(path, path.name)
     elif zipfile.is_zipfile(path):
         yield from _of_zip(path)
     elif tarfile.is_tarfile(path):
@@ -76,17 +78,19 @@ def _of_folder(path: Path) -> Iterator[Member | Broken]:
         folders.sort()
         for file in sorted(filter(_wanted, files)):
             found = Path(folder, file)
-            name = found.relative_to(path).as_posix()
-            try:
-                kind = found.lstat()
-                if not stat.S_ISREG(kind.st_mode):
-                    yield Broken(name, "it is no ordinary file")
-                elif kind.st_size > LONGEST:
-                    yield _too_large(name, kind.st_size)
-                else:
-                    yield Member(name, found.read_bytes())
-            except OSError as error:
-                yield Broken(name, f"it cannot be read: {error.strerror}")
+            yield _file(found, found.relative_to(path).as_posix())
+
+
+def _file(path: Path, name: str) -> Member | Broken:
+    try:
+        kind = path.lstat()
+        if not stat.S_ISREG(kind.st_mode):
+            return Broken(name, "it is no ordinary file")
+        if kind.st_size > LONGEST:
+            return _too_large(name, kind.st_size)
+        return Member(name, path.read_bytes())
+    except OSError as error:
+        return Broken(name, f"it cannot be read: {error.strerror}")
 
 
 def _of_zip(path: Path) -> Iterator[Member | Broken]:
