@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 from bactrian.errors import InputError
 
@@ -83,20 +83,26 @@ def entry(
 
 
 def _dataset_info(format_name: str, name: str, files: Sequence[DataFile], present: Path) -> str:
-    known: Any = {}
-    if present.exists():
-        try:
-            known = json.loads(present.read_bytes())
-        except ValueError as error:
-            raise InputError(
-                "This is not LLaMA-Factory's list of data sets.",
-                where=str(present),
-                next="Mend it, or use another --out.",
-            ) from error
+    known = _known(present)
     for one in files:
         own = name if one.part == "train" else f"{name}_{one.part}"
         known[own] = {"file_name": one.path, **_LLAMA_FACTORY[format_name]}
     return json.dumps(known, ensure_ascii=False, indent=2) + "\n"
+
+
+def _known(present: Path) -> dict[str, Any]:
+    """The entries that are there."""
+    try:
+        known: object = json.loads(present.read_bytes()) if present.exists() else {}
+    except ValueError:
+        known = None
+    if not isinstance(known, dict):
+        raise InputError(
+            "This is not LLaMA-Factory's list of data sets.",
+            where=str(present),
+            next="Mend it, or use another --out.",
+        )
+    return cast("dict[str, Any]", known)
 
 
 def _axolotl(format_name: str, files: Sequence[DataFile]) -> str:

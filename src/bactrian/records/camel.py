@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import get_args
 
 from bactrian.records.ending import Ending, EndingCode
 from bactrian.records.protocol import DONE
@@ -19,9 +20,9 @@ _NAMES: Mapping[EndingCode, str] = MappingProxyType(
         "repeat_loop": "repeat_word_threshold",
     }
 )
-_OURS: tuple[EndingCode, ...] = ("refused", "failed", "answered", "translated", "imported")
+_OURS: tuple[EndingCode, ...] = get_args(EndingCode)
 _CODES: Mapping[str, EndingCode] = MappingProxyType(
-    {**{name: code for code, name in _NAMES.items()}, **{code: code for code in _OURS}}
+    {**{code: code for code in _OURS}, **{name: code for code, name in _NAMES.items()}}
 )
 _SPEAKERS: Mapping[EndingCode, Speaker] = MappingProxyType(
     {"task_done": "user", "user_no_instruct": "user", "assistant_instruct": "assistant"}
@@ -38,7 +39,7 @@ def termination_reason(ending: Ending | None) -> str:
 
 
 def read_termination(reason: str, last: int) -> Ending | None:
-    """The ending of a session of ``last`` turns that CAMEL's files explain with ``reason``; None if it says nothing."""
+    """The ending of a session of ``last`` turns for a ``reason`` by CAMEL's name or ours; None if it is neither."""
     reason = reason.strip()
     if reason.endswith(_TOKEN_LIMIT):
         return Ending("token_limit", last, "user" if ".USER" in reason.upper() else "assistant", reason)
