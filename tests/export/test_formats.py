@@ -281,14 +281,3 @@ def test_the_interval_is_wilsons() -> None:
     low, high = wilson(0, 10)
     assert (low, round(high, 4)) == (0.0, 0.2775)
     assert tuple(round(end, 4) for end in wilson(5, 10)) == (0.2366, 0.7634)
-
-
-@pytest.mark.parametrize("form", ["messages", "preference", "hf"])
-async def test_trl_prepares_the_data_itself(tmp_path: Path, load: Any, form: str) -> None:
-    trl = pytest.importorskip("trl")
-    choice = Choice(2, "assistant", ("Solution: A dial.", "No."), 0, "critic")
-    out, _ = await exported(tmp_path, three(), form, "tea", choices=lambda _: [choice])
-    rows = load(str(out), split="train") if form == "hf" else load("json", data_files=str(out), split="train")
-    columns = ["messages"] if form != "preference" else ["prompt", "chosen", "rejected"]
-    row = rows.select_columns(columns)[0]
-    assert trl.is_conversational(row)
