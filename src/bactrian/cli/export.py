@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,7 +14,26 @@ from bactrian.cli.options import option
 
 if TYPE_CHECKING:
     from bactrian.export.filters import Predicate
+    from bactrian.export.form import Finding
     from bactrian.export.hand_over import Wish
+    from bactrian.records.session import Session
+
+BEHAVIOURS = (
+    "role_flip",
+    "repeats_instruction",
+    "flake_reply",
+    "infinite_loop",
+    "missing_marker",
+    "empty_turn",
+    "truncated_turn",
+    "wrong_language",
+    "refusal",
+    "near_duplicate",
+    "early_done",
+    "self_answer",
+    "no_code",
+)
+"""Codes of the behaviours that can be found."""
 
 
 class Side(StrEnum):
@@ -85,6 +105,7 @@ def export(
         ),
         split=read_split(split or []),
         side=side.value,
+        findings=_finder() if form == "parquet" else None,
         tool=tool.value if tool else None,
         redact=redact,
         overwrite=overwrite,
@@ -106,14 +127,32 @@ def _rejected(drop: list[str]) -> dict[str, Predicate]:
 def _predicate(kind: str, code: str) -> Predicate:
     if kind == "ending":
         return lambda session: session.ending is not None and session.ending.code == code
-    find = _detectors()
+    find = _finder()
+    if find is None:
+        from bactrian.errors import InputError
+
+        raise InputError(
+            "This installation cannot find behaviours.",
+            where="--drop",
+            next="Use --drop ending=CODE, or none.",
+        )
     return lambda session: any(found.behaviour == code for found in find(session))
 
 
-def _detectors() -> Any:
-    from bactrian.errors import InputError
+def _finder() -> Callable[[Session], Sequence[Finding]] | None:
+    """What finds the behaviours of a session, as an export hands them over; None if nothing here does."""
+    from importlib import import_module
 
-    raise InputError("Behaviours cannot be found yet.", where="--drop")
+    from bactrian.export.form import Finding
+
+    try:
+        catalogue: Any = import_module("bactrian.analyze.behaviours.catalogue")
+    except ModuleNotFoundError:
+        return None
+    return lambda session: [
+        Finding(found.turn, found.behaviour, found.confidence, found.quote)
+        for found in catalogue.find(session)
+    ]
 
 
 def _code(text: str, flag: str, kinds: tuple[str, ...]) -> tuple[str, str]:
@@ -131,12 +170,12 @@ def _code(text: str, flag: str, kinds: tuple[str, ...]) -> tuple[str, str]:
             where=flag,
             next=f"Write {' or '.join(f'{one}=CODE' for one in kinds)}.",
         )
-    codes: tuple[str, ...] = get_args(EndingCode)
-    if kind == "ending" and code not in codes:
+    codes: tuple[str, ...] = get_args(EndingCode) if kind == "ending" else BEHAVIOURS
+    if code not in codes:
         raise InputError(
-            f"There is no ending {code!r}.{did_you_mean(code, codes)}",
+            f"There is no {kind} {code!r}.{did_you_mean(code, codes)}",
             where=flag,
-            next=f"Endings: {', '.join(codes)}.",
+            next=f"There are {', '.join(codes)}.",
         )
     return kind, code
 
