@@ -22,7 +22,7 @@ def archive(path: Path) -> Generator[Put]:
         with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as pack:
             yield lambda name, content: pack.writestr(_info(name), content)
     elif path.name.endswith((".tar.gz", ".tgz")):
-        with path.open("wb") as raw, gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as file:
+        with path.open("wb") as raw, gzip.GzipFile("", "wb", 6, raw, mtime=0) as file:
             yield lambda name, content: _put_tar(file, name, content)
             file.write(bytes(2 * _BLOCK))
     else:
