@@ -117,6 +117,7 @@ INNOCENT = [
     "Version 1.2.3 of 2024-01-02 has 1234567890123 rows.",
     "x = 4111111111111112",
     "a @ b gives the matrix product, and user@example.com is a placeholder",
+    "Listen on 8.8.8.8 and read the APARTMENTBUILDING manual",
     "1 + 2 = 3, and 10 - 4 = 6",
     "sha256 = e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
     "https://docs.python.org/3/library/json.html",

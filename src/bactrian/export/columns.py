@@ -13,7 +13,7 @@ from bactrian.errors import MissingExtra
 if TYPE_CHECKING:
     import polars
 
-_PIECE = 32 * 1024 * 1024
+_PIECE = 16 * 1024 * 1024
 """Characters of text that are gathered before they are written."""
 _ROW_GROUP = 10_000
 
