@@ -73,7 +73,9 @@ def _key(session: Session, task: str) -> bytes:
 def file_name(session_id: str) -> str:
     """The name of a session's file: its id, with what no archive should hold written as ``%XX``."""
     plain = "".join(one if one.isalnum() or one in "_-." else f"%{ord(one):02X}" for one in session_id)
-    return f"{plain.lstrip('.') or '%'}.json"
+    if plain.startswith(".") or not plain:
+        plain = f"%{plain}"
+    return f"{plain}.json"
 
 
 @contextmanager

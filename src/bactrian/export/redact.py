@@ -139,10 +139,10 @@ def _secrets() -> Find:
     ]
 
     def find(text: str) -> Iterator[str]:
-        if not any(len(word) >= _SHORTEST and _TELLING.search(word) for word in text.split()):
-            return
         if "PRIVATE KEY" in text:
             yield from (match[0] for match in _KEY_BLOCK.finditer(text))
+        if not any(len(word) >= _SHORTEST and _TELLING.search(word) for word in text.split()):
+            return
         for pattern in patterns:
             # The detectors' own search gives only what their first group holds.
             yield from (match[0].strip() for match in pattern.finditer(text) if match[0].strip())
