@@ -13,7 +13,7 @@ from bactrian.export.filters import Filters, Sieve
 from bactrian.export.form import Add, Finding, Format, Frame
 from bactrian.export.formats import FORMATS
 from bactrian.export.kinds import Kind, kind_of
-from bactrian.export.manifest import manifest, written
+from bactrian.export.manifest import files, manifest, written
 from bactrian.export.prompts import Prompts
 from bactrian.export.redact import Redactor
 from bactrian.export.split import Split
@@ -68,11 +68,11 @@ async def hand_over(store: Store, wish: Wish) -> dict[str, Any]:
     with staged(wish.out, overwrite=wish.overwrite, shared=frozenset((DATASET_INFO,))) as stage:
         target = stage / wish.out.name
         tally = await _write(store, wish, frame, target)
-        made = manifest(stage, _described(wish, frame, recipe), tally)
+        made = manifest(_described(wish, frame, recipe), tally)
         if wish.format.finish is not None:
             wish.format.finish(target, made)
-            made["files"] = manifest(stage, {}, tally)["files"]
         _configure(wish, stage)
+        made["files"] = files(stage)
         inside = target.is_dir() and wish.format.manifest_inside
         place = target / MANIFEST if inside else stage / beside(target, MANIFEST)
         place.write_text(written(made), "utf-8")
@@ -175,7 +175,7 @@ def _configure(wish: Wish, stage: Path) -> None:
     folder = target if target.is_dir() else stage
     parts = wish.split.names
     divided = len(parts) > 1
-    files = [
+    parts_of_it = [
         DataFile(part, wish.format.place(target, part, divided=divided).relative_to(folder).as_posix())
         for part in parts
     ]
@@ -183,7 +183,7 @@ def _configure(wish: Wish, stage: Path) -> None:
         wish.tool,
         wish.format.name,
         wish.out.name.split(".")[0],
-        files,
+        parts_of_it,
         wish.out.absolute().parent / DATASET_INFO,
     )
     (folder / name).write_text(text, "utf-8")

@@ -15,8 +15,8 @@ SCHEMA = 1
 """Of the manifest itself."""
 
 
-def manifest(stage: Path, made: dict[str, Any], tally: Tally) -> dict[str, Any]:
-    """The manifest of the files in ``stage``: ``made`` says by what wish, ``tally`` what came of it."""
+def manifest(made: dict[str, Any], tally: Tally) -> dict[str, Any]:
+    """The manifest but for the files: ``made`` says by what wish they were written, ``tally`` what came of it."""
     return {
         "schema": {"manifest": SCHEMA, "run": len(MIGRATIONS)},
         "bactrian": bactrian.__version__,
@@ -37,12 +37,15 @@ def manifest(stage: Path, made: dict[str, Any], tally: Tally) -> dict[str, Any]:
         "sampling": [{"agent": agent, **json.loads(values)} for agent, values in sorted(tally.sampling)],
         "languages": sorted(filter(None, tally.languages)),
         "marks": sorted(tally.marks),
-        "files": [described(path, stage) for path in sorted(stage.rglob("*")) if path.is_file()],
     }
 
 
-def described(path: Path, root: Path) -> dict[str, object]:
-    """Name, size in bytes and SHA-256 of a file."""
+def files(folder: Path) -> list[dict[str, object]]:
+    """Name, size in bytes and SHA-256 of every file in ``folder``."""
+    return [_described(path, folder) for path in sorted(folder.rglob("*")) if path.is_file()]
+
+
+def _described(path: Path, root: Path) -> dict[str, object]:
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     return {"path": path.relative_to(root).as_posix(), "bytes": path.stat().st_size, "sha256": digest}
