@@ -398,6 +398,16 @@ async def test_others_chats_need_no_names_and_repeat_speakers_leave_gaps(tmp_pat
     assert found[0].provenance.models == {"assistant": "gpt-x", "user": "gpt-x"}
 
 
+async def test_a_file_that_breaks_off_gives_what_it_holds(tmp_path: Path) -> None:
+    noise = random.Random(1)
+    rows = [{"messages": [{"role": "user", "content": noise.randbytes(500).hex()}]} for _ in range(50)]
+    packed = gzip.compress("".join(json.dumps(row) + "\n" for row in rows).encode())
+    (tmp_path / "c.jsonl.gz").write_bytes(packed[: len(packed) // 2])
+    found, report = await taken(tmp_path / "c.jsonl.gz", tmp_path / "run.db")
+    assert 10 < len(found) < 40
+    assert [one.name for one in report.named] == ["c.jsonl.gz"]
+
+
 async def test_broken_lines_are_named_by_their_number(tmp_path: Path) -> None:
     good = json.dumps({"conversations": [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Ho"}]})
     bad = [

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from bactrian.errors import InputError
 from bactrian.ingest.found import LONGEST, Broken, Found, NoChat, Origin, Said, ending, id_of, name_of, turns
 from bactrian.records.session import Session
 from bactrian.records.task import Role, Task
@@ -45,37 +44,33 @@ _SPEAKERS: Mapping[str, Speaker | None] = {
 
 
 def found(path: Path, shape: Shape, origin: Origin) -> Iterator[Found]:
-    """The chats of a file, plain or packed with gzip, one a line.
+    """The chats of a file, plain or packed with gzip, one a line."""
+    try:
+        for number, line in lines(path):
+            name = f"{path.name}, line {number}"
+            if len(line) > LONGEST:
+                yield Broken(name, f"it has more than {LONGEST:,} bytes")
+            elif line.strip():
+                yield _read(line, name, shape, origin)
+    except FAULTS as error:
+        yield Broken(path.name, f"the file cannot be read, or not to its end: {error}")
 
-    Raises:
-        InputError: the file cannot be read.
-    """
-    for number, line in lines(path):
-        name = f"{path.name}, line {number}"
-        if len(line) > LONGEST:
-            yield Broken(name, f"it has more than {LONGEST:,} bytes")
-        elif line.strip():
-            yield _read(line, name, shape, origin)
+
+FAULTS = (OSError, EOFError, zlib.error)
+"""What reading a file raises that is damaged or may not be read."""
 
 
 def lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """The numbered lines of a file; one that is too long is cut, so that it cannot fill the memory.
-
-    Raises:
-        InputError: the file cannot be read.
-    """
-    try:
-        with path.open("rb") as start:
-            packed = start.read(2) == b"\x1f\x8b"
-        with gzip.open(path) if packed else path.open("rb") as file:
-            number = 0
-            while line := file.readline(LONGEST + 1):
-                number += 1
-                yield number, line
-                while len(line) > LONGEST and not line.endswith(b"\n"):
-                    line = file.readline(LONGEST + 1)
-    except (OSError, EOFError, zlib.error) as error:
-        raise InputError(f"The file cannot be read: {error}.", where=str(path), next="Check it.") from error
+    """The numbered lines of a file; one that is too long is cut, so that it cannot fill the memory."""
+    with path.open("rb") as start:
+        packed = start.read(2) == b"\x1f\x8b"
+    with gzip.open(path) if packed else path.open("rb") as file:
+        number = 0
+        while line := file.readline(LONGEST + 1):
+            number += 1
+            yield number, line
+            while len(line) > LONGEST and not line.endswith(b"\n"):
+                line = file.readline(LONGEST + 1)
 
 
 def _read(line: bytes, name: str, shape: Shape, origin: Origin) -> Found:

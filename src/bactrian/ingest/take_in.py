@@ -78,14 +78,22 @@ def guessed(path: Path) -> Form:
     """The form of ``path``: of its first line if it is a file of JSON lines, else CAMEL's chats."""
     if path.is_dir() or not path.name.lower().endswith((".jsonl", ".jsonl.gz", ".ndjson")):
         return "camel-chat"
-    for _, line in islice(chats.lines(path), 100):
-        try:
-            row: object = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(row, dict):
-            return "sharegpt" if "conversations" in cast("dict[str, Any]", row) else "messages"
+    try:
+        for _, line in islice(chats.lines(path), 100):
+            row = _object(line)
+            if row is not None:
+                return "sharegpt" if "conversations" in row else "messages"
+    except chats.FAULTS:
+        pass  # Reading it in earnest tells what is wrong.
     return "messages"
+
+
+def _object(line: bytes) -> dict[str, Any] | None:
+    try:
+        row: object = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return cast("dict[str, Any]", row) if isinstance(row, dict) else None
 
 
 async def take_in(
@@ -96,7 +104,6 @@ async def take_in(
     A conversation whose id another one has gets a hash of its own added to it.
 
     Raises:
-        InputError: the source cannot be read on; what was read before is stored.
         StoreError: the run cannot be written.
     """
     report = Report()
