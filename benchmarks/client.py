@@ -91,9 +91,7 @@ async def bactrian(port: int, conversations: int, folder: Path) -> tuple[int, in
 
 def openings(pack: Pack, number: int) -> dict[str, list[Message]]:
     """What each agent has before it when the conversation with this number begins."""
-    scene = role_play(
-        new_session(wish(number), pack), pack, dict.fromkeys(AGENTS, OpenAI("bench")), rules=()
-    )
+    scene = role_play(new_session(wish(number), pack), pack, dict.fromkeys(AGENTS, OpenAI("bench")), rules=())
     return {
         name: [
             Message("system", agent.system),

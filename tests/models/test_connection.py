@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bactrian.models.address import read_address
-from bactrian.models.connection import Connection, Dropped, NotHttp, Response, TooLarge
+from bactrian.models.connection import Connection
 from bactrian.models.limits import Limits
 from bactrian.models.pool import Pool
+from bactrian.models.response import Dropped, NotHttp, Response, TooLarge
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 OK = b"HTTP/1.1 200 OK\r\n"
@@ -111,7 +112,7 @@ def test_chunks_come_out_the_same_however_the_bytes_are_cut(
         server, client = await _pair()
         try:
             await asyncio.get_running_loop().connect_accepted_socket(lambda: connection, client)
-            calling = asyncio.create_task(connection.call(b"x", 0.0, most=1 << 20, whole=whole))
+            calling = asyncio.create_task(connection.call(b"x", most=1 << 20, whole=whole))
             await asyncio.sleep(0)
             rest = answer
             for cut in [*cuts, len(answer)]:
