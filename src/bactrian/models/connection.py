@@ -89,7 +89,6 @@ class Connection(asyncio.Protocol):
         try:
             self._taker.send(data)
         except StopIteration as end:
-            response.whole = True
             self._response = self._taker = None
             self._end(keep=end.value)
         except TransportFault as fault:

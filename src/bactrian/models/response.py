@@ -12,6 +12,11 @@ _ERROR_BYTES = 1 << 16
 _HEX = b"0123456789abcdefABCDEF"
 _LONGEST_NUMBER = 16
 
+_CONNECTION = b"\r\nconnection:"
+_LENGTH = b"\r\ncontent-length:"
+_TRANSFER = b"\r\ntransfer-encoding:"
+_ENCODING = b"\r\ncontent-encoding:"
+
 
 class TransportFault(Exception):
     """A call that got no whole answer."""
@@ -85,7 +90,7 @@ class Response:
 
     def header(self, name: str) -> str | None:
         """The value of this header (name in small letters), or the values, with commas; None if there is none."""
-        return _header(self.head, self.head.lower(), name)
+        return _header(self.head, self.head.lower(), f"\r\n{name}:".encode())
 
     async def read(self) -> bytes:
         """The next piece of the body; empty at its end.
@@ -147,10 +152,10 @@ class Response:
         """
         data = yield from self._take_head()
         lower = self.head.lower()
-        keep = lower.startswith(b"http/1.1") and "close" not in (_header(lower, lower, "connection") or "")
-        length = _header(lower, lower, "content-length")
-        transfer = _header(lower, lower, "transfer-encoding")
-        encoding = _header(lower, lower, "content-encoding")
+        keep = lower.startswith(b"http/1.1") and "close" not in (_header(lower, lower, _CONNECTION) or "")
+        length = _header(lower, lower, _LENGTH)
+        transfer = _header(lower, lower, _TRANSFER)
+        encoding = _header(lower, lower, _ENCODING)
         if self.status >= 300:
             self._most = _ERROR_BYTES
         if self.status in (204, 304) or (tunnel and self.status < 300):
@@ -179,6 +184,7 @@ class Response:
                 data = data[len(piece) :]
         else:
             raise NotHttp(f"its Content-Length is {length[:40]!r}")
+        self.whole = True
         return keep and not data  # Where something came that nobody asked for, more may follow.
 
     def _take_head(self) -> Generator[None, bytes, bytes]:
@@ -242,9 +248,8 @@ def _chunk_size(line: bytes) -> int:
     return int(size, 16)
 
 
-def _header(head: bytes, lower: bytes, name: str) -> str | None:
-    """The values of the headers of this name; ``lower`` is the head in small letters."""
-    begin = f"\r\n{name}:".encode()
+def _header(head: bytes, lower: bytes, begin: bytes) -> str | None:
+    """The values of the headers that begin so; ``lower`` is the head in small letters."""
     values: list[str] = []
     end = 0
     while (start := lower.find(begin, end)) >= 0:
