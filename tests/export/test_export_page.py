@@ -10,12 +10,11 @@ import shlex
 from dataclasses import replace
 from pathlib import Path
 
-import bactrian as package
 from bactrian.export.formats import FORMATS
 from tests.cli.test_play import bactrian
 from tests.runs import ORIGIN, answer, make_run, session
 
-PAGE = (Path(package.__file__).parents[2] / "docs" / "export.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "export.md").read_text("utf-8")
 IN_TABLE = re.findall(r"\| `(bactrian export [^`]+)` \|", PAGE)
 IN_BLOCKS = [line for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()]
 
