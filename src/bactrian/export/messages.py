@@ -9,7 +9,7 @@ from pathlib import Path
 from bactrian.export.dialogue import dialogue, plain
 from bactrian.export.form import Add, Format, Frame
 from bactrian.export.lines import json_lines
-from bactrian.export.trace import trace
+from bactrian.records.trace import trace
 from bactrian.records.session import Session
 
 

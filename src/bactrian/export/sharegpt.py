@@ -10,7 +10,7 @@ from bactrian.export import messages
 from bactrian.export.dialogue import dialogue
 from bactrian.export.form import Add, Format, Frame
 from bactrian.export.lines import json_lines
-from bactrian.export.trace import trace
+from bactrian.records.trace import trace
 from bactrian.records.session import Session
 
 NAMES = {"system": "system", "user": "human", "assistant": "gpt"}

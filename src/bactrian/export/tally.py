@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from bactrian.export.trace import compact, given
+from bactrian.records.trace import compact, given
 from bactrian.records.session import Session
 
 _MOST = 50

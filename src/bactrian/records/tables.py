@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bactrian.export.form import Finding
-from bactrian.export.trace import compact, trace
+from bactrian.records.finding import Finding
+from bactrian.records.trace import compact, trace
 from bactrian.records.session import Session
 from bactrian.records.turn import Instruction, Solution, Turn
 
