@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bactrian.models.scripted import Line
-from bactrian.play.protocol import DONE, is_done
 from bactrian.play.scene import Decision
 from bactrian.play.session import play
 from bactrian.records.events import Chose, Proposed, Spoke, Started
+from bactrian.records.protocol import DONE, is_done
 from bactrian.records.turn import Speaker, Turn
 from tests.play.scenes import ANSWER, ASK, played, rounds, scene, script
 

@@ -13,11 +13,11 @@ from bactrian.errors import BadReply, InputError, ModelError
 from bactrian.generate.frontier import Cell
 from bactrian.generate.leaves import SEEDS_APART, Fill, failed
 from bactrian.models.model import Model, Request
-from bactrian.play.protocol import DONE, read_instruction, read_solution
 from bactrian.recipes.schema import Translate
 from bactrian.records.ending import Ending
 from bactrian.records.events import Ended, Event, Spoke, Started
 from bactrian.records.message import Message
+from bactrian.records.protocol import DONE, read_instruction, read_solution
 from bactrian.records.sampling import Sampling
 from bactrian.records.session import Provenance, Session
 from bactrian.records.text import Text, cleaned

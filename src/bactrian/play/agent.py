@@ -10,8 +10,8 @@ from typing import Protocol
 
 from bactrian.errors import BadReply
 from bactrian.models.model import Choice, Form, Model, Reply, Request
-from bactrian.play.protocol import read_instruction, read_solution
 from bactrian.records.message import Message
+from bactrian.records.protocol import read_instruction, read_solution
 from bactrian.records.sampling import Sampling
 from bactrian.records.task import Role
 from bactrian.records.text import Text

@@ -12,7 +12,7 @@ from importlib import resources
 from pydantic import BaseModel
 
 from bactrian.models.model import Form
-from bactrian.play.protocol import DONE, write_instruction, write_solution
+from bactrian.records.protocol import DONE, write_instruction, write_solution
 
 
 class _UserFields(BaseModel):

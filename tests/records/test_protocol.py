@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bactrian.play.protocol import (
+from bactrian.records.protocol import (
     DONE,
     instructs,
     is_done,
