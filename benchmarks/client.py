@@ -1,8 +1,8 @@
 """One measured run in a process of its own: ``python -m benchmarks.client WHO PORT CONVERSATIONS``.
 
-``WHO`` is ``raw`` (aiohttp posting the same bytes and decoding the reply) or ``bactrian`` (``generate`` with
-everything on: endings, retry, throttle, spend, and every turn in SQLite before the next request). Prints one line of
-JSON.
+``WHO`` is ``raw`` (aiohttp posting the same bytes and decoding the reply), ``client`` (the same histories through the
+model ``openai:`` and nothing around it) or ``bactrian`` (``generate`` with everything on: endings, retry, throttle,
+spend, and every turn in SQLite before the next request). Prints one line of JSON.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import resource
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 import aiohttp
@@ -21,14 +22,18 @@ from bactrian.generate.crew import Limits
 from bactrian.generate.plan import AGENTS as PLAN_AGENTS
 from bactrian.generate.plan import Plan
 from bactrian.generate.work import Order, open_work, spare_the_collector
+from bactrian.models.model import Request
 from bactrian.models.names import Access
 from bactrian.models.openai import OpenAI
 from bactrian.models.spend import Meter
 from bactrian.play.scene import role_play
 from bactrian.play.setup import Setup, new_session
-from bactrian.prompts.pack import load_pack
+from bactrian.prompts.pack import Pack, load_pack
 from bactrian.recipes.load import load_recipe
+from bactrian.records.message import Message
+from bactrian.records.sampling import Sampling
 from bactrian.records.task import Role
+from bactrian.records.text import Text
 from bactrian.store.store import open_store
 
 CALLS = 40
@@ -84,22 +89,27 @@ async def bactrian(port: int, conversations: int, folder: Path) -> tuple[int, in
     return calls, said * conversations // len(first)
 
 
+def openings(pack: Pack, number: int) -> dict[str, list[Message]]:
+    """What each agent has before it when the conversation with this number begins."""
+    scene = role_play(new_session(wish(number), pack), pack, dict.fromkeys(AGENTS, OpenAI("bench")), rules=())
+    return {
+        name: [
+            Message("system", agent.system),
+            *([Message("user", agent.opening)] if agent.opening else []),
+        ]
+        for name, agent in scene.agents.items()
+    }
+
+
 async def raw(port: int, conversations: int) -> tuple[int, int]:
     """The same requests from aiohttp alone: the body is put together from bytes, the reply decoded."""
     pack = load_pack("ai-society")
     url = f"http://127.0.0.1:{port}/v1/chat/completions"
 
-    async def one(number: int) -> tuple[int, int]:
-        setup = wish(number)
-        agents = role_play(
-            new_session(setup, pack), pack, dict.fromkeys(AGENTS, OpenAI("bench")), rules=()
-        ).agents
+    async def one(number: int) -> int:
         heads = {
-            name: [
-                _message("system", agent.system),
-                *([_message("user", agent.opening)] if agent.opening else []),
-            ]
-            for name, agent in agents.items()
+            name: [_encoded(message.role, message.text) for message in messages]
+            for name, messages in openings(pack, number).items()
         }
         said = 0
         for call in range(CALLS):
@@ -114,14 +124,36 @@ async def raw(port: int, conversations: int) -> tuple[int, int]:
             for name, messages in heads.items():
                 role = b"assistant" if name == speaker else b"user"
                 messages.append(b'{"role":"' + role + b'","content":' + encoded + b"}")
-        return CALLS, said
+        return said
 
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
-        results = await asyncio.gather(*(one(number) for number in range(conversations)))
-    return sum(calls for calls, _ in results), sum(said for _, said in results)
+        said = await asyncio.gather(*(one(number) for number in range(conversations)))
+    return CALLS * conversations, sum(said)
 
 
-def _message(role: str, text: str) -> bytes:
+async def client(port: int, conversations: int) -> tuple[int, int]:
+    """The same requests from ``openai:`` alone: no loop, no endings, no wrappers, no store."""
+    pack = load_pack("ai-society")
+    model = OpenAI("bench", base_url=f"http://127.0.0.1:{port}/v1")
+    sampling = Sampling(temperature=0.2, max_tokens=1024)
+
+    async def one(number: int) -> int:
+        histories = openings(pack, number)
+        said = 0
+        for call in range(CALLS):
+            speaker = "user" if call % 2 == 0 else "assistant"
+            text = (await model.reply(Request(histories[speaker], sampling))).text
+            said += len(text)
+            for name, messages in histories.items():
+                messages.append(Message("assistant" if name == speaker else "user", text))
+        return said
+
+    said = await asyncio.gather(*(one(number) for number in range(conversations)))
+    await model.close()
+    return CALLS * conversations, sum(said)
+
+
+def _encoded(role: str, text: Text) -> bytes:
     return json.dumps({"role": role, "content": text}).encode()
 
 
@@ -131,8 +163,8 @@ def main() -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     cpu, wall = time.process_time(), time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
-        work = raw(port, conversations) if who == "raw" else bactrian(port, conversations, Path(folder))
-        calls, characters = asyncio.run(work)
+        works = {"raw": raw, "client": client, "bactrian": partial(bactrian, folder=Path(folder))}
+        calls, characters = asyncio.run(works[who](port, conversations))
     taken = {
         "cpu_ms_per_call": 1000 * (time.process_time() - cpu) / calls,
         "calls_per_second": calls / (time.perf_counter() - wall),

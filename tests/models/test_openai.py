@@ -109,7 +109,20 @@ async def test_a_base_url_may_end_with_a_slash(ending: str) -> None:
     assert endpoint.requests[0].path == "/v1/chat/completions"
 
 
-@pytest.mark.parametrize("base_url", ["", "localhost:8000", "ftp://host/v1", "http://", "http://[::1/v1"])
+@pytest.mark.parametrize(
+    "base_url",
+    [
+        "",
+        "localhost:8000",
+        "ftp://host/v1",
+        "ftp://host:21/v1",
+        "http://",
+        "http://[::1/v1",
+        "http://ho st/v1",
+        "http://host\x0bX: y/v1",
+        "http://host/v1 HTTP/1.1\r\nX: y",
+    ],
+)
 def test_a_base_url_that_is_none_is_an_input_error(base_url: str) -> None:
     with pytest.raises(InputError, match="not the address of an endpoint"):
         OpenAI("m", base_url=base_url)
@@ -348,3 +361,14 @@ async def test_the_models_of_an_endpoint_can_be_listed() -> None:
 async def test_nothing_is_opened_before_the_first_request_and_close_can_come_first() -> None:
     model = OpenAI("m", base_url="http://127.0.0.1:1/v1")
     await model.close()
+
+
+def test_each_event_loop_has_a_model_of_its_own() -> None:
+    async def one() -> str:
+        async with Endpoint(["Hello."]) as endpoint:
+            model = OpenAI("m", base_url=endpoint.url)
+            reply = await model.reply(ASK)
+            await model.close()
+            return reply.text
+
+    assert [asyncio.run(one()) for _ in range(2)] == ["Hello.", "Hello."]

@@ -6,11 +6,9 @@ import asyncio
 import json
 import socket
 import ssl
-import subprocess
 import traceback
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,6 +28,7 @@ from bactrian.models.model import Request
 from bactrian.models.openai import OpenAI
 from bactrian.records.message import Message
 from bactrian.records.text import Text
+from tests.certificate import certificate
 from tests.endpoint import Answer, Endpoint, Raw, Reply, completion
 
 ASK = Request([Message("user", Text("Go on."))])
@@ -394,13 +393,7 @@ async def test_a_proxy_that_cannot_be_reached_is_named(monkeypatch: pytest.Monke
 
 @pytest.fixture(scope="module")
 def self_signed(tmp_path_factory: pytest.TempPathFactory) -> ssl.SSLContext:
-    folder: Path = tmp_path_factory.mktemp("tls")
-    options = "-x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=127.0.0.1 -addext subjectAltName=IP:127.0.0.1"
-    files = ["-keyout", folder / "key.pem", "-out", folder / "cert.pem"]
-    subprocess.run(["openssl", "req", *options.split(), *files], check=True, capture_output=True)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(folder / "cert.pem", folder / "key.pem")
-    return context
+    return certificate(tmp_path_factory.mktemp("tls"), "IP:127.0.0.1")[0]
 
 
 async def test_a_certificate_that_nobody_vouches_for_is_refused(self_signed: ssl.SSLContext) -> None:

@@ -64,7 +64,7 @@ def patient(model: Model, hours: Hours, patience: Patience | None = None, chance
 
 async def test_a_passing_fault_of_a_real_endpoint_is_outlived() -> None:
     hours = Hours()
-    async with Endpoint([Answer("busy", status=503), Raw([], "reset"), "Here."]) as endpoint:
+    async with Endpoint([Answer("busy", status=503), Raw([b"HTTP/1.1 200 OK\r\n"]), "Here."]) as endpoint:
         model = patient(OpenAI("m", base_url=endpoint.url), hours)
         assert (await model.reply(ASK)).text == "Here."
         await model.close()

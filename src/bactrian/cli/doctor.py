@@ -11,7 +11,11 @@ from bactrian.cli.bridge import run
 if TYPE_CHECKING:
     from bactrian.models.names import Access
 
-EXTRAS = {"local": ("xllamacpp", "the built-in model and GGUF files, in this process")}
+EXTRAS = {
+    "local": ("xllamacpp", "the built-in model and GGUF files, in this process"),
+    "analysis": ("polars", "Parquet files and data frames"),
+    "redact": ("detect_secrets", "exports without secrets and private numbers"),
+}
 """Optional parts: the module that shows whether it is there, and what it gives."""
 
 

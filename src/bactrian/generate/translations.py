@@ -41,6 +41,10 @@ def source_path(leaf: Translate) -> Path:
     return Path(leaf.source).expanduser()
 
 
+_SMALL_LONGEST = 600
+"""Tokens of a piece's translation by the built-in model, whose window has to hold the piece too."""
+
+
 async def translatable(run: Store) -> tuple[str, ...]:
     """Ids of the run's sessions that have ended with something said, in their order.
 
@@ -82,6 +86,9 @@ class Translations:
         original = await self._original(cell.values["source"])
         name = self._leaf.languages.get(cell.values["language"], cell.values["language"])
         seed = None if self._seed is None else self._seed + SEEDS_APART * cell.number
+        longest = self._leaf.max_tokens
+        if self._model.name == "local":
+            longest = min(longest, _SMALL_LONGEST)
         return replace(
             original,
             id=f"{cell.values['language']}_{original.id}",
@@ -90,11 +97,7 @@ class Translations:
                 prompts_hash=self._hash,
                 protocol="free",
                 models={"translator": self._model.name},
-                sampling={
-                    "translator": Sampling(
-                        self._leaf.temperature, max_tokens=self._leaf.max_tokens, seed=seed
-                    )
-                },
+                sampling={"translator": Sampling(self._leaf.temperature, max_tokens=longest, seed=seed)},
                 language=name,
             ),
             turns=(),

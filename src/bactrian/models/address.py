@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from base64 import b64encode
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -11,6 +12,8 @@ from urllib.request import getproxies, proxy_bypass
 from bactrian.errors import InputError
 
 _PORTS = {"http": 80, "https": 443}
+_HOST = re.compile(r"[A-Za-z0-9._-]+|[0-9A-Fa-f:.]+(%[A-Za-z0-9._-]+)?")
+"""A name, or a number of either kind: nothing that could end a header or a line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +48,11 @@ def read_address(url: str) -> Address:
     try:
         parts = urlsplit(url.strip())
         host = (parts.hostname or "").encode("ascii" if ":" in (parts.hostname or "") else "idna").decode()
-        port = parts.port or _PORTS[parts.scheme]
+        usual = _PORTS[parts.scheme]
+        port = parts.port or usual
     except (ValueError, KeyError):
         host, port, parts = "", 0, SplitResult("", "", "", "", "")
-    if not host or any(character.isspace() for character in parts.path):
+    if not _HOST.fullmatch(host) or any(character.isspace() for character in parts.path):
         raise InputError(
             "This base URL is not the address of an endpoint.",
             where=url,
@@ -69,14 +73,25 @@ def is_loopback(host: str) -> bool:
 
 
 def proxy_for(address: Address) -> Address | None:
-    """The proxy that the environment names for ``address``; none ever for this machine itself."""
+    """The proxy that the environment names for ``address``; none ever for this machine itself.
+
+    Raises:
+        InputError: it is no HTTP proxy.
+    """
     if is_loopback(address.host) or proxy_bypass(address.host):
         return None
     proxies = getproxies()
     url = proxies.get(address.scheme) or proxies.get("all")
     if not url:
         return None
-    return read_address(url if "://" in url else f"http://{url}")
+    try:
+        return read_address(url if "://" in url else f"http://{url}")
+    except InputError:
+        raise InputError(  # Without the URL: there may be a password in it.
+            "The proxy that the environment names is not the address of an HTTP proxy.",
+            where=f"{address.scheme}_proxy or all_proxy",
+            next=f"Give one like http://proxy:3128, or put {address.host} into no_proxy.",
+        ) from None
 
 
 def _credentials(parts: SplitResult) -> str:

@@ -20,10 +20,10 @@ from bactrian.errors import (
     UnknownModel,
     Unreachable,
 )
-from bactrian.models.connection import NotHttp, Overdue, Silent, TooLarge, TransportFault
 from bactrian.models.decode import is_object
 from bactrian.models.limits import Limits
 from bactrian.models.pool import NoConnection, NoWayThroughProxy, ProxyRefused
+from bactrian.models.response import Compressed, NotHttp, Overdue, Silent, TooLarge, TransportFault
 
 _NO_MONEY = ("insufficient_quota", "billing_hard_limit_reached", "billing_not_active")
 _FILTERED = ("content_filter", "content_policy_violation", "responsibleaipolicyviolation")
@@ -182,6 +182,8 @@ def unanswered(fault: TransportFault, host: str, limits: Limits) -> ModelError:
             return TryAgain(f"{host} did not finish its reply within {limits.total:g} s.")
         case NotHttp(), _:
             return BadReply(f"{host} does not answer in HTTP: {fault}")
+        case Compressed(), _:
+            return BadReply(f"{host} sent a compressed reply ({fault}), which was not asked for.")
         case TooLarge(args=(most, sample)), _:
             return ModelError(
                 f"The reply is larger than {most:,} bytes.",

@@ -12,8 +12,8 @@ class Limits:
     connect: float = 5.0
     """Longest wait for a connection: name lookup, TCP and TLS together."""
     silence: float = 300.0
-    """Longest wait for the first byte of a streamed reply, and between two of its bytes. A reply that is not
-    streamed comes at once when it is done: only ``total`` limits the wait for it."""
+    """Longest wait for the first byte of a reply, and between two of its bytes. A reply that is not streamed comes
+    when it is done, so this is also how long a server may think about one."""
     total: float = 600.0
     """Longest time for one request, however it is answered."""
     max_reply_bytes: int = 1 << 20

@@ -21,10 +21,10 @@ from typing import Any
 
 from bactrian.errors import MissingExtra, ModelError, TryAgain
 from bactrian.models.address import read_address
-from bactrian.models.connection import Response, TransportFault
 from bactrian.models.gguf import trained_window
 from bactrian.models.limits import Limits
 from bactrian.models.pool import Pool
+from bactrian.models.response import Response, TransportFault
 from bactrian.models.sse import Events
 from bactrian.records.message import Message
 

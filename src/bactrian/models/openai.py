@@ -11,11 +11,11 @@ from difflib import get_close_matches
 from bactrian.errors import ContextFull, Denied, ModelError, TryAgain, UnknownModel
 from bactrian.models import faults, sse, wire
 from bactrian.models.address import Address, read_address
-from bactrian.models.connection import Response, TransportFault
 from bactrian.models.decode import decoded
 from bactrian.models.limits import Limits
 from bactrian.models.model import Reply, Request
 from bactrian.models.pool import Pool
+from bactrian.models.response import Response, TransportFault
 
 OFFICIAL_HOST = "api.openai.com"
 DEFAULT_URL = f"https://{OFFICIAL_HOST}/v1"

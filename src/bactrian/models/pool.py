@@ -7,18 +7,16 @@ import ssl
 from collections.abc import Sequence
 
 from bactrian.models.address import Address, proxy_for
-from bactrian.models.connection import (
-    Connection,
-    Dropped,
-    NotHttp,
-    Overdue,
-    Response,
-    Silent,
-    TransportFault,
-)
+from bactrian.models.connection import Connection
 from bactrian.models.limits import Limits
+from bactrian.models.response import Dropped, NotHttp, Overdue, Response, Silent, TransportFault, Unheard
 
 _PROXY_ANSWER = 1 << 16
+_DOORS = 128
+"""Connections opened at once: a thousand at once outlast their own time limit, on handshakes and name lookups, and
+overflow a server's queue."""
+_SPARE = 60.0
+"""Seconds that a connection is kept for the next call: a network forgets one that has been still for minutes."""
 
 
 class NoConnection(TransportFault):
@@ -43,14 +41,15 @@ class Pool:
         self._address = address
         self._limits = limits
         self._proxy = proxy_for(address)
+        self._doors = asyncio.Semaphore(_DOORS)
         self._idle: list[Connection] = []
         self._all: set[Connection] = set()
+        self._closed = False
         self._watch: asyncio.TimerHandle | None = None
         self._tls: ssl.SSLContext | None = None
         self._tick = min(1.0, limits.total / 5, limits.silence / 5)
-        origin = str(address)[: -len(address.path) or None]
         # A proxy for plain HTTP is asked for whole addresses; through a tunnel nobody sees them.
-        self._target = (origin if self._forwarded else "") + address.path
+        self._target = str(address) if self._forwarded else address.path
         lines = [f" HTTP/1.1\r\nHost: {address.place}", "User-Agent: bactrian", "Accept-Encoding: identity"]
         if authorization:
             lines.append(f"Authorization: {authorization}")
@@ -58,7 +57,8 @@ class Pool:
             lines.append("Connection: close")
         if self._forwarded and self._proxy and self._proxy.credentials:
             lines.append(f"Proxy-Authorization: {self._proxy.credentials}")
-        self._head = "\r\n".join(lines)
+        self._head = "\r\n".join(lines).encode()
+        self._post_head = self._head + b"\r\nContent-Type: application/json\r\nContent-Length: "
 
     @property
     def _forwarded(self) -> bool:
@@ -74,27 +74,17 @@ class Pool:
         Raises:
             TransportFault: no whole answer came.
         """
-        head = (
-            f"POST {self._target}{path}{self._head}\r\nContent-Type: application/json\r\n"
-            f"Content-Length: {length}\r\n\r\n"
-        )
-        connection = await self._connected()
-        return await connection.call(
-            b"".join((head.encode(), *parts)),
-            asyncio.get_running_loop().time(),
-            most=most,
-            whole=not stream,
-            silence=self._limits.silence if stream else float("inf"),
-        )
+        head = (f"POST {self._target}{path}".encode(), self._post_head, b"%d\r\n\r\n" % length)
+        return await self._call((*head, *parts), most, whole=not stream)
 
     async def get(self, path: str, *, most: int) -> Response:
         """Get ``path`` below the address. Raises what :meth:`post` raises."""
-        connection = await self._connected()
-        head = f"GET {self._target}{path}{self._head}\r\n\r\n"
-        return await connection.call(head.encode(), asyncio.get_running_loop().time(), most=most, whole=True)
+        head = (f"GET {self._target}{path}".encode(), self._head, b"\r\n\r\n")
+        return await self._call(head, most, whole=True)
 
     async def close(self) -> None:
-        """Close all connections."""
+        """Close all connections, also those that are just being opened."""
+        self._closed = True
         if self._watch is not None:
             self._watch.cancel()
             self._watch = None
@@ -104,51 +94,61 @@ class Pool:
         self._idle.clear()
         await asyncio.sleep(0)  # The loop closes their sockets now.
 
-    async def _connected(self) -> Connection:
+    async def _call(self, request: Sequence[bytes], most: int, *, whole: bool) -> Response:
         while self._idle:
             connection = self._idle.pop()
-            if connection.usable:
-                return connection
-            self._all.discard(connection)
+            if not connection.usable:
+                continue
+            try:
+                return await connection.call(b"".join(request), most=most, whole=whole)
+            except Unheard:
+                break  # Servers close connections that were still for a while; this one did so just now.
         connection = await self._open()
+        return await connection.call(b"".join(request), most=most, whole=whole)
+
+    async def _open(self) -> Connection:
+        async with self._doors:
+            connection = await self._connected()
+        if self._closed:
+            connection.abort()
+            raise Dropped
         self._all.add(connection)
         if self._watch is None:
             self._watch = asyncio.get_running_loop().call_later(self._tick, self._look)
         return connection
 
-    async def _open(self) -> Connection:
+    async def _connected(self) -> Connection:
         way = self._proxy or self._address
         try:
             async with asyncio.timeout(self._limits.connect):
                 if self._proxy is None or self._forwarded:
-                    return await self._dial(way, self._context(way))
+                    return await self._dial(way)
                 return await self._tunnel(way)
         except TimeoutError as error:
             raise NoConnection from (error.__cause__ if isinstance(error.__cause__, OSError) else None)
         except OSError as error:
             raise (NoConnection if self._proxy is None else NoWayThroughProxy) from error
 
-    async def _dial(self, way: Address, context: ssl.SSLContext | None) -> Connection:
+    async def _dial(self, way: Address) -> Connection:
         _, connection = await asyncio.get_running_loop().create_connection(
             lambda: Connection(self._idle.append),
             way.host,
             way.port,
-            ssl=context,
-            server_hostname=way.host if context else None,
+            ssl=self._context() if way.scheme == "https" else None,
         )
         return connection
 
     async def _tunnel(self, proxy: Address) -> Connection:
         """A connection that the proxy passes on as it is, with TLS inside it."""
-        connection = await self._dial(proxy, self._context(proxy))
-        target = f"{self._address.host}:{self._address.port}"
+        connection = await self._dial(proxy)
+        host = f"[{self._address.host}]" if ":" in self._address.host else self._address.host
+        target = f"{host}:{self._address.port}"
         head = f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n"
         if proxy.credentials:
             head += f"Proxy-Authorization: {proxy.credentials}\r\n"
-        loop = asyncio.get_running_loop()
         try:
             answer = await connection.call(
-                f"{head}\r\n".encode(), loop.time(), most=_PROXY_ANSWER, whole=True, tunnel=True
+                f"{head}\r\n".encode(), most=_PROXY_ANSWER, whole=True, tunnel=True
             )
         except (Dropped, NotHttp) as error:
             raise NoWayThroughProxy from error
@@ -157,17 +157,12 @@ class Pool:
             connection.abort()
             raise ProxyRefused(answer.status, words[2] if len(words) > 2 else "")
         assert connection.transport is not None
-        connection.transport = await loop.start_tls(
-            connection.transport,
-            connection,
-            self._context(self._address) or ssl.create_default_context(),
-            server_hostname=self._address.host,
+        connection.transport = await asyncio.get_running_loop().start_tls(
+            connection.transport, connection, self._context(), server_hostname=self._address.host
         )
         return connection
 
-    def _context(self, way: Address) -> ssl.SSLContext | None:
-        if way.scheme != "https":
-            return None
+    def _context(self) -> ssl.SSLContext:
         self._tls = self._tls or ssl.create_default_context()
         return self._tls
 
@@ -175,13 +170,14 @@ class Pool:
         """End the calls that have taken too long: one look at all of them costs less than a timer for each."""
         loop = asyncio.get_running_loop()
         now = loop.time()
-        limits = self._limits
-        idle = set(self._idle)
-        for connection in [one for one in self._all if one not in idle]:
-            if not connection.usable:
-                self._all.discard(connection)
-            elif now - connection.begun > limits.total:
+        for connection in self._all:
+            if not connection.busy:
+                if now - connection.heard > _SPARE:
+                    connection.abort()
+            elif now - connection.begun > self._limits.total:
                 connection.abort(Overdue())
-            elif now - connection.heard > connection.silence:
+            elif now - (connection.heard or connection.begun) > self._limits.silence:
                 connection.abort(Silent())
+        self._all = {connection for connection in self._all if connection.usable}
+        self._idle[:] = [connection for connection in self._idle if connection.usable]
         self._watch = loop.call_later(self._tick, self._look) if self._all else None

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from bactrian.errors import BadReply
-from bactrian.models.connection import Response
 from bactrian.models.decode import decoded, is_array, is_object
 from bactrian.models.faults import reported
+from bactrian.models.response import Response
 from bactrian.records.text import cleaned
 
 _DONE = b"[DONE]"

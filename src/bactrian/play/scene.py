@@ -11,6 +11,7 @@ from bactrian.play.agent import Agent, Listener
 from bactrian.play.endings import Rule, default_rules
 from bactrian.play.forms import assistant_form, user_form
 from bactrian.play.order import Alternate, Order
+from bactrian.prompts.inception import inception
 from bactrian.prompts.pack import Pack
 from bactrian.records.sampling import Sampling
 from bactrian.records.session import Session
@@ -70,34 +71,26 @@ def role_play(
         PromptError: the pack cannot be rendered with these roles and this task.
     """
     origin = session.provenance
-    values = {
-        "task": session.task.text,
-        "assistant_role": session.assistant.name,
-        "user_role": session.user.name,
-        "assistant_description": session.assistant.description,
-        "user_description": session.user.description,
-        "language": origin.language or "",
-    }
+    said = inception(session, pack)
     enforced = origin.protocol == "enforced"
     # The small grammar has no room for code.
     small_talk = _is_small(models["assistant"]) and not origin.needs_code
-    before = f"{origin.preamble}\n\n" if origin.preamble else ""
     return Scene(
         session=session,
         agents={
             "user": Agent(
                 speaker="user",
                 role=session.user,
-                system=Text(before + pack.render("user_system", **values)),
+                system=Text(said.user),
                 model=models["user"],
                 sampling=origin.sampling.get("user", Sampling()),
-                opening=Text(pack.render("opening_request", **values)),
+                opening=Text(said.opening),
                 form=user_form(small=_is_small(models["user"])) if enforced else None,
             ),
             "assistant": Agent(
                 speaker="assistant",
                 role=session.assistant,
-                system=Text(before + pack.render("assistant_system", **values)),
+                system=Text(said.assistant),
                 model=models["assistant"],
                 sampling=origin.sampling.get("assistant", Sampling()),
                 form=assistant_form(small=small_talk) if enforced else None,

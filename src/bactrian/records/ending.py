@@ -18,6 +18,7 @@ EndingCode = Literal[
     "failed",
     "answered",
     "translated",
+    "imported",
 ]
 
 

@@ -1,0 +1,82 @@
+"""Sessions that quote a benchmark must not be trained on."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from bactrian.errors import InputError
+from bactrian.records.session import Session
+
+GRAM = 13
+"""Words in a row that make a quotation."""
+_WORD = re.compile(r"[^\W_]+")
+_FIELDS = ("prompt", "canonical_solution")
+"""Of a line of the HumanEval file: what a model is shown, and what it is to find."""
+
+
+@dataclass(frozen=True, slots=True)
+class Benchmark:
+    """The word sequences of a benchmark's problems and solutions."""
+
+    name: str
+    sha256: str
+    """Of the file, unpacked."""
+    problems: int
+    grams: frozenset[str]
+
+    def quoted_in(self, session: Session) -> bool:
+        """True if a turn of ``session``, or its task, has 13 words in a row with the benchmark in common."""
+        texts = (session.task.text, *(turn.text for turn in session.turns))
+        return any(gram in self.grams for text in texts for gram in _grams(text))
+
+    def described(self) -> dict[str, object]:
+        """For the manifest."""
+        return {"file": self.name, "sha256": self.sha256, "problems": self.problems, "words": GRAM}
+
+
+def read_benchmark(path: Path) -> Benchmark:
+    """Read a file of problems in the form of HumanEval: JSON lines with ``prompt`` and ``canonical_solution``.
+
+    Words are letters and digits in lower case, so that layout and punctuation hide nothing.
+
+    Raises:
+        InputError: it cannot be read, or has another form.
+    """
+    where = str(path)
+    wanted = "Give the benchmark's file: JSON lines with `prompt` and `canonical_solution`, or that as .gz."
+    try:
+        content = path.read_bytes()
+        if path.suffix == ".gz":
+            content = gzip.decompress(content)
+    except (OSError, EOFError) as error:
+        raise InputError(f"The benchmark cannot be read: {error}.", where=where, next=wanted) from error
+    grams: set[str] = set()
+    problems = 0
+    for number, line in enumerate(content.splitlines(), start=1):
+        if not line.strip():
+            continue
+        try:
+            problem = json.loads(line)
+            texts = [problem[name] for name in _FIELDS]
+            for text in texts:
+                grams.update(_grams(text))
+        except (ValueError, KeyError, TypeError) as error:
+            raise InputError(
+                "This line is no problem.", where=f"{where}, line {number}", next=wanted
+            ) from error
+        problems += 1
+    if not grams:
+        raise InputError(f"The file holds no {GRAM} words in a row.", where=where, next=wanted)
+    return Benchmark(path.name, hashlib.sha256(content).hexdigest(), problems, frozenset(grams))
+
+
+def _grams(text: str) -> Iterator[str]:
+    words = _WORD.findall(text.lower())
+    for start in range(len(words) - GRAM + 1):
+        yield " ".join(words[start : start + GRAM])

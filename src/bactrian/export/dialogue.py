@@ -1,0 +1,54 @@
+"""A session as a chat that a model can be trained on, from either side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bactrian.export.prompts import Prompts
+from bactrian.records.message import Message
+from bactrian.records.session import Session
+from bactrian.records.text import Text
+from bactrian.records.turn import Speaker, Turn
+
+
+def alternating(session: Session) -> tuple[Turn, ...]:
+    """The turns up to the first that is missing or out of turn: user, assistant, user, assistant …"""
+    kept: list[Turn] = []
+    for number, turn in enumerate(session.turns, start=1):
+        if turn.number != number or turn.speaker != ("user" if number % 2 else "assistant"):
+            break
+        kept.append(turn)
+    return tuple(kept)
+
+
+def rounds(session: Session) -> list[tuple[Turn, Turn]]:
+    """Each instruction with the solution to it."""
+    turns = alternating(session)
+    return list(zip(turns[::2], turns[1::2], strict=False))
+
+
+def view(session: Session, side: Speaker, turns: Sequence[Turn], prompts: Prompts) -> list[Message]:
+    """What the agent of ``side`` saw when these turns had been said; its own words are the assistant's."""
+    told = prompts.of(session)
+    messages = [Message("system", Text(told.assistant if side == "assistant" else told.user))]
+    if side == "user":
+        messages.append(Message("user", Text(told.opening)))
+    messages += [Message("assistant" if turn.speaker == side else "user", turn.text) for turn in turns]
+    return messages
+
+
+def dialogue(session: Session, side: Speaker, prompts: Prompts) -> list[Message]:
+    """The conversation as ``side`` had it: its system prompt, then user and assistant in turn.
+
+    ``side`` has the last word: a turn that nobody answered is left out, so that the AI user's done token ends a chat
+    of its own side and is not part of the other's. Empty if ``side`` never spoke.
+    """
+    turns = list(alternating(session))
+    while turns and turns[-1].speaker != side:
+        turns.pop()
+    return view(session, side, turns, prompts) if turns else []
+
+
+def plain(messages: Sequence[Message]) -> list[dict[str, str]]:
+    """Messages as most tools take them."""
+    return [{"role": message.role, "content": str(message.text)} for message in messages]

@@ -1,0 +1,45 @@
+"""``messages``: chats as JSON lines, as TRL, Axolotl and most chat templates take them."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from bactrian.export.dialogue import dialogue, plain
+from bactrian.export.form import Add, Format, Frame
+from bactrian.export.lines import json_lines
+from bactrian.export.trace import trace
+from bactrian.records.session import Session
+
+
+def row(session: Session, frame: Frame) -> dict[str, object] | None:
+    """The chat of a session as ``frame.side`` had it, with its source; None if that side never spoke."""
+    messages = dialogue(session, frame.side, frame.prompts)
+    if not messages:
+        return None
+    return {
+        "messages": plain(messages),
+        "original_task": session.task.original,
+        "specified_task": session.task.specified or session.task.original,
+        "side": frame.side,
+        "system_prompt": "as said" if frame.prompts.known(session) else "stand-in",
+        **trace(session, frame.run),
+    }
+
+
+@contextmanager
+def opened(path: Path, frame: Frame) -> Generator[Add]:
+    """Open ``path`` for one chat a line."""
+    with json_lines(path) as write:
+
+        def add(session: Session) -> int:
+            made = row(session, frame)
+            if made is not None:
+                write(made)
+            return int(made is not None)
+
+        yield add
+
+
+FORMAT = Format("messages", opened, kinds=frozenset(("role-play", "translation", "answer")), sides=True)

@@ -1,0 +1,154 @@
+"""Takes out what must not be passed on: secrets, and what identifies a person.
+
+Secrets are found by detect-secrets (the detectors that know a token by its form), telephone numbers by
+phonenumbers, card and account numbers by their check digits (python-stdnum), e-mail addresses by their form. Names
+and postal addresses are not found: that takes a model.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from importlib import import_module
+from typing import Any
+
+from bactrian.errors import MissingExtra
+from bactrian.records.protocol import read_instruction, read_solution
+from bactrian.records.session import Session
+from bactrian.records.task import Role, Task
+from bactrian.records.text import Text
+from bactrian.records.turn import Turn
+
+_EMAIL = re.compile(r"[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63})+")
+_KEY_BLOCK = re.compile(
+    r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL
+)
+_CARD = re.compile(r"(?<![\w.])\d(?:[ -]?\d){12,18}(?![\w.]?\d)")
+_IBAN = re.compile(r"\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,3})?\b")
+_RESERVED = ("example.com", "example.org", "example.net", ".example", ".test", ".invalid")
+"""Domains that belong to nobody; addresses in them are part of the conversation."""
+
+_SHORTEST = 13
+_TELLING = re.compile(r"[\d:-]")
+"""A secret is a long word with one of these in it. Most prose has none, and is not searched twenty-five times."""
+_LEFT_OUT = ("IPPublicDetector", "ArtifactoryDetector")
+"""Detectors that mistake words: an address in an example, and any long word in capitals that begins with AP."""
+
+Find = Callable[[str], Iterator[str]]
+"""Gives the passages of a text to take out."""
+
+
+class Redactor:
+    """Replaces what it finds by its kind, as in ``<EMAIL>``."""
+
+    def __init__(self) -> None:
+        """Load the detectors.
+
+        Raises:
+            MissingExtra: they are not installed.
+        """
+        try:
+            self._finders = _finders()
+        except ImportError as error:
+            raise MissingExtra("redact", "--redact") from error
+        self.found: Counter[str] = Counter()
+        """Passages by kind."""
+
+    def text(self, text: str) -> str:
+        """``text`` without them."""
+        for kind, find in self._finders:
+            for passage in sorted(set(find(text)), key=lambda one: (-len(one), one)):
+                self.found[kind] += text.count(passage)
+                text = text.replace(passage, f"<{kind}>")
+        return text
+
+    def session(self, session: Session) -> Session:
+        """``session`` without them, wherever text is that a model or a person wrote."""
+        task, ending = session.task, session.ending
+        return replace(
+            session,
+            assistant=self._role(session.assistant),
+            user=self._role(session.user),
+            task=Task(self.text(task.original), self._maybe(task.specified), self._maybe(task.planned)),
+            turns=tuple(self._turn(turn) for turn in session.turns),
+            ending=ending and replace(ending, evidence=self.text(ending.evidence)),
+            values={name: self.text(value) for name, value in session.values.items()},
+        )
+
+    def _maybe(self, text: str | None) -> str | None:
+        return None if text is None else self.text(text)
+
+    def _role(self, role: Role) -> Role:
+        return Role(self.text(role.name), self.text(role.description))
+
+    def _turn(self, turn: Turn) -> Turn:
+        text = self.text(turn.text)
+        if text == turn.text:
+            return turn
+        said = (read_instruction if turn.speaker == "user" else read_solution)(text)
+        return replace(turn, text=Text(text), said=said)
+
+
+def _finders() -> tuple[tuple[str, Find], ...]:
+    """By kind, in their order: a number that is a secret or an account is no telephone number."""
+    from phonenumbers import Leniency, PhoneNumberMatcher
+    from stdnum import iban, luhn
+
+    def phones(text: str) -> Iterator[str]:
+        # Without a country only numbers with their country's code are found.
+        if "+" in text:
+            yield from (match.raw_string for match in PhoneNumberMatcher(text, None, Leniency.VALID))
+
+    def cards(text: str) -> Iterator[str]:
+        for match in _CARD.finditer(text):
+            digits = re.sub(r"\D", "", match[0])
+            if digits[0] in "23456" and luhn.is_valid(digits):
+                yield match[0]
+
+    def ibans(text: str) -> Iterator[str]:
+        yield from (match[0] for match in _IBAN.finditer(text) if iban.is_valid(match[0]))
+
+    return (
+        ("SECRET", _secrets()),
+        ("EMAIL", _emails),
+        ("IBAN", ibans),
+        ("CARD", cards),
+        ("PHONE", phones),
+    )
+
+
+def _emails(text: str) -> Iterator[str]:
+    if "@" in text:
+        found = (match[0] for match in _EMAIL.finditer(text))
+        yield from (one for one in found if not one.lower().endswith(_RESERVED))
+
+
+def _secrets() -> Find:
+    # The package has no types; its classes are taken as they come.
+    plugins: Any = import_module("detect_secrets.core.plugins.util")
+    base: Any = import_module("detect_secrets.plugins.base")
+    kinds: list[Any] = list(plugins.get_mapping_from_secret_type_to_class().values())
+    by_form = [kind for kind in kinds if issubclass(kind, base.RegexBasedDetector)]
+    patterns: list[re.Pattern[str]] = [
+        pattern
+        for kind in sorted(by_form, key=_name)
+        if _name(kind) not in _LEFT_OUT
+        for pattern in kind().denylist
+    ]
+
+    def find(text: str) -> Iterator[str]:
+        if "PRIVATE KEY" in text:
+            yield from (match[0] for match in _KEY_BLOCK.finditer(text))
+        if not any(len(word) >= _SHORTEST and _TELLING.search(word) for word in text.split()):
+            return
+        for pattern in patterns:
+            # The detectors' own search gives only what their first group holds.
+            yield from (match[0].strip() for match in pattern.finditer(text) if match[0].strip())
+
+    return find
+
+
+def _name(kind: type[object]) -> str:
+    return kind.__name__

@@ -1,0 +1,84 @@
+"""A run as tables: a row for each session, each message and each finding."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bactrian.export.form import Finding
+from bactrian.export.trace import compact, trace
+from bactrian.records.session import Session
+from bactrian.records.turn import Instruction, Solution, Turn
+
+Row = dict[str, object]
+
+
+def session_row(session: Session, run: str) -> Row:
+    """The row of a session."""
+    ending, usage = session.ending, session.usage
+    return {
+        **trace(session, run),
+        "assistant_description": session.assistant.description,
+        "user_description": session.user.description,
+        "original_task": session.task.original,
+        "specified_task": session.task.specified,
+        "planned_task": session.task.planned,
+        "language": session.provenance.language,
+        "ending_turn": ending and ending.turn,
+        "ending_speaker": ending and ending.speaker,
+        "ending_evidence": ending and ending.evidence,
+        "messages": len(session.turns),
+        "prompt_tokens": usage.prompt,
+        "completion_tokens": usage.completion,
+        "cached_tokens": usage.cached,
+        "values": compact(dict(session.values)),
+    }
+
+
+def message_rows(session: Session, run: str) -> Iterator[Row]:
+    """The rows of a session's messages."""
+    source = trace(session, run)
+    for turn in session.turns:
+        yield {
+            **{name: source[name] for name in ("run", "session")},
+            "turn": turn.number,
+            "speaker": turn.speaker,
+            "role": turn.role,
+            "text": str(turn.text),
+            **_said(turn),
+            "prompt_tokens": turn.usage.prompt,
+            "completion_tokens": turn.usage.completion,
+            "cached_tokens": turn.usage.cached,
+            "estimated": turn.usage.estimated,
+            "seconds": turn.seconds,
+            "first_token": turn.first_token,
+            "model": turn.model,
+            "finish": turn.finish,
+            "lossy": turn.lossy,
+            **{name: source[name] for name in ("prompts_hash", "sampling", "mark")},
+        }
+
+
+def finding_row(session: Session, finding: Finding, run: str) -> Row:
+    """The row of a finding."""
+    return {
+        "run": run,
+        "session": session.id,
+        "turn": finding.turn,
+        "behaviour": finding.behaviour,
+        "confidence": finding.confidence,
+        "quote": finding.quote,
+        "mark": session.mark or "",
+    }
+
+
+def _said(turn: Turn) -> Row:
+    said = turn.said
+    ask = said if isinstance(said, Instruction) else None
+    answer = said if isinstance(said, Solution) else None
+    return {
+        "instruction": ask and ask.instruction,
+        "input": ask and ask.input,
+        "solution": answer and answer.solution,
+        "asks_next": answer and answer.asks_next,
+        "preface": said and said.preface,
+    }

@@ -1,0 +1,1 @@
+"""Taking in: what others made becomes a run."""

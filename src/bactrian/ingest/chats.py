@@ -1,0 +1,155 @@
+"""Chats as JSON lines: ``messages`` (role and content) and ``sharegpt`` (from and value).
+
+Roles and tasks are read where a file of ours has them. A system prompt is not kept: it is not a turn. In a chat from
+the AI user's side, as ``export --side user`` writes it, the two sides are put back.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from bactrian.ingest.found import LONGEST, Broken, Found, NoChat, Origin, Said, ending, id_of, name_of, turns
+from bactrian.records.session import Session
+from bactrian.records.task import Role, Task
+from bactrian.records.text import cleaned
+from bactrian.records.turn import Speaker
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What the parts of a chat are called."""
+
+    form: str
+    messages: str
+    role: str
+    content: str
+
+
+MESSAGES = Shape("messages", "messages", "role", "content")
+SHAREGPT = Shape("sharegpt", "conversations", "from", "value")
+_SPEAKERS: Mapping[str, Speaker | None] = {
+    "user": "user",
+    "human": "user",
+    "assistant": "assistant",
+    "gpt": "assistant",
+    "system": None,
+}
+
+
+def found(path: Path, shape: Shape, origin: Origin) -> Iterator[Found]:
+    """The chats of a file, plain or packed with gzip, one a line."""
+    try:
+        for number, line in lines(path):
+            name = f"{path.name}, line {number}"
+            if len(line) > LONGEST:
+                yield Broken(name, f"it has more than {LONGEST:,} bytes")
+            elif line.strip():
+                yield _read(line, name, shape, origin)
+    except FAULTS as error:
+        yield Broken(path.name, f"the file cannot be read, or not to its end: {error}")
+
+
+FAULTS = (OSError, EOFError, zlib.error)
+"""What reading a file raises that is damaged or may not be read."""
+
+
+def lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """The numbered lines of a file; one that is too long is cut, so that it cannot fill the memory."""
+    with path.open("rb") as start:
+        packed = start.read(2) == b"\x1f\x8b"
+    with gzip.open(path) if packed else path.open("rb") as file:
+        number = 0
+        while line := file.readline(LONGEST + 1):
+            number += 1
+            yield number, line
+            while len(line) > LONGEST and not line.endswith(b"\n"):
+                line = file.readline(LONGEST + 1)
+
+
+def _read(line: bytes, name: str, shape: Shape, origin: Origin) -> Found:
+    try:
+        row: object = json.loads(line)
+        if not isinstance(row, dict):
+            raise NoChat("it is no JSON object")
+        return read_row(cast("dict[str, Any]", row), shape, origin)
+    except NoChat as reason:
+        return Broken(name, str(reason))
+    except (ValueError, RecursionError) as error:
+        return Broken(name, f"it is no JSON: {error}")
+
+
+def read_row(row: Mapping[str, Any], shape: Shape, origin: Origin) -> Session:
+    """The session of a row.
+
+    Its id is the row's ``session`` or ``id``, or else a hash of what is said.
+
+    Raises:
+        NoChat: it lacks what a chat needs.
+    """
+    names: dict[Speaker, str] = {
+        "assistant": name_of(row.get("assistant_role"), "Assistant"),
+        "user": name_of(row.get("user_role"), "User"),
+    }
+    said = list(_said(row, shape, names))
+    if not said:
+        raise NoChat(f"it has no {shape.messages}")
+    spoken = turns(said, origin.model)
+    first = next((one.text for one in said if one.speaker == "user"), said[0].text)
+    original, specified = _text(row, "original_task"), _text(row, "specified_task")
+    digest = hashlib.sha256("\0".join(f"{one.number} {one.text}" for one in spoken).encode()).hexdigest()
+    return Session(
+        id=id_of(row.get("session") or row.get("id"), digest[:12]),
+        assistant=Role(names["assistant"]),
+        user=Role(names["user"]),
+        task=Task(original or cleaned(first), specified if specified != original and specified else None),
+        provenance=origin.provenance(shape.form),
+        turns=spoken,
+        ending=ending(_text(row, "ending"), spoken),
+        mark=_text(row, "mark") or None,
+    )
+
+
+def _text(row: Mapping[str, Any], key: str) -> str:
+    value = row.get(key)
+    return cleaned(value) if isinstance(value, str) else ""
+
+
+def _said(row: Mapping[str, Any], shape: Shape, names: Mapping[Speaker, str]) -> Iterator[Said]:
+    """Messages with the numbers that they would have had: the user says the odd ones."""
+    given: object = row.get(shape.messages)
+    if not isinstance(given, list):
+        raise NoChat(f"it has no {shape.messages}")
+    turned = row.get("side") == "user"
+    number = 0
+    opened = not turned
+    for message in cast("list[object]", given):
+        speaker, text = _message(message, shape)
+        if speaker is None:
+            continue
+        if not opened:
+            # The first message of the user's side only asked it to begin.
+            opened = True
+            continue
+        if turned:
+            speaker = "user" if speaker == "assistant" else "assistant"
+        number += 1 if (number % 2 == 0) == (speaker == "user") else 2
+        yield Said(number, speaker, names[speaker], text)
+
+
+def _message(message: object, shape: Shape) -> tuple[Speaker | None, str]:
+    if not isinstance(message, dict):
+        raise NoChat("one of its messages is no object")
+    parts = cast("dict[str, Any]", message)
+    role, text = parts.get(shape.role), parts.get(shape.content)
+    if not isinstance(role, str) or role not in _SPEAKERS:
+        raise NoChat(f"it has a message of {role!r}")
+    if not isinstance(text, str):
+        raise NoChat("one of its messages is no text")
+    return _SPEAKERS[role], text

@@ -1,0 +1,44 @@
+"""The inception prompts of a session (paper, section 3.2): what each side is told before anything is said."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bactrian.prompts.pack import Pack
+from bactrian.records.session import Session
+
+
+@dataclass(frozen=True, slots=True)
+class Inception:
+    """What the two agents of a session begin with."""
+
+    user: str
+    """System prompt of the AI user."""
+    assistant: str
+    """System prompt of the AI assistant."""
+    opening: str
+    """What the AI user is asked first."""
+
+
+def inception(session: Session, pack: Pack) -> Inception:
+    """Fill ``pack`` with the roles and the task of ``session``.
+
+    Raises:
+        PromptError: the pack cannot be rendered with them.
+        InputError: one of them cannot be sent.
+    """
+    origin = session.provenance
+    values = {
+        "task": session.task.text,
+        "assistant_role": session.assistant.name,
+        "user_role": session.user.name,
+        "assistant_description": session.assistant.description,
+        "user_description": session.user.description,
+        "language": origin.language or "",
+    }
+    before = f"{origin.preamble}\n\n" if origin.preamble else ""
+    return Inception(
+        user=before + pack.render("user_system", **values),
+        assistant=before + pack.render("assistant_system", **values),
+        opening=pack.render("opening_request", **values),
+    )

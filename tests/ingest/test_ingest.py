@@ -1,0 +1,453 @@
+"""Others' conversations are taken in, and nothing that only looks like one does harm."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import random
+import tarfile
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bactrian.errors import InputError
+from bactrian.ingest.found import LONGEST, Origin
+from bactrian.ingest.take_in import Form, Report, find, take_in
+from bactrian.records.session import Session
+from bactrian.records.turn import Instruction, Solution
+from bactrian.store.store import open_store
+from tests.export.handing import handed
+from tests.runs import make_run, session
+
+REASONS = {
+    "<CAMEL_TASK_DONE>": ("task_done", "user"),
+    "user_no_instruct_threshold": ("user_no_instruct", "user"),
+    "assistant_instruct_threshold": ("assistant_instruct", "assistant"),
+    "RoleType.USER: max_tokens_exceeded": ("token_limit", "user"),
+    "RoleType.ASSISTANT: max_tokens_exceeded": ("token_limit", "assistant"),
+    "max_num_messages": ("max_messages", "assistant"),
+    "repeat_word_threshold": ("repeat_loop", "assistant"),
+    "something else": ("imported", "assistant"),
+}
+
+
+def chat(**more: Any) -> dict[str, Any]:
+    """A chat in the shape of the released ones, whose ``role`` is wrong."""
+    return {
+        "role_1": "Actor_RoleType.ASSISTANT",
+        "role_2": "Blogger_RoleType.USER",
+        "id": "002_005_001",
+        "original_task": "Write a play",
+        "specified_task": "Write a play about tea.",
+        "message_1": message("USER", "Blogger", "Instruction: Name the hero.\nInput: None"),
+        "message_2": message("ASSISTANT", "Actor", "Solution: Darjeeling.\n\nNext request."),
+        "termination_reason": "max_num_messages",
+        "num_messages": 2,
+    } | more
+
+
+def message(kind: str, name: str, text: str) -> dict[str, str]:
+    return {"role_type": kind, "role_name": name, "role": "user", "content": text}
+
+
+def zipped(path: Path, files: dict[str, bytes]) -> Path:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as pack:
+        for name, content in files.items():
+            pack.writestr(name, content)
+    return path
+
+
+def tarred(path: Path, files: dict[str, bytes]) -> Path:
+    with tarfile.open(path, "w:gz") as pack:
+        for name, content in files.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            pack.addfile(info, io.BytesIO(content))
+    return path
+
+
+def foldered(path: Path, files: dict[str, bytes]) -> Path:
+    for name, content in files.items():
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        (path / name).write_bytes(content)
+    return path
+
+
+def encoded(*chats: dict[str, Any], folder: str = "") -> dict[str, bytes]:
+    return {f"{folder}{one['id']}.json": json.dumps(one).encode() for one in chats}
+
+
+async def taken(
+    path: Path, run: Path, form: Form | None = None, **origin: Any
+) -> tuple[list[Session], Report]:
+    """What the run holds after an import, and its report."""
+    source = find(path, form, Origin(**origin))
+    async with open_store(run) as store:
+        report = await take_in(store, source)
+        return [one async for one in store.sessions()], report
+
+
+async def one_chat(tmp_path: Path, **more: Any) -> Session:
+    (found,), _ = await taken(foldered(tmp_path / "in", encoded(chat(**more))), tmp_path / "run.db")
+    return found
+
+
+@pytest.mark.parametrize("folder", ["", "camel_data/ai_society/"])
+@pytest.mark.parametrize(("make", "name"), [(foldered, "in"), (zipped, "in.zip"), (tarred, "in.tar.gz")])
+async def test_folders_and_archives_flat_or_nested_are_taken_in(
+    tmp_path: Path, make: Any, name: str, folder: str
+) -> None:
+    chats = [chat(id=f"001_001_{number:03}") for number in range(250)]
+    found, report = await taken(make(tmp_path / name, encoded(*chats, folder=folder)), tmp_path / "run.db")
+    assert (report.stored, report.already, report.broken, report.messages) == (250, 0, 0, 500)
+    assert [one.id for one in found] == [one["id"] for one in chats]
+
+
+async def test_a_chat_becomes_a_session_with_its_turns_read_by_the_protocol(tmp_path: Path) -> None:
+    found = await one_chat(tmp_path)
+    assert (found.assistant.name, found.user.name) == ("Actor", "Blogger")
+    assert (found.task.original, found.task.specified) == ("Write a play", "Write a play about tea.")
+    first, second = found.turns
+    assert (first.speaker, first.role, first.said) == ("user", "Blogger", Instruction("Name the hero."))
+    assert (second.speaker, second.role, second.said) == (
+        "assistant",
+        "Actor",
+        Solution("Darjeeling.", asks_next=True),
+    )
+    assert first.usage.estimated
+
+
+@pytest.mark.parametrize(("reason", "ending"), REASONS.items())
+async def test_camels_reasons_are_our_endings(tmp_path: Path, reason: str, ending: tuple[str, str]) -> None:
+    found = await one_chat(tmp_path, termination_reason=reason)
+    assert found.ending is not None
+    assert (found.ending.code, found.ending.speaker) == ending
+
+
+async def test_a_chat_without_a_reason_ends_as_it_shows_itself(tmp_path: Path) -> None:
+    done = chat(id="1", message_3=message("USER", "Blogger", "<CAMEL_TASK_DONE>"))
+    silent = chat(id="2")
+    long = chat(
+        id="3", **{f"message_{n}": message("USER" if n % 2 else "ASSISTANT", "x", "y") for n in range(1, 41)}
+    )
+    for one in (done, silent, long):
+        del one["termination_reason"]
+    found, _ = await taken(foldered(tmp_path / "in", encoded(done, silent, long)), tmp_path / "run.db")
+    assert [one.ending and one.ending.code for one in found] == ["task_done", "imported", "max_messages"]
+
+
+async def test_keys_and_role_types_may_have_any_case_and_the_role_is_not_trusted(tmp_path: Path) -> None:
+    shouted = {key.upper(): value for key, value in chat().items()}
+    shouted["MESSAGE_1"]["role_type"] = "user"
+    shouted["MESSAGE_2"]["role_type"] = "RoleType.ASSISTANT"
+    path = foldered(tmp_path / "in", {"a.json": json.dumps(shouted).encode()})
+    (found,), _ = await taken(path, tmp_path / "run.db")
+    assert [turn.speaker for turn in found.turns] == ["user", "assistant"]
+
+
+async def test_a_chat_without_messages_is_kept(tmp_path: Path) -> None:
+    empty = chat(num_messages=0)
+    del empty["message_1"], empty["message_2"]
+    path = foldered(tmp_path / "in", encoded(empty))
+    (found,), _ = await taken(path, tmp_path / "run.db")
+    assert found.turns == ()
+    assert found.ending is not None
+    assert found.ending.turn == 0
+
+
+async def test_gaps_keep_their_numbers_and_order_does_not_matter(tmp_path: Path) -> None:
+    gap = chat(message_10=message("ASSISTANT", "Actor", "ten"), message_9=message("USER", "Blogger", "nine"))
+    del gap["message_2"]
+    (found,), _ = await taken(foldered(tmp_path / "in", encoded(gap)), tmp_path / "run.db")
+    assert [(turn.number, turn.text[:3]) for turn in found.turns] == [(1, "Ins"), (9, "nin"), (10, "ten")]
+
+
+async def test_a_missing_role_name_is_that_of_the_role(tmp_path: Path) -> None:
+    found = await one_chat(tmp_path, message_1=message("USER", "", "Instruction: Go."))
+    assert found.turns[0].role == "Blogger"
+
+
+async def test_broken_files_are_named_and_counted_and_the_rest_is_stored(tmp_path: Path) -> None:
+    files = {
+        "a.json": b"{",
+        "b.json": b"[1]",
+        "c.json": json.dumps({"role_1": "x"}).encode(),
+        "d.json": json.dumps(chat(message_1="a problem")).encode(),
+        "e.json": json.dumps(chat(message_1=message("USER", "x", "y") | {"content": None})).encode(),
+        "f.json": json.dumps(chat(role_1="_RoleType.ASSISTANT")).encode(),
+        "g.json": json.dumps(chat(original_task="", specified_task="")).encode(),
+        "h.json": b"\xff\xfe\x00",
+        "i.json": b"[" * 100_000,
+        "j.json": json.dumps(chat(message_0=message("USER", "x", "y"))).encode(),
+        "README.txt": b"not looked at",
+        "z.json": json.dumps(chat()).encode(),
+    }
+    found, report = await taken(zipped(tmp_path / "in.zip", files), tmp_path / "run.db")
+    assert len(found) == report.stored == 1
+    assert [one.name for one in report.named] == [f"{letter}.json" for letter in "abcdefghij"]
+    assert report.broken == 10
+    assert all(one.problem for one in report.named)
+
+
+async def test_taking_in_twice_stores_once(tmp_path: Path) -> None:
+    path = zipped(tmp_path / "in.zip", encoded(*(chat(id=f"{number}") for number in range(5))))
+    first, _ = await taken(path, tmp_path / "run.db")
+    again, report = await taken(path, tmp_path / "run.db")
+    assert again == first
+    assert (report.stored, report.already) == (0, 5)
+
+
+async def test_what_was_broken_off_is_completed(tmp_path: Path) -> None:
+    path = foldered(tmp_path / "in", encoded(chat()))
+    whole = await one_chat(tmp_path)
+    await make_run(tmp_path / "half.db", [])
+    async with open_store(tmp_path / "half.db") as store:
+        source = find(path, None, Origin())
+        (one,) = [found for found in source if isinstance(found, Session)]
+        await store.begin(one)
+        await store.add_turn(one.id, one.turns[0])
+    (found,), report = await taken(path, tmp_path / "half.db")
+    assert found == whole
+    assert report.stored == 1
+
+
+async def test_chats_of_two_data_sets_with_the_same_id_are_both_kept_once(tmp_path: Path) -> None:
+    one = zipped(tmp_path / "ai_society.zip", encoded(chat()))
+    two = zipped(tmp_path / "code.zip", encoded(chat(role_1="Python_RoleType.ASSISTANT")))
+    for _ in range(2):
+        await taken(one, tmp_path / "run.db")
+        found, _ = await taken(two, tmp_path / "run.db")
+    assert [one.assistant.name for one in found] == ["Actor", "Python"]
+    assert found[0].id == "002_005_001"
+    assert found[1].id.startswith("002_005_001-")
+
+
+async def test_two_versions_of_a_chat_in_one_archive_are_both_kept(tmp_path: Path) -> None:
+    other = chat(message_2=message("ASSISTANT", "Actor", "Solution: Assam."))
+    path = zipped(tmp_path / "in.zip", encoded(chat()) | encoded(other, folder="v2/"))
+    found, _ = await taken(path, tmp_path / "run.db")
+    assert sorted(one.turns[1].text for one in found) == [
+        "Solution: Assam.",
+        "Solution: Darjeeling.\n\nNext request.",
+    ]
+    again, report = await taken(path, tmp_path / "run.db")
+    assert again == found
+    assert report.stored == 0
+
+
+def links(path: Path) -> None:
+    with tarfile.open(path, "w:gz") as pack:
+        for number, (kind, target) in enumerate(
+            [
+                (tarfile.SYMTYPE, "/etc/passwd"),
+                (tarfile.LNKTYPE, "../../x"),
+                (tarfile.FIFOTYPE, ""),
+                (tarfile.CHRTYPE, ""),
+            ]
+        ):
+            info = tarfile.TarInfo(f"{number}.json")
+            info.type, info.linkname = kind, target
+            pack.addfile(info)
+        content = json.dumps(chat()).encode()
+        info = tarfile.TarInfo("good.json")
+        info.size = len(content)
+        pack.addfile(info, io.BytesIO(content))
+
+
+async def test_links_and_devices_in_an_archive_are_passed_over(tmp_path: Path) -> None:
+    links(tmp_path / "in.tar.gz")
+    found, report = await taken(tmp_path / "in.tar.gz", tmp_path / "run.db")
+    assert len(found) == 1
+    assert report.broken == 4
+
+
+async def test_links_and_pipes_in_a_folder_are_passed_over(tmp_path: Path) -> None:
+    path = foldered(tmp_path / "in", encoded(chat()))
+    (path / "link.json").symlink_to("/etc/passwd")
+    (path / "loop").symlink_to(path)
+    os.mkfifo(path / "pipe.json")
+    found, report = await taken(path, tmp_path / "run.db")
+    assert len(found) == 1
+    assert report.broken == 2
+
+
+@pytest.mark.parametrize(("make", "name"), [(zipped, "in.zip"), (tarred, "in.tar.gz")])
+async def test_names_that_lead_out_of_the_archive_write_nothing(tmp_path: Path, make: Any, name: str) -> None:
+    inside = tmp_path / "a" / "b"
+    inside.mkdir(parents=True)
+    content = json.dumps(chat(id="../../../evil")).encode()
+    names = ("../../evil.json", "/tmp/evil-bactrian.json", "..\\evil.json")
+    await taken(make(inside / name, dict.fromkeys(names, content)), inside / "run.db")
+    assert sorted(
+        path.name for path in tmp_path.rglob("*") if path.is_file() and "run.db" not in path.name
+    ) == [name]
+    assert not Path("/tmp/evil-bactrian.json").exists()
+    async with open_store(inside / "run.db", read_only=True) as store:
+        assert [one.id async for one in store.sessions()] == ["evil"]
+
+
+async def test_a_file_that_unfolds_to_too_much_is_named_and_not_read(tmp_path: Path) -> None:
+    files = {"bomb.json": bytes(LONGEST + 1), "good.json": json.dumps(chat()).encode()}
+    for make, name in ((zipped, "in.zip"), (tarred, "in.tar.gz")):
+        found, report = await taken(make(tmp_path / name, files), tmp_path / f"{name}.db")
+        assert len(found) == 1
+        assert report.named[0].name == "bomb.json"
+
+
+def lying_zip(path: Path) -> None:
+    """A member of 40 MB that claims to have 10 bytes."""
+    zipped(path, {"liar.json": bytes(40 * 1024 * 1024), "good.json": json.dumps(chat()).encode()})
+    content = path.read_bytes()
+    true, claimed = (40 * 1024 * 1024).to_bytes(4, "little"), (10).to_bytes(4, "little")
+    path.write_bytes(content.replace(true, claimed))
+
+
+async def test_an_archive_that_lies_about_a_size_cannot_fill_the_memory(tmp_path: Path) -> None:
+    lying_zip(tmp_path / "in.zip")
+    found, report = await taken(tmp_path / "in.zip", tmp_path / "run.db")
+    assert len(found) == 1
+    assert report.named[0].name == "liar.json"
+
+
+async def test_a_member_of_ten_gigabytes_ends_the_reading_and_keeps_what_was_read(tmp_path: Path) -> None:
+    path = tmp_path / "in.tar.gz"
+    content = json.dumps(chat()).encode()
+    with gzip.open(path, "wb") as file:
+        for name, size in (("good.json", len(content)), ("huge.json", 10 * 1024**3)):
+            info = tarfile.TarInfo(name)
+            info.size = size
+            file.write(info.tobuf(tarfile.GNU_FORMAT))
+            if name == "good.json":
+                file.write(content + bytes(-len(content) % 512))
+        file.write(bytes(1024 * 1024))
+    found, report = await taken(path, tmp_path / "run.db")
+    assert len(found) == 1
+    assert "unfolds" in report.named[0].problem
+
+
+@pytest.mark.parametrize(("make", "name"), [(zipped, "in.zip"), (tarred, "in.tar.gz")])
+async def test_a_damaged_archive_gives_what_it_still_holds_or_says_so(
+    tmp_path: Path, make: Any, name: str
+) -> None:
+    noise = random.Random(1)
+    chats = [chat(id=f"{n}", original_task=noise.randbytes(2000).hex()) for n in range(50)]
+    path = make(tmp_path / name, encoded(*chats))
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+    if name.endswith(".zip"):
+        with pytest.raises(InputError):
+            await taken(path, tmp_path / "run.db")
+        assert not (tmp_path / "run.db").exists()
+    else:
+        found, report = await taken(path, tmp_path / "run.db")
+        assert 10 < len(found) < 40
+        assert "damaged" in report.named[-1].problem
+
+
+@pytest.mark.parametrize("side", ["assistant", "user"])
+@pytest.mark.parametrize("form", ["messages", "sharegpt"])
+async def test_our_own_chats_come_back_with_the_sides_where_they_were(
+    tmp_path: Path, form: Any, side: Any
+) -> None:
+    one = session("001_002_003", rounds=3)
+    run = await make_run(tmp_path / "tea.db", [one])
+    await handed(run, form, tmp_path / "tea.jsonl", side=side)
+    (found,), _ = await taken(tmp_path / "tea.jsonl", tmp_path / "back.db")
+    expected = one.turns if side == "user" else one.turns[:-1]
+    assert [(turn.number, turn.speaker, turn.text, turn.said) for turn in found.turns] == [
+        (turn.number, turn.speaker, turn.text, turn.said) for turn in expected
+    ]
+    assert (found.id, found.assistant, found.user, found.task) == (one.id, one.assistant, one.user, one.task)
+    assert found.ending is not None
+    assert found.ending.code == "task_done"
+
+
+async def test_our_own_camel_chats_come_back_as_they_were(tmp_path: Path) -> None:
+    sessions = [session("001_001_001"), session("001_002_001", user="Guest", code="repeat_loop")]
+    run = await make_run(tmp_path / "tea.db", sessions)
+    await handed(run, "camel-chat", tmp_path / "tea.tar.gz")
+    found, _ = await taken(tmp_path / "tea.tar.gz", tmp_path / "back.db")
+    for back, one in zip(found, sessions, strict=True):
+        assert (back.id, back.assistant, back.user, back.task) == (one.id, one.assistant, one.user, one.task)
+        assert [turn.text for turn in back.turns] == [turn.text for turn in one.turns]
+        assert back.ending is not None
+        assert one.ending is not None
+        assert back.ending.code == one.ending.code
+
+
+async def test_others_chats_need_no_names_and_repeat_speakers_leave_gaps(tmp_path: Path) -> None:
+    rows = [
+        {"messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "Hi"}]},
+        {"messages": [{"role": "assistant", "content": "Hello"}, {"role": "user", "content": "a"}] * 2},
+        {"messages": [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}]},
+    ]
+    path = tmp_path / "chats.jsonl.gz"
+    path.write_bytes(gzip.compress("".join(json.dumps(row) + "\n" for row in rows).encode()))
+    found, _ = await taken(path, tmp_path / "run.db", model="gpt-x")
+    numbers = [[turn.number for turn in one.turns] for one in found]
+    assert numbers == [[1], [2, 3, 4, 5], [1, 3]]
+    assert (found[0].assistant.name, found[0].user.name, found[0].task.original) == (
+        "Assistant",
+        "User",
+        "Hi",
+    )
+    assert found[0].provenance.models == {"assistant": "gpt-x", "user": "gpt-x"}
+
+
+async def test_a_file_that_breaks_off_gives_what_it_holds(tmp_path: Path) -> None:
+    noise = random.Random(1)
+    rows = [{"messages": [{"role": "user", "content": noise.randbytes(500).hex()}]} for _ in range(50)]
+    packed = gzip.compress("".join(json.dumps(row) + "\n" for row in rows).encode())
+    (tmp_path / "c.jsonl.gz").write_bytes(packed[: len(packed) // 2])
+    found, report = await taken(tmp_path / "c.jsonl.gz", tmp_path / "run.db")
+    assert 10 < len(found) < 40
+    assert [one.name for one in report.named] == ["c.jsonl.gz"]
+
+
+async def test_broken_lines_are_named_by_their_number(tmp_path: Path) -> None:
+    good = json.dumps({"conversations": [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Ho"}]})
+    bad = [
+        "{",
+        "[]",
+        '{"conversations": 1}',
+        '{"conversations": [{"from": "tool", "value": "x"}]}',
+        '{"conversations": [{"from": ["x"], "value": "x"}]}',
+        '{"conversations": [{"from": "gpt", "value": 1}]}',
+        '{"conversations": []}',
+    ]
+    (tmp_path / "c.jsonl").write_text("\n".join([good, *bad, "", good]))
+    found, report = await taken(tmp_path / "c.jsonl", tmp_path / "run.db", "sharegpt")
+    assert len(found) == 1
+    assert [one.name for one in report.named] == [f"c.jsonl, line {number}" for number in range(2, 9)]
+
+
+async def test_a_line_that_is_too_long_cannot_fill_the_memory(tmp_path: Path) -> None:
+    good = json.dumps({"messages": [{"role": "user", "content": "Hi"}]})
+    with (tmp_path / "c.jsonl").open("w") as file:
+        file.write(good + "\n" + "x" * (2 * LONGEST + 7) + "\n" + good.replace("Hi", "Ho") + "\n")
+    found, report = await taken(tmp_path / "c.jsonl", tmp_path / "run.db")
+    assert [one.turns[0].text for one in found] == ["Hi", "Ho"]
+    assert [one.name for one in report.named] == ["c.jsonl, line 2"]
+
+
+@pytest.mark.parametrize("name", ["nothing", "empty", "notes.txt", "notes.jsonl", "notes.json"])
+async def test_what_holds_no_conversation_makes_no_run(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    if name == "empty":
+        path.mkdir()
+    elif name != "nothing":
+        path.write_text("These are notes.\n")
+    with pytest.raises(InputError):
+        await taken(path, tmp_path / "run.db")
+    assert not (tmp_path / "run.db").exists()
+
+
+async def test_lone_surrogates_and_nuls_are_replaced_and_marked(tmp_path: Path) -> None:
+    found = await one_chat(tmp_path, message_1=message("USER", "x", "a\ud800b\0"), original_task="t\ud800")
+    assert found.turns[0].text == "a\ufffdb\\u0000"
+    assert found.turns[0].lossy
+    assert found.task.original == "t\ufffd"
