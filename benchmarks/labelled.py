@@ -39,8 +39,7 @@ class Case:
 def read_cases(behaviour: str) -> list[Case]:
     """The labelled cases of one behaviour."""
     return [
-        _case(json.loads(line))
-        for line in (FOLDER / f"{behaviour}.jsonl").read_text("utf-8").splitlines()
+        _case(json.loads(line)) for line in (FOLDER / f"{behaviour}.jsonl").read_text("utf-8").splitlines()
     ]
 
 
@@ -54,7 +53,9 @@ def conversation(
 ) -> Session:
     """A session in which the agents say ``texts`` in turn."""
     speakers = ("user", "assistant") if user_first else ("assistant", "user")
-    return _session([(speakers[i % 2], text) for i, text in enumerate(texts)], assistant, user, finish, provenance)
+    return _session(
+        [(speakers[i % 2], text) for i, text in enumerate(texts)], assistant, user, finish, provenance
+    )
 
 
 def _case(row: dict[str, Any]) -> Case:

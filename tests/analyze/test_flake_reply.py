@@ -12,13 +12,19 @@ EXAMPLES = {
         "Solution: I will write the scraper for you right away.\nNext request.",
     ),
     "lower-case markers": ("Write the scraper.", "solution: i'll write the scraper.\n\nnext request."),
-    "markdown around it": ("Design the logo.", "**Solution:** I'll start designing the logo now. **Next request.**"),
+    "markdown around it": (
+        "Design the logo.",
+        "**Solution:** I'll start designing the logo now. **Next request.**",
+    ),
     "a typographic apostrophe": ("Design the logo.", "Sure, I’ll get started on the logo!"),
     "several promises": (
         "Analyze the survey.",
         "Sure! I will analyze the survey. First, I will load the data. Then I'll compute the averages and report back.",
     ),
-    "a promise about time": ("Proofread chapter 3.", "Okay, please give me a few minutes while I proofread it."),
+    "a promise about time": (
+        "Proofread chapter 3.",
+        "Okay, please give me a few minutes while I proofread it.",
+    ),
     "readiness": ("Explain option pricing.", "Of course. I'd be glad to help you with option pricing."),
     "let me": ("Find a venue.", "Let me look into venues and get back to you."),
     "announced and left out": ("Show the code of the timer.", "Solution: Here is the code:\nNext request."),
@@ -43,7 +49,10 @@ NEAR_MISSES = {
         "Write the reply to the guest.",
         "Solution: Dear Mr Roe, we will refund your deposit on Monday. We will also send a voucher.\nNext request.",
     ),
-    "an honest refusal": ("Visit the site.", "Solution: I cannot visit places, but I can list questions to ask there."),
+    "an honest refusal": (
+        "Visit the site.",
+        "Solution: I cannot visit places, but I can list questions to ask there.",
+    ),
     "a short answer": ("Which port?", "Solution: 8080.\nNext request."),
     "a present-tense answer": ("Pick a loss.", "Solution: I choose the Huber loss.\nNext request."),
     "a list after the announcement": (

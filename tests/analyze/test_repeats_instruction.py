@@ -39,14 +39,20 @@ NEAR_MISSES = {
         "List three uses of copper.",
         "Solution: Three uses of copper:\n1. Pipes\n2. Wires\n3. Roofs\nNext request.",
     ),
-    "chosen from what was offered": ("Choose tea or coffee for the meeting.", "Solution: Coffee.\nNext request."),
+    "chosen from what was offered": (
+        "Choose tea or coffee for the meeting.",
+        "Solution: Coffee.\nNext request.",
+    ),
     "put in order": ("Sort the names: Zoe, Ann, Mia.", "Solution: Ann, Mia, Zoe.\nNext request."),
     "a promise": ("Write the scraper.", "I will write the scraper tomorrow with requests."),
     "code that uses the instruction's words": (
         "Write a function that adds two numbers.",
         "Solution:\n```python\ndef add(two, numbers):\n    return two + numbers\n```\nNext request.",
     ),
-    "another instruction": ("Name the capital of Chad.", "Instruction: Name the longest river of Chad.\nInput: None"),
+    "another instruction": (
+        "Name the capital of Chad.",
+        "Instruction: Name the longest river of Chad.\nInput: None",
+    ),
 }
 
 

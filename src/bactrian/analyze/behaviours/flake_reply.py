@@ -109,7 +109,17 @@ _COURTESY = re.compile(
     r"\A(?:sure(?: thing)?|certainly|of course|absolutely|okay|ok|alright|great|perfect|yes|understood|noted|got it|no problem"
     r"|gladly|thank(?:s| you)\b[^.!:]{0,80}|good|right|very well|claro|gerne|bien sûr|next request|please)\W*\Z"
 )
-_PROMISING = ("sure", "certainly", "of course", "absolutely", "no problem", "gladly", "noted", "understood", "got it")
+_PROMISING = (
+    "sure",
+    "certainly",
+    "of course",
+    "absolutely",
+    "no problem",
+    "gladly",
+    "noted",
+    "understood",
+    "got it",
+)
 
 _WORK = frozenset(
     "write create make draft prepare design develop build implement compose generate produce provide present show explain "

@@ -27,7 +27,7 @@ _STRANGE = 0.25
 _STRANGE_FOREIGN = 0.6
 
 _POLITE = re.compile(
-    r"\b(?:thank|thanks|ta|welcome|bye|goodbye|good bye|farewell|pleasure|glad|happy|take care|take it easy|see you|until next time"
+    r"\b(?:thank|thanks|ta|welcome|bye|goodbye|good bye|farewell|pleasure|glad|happy|take care|take it easy|see (?:you|ya)|until next time|good ?night"
     r"|good luck|best of luck|best wishes|all the best|best regards|cheers|great (?:job|work)|good (?:job|work)|excellent (?:job|work)"
     r"|well done|congratulations|appreciate|appreciation|sorry|apologi[sz]e|no (?:problem|worries)|any ?time|have a|good (?:night|day|evening)"
     r"|likewise|stay safe|sleep well|keep in touch|look forward|talk to you|hesitate|feel free|let me know|anything else"
@@ -40,17 +40,116 @@ _POLITE = re.compile(
     r"|谢谢|感谢|不客气|再见|好的|ありがとう|どういたしまして|さようなら|감사합니다|고맙습니다|안녕히|धन्यवाद|स्वागत|شكرا|عفوا|مع السلامة"
 )
 _HINTS = (
-    *("thank", "welcome", "bye", "farewell", "pleasure", "glad", "happy", "care", "see you", "next time", "luck", "wishes", "best"),
-    *("regards", "cheers", "job", "work", "done", "congrat", "appreciat", "sorry", "apolog", "problem", "worries", "time", "have a"),
-    *("night", "likewise", "safe", "sleep", "touch", "forward", "talk", "hesitate", "feel free", "let me know", "else", "nice", "hope"),
-    *("assistance", "help", "kind", "wish", "travels", "understanding", "request", "instruction", "waiting", "ready", "let's", "all"),
-    *("okay", "ok", "sounds", "perfect", "great", "understood", "hello", "hi", "hey", "complete", "finished", "cooperation", "ta"),
-    *("gracias", "nada", "adiós", "luego", "danke", "dank", "gern", "wieder", "bitte", "merci", "rien", "revoir", "grazie", "prego"),
-    *("arriv", "obrigad", "tchau", "спасибо", "пожал", "свидан", "谢", "客气", "再见", "好的", "ありがとう", "さようなら", "감사", "고맙"),
+    *(
+        "thank",
+        "welcome",
+        "bye",
+        "farewell",
+        "pleasure",
+        "glad",
+        "happy",
+        "care",
+        "see you",
+        "next time",
+        "luck",
+        "wishes",
+        "best",
+    ),
+    *(
+        "regards",
+        "cheers",
+        "job",
+        "work",
+        "done",
+        "congrat",
+        "appreciat",
+        "sorry",
+        "apolog",
+        "problem",
+        "worries",
+        "time",
+        "have a",
+    ),
+    *(
+        "night",
+        "likewise",
+        "safe",
+        "sleep",
+        "touch",
+        "forward",
+        "talk",
+        "hesitate",
+        "feel free",
+        "let me know",
+        "else",
+        "nice",
+        "hope",
+    ),
+    *(
+        "assistance",
+        "help",
+        "kind",
+        "wish",
+        "travels",
+        "understanding",
+        "request",
+        "instruction",
+        "waiting",
+        "ready",
+        "let's",
+        "all",
+    ),
+    *(
+        "okay",
+        "ok",
+        "sounds",
+        "perfect",
+        "great",
+        "understood",
+        "hello",
+        "hi",
+        "hey",
+        "complete",
+        "finished",
+        "cooperation",
+        "ta",
+    ),
+    *(
+        "gracias",
+        "nada",
+        "adiós",
+        "luego",
+        "danke",
+        "dank",
+        "gern",
+        "wieder",
+        "bitte",
+        "merci",
+        "rien",
+        "revoir",
+        "grazie",
+        "prego",
+    ),
+    *(
+        "arriv",
+        "obrigad",
+        "tchau",
+        "спасибо",
+        "пожал",
+        "свидан",
+        "谢",
+        "客气",
+        "再见",
+        "好的",
+        "ありがとう",
+        "さようなら",
+        "감사",
+        "고맙",
+    ),
     *("안녕", "धन्यवाद", "स्वागत", "شكرا", "عفوا"),
 )
 _POLITE_WORDS = STOP_WORDS | frozenset(
-    "thank thanks thankful ta grateful gratitude welcome bye goodbye good farewell pleasure glad happy pleased take care easy see soon later "
+    "thank thanks thankful ta ya u goodnight congrats xoxo grateful gratitude welcome bye goodbye good farewell pleasure glad happy pleased take care easy see soon later "
     "next time until luck best wishes regards cheers great job work excellent well done congratulations congratulate appreciate appreciation "
     "appreciated sorry apologize apologise apologies problem worries anytime any have having day evening night morning week weekend "
     "afternoon ahead rest nice lovely wonderful fantastic amazing awesome likewise stay safe healthy sleep keep touch look looking forward "
@@ -70,9 +169,7 @@ def infinite_loop(reading: Reading) -> Iterator[Finding]:
     void: list[float] = []
     earlier: dict[bool, list[Heard]] = {True: [], False: []}
     own_words = frozenset(
-        word
-        for name in (reading.session.assistant.name, reading.session.user.name)
-        for word in tokens(name)
+        word for name in (reading.session.assistant.name, reading.session.user.name) for word in tokens(name)
     )
     for heard in reading.heard:
         mine = earlier[heard.by_user]
@@ -111,7 +208,9 @@ def _is_void(heard: Heard, own_words: frozenset[str]) -> bool:
         foreign = is_polite and len(words) <= 8 and strange == len(words)
         if any(character.isdigit() for character in sentence) or (sentence.endswith("?") and not foreign):
             return False
-        if not is_polite or strange > (_STRANGE if not _mostly_foreign(words) else _STRANGE_FOREIGN + 0.4) * len(words):
+        if not is_polite or strange > (
+            _STRANGE if not _mostly_foreign(words) else _STRANGE_FOREIGN + 0.4
+        ) * len(words):
             return False
     return polite
 

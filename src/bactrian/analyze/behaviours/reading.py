@@ -14,7 +14,7 @@ from bactrian.records.turn import Instruction, Solution, Turn
 _MARKERS = re.compile(
     r"^[ \t>#*_-]*(?:Instruction|Input|Solution)[*_]*:[*_]*[ \t]*(?:None\.?[ \t]*$)?"
     r"|[ \t*_]*\bNext request\.?[*_]*\s*\Z",
-    re.MULTILINE,
+    re.MULTILINE | re.IGNORECASE,
 )
 
 
@@ -79,9 +79,7 @@ class Reading:
     def role_play(self) -> bool:
         """False for a question and its answer, which follow no protocol."""
         first = self.session.turns[0] if self.session.turns else None
-        return not (
-            first is not None and first.said is None and first.text == self.session.task.original
-        )
+        return not (first is not None and first.said is None and first.text == self.session.task.original)
 
     def finding(self, heard: Heard, behaviour: Behaviour, confidence: float, quote: str) -> Finding:
         """What ``heard`` shows, quoted no longer than a finding may."""

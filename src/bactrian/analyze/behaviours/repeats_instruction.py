@@ -24,20 +24,27 @@ _NEARLY_COVERED = 0.8
 _LONGER = 1.6
 """An answer that is so many times longer says more."""
 _FILLER = STOP_WORDS | frozenset(
-    "solution task instruction instructions request requests step goal aim objective need needs want wants ask asks asked "
-    "understood understand important following based given let lets now first next sure okay ok yes thank thanks input "
-    "shall must begin well know wish wishes".split()
+    "solution task instruction instructions request requests step goal aim objective need needs needed want wants wanted "
+    "like ask asks asked asking require requires required supposed order told have having understood understand important "
+    "following based given let lets now first next sure certainly okay ok yes thank thanks please input begin well know "
+    "wish wishes says said ll ve re".split()
 )
 _MAKE = frozenset(
     stem(word)
-    for word in "create make write develop build design implement draft compose generate produce prepare".split()
+    for word in (
+        "create make made write wrote written develop build built design implement draft compose generate produce prepare"
+    ).split()
 )
 _SIGNS = frozenset("=;{}[]<>|\\^+/")
 """Signs of code, formulas and tables."""
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 _DECIDE = re.compile(
-    r"\b(?:whether|which|choose|pick|select|decide|confirm|check|true or false|yes or no|is|are|fix|correct|repeat|copy|read)\b"
+    r"\b(?:whether|which|choose|pick|select|decide|confirm|check|true or false|yes or no|is|are|was|were|does|did)\b"
 )
+_SAY_AGAIN = re.compile(
+    r"\b(?:repeat|copy|quote|recite|echo|read|proofread|correct|fix|capitali[sz]e|punctuate)\b"
+)
+"""Where the input may rightly come back as it is."""
 _SHORTEST = 2
 """Words of content that a repetition has at least."""
 
@@ -61,7 +68,7 @@ def _repeats(heard: Heard, before: Heard) -> float:
     if _plain(answer) in (_plain(asked), _plain(instruction)):
         return 1.0
     if isinstance(said, Instruction) and said.input and _bare(answer) == _bare(said.input):
-        return 0.7
+        return 0.4 if _SAY_AGAIN.search(instruction.lower()) else 0.7
     if _new_signs(answer, asked):
         return 0.0
     words = [_merged(word) for word in content(answer, _FILLER)]
@@ -80,7 +87,9 @@ def _repeats(heard: Heard, before: Heard) -> float:
     covered_rest = sum(word in back for word in rest) / len(rest) if rest else 0.0
     if names_verb and covered >= _COVERED:
         return round(0.5 + 0.4 * contained * covered, 2)
-    if not names_verb and covered_rest >= _NEARLY_COVERED and not _DECIDE.search(instruction.lower()):
+    # Without the verb, a single new word may be the answer: "The longest river of France is the Loire."
+    nothing_new = contained == 1 and not _DECIDE.search(instruction.lower())
+    if not names_verb and covered_rest >= _NEARLY_COVERED and nothing_new:
         return round(0.4 + 0.4 * contained * covered_rest, 2)
     return 0.0
 

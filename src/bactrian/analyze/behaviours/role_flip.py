@@ -28,7 +28,8 @@ _INSTRUCTION_LINE = re.compile(
 )
 _INSTRUCTION_HINTS = ("instruc", "anweisung", "istruzione", "инструкция", "指令", "指示", "지시")
 _SOLUTION_LINE = re.compile(
-    _LINE + r"(?:solution|lösung|soluci[oó]n|soluzione|solução|решение|解决方案|解决办法|解決策)[*_]*[ ]?[:：]",
+    _LINE
+    + r"(?:solution|lösung|soluci[oó]n|soluzione|solução|решение|解决方案|解决办法|解決策)[*_]*[ ]?[:：]",
     re.MULTILINE | re.IGNORECASE,
 )
 _SOLUTION_HINTS = ("solu", "lösung", "soluzione", "решение", "解")
@@ -198,7 +199,9 @@ def _says_it_is(text: str, role: str) -> re.Match[str] | None:
     """Where a speaker says that it is ``role``."""
     if len(role) < 3 or role not in text:
         return None
-    return re.search(rf"\b(?:as|i am|i'm) (?:the|a|an|your) {re.escape(role)}\b(?=[ ,]+(?:i\b|here\b|and you\b))", text)
+    return re.search(
+        rf"\b(?:as|i am|i'm) (?:the|a|an|your) {re.escape(role)}\b(?=[ ,]+(?:i\b|here\b|and you\b))", text
+    )
 
 
 def _says_you_are(text: str, role: str) -> re.Match[str] | None:
