@@ -149,18 +149,24 @@ _HINTS = (
     *("안녕", "धन्यवाद", "स्वागत", "شكرا", "عفوا"),
 )
 _POLITE_WORDS = STOP_WORDS | frozenset(
-    "thank thanks thankful ta ya u goodnight congrats xoxo grateful gratitude welcome bye goodbye good farewell pleasure glad happy pleased take care easy see soon later "
-    "next time until luck best wishes regards cheers great job work excellent well done congratulations congratulate appreciate appreciation "
-    "appreciated sorry apologize apologise apologies problem worries anytime any have having day evening night morning week weekend "
-    "afternoon ahead rest nice lovely wonderful fantastic amazing awesome likewise stay safe healthy sleep keep touch look looking forward "
-    "talk hear hearing hesitate feel free let know anything everything something nothing else further assistance assist assisting help "
-    "helping helpful helped kind words wish hope hopes hoped enjoy request requests instruction instructions solution waiting wait await "
-    "ready begin start started starting get go going sure certainly course okay ok alright right yes no sounds perfect understood "
-    "confusion understanding hello hi hey there moment today now always here again once much many lot really truly very indeed back "
-    "working worked meeting met future questions question reach contact need needed needs want information guidance support "
-    "cooperation collaboration effort efforts time attention patience trip travels journey travel family friend mate everyone day ask "
-    "complete completed finished done task project pleasure privilege honor honour such other another forward provide give provided "
-    "don won didn isn haven ll ve re im s t d m as around too also instruct additional come like nothing".split()
+    (
+"thank thanks thankful ta ya u goodnight congrats xoxo grateful gratitude welcome bye goodbye good "
+"farewell pleasure glad happy pleased take care easy see soon later next time until luck best wishes "
+"regards cheers great job work excellent well done congratulations congratulate appreciate "
+"appreciation appreciated sorry apologize apologise apologies problem worries anytime any have having "
+"day evening night morning week weekend afternoon ahead rest nice lovely wonderful fantastic amazing "
+"awesome likewise stay safe healthy sleep keep touch look looking forward talk hear hearing hesitate "
+"feel free let know anything everything something nothing else further assistance assist assisting "
+"help helping helpful helped kind words wish hope hopes hoped enjoy request requests instruction "
+"instructions solution waiting wait await ready begin start started starting get go going sure "
+"certainly course okay ok alright right yes no sounds perfect understood confusion understanding "
+"hello hi hey there moment today now always here again once much many lot really truly very indeed "
+"back working worked meeting met future questions question reach contact need needed needs want "
+"information guidance support cooperation collaboration effort efforts time attention patience trip "
+"travels journey travel family friend mate everyone day ask complete completed finished done task "
+"project pleasure privilege honor honour such other another forward provide give provided don won "
+"didn isn haven ll ve re im s t d m as around too also instruct additional come like nothing"
+).split()
 )
 
 
@@ -174,7 +180,7 @@ def infinite_loop(reading: Reading) -> Iterator[Finding]:
     for heard in reading.heard:
         mine = earlier[heard.by_user]
         said_before = any(_alike(heard, other) for other in mine[-_REMEMBERED:])
-        if not heard.is_done and (said_before or _is_void(heard, own_words)):
+        if not heard.is_done and (said_before or is_polite(heard, own_words)):
             void.append(0.9 if said_before else 1.0)
         else:
             void.clear()
@@ -186,7 +192,7 @@ def infinite_loop(reading: Reading) -> Iterator[Finding]:
             )
 
 
-def _is_void(heard: Heard, own_words: frozenset[str]) -> bool:
+def is_polite(heard: Heard, own_words: frozenset[str] = frozenset()) -> bool:
     """True if a turn does nothing but be polite, wait or agree."""
     if len(heard.turn.text) > _LONGEST:
         return False
@@ -201,14 +207,14 @@ def _is_void(heard: Heard, own_words: frozenset[str]) -> bool:
         if not words:
             continue
         strange = sum(word not in _POLITE_WORDS and word not in own_words for word in words)
-        is_polite = _POLITE.search(sentence) is not None
-        polite = polite or is_polite
+        courteous = _POLITE.search(sentence) is not None
+        polite = polite or courteous
         if strange == 0:
             continue
-        foreign = is_polite and len(words) <= 8 and strange == len(words)
+        foreign = courteous and len(words) <= 8 and strange == len(words)
         if any(character.isdigit() for character in sentence) or (sentence.endswith("?") and not foreign):
             return False
-        if not is_polite or strange > (
+        if not courteous or strange > (
             _STRANGE if not _mostly_foreign(words) else _STRANGE_FOREIGN + 0.4
         ) * len(words):
             return False

@@ -53,9 +53,14 @@ class Heard:
         return _MARKERS.sub("", self.turn.text).strip()
 
     @cached_property
+    def word_list(self) -> list[str]:
+        """The words of :attr:`body` in lower case, split at white space."""
+        return self.body.lower().split()
+
+    @cached_property
     def words(self) -> frozenset[str]:
-        """The different words, split at white space."""
-        return frozenset(self.turn.text.split())
+        """The different ones of :attr:`word_list`."""
+        return frozenset(self.word_list)
 
     @cached_property
     def is_done(self) -> bool:

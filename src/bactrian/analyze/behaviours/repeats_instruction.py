@@ -24,16 +24,19 @@ _NEARLY_COVERED = 0.8
 _LONGER = 1.6
 """An answer that is so many times longer says more."""
 _FILLER = STOP_WORDS | frozenset(
-    "solution task instruction instructions request requests step goal aim objective need needs needed want wants wanted "
-    "like ask asks asked asking require requires required supposed order told have having understood understand important "
-    "following based given let lets now first next sure certainly okay ok yes thank thanks please input begin well know "
-    "wish wishes says said ll ve re".split()
+    (
+"solution task instruction instructions request requests step goal aim objective need needs needed "
+"want wants wanted like ask asks asked asking require requires required supposed order told have "
+"having understood understand important following based given let lets now first next sure certainly "
+"okay ok yes thank thanks please input begin well know wish wishes says said ll ve re"
+).split()
 )
 _MAKE = frozenset(
     stem(word)
     for word in (
-        "create make made write wrote written develop build built design implement draft compose generate produce prepare"
-    ).split()
+"create make made write wrote written develop build built design implement draft compose generate "
+"produce prepare"
+).split()
 )
 _SIGNS = frozenset("=;{}[]<>|\\^+/")
 """Signs of code, formulas and tables."""
@@ -52,14 +55,16 @@ _SHORTEST = 2
 def repeats_instruction(reading: Reading) -> Iterator[Finding]:
     """Assistant turns that only say the instruction again."""
     for heard in reading.heard:
-        if heard.by_user or heard.before is None or not heard.before.by_user:
-            continue
-        confidence = _repeats(heard, heard.before)
+        confidence = repeats(heard)
         if confidence:
             yield reading.finding(heard, "repeats_instruction", confidence, heard.body)
 
 
-def _repeats(heard: Heard, before: Heard) -> float:
+def repeats(heard: Heard) -> float:
+    """How sure a turn only says the instruction again, from 0 to 1."""
+    before = heard.before
+    if heard.by_user or before is None or not before.by_user:
+        return 0.0
     answer, asked = heard.body, before.body
     if not answer or not asked or len(answer) > _LONGER * len(asked) + 60:
         return 0.0
