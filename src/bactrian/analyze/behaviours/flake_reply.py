@@ -123,21 +123,21 @@ _PROMISING = (
 
 _WORK = frozenset(
     (
-"write create make draft prepare design develop build implement compose generate produce provide "
-"present show explain describe list analyze analyse review check look find search research "
-"investigate study read start begin work get go proceed continue help assist do try ensure make add "
-"update fix correct improve test run calculate compute solve draw sketch plan organize organise "
-"summarize summarise translate compare collect gather send deliver share submit set put load clean "
-"remove cut glue note take complete finish handle follow keep come discuss cover include identify "
-"choose select evaluate assess break outline guide walk give answer respond tell let be use"
-).split()
+        "write create make draft prepare design develop build implement compose generate produce provide "
+        "present show explain describe list analyze analyse review check look find search research "
+        "investigate study read start begin work get go proceed continue help assist do try ensure make add "
+        "update fix correct improve test run calculate compute solve draw sketch plan organize organise "
+        "summarize summarise translate compare collect gather send deliver share submit set put load clean "
+        "remove cut glue note take complete finish handle follow keep come discuss cover include identify "
+        "choose select evaluate assess break outline guide walk give answer respond tell let be use"
+    ).split()
 )
 _STRONG_PROMISE = frozenset(
     (
-"write create make draft prepare design develop build implement compose generate produce provide "
-"present show explain analyze analyse review check look find research investigate start begin work "
-"get proceed help assist do try fix summarize summarise translate draw"
-).split()
+        "write create make draft prepare design develop build implement compose generate produce provide "
+        "present show explain analyze analyse review check look find research investigate start begin work "
+        "get proceed help assist do try fix summarize summarise translate draw"
+    ).split()
 )
 _ASKS_FOR_FUTURE = re.compile(
     r"\b(?:plan(?: for|\b)|you(?:['’]ll| will| would| are going| intend)|will|forecast|predict|promise|vow|resolutions?|announce\w*"

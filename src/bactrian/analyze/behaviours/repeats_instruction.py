@@ -25,18 +25,18 @@ _LONGER = 1.6
 """An answer that is so many times longer says more."""
 _FILLER = STOP_WORDS | frozenset(
     (
-"solution task instruction instructions request requests step goal aim objective need needs needed "
-"want wants wanted like ask asks asked asking require requires required supposed order told have "
-"having understood understand important following based given let lets now first next sure certainly "
-"okay ok yes thank thanks please input begin well know wish wishes says said ll ve re"
-).split()
+        "solution task instruction instructions request requests step goal aim objective need needs needed "
+        "want wants wanted like ask asks asked asking require requires required supposed order told have "
+        "having understood understand important following based given let lets now first next sure certainly "
+        "okay ok yes thank thanks please input begin well know wish wishes says said ll ve re"
+    ).split()
 )
 _MAKE = frozenset(
     stem(word)
     for word in (
-"create make made write wrote written develop build built design implement draft compose generate "
-"produce prepare"
-).split()
+        "create make made write wrote written develop build built design implement draft compose generate "
+        "produce prepare"
+    ).split()
 )
 _SIGNS = frozenset("=;{}[]<>|\\^+/")
 """Signs of code, formulas and tables."""

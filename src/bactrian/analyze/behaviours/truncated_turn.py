@@ -16,14 +16,14 @@ from bactrian.records.finding import Finding
 _SHORTEST = 60
 """Characters; no text that is shorter was cut at a limit."""
 _ENDED = ".!?…。！？।؟:\"'”’»」)]}>`*_|~$%;"
-_OPEN = re.compile(r"(?:[(\[{,，、=+]|[–—-])\Z")  # noqa: RUF001
+_OPEN = re.compile(r"(?:[(\[{,，、=+]|[–—-])\Z")
 _NEEDS_ANOTHER = frozenset(
     (
-"a an the and or but nor of to with for from into onto by at as than because if while although whose "
-"which is are was were be been will would can could should must may might your my our their its his "
-"these those such very between during about including und oder der die das ein eine et ou le la les "
-"un une des du de y o el los las un una con per di il"
-).split()
+        "a an the and or but nor of to with for from into onto by at as than because if while although whose "
+        "which is are was were be been will would can could should must may might your my our their its his "
+        "these those such very between during about including und oder der die das ein eine et ou le la les "
+        "un une des du de y o el los las un una con per di il"
+    ).split()
 )
 _FENCE = re.compile(r"^[ \t]*(```|~~~)", re.MULTILINE)
 _NUMBER = re.compile(r"(\d{1,2})[.)]")

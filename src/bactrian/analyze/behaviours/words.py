@@ -6,12 +6,12 @@ import re
 
 STOP_WORDS = frozenset(
     (
-"a an the and or but of to in on at by for from with without into onto as is are was were be been "
-"being am it its this that these those i you he she we they me him her us them my your his our their "
-"so then than too also not no do does did done has have had will would can could may might shall "
-"should must there here which who whom whose what when where how if please each every all any some "
-"more most very just only own same such up out about per none"
-).split()
+        "a an the and or but of to in on at by for from with without into onto as is are was were be been "
+        "being am it its this that these those i you he she we they me him her us them my your his our their "
+        "so then than too also not no do does did done has have had will would can could may might shall "
+        "should must there here which who whom whose what when where how if please each every all any some "
+        "more most very just only own same such up out about per none"
+    ).split()
 )
 """English words that carry no content by themselves."""
 
