@@ -1,0 +1,133 @@
+"""Infinite loop: the agents go on without anything new (paper, section 4.1).
+
+They thank, take leave, praise, wait for each other, or say the same again. A turn is void if it does only that, or if
+it is empty. Two rounds in a row, four turns, that are void make a loop; every turn that goes on the loop is a finding.
+One polite round, or thanks before the next instruction, makes none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from bactrian.analyze.behaviours.empty_turn import is_empty
+from bactrian.analyze.behaviours.reading import Heard, Reading
+from bactrian.analyze.behaviours.words import STOP_WORDS, sentences, tokens
+from bactrian.records.finding import Finding
+
+_TURNS = 4
+"""Void turns in a row that make a loop."""
+_LONGEST = 600
+"""Characters; a longer turn does something besides being polite."""
+_REMEMBERED = 3
+"""Earlier turns of the same speaker that a turn is compared with."""
+_ALIKE = 0.85
+"""Share of their words that near-identical turns have in common."""
+_STRANGE = 0.34
+"""Share of a polite sentence's words that may be others."""
+_LONGEST_FOREIGN = 10
+"""Words of a sentence whose language is not known here, but for a word of thanks or leave."""
+
+_POLITE = re.compile(
+    r"\b(?:thank|thanks|ta|welcome|bye|goodbye|good bye|farewell|pleasure|glad|happy|take care|take it easy|see (?:you|ya)"
+    r"|until next time|good ?night|good luck|best of luck|best wishes|all the best|(?:best|kind|warm) regards|cheers"
+    r"|(?:great|good|excellent|amazing|fantastic) (?:job|work)|well done|congratulations|congrats|appreciate\w*|appreciation"
+    r"|sorry|apologi[sz]e|no (?:problem|worries)|any ?time|have a|good (?:night|day|evening)|likewise|stay safe|sleep well"
+    r"|keep in touch|look forward|looking forward|talk to you|hesitate|feel free|let me know|anything else|here (?:to help|for you)"
+    r"|nice (?:working|meeting|weekend|day)|hope (?:this|that|it|you)|further assistance|help|kind words|wish|safe travels"
+    r"|understanding|next request|further (?:requests?|instructions?)|(?:no )?more requests?|go ahead|carry on|keep up"
+    r"|your (?:next )?(?:instructions?|request|solution|task)|give me an? instruction|waiting for|ready|let's (?:begin|start"
+    r"|get started|go)|that(?:'s| is| will be) all|no, (?:thank|nothing)|nothing else|okay|ok|alright|all right|sounds good"
+    r"|perfect|great|understood|hello|hi|hey|(?:is|are) (?:complete|completed|done|finished)|cooperation|success|proud|honou?r"
+    r"|gracias|de nada|adiós|hasta luego|igualmente|danke|dank|gern geschehen|wiedersehen|bitte|tschüss|merci|de rien"
+    r"|au revoir|bonne journée|grazie|prego|arrivederci|obrigad[oa]|tchau|спасибо|пожалуйста|до свидания|dziękuję)\b"
+    r"|谢谢|感谢|不客气|再见|好的|ありがとう|どういたしまして|さようなら|감사합니다|고맙습니다|안녕히|धन्यवाद|स्वागत"
+    r"|شكرا|عفوا|مع السلامة"
+)
+_POLITE_WORDS = STOP_WORDS | frozenset(
+    "thank thanks thankful ta ya u goodnight congrats grateful gratitude welcome bye goodbye good farewell pleasure glad "
+    "happy pleased delighted excited thrilled proud take care easy see soon later next time until luck best wishes warm "
+    "regards cheers great job work excellent well done congratulations congratulate appreciate appreciation appreciated "
+    "sorry apologize apologise apologies problem worries anytime any have having day evening night morning week weekend "
+    "afternoon ahead rest nice lovely wonderful fantastic amazing awesome outstanding incredible brilliant successful "
+    "success likewise stay safe healthy sleep keep touch look looking forward talk hear hearing hesitate feel free let "
+    "know anything everything something nothing else further assistance assist assisting help helping helpful helped "
+    "valuable kind kindness words wish hope hopes hoped enjoy request requests instruction instructions solution waiting "
+    "wait await ready begin start started starting get go going sure certainly course absolutely okay ok alright right yes "
+    "no sounds perfect understood confusion understanding hello hi hey there moment today now always here again once much "
+    "many lot really truly very indeed back working worked meeting met collaborating future questions question reach "
+    "contact need needed needs want information guidance advice insights support cooperation collaboration partnership "
+    "effort efforts hard dedication time attention patience trip travels journey travel family friend mate everyone team "
+    "day ask complete completed finished done task project pleasure privilege honor honour such other another forward "
+    "provide give provided don won didn isn haven ll ve re im s t d m as around too also instruct additional come like "
+    "nothing feedback opportunity continue continued everything".split()
+)
+
+
+def infinite_loop(reading: Reading) -> Iterator[Finding]:
+    """Turns that go on a loop of at least two rounds."""
+    void = 0
+    topic: frozenset[str] | None = None
+    earlier: dict[bool, list[Heard]] = {True: [], False: []}
+    for heard in reading.heard:
+        mine = earlier[heard.by_user]
+        if topic is None and len(heard.body) <= _LONGEST:
+            topic = _topic(reading)
+        alike = any(_alike(heard, other) for other in mine[-_REMEMBERED:])
+        goes_on = not heard.is_done and (alike or is_polite(heard, topic or frozenset()))
+        void = void + 1 if goes_on else 0
+        mine.append(heard)
+        if void >= _TURNS:
+            confidence = round(min(1.0, 0.6 + 0.1 * (void // 2)), 2)
+            yield reading.finding(heard, "infinite_loop", confidence, heard.body or heard.turn.text)
+
+
+def is_polite(heard: Heard, topic: frozenset[str] = frozenset()) -> bool:
+    """True if a turn does nothing but be polite, wait or agree; or nothing at all.
+
+    Args:
+        heard: The turn.
+        topic: Words that a polite sentence may hold, as in "Good luck with the trading bot!".
+    """
+    if len(heard.body) > _LONGEST:
+        return False
+    if is_empty(heard):
+        return True
+    polite = False
+    for sentence in sentences(heard.body.lower().replace("’", "'")):
+        words = tokens(sentence)
+        courteous = words and _POLITE.search(sentence) is not None
+        polite = polite or bool(courteous)
+        strange = [word for word in words if word not in _POLITE_WORDS]
+        if strange and not (
+            courteous and _is_courtesy(sentence, words, [w for w in strange if w not in topic])
+        ):
+            return False
+    return polite
+
+
+def _is_courtesy(sentence: str, words: list[str], strange: list[str]) -> bool:
+    """True if a sentence with a word of courtesy says little else."""
+    if any(map(str.isdigit, sentence)):
+        return False
+    if len(strange) == len(words):
+        return len(words) <= _LONGEST_FOREIGN
+    return not sentence.endswith("?") and len(strange) <= _STRANGE * len(words)
+
+
+def _topic(reading: Reading) -> frozenset[str]:
+    """Words of the roles and of the task."""
+    session = reading.session
+    told = (session.assistant.name, session.user.name, session.task.original, session.task.specified or "")
+    return frozenset(tokens(" ".join(told)))
+
+
+def _alike(one: Heard, other: Heard) -> bool:
+    """True if two turns are the same but for a word here and there. Other numbers are something new."""
+    if one.turn.text == other.turn.text:
+        return True
+    left, right = one.words, other.words
+    shared = len(left & right)
+    if not shared or shared < _ALIKE * (len(left) + len(right) - shared):
+        return False
+    return not any(any(map(str.isdigit, word)) for word in left ^ right)

@@ -1,0 +1,211 @@
+"""Role flip: an agent plays the other's part (paper, section 4.1).
+
+The AI assistant flips when it instructs: a line begins with ``Instruction:``, it says that it is the other role or
+will give the instructions, or it hands the AI user a piece of the work and wants to see it. Imperatives *inside* a
+solution (a recipe, a manual, a letter, an exercise that was asked for) are no flip, nor is asking for material that
+the instruction left out.
+
+The AI user flips when it solves: it begins with ``Solution:``, ends with ``Next request.``, answers the instruction
+that it has just given, offers its help, or waits for instructions.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from bactrian.analyze.behaviours.reading import Heard, Reading
+from bactrian.analyze.behaviours.words import without_quotations
+from bactrian.records.finding import Finding
+from bactrian.records.turn import Instruction
+
+_LINE = r"^[ \t>#*_\-]*"
+_INSTRUCTION_LINE = re.compile(
+    _LINE + r"(?:(?:my|your|the|next|first|second|new)[ ]){0,2}"
+    r"(?:instruction|anweisung|instrucci[oó]n|istruzione|instru[cç][aã]o|инструкция|指令|指示|지시)"
+    r"(?:[ ]for[ ]you|[ ]to[ ]you)?(?:[ ]\d+)?[*_]*[ ]?[:：]",
+    re.MULTILINE | re.IGNORECASE,
+)
+_INSTRUCTION_HINTS = ("instruc", "anweisung", "istruzione", "инструкция", "指令", "指示", "지시")
+_SOLUTION_LINE = re.compile(
+    _LINE
+    + r"(?:solution|lösung|soluci[oó]n|soluzione|solução|решение|解决方案|解决办法|解決策)[*_]*[ ]?[:：]",
+    re.MULTILINE | re.IGNORECASE,
+)
+_SOLUTION_HINTS = ("solu", "lösung", "soluzione", "решение", "解")
+
+_GIVES_INSTRUCTIONS = re.compile(
+    r"\bmy (?:next |first )?instruction (?:for|to) you\b"
+    r"|\bi(?:'ll| will| am going to|'m going to)(?: now)? (?:be the one to )?(?:instruct you|give you (?:the|my|your) "
+    r"(?:next |first )?instructions?)"
+    r"|\b(?:waiting for|wait for|give me|start your answer with|provide) (?:the |your |a )?[\"']?solution\b"
+)
+_HANDS_OVER = re.compile(
+    r"\b(?:now )?i(?: would|'d)? (?:want|need|like|ask|expect) you to [a-z]+"
+    r"|\byour (?:next |first |new )?(?:task|job|assignment|turn|homework)(?: now)? is\b"
+    r"|\bit(?:'s| is) (?:now )?your turn\b|\bnow it(?:'s| is) your turn\b"
+    r"|\byou (?:will|must|should|have to|need to) now [a-z]+|\bnow you (?:will|must|should|have to|need to|can) [a-z]+"
+    r"|\bwhat i (?:need|want|expect) from you\b|\bhere is what you (?:should|have to|must|need to|will) do next\b"
+    r"|\b(?:i will|i'll|let me) (?:then )?(?:check|review|grade|evaluate|tell you whether)\b"
+    r"|^you(?: will| must| have to)? (?:write|create|draft|make|solve|calculate|design|prepare|explain|list|do)\b"
+    r"|\b(?:once|when) you(?:'re| are)? (?:done|ready|finished|have finished)\b"
+)
+_WANTS_BACK = re.compile(
+    r"\b(?:show|send|tell|report|give|bring|return|submit|hand)\b(?! me know)[^.!?\n]{0,60}?\b(?:to )?me\b"
+    r"|\b(?:post|put|paste) (?:it|them|the \w+) here\b|\bshow your work\b"
+)
+_ORDER = re.compile(
+    r"(?:^|[.!?:]\s+|\n)(?:(?:now|next|then|first|after that|also|please|and)[, ]+){0,3}"
+    r"(?:write|create|draft|make|run|build|find out|list|calculate|compute|design|prepare|explain|describe|solve|test"
+    r"|translate|differentiate|measure|rewrite|implement|add|compare|check|do|complete|choose|work out|name)\b"
+)
+_PLEASE_WORK = re.compile(
+    r"\bplease (?:\w+ )?(?:write|create|draft|make|run|build|list|calculate|compute|design|prepare|explain|describe|solve"
+    r"|test|translate|rewrite|implement|compare|choose|complete|do|make)\b"
+)
+_ASSISTANT_HINTS = (
+    "you to ",
+    "your ",
+    "you will",
+    "you must",
+    "you write",
+    "now you",
+    "you now",
+    "to me",
+    " me ",
+    " me.",
+    " me,",
+    "show your work",
+    "please",
+    "instruct",
+    "solution",
+    "you are",
+    "you have",
+    "once you",
+    "what you",
+    "from you",
+    "review",
+    "here.",
+    "as the",
+    "as a",
+    "i am ",
+    "i'm ",
+)
+# An instruction that asks for words to somebody else: what the solution orders, it orders that person.
+_ADDRESSED_ELSEWHERE = re.compile(
+    r"\b(?:letters?|e-?mails?|message|scene|story|stories|novel|dialogue|play|script|speech|song|lyrics?|poem|quiz|exercises?"
+    r"|homework|questions?|interview|prompts?|instructions?|announcement|invitation|card|game|adventure|template|manual"
+    r"|tutorial|lesson|worksheet|reply|conversation|role-?play|example)\b"
+)
+
+_USER_OFFERS = re.compile(
+    r"\b(?:how (?:can|may) i (?:help|assist)|(?:as|i am|i'm) your (?:ai )?assistant|as an ai\b|i hope (?:this|that) helps"
+    r"|(?:i am|i'm|i'd be|i would be) (?:here|happy|glad|ready) to (?:help|assist)(?: you)?\b"
+    r"|let me know (?:what|if) you (?:want|need|would like|have)|(?:as|like) you (?:requested|asked|instructed)"
+    r"|(?:what is|what's|give me|provide|waiting for|ready for)(?: me)?(?: with)? (?:your|the|my)"
+    r" (?:first |next )?(?:instruction|request|task)"
+    r"|i(?:'ll| will) (?:solve|provide (?:a|the|you with a) solution|do my best to help|help you))\b"
+)
+_USER_OFFER_HINTS = (
+    "assist",
+    "help",
+    "let me know",
+    "you requested",
+    "you asked",
+    "you instructed",
+    "instruction",
+    "request",
+    "as an ai",
+    "solve",
+    "solution",
+)
+_USER_DELIVERS = re.compile(
+    r"\A\W*(?:(?:sure|certainly|of course|absolutely|okay|ok|yes|great)\b[^\n.]{0,60}?[!,.:]\s*)?"
+    r"(?:here(?:'s| is| are) (?:the|a|an|your|my|some)\b|i(?:'ve| have) (?:completed|written|created|finished|added|done|made)\b)"
+)
+_USER_ACCEPTS = re.compile(
+    r"\A\W*(?:sure|certainly|of course|absolutely)\b[^\n]{0,120}?\b(?:here|happy|glad|i(?:'ll| will| can|'d))\b"
+)
+
+
+def role_flip(reading: Reading) -> Iterator[Finding]:
+    """Turns in which an agent plays the other's part."""
+    if not reading.role_play:
+        return
+    session = reading.session
+    names = (session.assistant.name.lower(), session.user.name.lower())
+    for heard in reading.heard:
+        found = _user(heard, *names) if heard.by_user else _assistant(heard, *names)
+        if found is not None:
+            confidence, quote = found
+            yield reading.finding(heard, "role_flip", confidence, quote)
+
+
+def _assistant(heard: Heard, own: str, other: str) -> tuple[float, str] | None:
+    lower = heard.lower
+    text = heard.plain
+    if any(hint in lower for hint in _INSTRUCTION_HINTS):
+        flip = _INSTRUCTION_LINE.search(text)
+        if flip is not None:
+            # A prompt or a template that was asked for may well hold the word.
+            asked_for = "instruction" in heard.asked.lower() and heard.turn.said is not None
+            return (0.4 if asked_for else 1.0), text[flip.start() :]
+    if not any(hint in lower for hint in _ASSISTANT_HINTS):
+        return None
+    spoken = without_quotations(lower)
+    part = _says_it_is(spoken, other) or _says_you_are(spoken, own) or _GIVES_INSTRUCTIONS.search(spoken)
+    if part is not None:
+        return 0.9, text[part.start() :]
+    if _ADDRESSED_ELSEWHERE.search(heard.asked.lower()):
+        return None
+    hands_over = _HANDS_OVER.search(spoken)
+    wants_back = _WANTS_BACK.search(spoken)
+    order = _ORDER.search(spoken)
+    if hands_over is not None:
+        return (0.8 if wants_back or order else 0.65), text[hands_over.start() :]
+    if wants_back is not None and order is not None:
+        return 0.7, text[order.start() :]
+    please = _PLEASE_WORK.search(spoken)
+    return None if please is None else (0.6, text[please.start() :])
+
+
+def _user(heard: Heard, own: str, other: str) -> tuple[float, str] | None:
+    lower = heard.lower
+    text = heard.plain
+    instructs = isinstance(heard.turn.said, Instruction)
+    solution = _SOLUTION_LINE.search(text) if any(hint in lower for hint in _SOLUTION_HINTS) else None
+    if solution is not None:
+        return (0.9 if instructs else 1.0), text[solution.start() :]
+    if instructs or heard.is_done:
+        return None
+    if lower.rstrip(" \n.*_").endswith("next request"):
+        return 0.9, text[-40:]
+    part = _says_it_is(lower, own)
+    if part is not None:
+        return 0.9, text[part.start() :]
+    if any(hint in lower for hint in _USER_OFFER_HINTS):
+        offer = _USER_OFFERS.search(lower)
+        if offer is not None:
+            return 0.75, text[offer.start() :]
+    delivers = _USER_DELIVERS.search(lower) or _USER_ACCEPTS.search(lower)
+    if delivers is not None:
+        return 0.75, text
+    if "```" in heard.turn.text:
+        return 0.6, heard.turn.text[heard.turn.text.find("```") :]
+    return None
+
+
+def _says_it_is(text: str, role: str) -> re.Match[str] | None:
+    """Where a speaker says that it is ``role``."""
+    if len(role) < 3 or role not in text:
+        return None
+    return re.search(
+        rf"\b(?:as|i am|i'm) (?:the|a|an|your) {re.escape(role)}\b(?=[ ,]+(?:i\b|here\b|and you\b))", text
+    )
+
+
+def _says_you_are(text: str, role: str) -> re.Match[str] | None:
+    """Where a speaker says that the one it talks to is ``role``."""
+    if len(role) < 3 or role not in text:
+        return None
+    return re.search(rf"\byou(?: are|'re) (?:the|a|an|my) {re.escape(role)}\b", text)
