@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from bactrian.errors import InputError
-from bactrian.records.finding import Finding
-from bactrian.records.share import Share
 from bactrian.export.split import read_split
 from bactrian.export.tools import TOOLS
 from bactrian.records.choice import Choice
+from bactrian.records.finding import Finding
 from bactrian.records.session import Session
+from bactrian.records.share import Share
 from tests.export.handing import exported, lines
 from tests.runs import ORIGIN, answer, session
 

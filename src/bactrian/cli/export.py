@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,8 +14,7 @@ from bactrian.cli.options import option
 if TYPE_CHECKING:
     from bactrian.export.filters import Predicate
     from bactrian.export.hand_over import Wish
-    from bactrian.records.finding import Finding
-    from bactrian.records.session import Session
+
 
 class Side(StrEnum):
     """Whose words a model is to learn."""

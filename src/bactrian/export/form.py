@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bactrian.records.kinds import Kind
 from bactrian.export.prompts import Prompts
 from bactrian.records.choice import Choice
 from bactrian.records.finding import Finding
+from bactrian.records.kinds import Kind
 from bactrian.records.session import Session
 from bactrian.records.turn import Speaker
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from bactrian.export.columns import Pieces, needed
 from bactrian.export.form import Add, Format, Frame
+from bactrian.records.session import Session
 from bactrian.records.tables import finding_row, message_rows, session_row
 from bactrian.records.trace import COLUMNS
-from bactrian.records.session import Session
 
 if TYPE_CHECKING:
     import polars

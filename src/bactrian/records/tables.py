@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from bactrian.records.finding import Finding
-from bactrian.records.trace import compact, trace
 from bactrian.records.session import Session
+from bactrian.records.trace import compact, trace
 from bactrian.records.turn import Instruction, Solution, Turn
 
 Row = dict[str, object]
