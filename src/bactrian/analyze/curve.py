@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import floor, log10
+from math import ceil, floor, log10
 
 WIDTH, HEIGHT = 600.0, 220.0
 """Of the field in which the curve lies, in units of the drawing."""
@@ -23,20 +23,17 @@ class Curve:
     """Points of the interval around it: there and back."""
     dots: tuple[tuple[float, float], ...]
     across: tuple[tuple[float, float], ...]
-    """Ticks of the lower axis: where, and which number."""
+    """Ticks of the lower axis, whole numbers: where, and which."""
     up: tuple[tuple[float, float], ...]
     """Ticks of the left axis."""
 
 
-def curve(points: Sequence[Point], most: float | None = None) -> Curve | None:
-    """Draw ``points``, which go from left to right; None if there is nothing to draw.
-
-    ``most`` is the top of the left axis; None to take the highest end of an interval.
-    """
+def curve(points: Sequence[Point]) -> Curve | None:
+    """Draw ``points``, which go from left to right; None if there is nothing to draw."""
     if not points:
         return None
     first, last = points[0][0], points[-1][0]
-    top = most or max(max(value, high or 0.0) for _, value, _, high in points) or 1.0
+    top = max(max(value, high or 0.0) for _, value, _, high in points) or 1.0
 
     def x(at: float) -> float:
         return round(WIDTH * ((at - first) / (last - first) if last > first else 0.5), 1)
@@ -51,7 +48,7 @@ def curve(points: Sequence[Point], most: float | None = None) -> Curve | None:
         line=_points(dots),
         band=_points([*above, *reversed(below)]),
         dots=dots,
-        across=tuple((x(at), at) for at in _ticks(first, last)),
+        across=tuple((x(at), at) for at in _ticks(first, last, whole=True)),
         up=tuple((y(value), value) for value in _ticks(0.0, top)),
     )
 
@@ -60,14 +57,13 @@ def _points(pairs: Sequence[tuple[float, float]]) -> str:
     return " ".join(f"{x:g},{y:g}" for x, y in pairs)
 
 
-def _ticks(first: float, last: float) -> list[float]:
-    """Four to ten round numbers from ``first`` to ``last``."""
+def _ticks(first: float, last: float, *, whole: bool = False) -> list[float]:
+    """Four to ten round numbers from ``first`` to ``last``; ``whole`` ones if fractions make no sense."""
     span = last - first
     if span <= 0:
         return [first]
     step = 10.0 ** floor(log10(span))
     step = next(step * part for part in (1.0, 0.5, 0.25, 0.2, 0.1) if span / (step * part) >= 4)
-    if first >= 1 and step < 1:
-        step = 1.0
-    start = -(-first // step)
-    return [round(step * number, 10) for number in range(int(start), int(last // step + 1e-9) + 1)]
+    if whole:
+        step = max(ceil(step), 1)
+    return [round(step * number, 10) for number in range(ceil(first / step), floor(last / step + 1e-9) + 1)]

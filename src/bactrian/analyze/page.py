@@ -42,7 +42,7 @@ def _charts(report: Json) -> dict[str, Any]:
         "growth": curve(
             [(one["turn"], one["prompt_tokens"], one["low"], one["high"]) for one in report["growth"]]
         ),
-        "rounds": curve([(number, of["rate"], of["low"], of["high"]) for number, of in rounds], most=1.0),
+        "rounds": curve([(number, of["rate"], of["low"], of["high"]) for number, of in rounds]),
         "lengths": [(messages, count, count / max(lengths.values())) for messages, count in lengths.items()],
         "map": _map(report),
     }

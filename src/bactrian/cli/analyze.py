@@ -69,11 +69,12 @@ async def _analyze(
         ]
         keep = None if places[0] is None else _keeper(stack, places[0])
         parts = [await _read(run_file, keep)]
-        reports = [report(run_file.stem, parts[0], prices)]
+        alike = other is not None and other.stem == run_file.stem
+        reports = [report(str(run_file) if alike else run_file.stem, parts[0], prices)]
         changes: Json | None = None
         if other is not None:
             parts.append(await _read(other, None))
-            reports.append(report(other.stem, parts[1], prices))
+            reports.append(report(str(other) if alike else other.stem, parts[1], prices))
             changes = differences(parts[0], parts[1])
         if places[1] is not None:
             places[1].write_text(written(reports, changes), "utf-8")

@@ -179,7 +179,7 @@ def _change(of: Mapping[str, Any], *, percent: bool) -> tuple[str, ...]:
         f"{of['before']:{form}}",
         f"{of['after']:{form}}",
         f"{of['difference']:{signed}}",
-        _ends(of, signed),
+        "–" if of["low"] is None else f"{of['low']:{signed}} to {of['high']:{signed}}",
         "*" if sure else "",
     )
 
