@@ -63,7 +63,7 @@ def _ticks(first: float, last: float, *, whole: bool = False) -> list[float]:
     if span <= 0:
         return [first]
     step = 10.0 ** floor(log10(span))
-    step = next(step * part for part in (1.0, 0.5, 0.25, 0.2, 0.1) if span / (step * part) >= 4)
+    step = next(step * part for part in (1.0, 0.5, 0.2, 0.1) if span / (step * part) >= 4)
     if whole:
         step = max(ceil(step), 1)
     return [round(step * number, 10) for number in range(ceil(first / step), floor(last / step + 1e-9) + 1)]

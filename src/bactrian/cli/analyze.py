@@ -38,8 +38,10 @@ def analyze(
     """Report endings, behaviours and costs of a run, or how another differs from it."""
     from bactrian.errors import InputError
 
-    if page is not None and page == findings:
-        raise InputError("--findings and --report are the same file.", where=str(page), next="Name two.")
+    named = [path.absolute() for path in (run_file, other, findings, page) if path is not None]
+    for path in (findings, page):
+        if path is not None and named.count(path.absolute()) > 1:
+            raise InputError("This file is named twice.", where=str(path), next="Name another one.")
     work = _analyze(run_file, other, findings, page, _prices(price), overwrite=overwrite, json=json)
     run(work, resume="Nothing was written.")
 
