@@ -40,28 +40,41 @@ _GIVES_INSTRUCTIONS = re.compile(
     r"(?:next |first )?instructions?)"
     r"|\b(?:waiting for|wait for|give me|start your answer with|provide) (?:the |your |a )?[\"']?solution\b"
 )
-_HANDS_OVER = re.compile(
-    r"\b(?:now )?i(?: would|'d)? (?:want|need|like|ask|expect) you to [a-z]+"
-    r"|\byour (?:next |first |new )?(?:task|job|assignment|turn|homework)(?: now)? is\b"
-    r"|\bit(?:'s| is) (?:now )?your turn\b|\bnow it(?:'s| is) your turn\b"
-    r"|\byou (?:will|must|should|have to|need to) now [a-z]+|\bnow you (?:will|must|should|have to|need to|can) [a-z]+"
-    r"|\bwhat i (?:need|want|expect) from you\b|\bhere is what you (?:should|have to|must|need to|will) do next\b"
-    r"|\b(?:i will|i'll|let me) (?:then )?(?:check|review|grade|evaluate|tell you whether)\b"
-    r"|^you(?: will| must| have to)? (?:write|create|draft|make|solve|calculate|design|prepare|explain|list|do)\b"
-    r"|\b(?:once|when) you(?:'re| are)? (?:done|ready|finished|have finished)\b"
+_WORK = (
+    r"(?:write|create|draft|make|run|build|find(?: out)?|list|calculate|compute|design|prepare|explain|describe|solve|test"
+    r"|translate|differentiate|measure|rewrite|implement|add|compare|check|do|complete|choose|work out|name|research|analy[sz]e"
+    r"|develop|plan|identify|summari[sz]e|outline|suggest|revise|edit|review|send|provide|show|tell|give|set up|take|try)"
 )
+_HANDS_OVER = re.compile(
+    rf"\bi(?: would|'d)?(?: now| also| then)? (?:want|need|like|ask|expect|require) you (?:now |also |then |next |all )?to (?:now |please |first )?{_WORK}\b"
+    r"|\byour (?:next |first |new |second |final )?(?:task|job|assignment|turn|homework)(?: now)? (?:is|will be) to\b"
+    r"|\byour (?:next|first|new) (?:task|job|assignment|instruction|step)(?: now)? (?:is|will be)\b"
+    r"|\bit(?:'s| is) (?:now )?your turn\b|\bnow,? your turn\b|\bover to you\b"
+    rf"|\byou (?:will|must|should|have to|need to) now {_WORK}\b|\bnow,? you (?:will|must|should|have to|need to|can) {_WORK}\b"
+    r"|\bwhat i (?:need|want|expect) from you\b|\bhere is what you (?:should|have to|must|need to|will) do next\b"
+    rf"|(?:^|[.!?]\s+|\n)you (?:will |must |have to |should )?{_WORK} (?:the|a|an|your|my|it|this|that|these|three|two)\b"
+)
+_GRADES = re.compile(
+    r"\b(?:i will|i'll|let me|so (?:that )?i can) (?:then )?(?:check|review|grade|evaluate|correct|look over|tell you whether|give you feedback)"
+    r"(?: (?:it|them|your|on|what|the result|whether)\b|[.!])|\b(?:once|when|after) you(?:'re| are|'ve| have)? (?:done|ready|finished)\b"
+)
+"""What one says whose turn it is to judge; or, in a manual, what comes next."""
 _WANTS_BACK = re.compile(
-    r"\b(?:show|send|tell|report|give|bring|return|submit|hand)\b(?! me know)[^.!?\n]{0,60}?\b(?:to )?me\b"
+    r"\b(?:show|send|tell|report|give|bring|return|submit|hand)\b(?! me (?:know|(?:with )?(?:the |your |an? )?(?:next |new |first |further |more )*(?:instructions?|requests?|tasks?|inputs?)\b))[^.!?\n]{0,60}?\b(?:to )?me\b"
     r"|\b(?:post|put|paste) (?:it|them|the \w+) here\b|\bshow your work\b"
 )
 _ORDER = re.compile(
-    r"(?:^|[.!?:]\s+|\n)(?:(?:now|next|then|first|after that|also|please|and)[, ]+){0,3}"
-    r"(?:write|create|draft|make|run|build|find out|list|calculate|compute|design|prepare|explain|describe|solve|test"
-    r"|translate|differentiate|measure|rewrite|implement|add|compare|check|do|complete|choose|work out|name)\b"
+    rf"(?:^|[.!?:]\s+|\n)(?:(?:now|next|then|first|after that|also|please|and|for next time|by \w+|could you|can you)[, ]+){{0,3}}{_WORK}\b"
+    rf"|\b(?:for next time|next),? {_WORK}\b"
 )
 _PLEASE_WORK = re.compile(
-    r"\bplease (?:\w+ )?(?:write|create|draft|make|run|build|list|calculate|compute|design|prepare|explain|describe|solve"
-    r"|test|translate|rewrite|implement|compare|choose|complete|do|make)\b"
+    r"\b(?:please|can you|could you|would you) (?:please )?(?:\w+ly )?(?:now |then |next )?(?:write|create|draft|run|build|calculate"
+    r"|compute|design|prepare|explain|describe|solve|translate|rewrite|implement|compare|complete the|develop|summari[sz]e|outline|analy[sz]e)\b"
+)
+# Asking for material that the instruction left out is what an honest assistant does.
+_MISSING = re.compile(
+    r"\b(?:no|not|isn't|aren't|wasn't|missing|without|cannot|can't|need|unclear|more (?:details?|information|context))\b[^.!?]{0,60}"
+    r"\b(?:attached|given|provided|included|available|see|access|know|input|text|file|data|details?|information|context)\b"
 )
 _ASSISTANT_HINTS = (
     "you to ",
@@ -85,6 +98,11 @@ _ASSISTANT_HINTS = (
     "what you",
     "from you",
     "review",
+    "can you",
+    "could you",
+    "next time",
+    "turn",
+    "over to you",
     "here.",
     "as the",
     "as a",
@@ -93,9 +111,10 @@ _ASSISTANT_HINTS = (
 )
 # An instruction that asks for words to somebody else: what the solution orders, it orders that person.
 _ADDRESSED_ELSEWHERE = re.compile(
-    r"\b(?:letters?|e-?mails?|message|scene|story|stories|novel|dialogue|play|script|speech|song|lyrics?|poem|quiz|exercises?"
-    r"|homework|questions?|interview|prompts?|instructions?|announcement|invitation|card|game|adventure|template|manual"
-    r"|tutorial|lesson|worksheet|reply|conversation|role-?play|example)\b"
+    r"\b(?:letters?|e-?mails?|messages?|scene|story|stories|novel|dialogues?|play|(?:film|video|movie|call|phone|sales|support|podcast) script"
+    r"|speech|song|lyrics?|poem|quiz(?:zes)?|exercises?|homework|questions|interview|prompts?|instructions?|announcement|invitation"
+    r"|card|adventure|worksheet|reply|conversation|role-?play|manual|tutorial|lesson|handout|poster|memo|checklist|recipe"
+    r"|guide|posts?|caption|newsletter|advert\w*|ad|tweets?|flyer|leaflet|brief|briefing|rules)\b"
 )
 
 _USER_OFFERS = re.compile(
@@ -121,8 +140,10 @@ _USER_OFFER_HINTS = (
 )
 _USER_DELIVERS = re.compile(
     r"\A\W*(?:(?:sure|certainly|of course|absolutely|okay|ok|yes|great)\b[^\n.]{0,60}?[!,.:]\s*)?"
-    r"(?:here(?:'s| is| are) (?:the|a|an|your|my|some)\b|i(?:'ve| have) (?:completed|written|created|finished|added|done|made)\b)"
+    r"(?:here(?:'s| is| are) (?:the|a|an|your|some)\b(?! (?:input|data|numbers?|details?|information|file|next|task))|i(?:'ve| have) (?:completed|written|created|finished|added|done|made)\b)"
 )
+_ASKS = re.compile(r"\?|\bplease\b|\b(?:can|could|would|will) you\b|\bi (?:want|need|would like|'d like)\b")
+"""What a user says that still instructs, without the marker."""
 _USER_ACCEPTS = re.compile(
     r"\A\W*(?:sure|certainly|of course|absolutely)\b[^\n]{0,120}?\b(?:here|happy|glad|i(?:'ll| will| can|'d))\b"
 )
@@ -135,7 +156,7 @@ def role_flip(reading: Reading) -> Iterator[Finding]:
     session = reading.session
     names = (session.assistant.name.lower(), session.user.name.lower())
     for heard in reading.heard:
-        found = _user(heard, *names) if heard.by_user else _assistant(heard, *names)
+        found = _user(heard, names[0]) if heard.by_user else _assistant(heard, *names)
         if found is not None:
             confidence, quote = found
             yield reading.finding(heard, "role_flip", confidence, quote)
@@ -158,18 +179,26 @@ def _assistant(heard: Heard, own: str, other: str) -> tuple[float, str] | None:
         return 0.9, text[part.start() :]
     if _ADDRESSED_ELSEWHERE.search(heard.asked.lower()):
         return None
+    return _hands_over(spoken, text)
+
+
+def _hands_over(spoken: str, text: str) -> tuple[float, str] | None:
+    """Where the assistant gives the user work to do. ``spoken`` is ``text`` in lower case without quotations."""
+    order = _ORDER.search(spoken)
     hands_over = _HANDS_OVER.search(spoken)
     wants_back = _WANTS_BACK.search(spoken)
-    order = _ORDER.search(spoken)
     if hands_over is not None:
         return (0.8 if wants_back or order else 0.65), text[hands_over.start() :]
-    if wants_back is not None and order is not None:
+    grades = _GRADES.search(spoken)
+    if wants_back is not None and order is not None and (grades or order.start() < wants_back.end()):
         return 0.7, text[order.start() :]
     please = _PLEASE_WORK.search(spoken)
-    return None if please is None else (0.6, text[please.start() :])
+    if please is None or _MISSING.search(spoken):
+        return None
+    return (0.7 if grades else 0.6), text[please.start() :]
 
 
-def _user(heard: Heard, own: str, other: str) -> tuple[float, str] | None:
+def _user(heard: Heard, own: str) -> tuple[float, str] | None:
     lower = heard.lower
     text = heard.plain
     instructs = isinstance(heard.turn.said, Instruction)
@@ -187,6 +216,8 @@ def _user(heard: Heard, own: str, other: str) -> tuple[float, str] | None:
         offer = _USER_OFFERS.search(lower)
         if offer is not None:
             return 0.75, text[offer.start() :]
+    if _ORDER.search(lower) or _ASKS.search(lower):
+        return None
     delivers = _USER_DELIVERS.search(lower) or _USER_ACCEPTS.search(lower)
     if delivers is not None:
         return 0.75, text
