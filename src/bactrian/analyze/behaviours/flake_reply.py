@@ -86,7 +86,7 @@ _FUTURE = re.compile(
 )
 _OFFER = re.compile(
     rf"\A(?:i|we)(?:(?:'m|'re|'d|'d be| am| are| would| would be){_ADVERB} (?:happy to|glad to|love to|like to|ready|pleased to"
-    r"|delighted to|more than happy to|willing to|eager to|able to|here to|(?:help|assist)\b|on it\b|at it\b|looking (?:into|at|for)\b"
+    r"|delighted to|more than happy to|willing to|eager to|(?:so |very |really )?excited (?:to|about)|thrilled to|honou?red to|looking forward to|able to|here to|(?:help|assist)\b|on it\b|at it\b|looking (?:into|at|for)\b"
     rf"|putting together\b|prepared to)|(?:'ve| have){_ADVERB} (?:begun|started)\b|{_ADVERB} (?:want to|need to|have to)"
     rf"| (?:can|could){_ADVERB} (?:help|assist|do (?:that|this|so|it))\b)"
 )
@@ -97,7 +97,7 @@ _STALLING = re.compile(
     r"|(?:just )?(?:a|one) (?:moment|second|minute|sec)\b"
     r"|(?:please )?(?:give|allow) me (?:a |some |one |until |an |the )|you (?:can|may|will|'ll|should) (?:\w+ )?(?:expect|receive|have|get|see|find)\b"
     r"|consider it done\b|will do\b|(?:right )?on it\b|(?:will|shall) (?:start|begin|get)\b|(?:shall|should|may) i\b"
-    r"|(?:it|this|that) (?:will|may|might|should) (?:take|be (?:ready|done|finished|completed|available|with you|there))\b"
+    r"|(?:it|this|that) (?:will|shall|may|might|should) (?:take|be (?:ready|done|finished|completed|available|with you|there))\b"
     r"|(?:my|the) (?:plan|first step|next step|goal|intention) is to\b|(?:more|details|results) (?:to follow|coming|soon)\b)"
 )
 _ANNOUNCES = re.compile(

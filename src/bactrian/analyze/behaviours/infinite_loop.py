@@ -39,7 +39,7 @@ _POLITE = re.compile(
     r"|sorry|apologi[sz]e|no (?:problem|worries)|any ?time|have a|good (?:night|day|evening)|likewise|stay safe|sleep well"
     r"|keep in touch|look forward|looking forward|talk to you|hesitate|feel free|let me know|anything else|here (?:to help|for you)"
     r"|nice (?:working|meeting|weekend|day)|hope (?:this|that|it|you)|further assistance|help|kind words|wish|safe travels"
-    r"|understanding|next request|further (?:requests?|instructions?)|(?:no )?more requests?|go ahead|carry on|keep up"
+    r"|understanding|next request|(?:further|more|other|additional|next) (?:requests?|instructions?|questions?|tasks?)|using my services?|thx|tysm|np|yw|ttyl|cya|go ahead|carry on|keep up"
     r"|your (?:next )?(?:instructions?|request|solution|task)|give me an? instruction|waiting for|ready|let's (?:begin|start"
     r"|get started|go)|that(?:'s| is| will be) all|no, (?:thank|nothing)|nothing else|okay|ok|alright|all right|sounds good"
     r"|perfect|great|understood|hello|hi|hey|(?:is|are) (?:complete|completed|done|finished)|cooperation|success|proud|honou?r"
@@ -51,7 +51,7 @@ _POLITE = re.compile(
 _POLITE_WORDS = (
     STOP_WORDS
     | frozenset(
-        "thank thanks thankful ta ya u goodnight congrats grateful gratitude welcome bye goodbye good farewell pleasure glad "
+        "thank thanks thx ty tysm np yw ttyl cya thankful ta ya u k pls using services goodnight congrats grateful gratitude welcome bye goodbye good farewell pleasure glad "
         "happy pleased delighted excited thrilled proud take care easy see soon later next time until luck best wishes warm "
         "regards cheers great job work excellent well done congratulations congratulate appreciate appreciation appreciated "
         "sorry apologize apologise apologies problem worries anytime any have having day evening night morning week weekend "
@@ -116,7 +116,7 @@ def is_polite(heard: Heard, topic: frozenset[str] = frozenset()) -> bool:
     """
     if len(heard.body) > _LONGEST:
         return False
-    if is_empty(heard):
+    if is_empty(heard) or heard.body.lower().strip(" .") in ("none", "n/a"):
         return True
     polite = False
     for sentence in sentences(heard.body.lower().replace("’", "'")):

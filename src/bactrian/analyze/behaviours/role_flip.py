@@ -34,6 +34,8 @@ _SOLUTION_LINE = re.compile(
 )
 _SOLUTION_HINTS = ("solu", "lösung", "soluzione", "решение", "解")
 
+_ANSWERED_IN_LINE = re.compile(r"\binput:[ \t*_]*none\.?[ \t*_]+solution:", re.IGNORECASE)
+
 _GIVES_INSTRUCTIONS = re.compile(
     r"\bmy (?:next |first )?instruction (?:for|to) you\b"
     r"|\bi(?:'ll| will| am going to|'m going to)(?: now)? (?:be the one to )?(?:instruct you|give you (?:the|my|your) "
@@ -189,13 +191,13 @@ def _hands_over(spoken: str, text: str) -> tuple[float, str] | None:
     wants_back = _WANTS_BACK.search(spoken)
     if hands_over is not None:
         return (0.8 if wants_back or order else 0.65), text[hands_over.start() :]
+    if _MISSING.search(spoken):
+        return None
     grades = _GRADES.search(spoken)
     if wants_back is not None and order is not None and (grades or order.start() < wants_back.end()):
         return 0.7, text[order.start() :]
     please = _PLEASE_WORK.search(spoken)
-    if please is None or _MISSING.search(spoken):
-        return None
-    return (0.7 if grades else 0.6), text[please.start() :]
+    return None if please is None else (0.7 if grades else 0.6), text[please.start() :]
 
 
 def _user(heard: Heard, own: str) -> tuple[float, str] | None:
@@ -203,6 +205,8 @@ def _user(heard: Heard, own: str) -> tuple[float, str] | None:
     text = heard.plain
     instructs = isinstance(heard.turn.said, Instruction)
     solution = _SOLUTION_LINE.search(text) if any(hint in lower for hint in _SOLUTION_HINTS) else None
+    if solution is None and instructs:
+        solution = _ANSWERED_IN_LINE.search(text)
     if solution is not None:
         return (0.9 if instructs else 1.0), text[solution.start() :]
     if instructs or heard.is_done:
