@@ -67,7 +67,7 @@ _COURTESY = re.compile(
     r"|(?:that|this|it)(?:'s| is| sounds like| sounds| seems like)(?: an?)? (?:\w+ )?(?:good|great|excellent|interesting|exciting"
     r"|important|fantastic|wonderful|fun|fine|perfect|nice|clear|lovely)\b[^:]{0,60}|sounds (?:good|great|like a plan)\b[^:]{0,30}"
     r"|(?:what an?|great|good|excellent|interesting|nice) (?:\w+ )?(?:idea|task|instruction|request|question|point|choice)"
-    r"|(?:it(?:'s| is|'d be| would be) )?my pleasure\b[^:]{0,40}|i appreciate\b[^:]{0,80}|i(?:'m| am) (?:so |very )?excited\b[^:]{0,80}"
+    r"|(?:it(?:'s| is|'d be| would be) )?my pleasure\b[^:]{0,40}|i appreciate\b[^:]{0,80}"
     r"|(?:please )?(?:let me know|feel free|don't hesitate|do not hesitate)\b[^:]{0,120}|i hope\b[^:]{0,60})\W*\Z"
 )
 _ACCEPTS = re.compile(

@@ -197,7 +197,7 @@ def _hands_over(spoken: str, text: str) -> tuple[float, str] | None:
     if wants_back is not None and order is not None and (grades or order.start() < wants_back.end()):
         return 0.7, text[order.start() :]
     please = _PLEASE_WORK.search(spoken)
-    return None if please is None else (0.7 if grades else 0.6), text[please.start() :]
+    return None if please is None else (0.7 if grades else 0.6, text[please.start() :])
 
 
 def _user(heard: Heard, own: str) -> tuple[float, str] | None:
