@@ -119,7 +119,7 @@ def is_in(text: str, language: str) -> str | None:
         script = _script(text)
         if script is not None:
             return _unless_same(script, language)
-    words = _LATIN.findall(text)
+    words = text.split()
     if len(words) < FEWEST_WORDS:
         return None
     if language in _SCRIPTS:

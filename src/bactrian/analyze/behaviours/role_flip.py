@@ -47,14 +47,60 @@ _WORK = (
     r"|translate|differentiate|measure|rewrite|implement|add|compare|check|do|complete|choose|work out|name|research|analy[sz]e"
     r"|develop|plan|identify|summari[sz]e|outline|suggest|revise|edit|review|send|provide|show|tell|give|set up|take|try)"
 )
-_HANDS_OVER = re.compile(
-    rf"\bi(?: would|'d)?(?: now| also| then)? (?:want|need|like|ask|expect|require) you (?:now |also |then |next |all )?to (?:now |please |first )?{_WORK}\b"
-    r"|\byour (?:next |first |new |second |final )?(?:task|job|assignment|turn|homework)(?: now)? (?:is|will be) to\b"
-    r"|\byour (?:next|first|new) (?:task|job|assignment|instruction|step)(?: now)? (?:is|will be)\b"
-    r"|\bit(?:'s| is) (?:now )?your turn\b|\bnow,? your turn\b|\bover to you\b"
-    rf"|\byou (?:will|must|should|have to|need to) now {_WORK}\b|\bnow,? you (?:will|must|should|have to|need to|can) {_WORK}\b"
-    r"|\bwhat i (?:need|want|expect) from you\b|\bhere is what you (?:should|have to|must|need to|will) do next\b"
-    rf"|(?:^|[.!?]\s+|\n)you (?:will |must |have to |should )?{_WORK} (?:the|a|an|your|my|it|this|that|these|three|two)\b"
+# Each search is made only if a cheap look finds a piece of text that it cannot do without.
+_HANDS_OVER = (
+    (
+        ("you to ", "you now ", "you also ", "you then ", "you next ", "you all "),
+        re.compile(
+            r"\bi(?: would|'d)?(?: now| also| then)? (?:want|need|like|ask|expect|require)"
+            rf" you (?:now |also |then |next |all )?to (?:now |please |first )?{_WORK}\b"
+        ),
+    ),
+    (
+        (
+            "your next",
+            "your first",
+            "your new",
+            "your second",
+            "your final",
+            "your task",
+            "your job",
+            "your turn",
+        ),
+        re.compile(
+            r"\byour (?:next |first |new |second |final )?(?:task|job|assignment|turn|homework)(?: now)? (?:is|will be) to\b"
+            r"|\byour (?:next|first|new) (?:task|job|assignment|instruction|step)(?: now)? (?:is|will be)\b"
+            r"|\bit(?:'s| is) (?:now )?your turn\b|\bnow,? your turn\b"
+        ),
+    ),
+    (
+        (
+            "over to you",
+            "from you",
+            "you should do",
+            "you have to do",
+            "you must do",
+            "you need to do",
+            "you will do",
+        ),
+        re.compile(
+            r"\bover to you\b|\bwhat i (?:need|want|expect) from you\b"
+            r"|\bhere(?:'s| is) what you (?:should|have to|must|need to|will) do next\b"
+        ),
+    ),
+    (
+        ("now you ", "now, you ", "will now ", "must now ", "should now ", "to now "),
+        re.compile(
+            rf"\byou (?:will|must|should|have to|need to) now {_WORK}\b"
+            rf"|\bnow,? you (?:will|must|should|have to|need to|can) {_WORK}\b"
+        ),
+    ),
+    (
+        ("\nyou ", ". you ", "! you ", "? you "),
+        re.compile(
+            rf"[\n.!?]\s*you (?:will |must |have to |should )?{_WORK} (?:the|a|an|your|my|it|this|that|these|three|two)\b"
+        ),
+    ),
 )
 _GRADES = re.compile(
     r"\b(?:i will|i'll|let me|so (?:that )?i can) (?:then )?(?:check|review|grade|evaluate|correct|look over|tell you whether|give you feedback)"
@@ -78,39 +124,8 @@ _MISSING = re.compile(
     r"\b(?:no|not|isn't|aren't|wasn't|missing|without|cannot|can't|need|unclear|more (?:details?|information|context))\b[^.!?]{0,60}"
     r"\b(?:attached|given|provided|included|available|see|access|know|input|text|file|data|details?|information|context)\b"
 )
-_ASSISTANT_HINTS = (
-    "you to ",
-    "your ",
-    "you will",
-    "you must",
-    "you write",
-    "now you",
-    "you now",
-    "to me",
-    " me ",
-    " me.",
-    " me,",
-    "show your work",
-    "please",
-    "instruct",
-    "solution",
-    "you are",
-    "you have",
-    "once you",
-    "what you",
-    "from you",
-    "review",
-    "can you",
-    "could you",
-    "next time",
-    "turn",
-    "over to you",
-    "here.",
-    "as the",
-    "as a",
-    "i am ",
-    "i'm ",
-)
+_ME = (" me ", " me.", " me,", " me!", " me\n", " here", "your work")
+_PLEASE = ("please", "can you", "could you", "would you")
 # An instruction that asks for words to somebody else: what the solution orders, it orders that person.
 _ADDRESSED_ELSEWHERE = re.compile(
     r"\b(?:letters?|e-?mails?|messages?|scene|story|stories|novel|dialogues?|play|(?:film|video|movie|call|phone|sales|support|podcast) script"
@@ -173,31 +188,37 @@ def _assistant(heard: Heard, own: str, other: str) -> tuple[float, str] | None:
             # A prompt or a template that was asked for may well hold the word.
             asked_for = "instruction" in heard.asked.lower() and heard.turn.said is not None
             return (0.4 if asked_for else 1.0), text[flip.start() :]
-    if not any(hint in lower for hint in _ASSISTANT_HINTS):
+    if "you" not in lower and "please" not in lower and " me" not in lower:
         return None
     spoken = without_quotations(lower)
-    part = _says_it_is(spoken, other) or _says_you_are(spoken, own) or _GIVES_INSTRUCTIONS.search(spoken)
+    part = _says_it_is(spoken, other) or _says_you_are(spoken, own)
+    if part is None and ("instruct" in spoken or "solution" in spoken):
+        part = _GIVES_INSTRUCTIONS.search(spoken)
     if part is not None:
         return 0.9, text[part.start() :]
-    if _ADDRESSED_ELSEWHERE.search(heard.asked.lower()):
-        return None
-    return _hands_over(spoken, text)
+    found = _hands_over(f"\n{spoken}", f"\n{text}")
+    return None if found is None or _ADDRESSED_ELSEWHERE.search(heard.asked.lower()) else found
 
 
 def _hands_over(spoken: str, text: str) -> tuple[float, str] | None:
     """Where the assistant gives the user work to do. ``spoken`` is ``text`` in lower case without quotations."""
-    order = _ORDER.search(spoken)
-    hands_over = _HANDS_OVER.search(spoken)
-    wants_back = _WANTS_BACK.search(spoken)
-    if hands_over is not None:
-        return (0.8 if wants_back or order else 0.65), text[hands_over.start() :]
-    if _MISSING.search(spoken):
+    wants_back = _WANTS_BACK.search(spoken) if _any_of(_ME, spoken) else None
+    for hints, pattern in _HANDS_OVER:
+        hands_over = pattern.search(spoken) if _any_of(hints, spoken) else None
+        if hands_over is not None:
+            return (0.8 if wants_back or _ORDER.search(spoken) else 0.65), text[hands_over.start() :]
+    please = _PLEASE_WORK.search(spoken) if _any_of(_PLEASE, spoken) else None
+    if (wants_back is None and please is None) or _MISSING.search(spoken):
         return None
     grades = _GRADES.search(spoken)
+    order = _ORDER.search(spoken) if wants_back else None
     if wants_back is not None and order is not None and (grades or order.start() < wants_back.end()):
         return 0.7, text[order.start() :]
-    please = _PLEASE_WORK.search(spoken)
     return None if please is None else (0.7 if grades else 0.6, text[please.start() :])
+
+
+def _any_of(hints: tuple[str, ...], text: str) -> bool:
+    return any(hint in text for hint in hints)
 
 
 def _user(heard: Heard, own: str) -> tuple[float, str] | None:
