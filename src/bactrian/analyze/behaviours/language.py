@@ -94,7 +94,8 @@ _COMMON: Mapping[str, frozenset[str]] = MappingProxyType(
 _LATIN = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)?")
 _ENOUGH = 0.16
 """Share of common words that shows a language."""
-_TWICE = 2.0
+_CLEARLY = 1.5
+"""How much larger it is than that of the expected language, with which it shares words."""
 
 
 def name_of(language: str | None) -> str:
@@ -122,17 +123,15 @@ def is_in(text: str, language: str) -> str | None:
     words = text.split()
     if len(words) < FEWEST_WORDS:
         return None
-    if language in _SCRIPTS:
-        best = max(_COMMON, key=lambda name: _share(words, name))
-        return best if _share(words, best) >= _ENOUGH else None
     expected = _share(words, language)
-    if expected >= _ENOUGH:
+    if language == "english" and expected >= _ENOUGH:
         return None
     # Of a language that is not known here, only English can be told apart.
-    others = (name for name in _COMMON if name != language) if language in _COMMON else ("english",)
+    known = language in _COMMON or language in _SCRIPTS
+    others = [name for name in _COMMON if name != language] if known else ["english"]
     best = max(others, key=lambda name: _share(words, name))
     share = _share(words, best)
-    return best if share >= max(_ENOUGH, _TWICE * expected) else None
+    return best if share >= max(_ENOUGH, _CLEARLY * expected) else None
 
 
 def _share(words: list[str], language: str) -> float:
