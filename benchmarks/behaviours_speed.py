@@ -13,7 +13,8 @@ from benchmarks.labelled import conversation
 _ROUNDS = 20
 _SENTENCES = (
     "The first step is to collect the prices of the last ten years and to store them in one table.",
-    "You can reduce the risk by spreading the capital over several sectors and by limiting each position to two percent.",
+    ("You can reduce the risk by spreading the capital over "
+    "several sectors and by limiting each position to two percent."),
     "A moving average smooths the series, but it reacts late when the trend turns.",
     "If the short average crosses above the long one, the bot buys; if it crosses below, the bot sells.",
     "We should also consider the cost of every trade, since small gains are eaten up by fees.",
@@ -29,7 +30,13 @@ _SENTENCES = (
     "It is important to write down every decision, since memory is kind to its owner.",
     "Your portfolio will thank you for a plan that you can follow on a rainy Monday, too.",
 )
-_CODE = "```python\nimport pandas as pd\n\ndef signal(prices, short=20, long=50):\n    fast = prices.rolling(short).mean()\n    return fast > prices.rolling(long).mean()\n```"
+_CODE = """```python
+import pandas as pd
+
+def signal(prices, short=20, long=50):
+    fast = prices.rolling(short).mean()
+    return fast > prices.rolling(long).mean()
+```"""
 
 
 def sessions(count: int) -> list[Session]:

@@ -19,7 +19,9 @@ EXAMPLES = {
 }
 NEAR_MISSES = {
     "an answer": "Solution: The warehouse holds 40 pallets.\nNext request.",
-    "declines a part and does the rest": "I cannot visit it, but here is what to look for:\n1. Fire exits\n2. Damp walls",
+    "declines a part and does the rest": (
+        "I cannot visit it, but here is what to look for:\n1. Fire exits\n2. Damp walls"
+    ),
     "asks for material": "I cannot see the warehouse. Could you please provide a photo of it?",
     "a fact": "Solution: A forklift cannot lift more than its rated load.\nNext request.",
     "a lyric": 'Solution: "I can\'t help falling in love" is the line that the guards sing.\nNext request.',

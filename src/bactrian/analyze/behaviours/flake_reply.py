@@ -37,12 +37,18 @@ class _Says(Enum):
 
 
 _WORK_VERBS = (
-    "write create make draft prepare design develop build implement compose generate produce provide present show explain "
-    "describe analyze analyse review check look find search research investigate study read start begin work get proceed "
-    "continue help assist do try ensure add update fix correct improve test run calculate compute solve draw sketch plan "
-    "organize organise summarize summarise translate compare collect gather send deliver share submit load clean take "
-    "complete finish handle follow keep come discuss cover include identify evaluate assess break outline guide walk give "
-    "answer respond tell let put set list let work revise edit proofread conduct perform tackle address brainstorm code "
+    "write create make draft prepare design develop build implement compose generate produce provide present show "
+    "explain "
+    "describe analyze analyse review check look find search research investigate study read start begin work get "
+    "proceed "
+    "continue help assist do try ensure add update fix correct improve test run calculate compute solve draw "
+    "sketch plan "
+    "organize organise summarize summarise translate compare collect gather send deliver share submit load clean "
+    "take "
+    "complete finish handle follow keep come discuss cover include identify evaluate assess break outline guide "
+    "walk give "
+    "answer respond tell let put set list let work revise edit proofread conduct perform tackle address "
+    "brainstorm code "
     "think consider consult examine explore modify refine schedule book call contact arrange order print record"
 ).split()
 _STRONG = frozenset(_WORK_VERBS) - frozenset(
@@ -52,21 +58,30 @@ _STRONG = frozenset(_WORK_VERBS) - frozenset(
 _KNOWN = frozenset(_WORK_VERBS)
 
 _POLITE = (
-    r"sure(?: thing)?|certainly|of course|absolutely|definitely|okay|ok|alright|all right|great|perfect|excellent|yes|yeah|yep"
-    r"|understood|noted|got it|gladly|right|well|good|fine|very well|no problem|with pleasure|happy to|claro|vale|gerne"
+    r"sure(?: thing)?|certainly|of course|absolutely|definitely|okay|ok|alright|all right|great|perfect|excellent"
+    r"|yes|yeah|yep"
+    r"|understood|noted|got it|gladly|right|well|good|fine|very well|no problem|with pleasure|happy to|claro|vale"
+    r"|gerne"
     r"|natürlich|bien sûr|d'accord|certo|конечно|хорошо|好的"
 )
 _OPENING = re.compile(
-    rf"\A(?:(?:{_POLITE}|first(?:ly| of all)?|second(?:ly)?|third(?:ly)?|then|next|after (?:that|this|which)|finally|lastly"
-    r"|also|additionally|in addition|and|but|now|so|to begin(?: with)?|to start(?: with)?|in this step|for this(?: \w+)?"
-    r"|as (?:your|the|an?) [\w ]{1,40}?|to [^,.:]{3,80}(?=,)|(?:once|when|after|before|if|based on|using|with) [^,.:]{3,80}(?=,)"
-    r"|thank you[^,.!:]{0,60}|thanks[^,.!:]{0,60})[,:;!.\s—–-]+){0,4}"  # noqa: RUF001
+    rf"\A(?:(?:{_POLITE}|first(?:ly| of all)?|second(?:ly)?|third(?:ly)?|then|next|after (?:that|this|which)"
+    rf"|finally|lastly"
+    r"|also|additionally|in addition|and|but|now|so|to begin(?: with)?|to start(?: with)?|in this step"
+    r"|for this(?: \w+)?"
+    r"|as (?:your|the|an?) [\w ]{1,40}?|to [^,.:]{3,80}(?=,)|(?:once|when|after|before|if|based on|using"
+    r"|with) [^,.:]{3,80}(?=,)"
+    r"|thank you[^,.!:]{0,60}|thanks[^,.!:]{0,60})[,:;!.\s—–-]+){0,4}"
 )
 _COURTESY = re.compile(
-    rf"\A(?:{_POLITE}|thank(?:s| you)\b[^:]{{0,80}}|next request|please|i (?:understand|see|agree|hear you)(?:\b[^:,]{{0,80}})?"
-    r"|(?:that|this|it)(?:'s| is| sounds like| sounds| seems like)(?: an?)? (?:\w+ )?(?:good|great|excellent|interesting|exciting"
-    r"|important|fantastic|wonderful|fun|fine|perfect|nice|clear|lovely)\b[^:]{0,60}|sounds (?:good|great|like a plan)\b[^:]{0,30}"
-    r"|(?:what an?|great|good|excellent|interesting|nice) (?:\w+ )?(?:idea|task|instruction|request|question|point|choice)"
+    rf"\A(?:{_POLITE}|thank(?:s| you)\b[^:]{{0,80}}|next request|please|i (?:understand|see|agree"
+    rf"|hear you)(?:\b[^:,]{{0,80}})?"
+    r"|(?:that|this|it)(?:'s| is| sounds like| sounds| seems like)(?: an?)? (?:\w+ )?(?:good|great|excellent"
+    r"|interesting|exciting"
+    r"|important|fantastic|wonderful|fun|fine|perfect|nice|clear|lovely)\b[^:]{0,60}|sounds (?:good|great"
+    r"|like a plan)\b[^:]{0,30}"
+    r"|(?:what an?|great|good|excellent|interesting|nice) (?:\w+ )?(?:idea|task|instruction|request|question"
+    r"|point|choice)"
     r"|(?:it(?:'s| is|'d be| would be) )?my pleasure\b[^:]{0,40}|i appreciate\b[^:]{0,80}"
     r"|(?:please )?(?:let me know|feel free|don't hesitate|do not hesitate)\b[^:]{0,120}|i hope\b[^:]{0,60})\W*\Z"
 )
@@ -75,46 +90,64 @@ _ACCEPTS = re.compile(
 )
 
 _ADVERB = (
-    r"(?: (?:now|then|also|first|certainly|gladly|immediately|definitely|just|next|surely|happily|currently|still|already|always"
-    r"|be sure to|make sure to|do my best to|try to|begin by|start by|begin with|start with|begin to|start to|go ahead and"
+    r"(?: (?:now|then|also|first|certainly|gladly|immediately|definitely|just|next|surely|happily|currently|still"
+    r"|already|always"
+    r"|be sure to|make sure to|do my best to|try to|begin by|start by|begin with|start with|begin to|start to"
+    r"|go ahead and"
     r"|need to|have to|be able to|\w+ly))*"
 )
 _FUTURE = re.compile(
-    r"\A(?:i|we)(?:'ll| will| shall|'m going to|'re going to| am going to| are going to|'m about to| am about to| are about to"
+    r"\A(?:i|we)(?:'ll| will| shall|'m going to|'re going to| am going to| are going to|'m about to| am about to"
+    r"| are about to"
     rf"| plan to| intend to| aim to| promise to| would begin by| would start by|'d start by){_ADVERB}(?: be)? (\w+)"
     rf"|\Alet(?:'s| us| me){_ADVERB} (\w+)"
 )
 _OFFER = re.compile(
-    rf"\A(?:i|we)(?:(?:'m|'re|'d|'d be| am| are| would| would be){_ADVERB} (?:happy to|glad to|love to|like to|ready|pleased to"
-    r"|delighted to|more than happy to|willing to|eager to|(?:so |very |really )?excited (?:to|about)|thrilled to|honou?red to|looking forward to|able to|here to|(?:help|assist)\b|on it\b|at it\b|looking (?:into|at|for)\b"
-    rf"|putting together\b|prepared to)|(?:'ve| have){_ADVERB} (?:begun|started)\b|{_ADVERB} (?:want to|need to|have to)"
+    rf"\A(?:i|we)(?:(?:'m|'re|'d|'d be| am| are| would| would be){_ADVERB} (?:happy to|glad to|love to|like to"
+    rf"|ready|pleased to"
+    r"|delighted to|more than happy to|willing to|eager to|(?:so |very |really )?excited (?:to|about)|thrilled to"
+    r"|honou?red to|looking forward to|able to|here to|(?:help|assist)\b|on it\b|at it\b|looking (?:into|at|for)\b"
+    rf"|putting together\b|prepared to)|(?:'ve| have){_ADVERB} (?:begun|started)\b|{_ADVERB} (?:want to|need to"
+    rf"|have to)"
     rf"| (?:can|could){_ADVERB} (?:help|assist|do (?:that|this|so|it))\b)"
 )
 _ABLE = re.compile(rf"\A(?:i|we) (?:can|could){_ADVERB} (\w+)")
 _IN_PROGRESS = re.compile(rf"\A(?:(?:i|we)(?:'m|'re| am| are| have been|'ve been))?{_ADVERB} ?(\w+)ing\b")
 _STALLING = re.compile(
-    r"\A(?:let(?:'s| us| me) (?:go|dive|see|do|get|jump)\b|(?:please )?(?:wait|hold on|bear with|stand by|stay tuned|be patient)\b"
+    r"\A(?:let(?:'s| us| me) (?:go|dive|see|do|get|jump)\b|(?:please )?(?:wait|hold on|bear with|stand by"
+    r"|stay tuned|be patient)\b"
     r"|(?:just )?(?:a|one) (?:moment|second|minute|sec)\b"
-    r"|(?:please )?(?:give|allow) me (?:a |some |one |until |an |the )|you (?:can|may|will|'ll|should) (?:\w+ )?(?:expect|receive|have|get|see|find)\b"
-    r"|consider it done\b|will do\b|(?:right )?on it\b|(?:will|shall) (?:start|begin|get)\b|(?:shall|should|may) i\b"
-    r"|(?:it|this|that) (?:will|shall|may|might|should) (?:take|be (?:ready|done|finished|completed|available|with you|there))\b"
-    r"|(?:my|the) (?:plan|first step|next step|goal|intention) is to\b|(?:more|details|results) (?:to follow|coming|soon)\b)"
+    r"|(?:please )?(?:give|allow) me (?:a |some |one |until |an |the )|you (?:can|may|will|'ll"
+    r"|should) (?:\w+ )?(?:expect|receive|have|get|see|find)\b"
+    r"|consider it done\b|will do\b|(?:right )?on it\b|(?:will|shall) (?:start|begin|get)\b|(?:shall|should"
+    r"|may) i\b"
+    r"|(?:it|this|that) (?:will|shall|may|might|should) (?:take|be (?:ready|done|finished|completed|available"
+    r"|with you|there))\b"
+    r"|(?:my|the) (?:plan|first step|next step|goal|intention) is to\b|(?:more|details|results) (?:to follow"
+    r"|coming|soon)\b)"
 )
 _ANNOUNCES = re.compile(
-    r"\A(?:here (?:is|are)|here's|here you (?:go|are)|below (?:is|are)|the following|see below|as follows)\b[^:]*:?\Z"
+    r"\A(?:here (?:is|are)|here's|here you (?:go|are)|below (?:is|are)|the following|see below"
+    r"|as follows)\b[^:]*:?\Z"
 )
 _WILL_BE_DONE = re.compile(r"\b(?:will|shall|is going to|are going to) be (\w+(?:ed|en|t|ne|wn|de))\b")
 _FOREIGN = re.compile(
-    r"\A(?:(?:ahora |yo )?voy a |vamos a |ich werde |wir werden |je vais |nous allons |vado a |(?:lo )?farò |vou |eu vou "
+    r"\A(?:(?:ahora |yo )?voy a |vamos a |ich werde |wir werden |je vais |nous allons |vado a |(?:lo )?farò |vou "
+    r"|eu vou "
     r"|я (?:буду|сделаю|напишу|подготовлю|начну)|我会|我将|我马上|我来)"
 )
 _TO_FIND_OUT = re.compile(r"\b(?:because|since|namely|which means|so that is|therefore)\b")
 _MAY_ANSWER = re.compile(
-    r"\b(?:plan(?: for|\b)|(?:you|we|i)(?:'ll| will| would| are going| intend| can| should)|will|would|forecast|predict|promise|vow"
-    r"|resolutions?|announce\w*|reassur\w+|guarantee|reply|respond|answer to|letters?|e-?mails?|messages?|speech|song|lyrics?"
-    r"|chorus|poem|story|novel|scene|dialogue|monologue|role-?play|script|caption|tweet|post|bio|log|diary|next (?:steps?|move)"
-    r"|schedule|going to|strategy|approach|pitch|toast|line|statement|sentence|quote|say|introduce|pledge|oath|apology"
-    r"|choose|pick|select|decide|which|what|who|where|when|how|name|suggest|recommend|state|estimate|propose|tell me)\b"
+    r"\b(?:plan(?: for|\b)|(?:you|we|i)(?:'ll| will| would| are going| intend| can| should)|will|would|forecast"
+    r"|predict|promise|vow"
+    r"|resolutions?|announce\w*|reassur\w+|guarantee|reply|respond|answer to|letters?|e-?mails?|messages?|speech"
+    r"|song|lyrics?"
+    r"|chorus|poem|story|novel|scene|dialogue|monologue|role-?play|script|caption|tweet|post|bio|log|diary"
+    r"|next (?:steps?|move)"
+    r"|schedule|going to|strategy|approach|pitch|toast|line|statement|sentence|quote|say|introduce|pledge|oath"
+    r"|apology"
+    r"|choose|pick|select|decide|which|what|who|where|when|how|name|suggest|recommend|state|estimate|propose"
+    r"|tell me)\b"
 )
 """An instruction that "I will …" may answer."""
 _IS_QUESTION = re.compile(
@@ -122,7 +155,8 @@ _IS_QUESTION = re.compile(
 )
 _WORK_SIGNS = re.compile(r"```|~~~|[=;{}|\\]|^\s*(?:[-*•]|\d+[.)])\s", re.MULTILINE)
 _TIME = re.compile(
-    r"\d+(?::\d+)?(?: ?(?:-|–|to) ?\d+)? ?(?:%|a\.?m|p\.?m|sec|min|h\b|hours?|days?|weeks?|months?|words?|pages?|steps?|parts?|sections?)"  # noqa: RUF001
+    r"\d+(?::\d+)?(?: ?(?:-|–|to) ?\d+)? ?(?:%|a\.?m|p\.?m|sec|min|h\b|hours?|days?|weeks?|months?|words?|pages?"
+    r"|steps?|parts?|sections?)"
 )
 _HAS_DIGIT = re.compile(r"\w*\d\w*")
 

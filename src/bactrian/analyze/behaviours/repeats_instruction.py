@@ -42,16 +42,20 @@ _SIGNS = frozenset("=;{}[]<>|\\^+/")
 """Signs of code, formulas and tables."""
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 _DECIDE = re.compile(
-    r"\b(?:whether|which|choose|pick|select|decide|confirm|check|true or false|yes or no|is|are|was|were|does|did)\b"
+    r"\b(?:whether|which|choose|pick|select|decide|confirm|check|true or false|yes or no|is|are|was|were|does"
+    r"|did)\b"
 )
 _SAY_AGAIN = re.compile(
     r"\b(?:repeat|copy|quote|recite|echo|read|proofread|correct|fix|capitali[sz]e|punctuate)\b"
 )
 """Where the input may rightly come back as it is."""
 _RESTATES = re.compile(
-    r"\W*(?:(?:understood|okay|ok|sure|certainly|yes|right|so|got it|thank you|thanks|i understand|i see)\b[\s,.!:;that]*)*"
-    r"(?:you(?:'d| would|'ve| have)? (?:ask|asked|want|wanted|need|needed|like|wish|request|requested|told|instructed|gave)\b"
-    r"|(?:the|your|my|this) (?:\w+ )?(?:task|instruction|request|goal|aim|objective|job|assignment|question)\b|i(?:'m| am| was|'ve been| have been)"
+    r"\W*(?:(?:understood|okay|ok|sure|certainly|yes|right|so|got it|thank you|thanks|i understand"
+    r"|i see)\b[\s,.!:;that]*)*"
+    r"(?:you(?:'d| would|'ve| have)? (?:ask|asked|want|wanted|need|needed|like|wish|request|requested|told"
+    r"|instructed|gave)\b"
+    r"|(?:the|your|my|this) (?:\w+ )?(?:task|instruction|request|goal|aim|objective|job|assignment|question)\b"
+    r"|i(?:'m| am| was|'ve been| have been)"
     r" (?:asked|told|instructed|supposed|requested|expected|given)\b|i (?:need|have|want|should|must)\b)"
 )
 """Beginnings of a reply that says what was asked for."""

@@ -38,14 +38,18 @@ _ANSWERED_IN_LINE = re.compile(r"\binput:[ \t*_]*none\.?[ \t*_]+solution:", re.I
 
 _GIVES_INSTRUCTIONS = re.compile(
     r"\bmy (?:next |first )?instruction (?:for|to) you\b"
-    r"|\bi(?:'ll| will| am going to|'m going to)(?: now)? (?:be the one to )?(?:instruct you|give you (?:the|my|your) "
+    r"|\bi(?:'ll| will| am going to|'m going to)(?: now)? (?:be the one to )?(?:instruct you|give you (?:the|my"
+    r"|your) "
     r"(?:next |first )?instructions?)"
     r"|\b(?:waiting for|wait for|give me|start your answer with|provide) (?:the |your |a )?[\"']?solution\b"
 )
 _WORK = (
-    r"(?:write|create|draft|make|run|build|find(?: out)?|list|calculate|compute|design|prepare|explain|describe|solve|test"
-    r"|translate|differentiate|measure|rewrite|implement|add|compare|check|do|complete|choose|work out|name|research|analy[sz]e"
-    r"|develop|plan|identify|summari[sz]e|outline|suggest|revise|edit|review|send|provide|show|tell|give|set up|take|try)"
+    r"(?:write|create|draft|make|run|build|find(?: out)?|list|calculate|compute|design|prepare|explain|describe"
+    r"|solve|test"
+    r"|translate|differentiate|measure|rewrite|implement|add|compare|check|do|complete|choose|work out|name"
+    r"|research|analy[sz]e"
+    r"|develop|plan|identify|summari[sz]e|outline|suggest|revise|edit|review|send|provide|show|tell|give|set up"
+    r"|take|try)"
 )
 # Each search is made only if a cheap look finds a piece of text that it cannot do without.
 _HANDS_OVER = (
@@ -68,7 +72,8 @@ _HANDS_OVER = (
             "your turn",
         ),
         re.compile(
-            r"\byour (?:next |first |new |second |final )?(?:task|job|assignment|turn|homework)(?: now)? (?:is|will be) to\b"
+            r"\byour (?:next |first |new |second |final )?(?:task|job|assignment|turn|homework)(?: now)? (?:is"
+            r"|will be) to\b"
             r"|\byour (?:next|first|new) (?:task|job|assignment|instruction|step)(?: now)? (?:is|will be)\b"
             r"|\bit(?:'s| is) (?:now )?your turn\b|\bnow,? your turn\b"
         ),
@@ -98,44 +103,58 @@ _HANDS_OVER = (
     (
         ("\nyou ", ". you ", "! you ", "? you "),
         re.compile(
-            rf"[\n.!?]\s*you (?:will |must |have to |should )?{_WORK} (?:the|a|an|your|my|it|this|that|these|three|two)\b"
+            rf"[\n.!?]\s*you (?:will |must |have to |should )?{_WORK} (?:the|a|an|your|my|it|this|that|these"
+            rf"|three|two)\b"
         ),
     ),
 )
 _GRADES = re.compile(
-    r"\b(?:i will|i'll|let me|so (?:that )?i can) (?:then )?(?:check|review|grade|evaluate|correct|look over|tell you whether|give you feedback)"
-    r"(?: (?:it|them|your|on|what|the result|whether)\b|[.!])|\b(?:once|when|after) you(?:'re| are|'ve| have)? (?:done|ready|finished)\b"
+    r"\b(?:i will|i'll|let me|so (?:that )?i can) (?:then )?(?:check|review|grade|evaluate|correct|look over"
+    r"|tell you whether|give you feedback)"
+    r"(?: (?:it|them|your|on|what|the result|whether)\b|[.!])|\b(?:once|when|after) you(?:'re| are|'ve"
+    r"| have)? (?:done|ready|finished)\b"
 )
 """What one says whose turn it is to judge; or, in a manual, what comes next."""
 _WANTS_BACK = re.compile(
-    r"\b(?:show|send|tell|report|give|bring|return|submit|hand)\b(?! me (?:know|(?:with )?(?:the |your |an? )?(?:next |new |first |further |more )*(?:instructions?|requests?|tasks?|inputs?)\b))[^.!?\n]{0,60}?\b(?:to )?me\b"
+    r"\b(?:show|send|tell|report|give|bring|return|submit|hand)\b(?! me (?:know|(?:with )?(?:the |your "
+    r"|an? )?(?:next |new |first |further |more )*(?:instructions?|requests?|tasks?"
+    r"|inputs?)\b))[^.!?\n]{0,60}?\b(?:to )?me\b"
     r"|\b(?:post|put|paste) (?:it|them|the \w+) here\b|\bshow your work\b"
 )
 _ORDER = re.compile(
-    rf"(?:^|[.!?:]\s+|\n)(?:(?:now|next|then|first|after that|also|please|and|for next time|by \w+|could you|can you)[, ]+){{0,3}}{_WORK}\b"
+    rf"(?:^|[.!?:]\s+|\n)(?:(?:now|next|then|first|after that|also|please|and|for next time|by \w+|could you"
+    rf"|can you)[, ]+){{0,3}}{_WORK}\b"
     rf"|\b(?:for next time|next),? {_WORK}\b"
 )
 _PLEASE_WORK = re.compile(
-    r"\b(?:please|can you|could you|would you) (?:please )?(?:\w+ly )?(?:now |then |next )?(?:write|create|draft|run|build|calculate"
-    r"|compute|design|prepare|explain|describe|solve|translate|rewrite|implement|compare|complete the|develop|summari[sz]e|outline|analy[sz]e)\b"
+    r"\b(?:please|can you|could you|would you) (?:please )?(?:\w+ly )?(?:now |then |next )?(?:write|create|draft"
+    r"|run|build|calculate"
+    r"|compute|design|prepare|explain|describe|solve|translate|rewrite|implement|compare|complete the|develop"
+    r"|summari[sz]e|outline|analy[sz]e)\b"
 )
 # Asking for material that the instruction left out is what an honest assistant does.
 _MISSING = re.compile(
-    r"\b(?:no|not|isn't|aren't|wasn't|missing|without|cannot|can't|need|unclear|more (?:details?|information|context))\b[^.!?]{0,60}"
-    r"\b(?:attached|given|provided|included|available|see|access|know|input|text|file|data|details?|information|context)\b"
+    r"\b(?:no|not|isn't|aren't|wasn't|missing|without|cannot|can't|need|unclear|more (?:details?|information"
+    r"|context))\b[^.!?]{0,60}"
+    r"\b(?:attached|given|provided|included|available|see|access|know|input|text|file|data|details?|information"
+    r"|context)\b"
 )
 _ME = (" me ", " me.", " me,", " me!", " me\n", " here", "your work")
 _PLEASE = ("please", "can you", "could you", "would you")
 # An instruction that asks for words to somebody else: what the solution orders, it orders that person.
 _ADDRESSED_ELSEWHERE = re.compile(
-    r"\b(?:letters?|e-?mails?|messages?|scene|story|stories|novel|dialogues?|play|(?:film|video|movie|call|phone|sales|support|podcast) script"
-    r"|speech|song|lyrics?|poem|quiz(?:zes)?|exercises?|homework|questions|interview|prompts?|instructions?|announcement|invitation"
-    r"|card|adventure|worksheet|reply|conversation|role-?play|manual|tutorial|lesson|handout|poster|memo|checklist|recipe"
+    r"\b(?:letters?|e-?mails?|messages?|scene|story|stories|novel|dialogues?|play|(?:film|video|movie|call|phone"
+    r"|sales|support|podcast) script"
+    r"|speech|song|lyrics?|poem|quiz(?:zes)?|exercises?|homework|questions|interview|prompts?|instructions?"
+    r"|announcement|invitation"
+    r"|card|adventure|worksheet|reply|conversation|role-?play|manual|tutorial|lesson|handout|poster|memo"
+    r"|checklist|recipe"
     r"|guide|posts?|caption|newsletter|advert\w*|ad|tweets?|flyer|leaflet|brief|briefing|rules)\b"
 )
 
 _USER_OFFERS = re.compile(
-    r"\b(?:how (?:can|may) i (?:help|assist)|(?:as|i am|i'm) your (?:ai )?assistant|as an ai\b|i hope (?:this|that) helps"
+    r"\b(?:how (?:can|may) i (?:help|assist)|(?:as|i am|i'm) your (?:ai )?assistant|as an ai\b|i hope (?:this"
+    r"|that) helps"
     r"|(?:i am|i'm|i'd be|i would be) (?:here|happy|glad|ready) to (?:help|assist)(?: you)?\b"
     r"|let me know (?:what|if) you (?:want|need|would like|have)|(?:as|like) you (?:requested|asked|instructed)"
     r"|(?:what is|what's|give me|provide|waiting for|ready for)(?: me)?(?: with)? (?:your|the|my)"
@@ -157,7 +176,8 @@ _USER_OFFER_HINTS = (
 )
 _USER_DELIVERS = re.compile(
     r"\A\W*(?:(?:sure|certainly|of course|absolutely|okay|ok|yes|great)\b[^\n.]{0,60}?[!,.:]\s*)?"
-    r"(?:here(?:'s| is| are) (?:the|a|an|your|some)\b(?! (?:input|data|numbers?|details?|information|file|next|task))|i(?:'ve| have) (?:completed|written|created|finished|added|done|made)\b)"
+    r"(?:here(?:'s| is| are) (?:the|a|an|your|some)\b(?! (?:input|data|numbers?|details?|information|file|next"
+    r"|task))|i(?:'ve| have) (?:completed|written|created|finished|added|done|made)\b)"
 )
 _ASKS = re.compile(r"\?|\bplease\b|\b(?:can|could|would|will) you\b|\bi (?:want|need|would like|'d like)\b")
 """What a user says that still instructs, without the marker."""
