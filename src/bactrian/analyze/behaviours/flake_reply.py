@@ -83,6 +83,12 @@ _COURTESY = re.compile(
     r"|(?:what an?|great|good|excellent|interesting|nice) (?:\w+ )?(?:idea|task|instruction|request|question"
     r"|point|choice)"
     r"|(?:it(?:'s| is|'d be| would be) )?my pleasure\b[^:]{0,40}|i appreciate\b[^:]{0,80}"
+    r"|(?:(?:so|and|but|now),? )?(?:what(?:'s| is| are) (?:your|the|on your) (?:\w+ )?(?:request|instruction|task"
+    r"|question|project|challenge|idea|mind"
+    r"|plate)\b[^:]{0,80}|how (?:can|may) i (?:help|assist)\b[^:]{0,60}|what (?:would you like|do you want"
+    r"|do you need|can i do)\b[^:]{0,80}"
+    r"|what (?:kind|sort|type) of (?:\w+ )?(?:project|help|assistance|task|work)\b[^:]{0,80}"
+    r"|is there anything\b[^:]{0,80})"
     r"|(?:please )?(?:let me know|feel free|don't hesitate|do not hesitate)\b[^:]{0,120}|i hope\b[^:]{0,60})\W*\Z"
 )
 _ACCEPTS = re.compile(

@@ -49,6 +49,9 @@ _SAY_AGAIN = re.compile(
     r"\b(?:repeat|copy|quote|recite|echo|read|proofread|correct|fix|capitali[sz]e|punctuate)\b"
 )
 """Where the input may rightly come back as it is."""
+_SAME = 0.9
+"""Share of their different words that an echo and its turn have in common."""
+_FEWEST_ECHOED = 5
 _RESTATES = re.compile(
     r"\W*(?:(?:understood|okay|ok|sure|certainly|yes|right|so|got it|thank you|thanks|i understand"
     r"|i see)\b[\s,.!:;that]*)*"
@@ -79,6 +82,8 @@ def repeats(heard: Heard) -> float:
     if heard.by_user or before is None or not before.by_user:
         return 0.0
     answer, asked = heard.body, before.body
+    if _is_echo(heard, before):
+        return 0.9
     if not answer or not asked or len(answer) > _LONGER * len(asked) + 60:
         return 0.0
     said = before.turn.said
@@ -89,6 +94,14 @@ def repeats(heard: Heard) -> float:
         return 0.4 if _SAY_AGAIN.search(instruction.lower()) else 0.7
     answer = _comments(answer)
     return 0.0 if _new_signs(answer, asked) else _shared(answer, asked, instruction)
+
+
+def _is_echo(heard: Heard, before: Heard) -> bool:
+    """True if the answer is the turn before it but for a word here and there."""
+    shared = len(heard.words & before.words)
+    if shared < _SAME * len(heard.words | before.words) or len(heard.words) < _FEWEST_ECHOED:
+        return False
+    return not any(any(map(str.isdigit, word)) for word in heard.words ^ before.words)
 
 
 def _shared(answer: str, asked: str, instruction: str) -> float:

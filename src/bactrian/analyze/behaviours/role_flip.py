@@ -93,20 +93,11 @@ _HANDS_OVER = (
             r"|\bhere(?:'s| is) what you (?:should|have to|must|need to|will) do next\b"
         ),
     ),
-    (
-        ("now you ", "now, you ", "will now ", "must now ", "should now ", "to now "),
-        re.compile(
-            rf"\byou (?:will|must|should|have to|need to) now {_WORK}\b"
-            rf"|\bnow,? you (?:will|must|should|have to|need to|can) {_WORK}\b"
-        ),
-    ),
-    (
-        ("\nyou ", ". you ", "! you ", "? you "),
-        re.compile(
-            rf"[\n.!?]\s*you (?:will |must |have to |should )?{_WORK} (?:the|a|an|your|my|it|this|that|these"
-            rf"|three|two)\b"
-        ),
-    ),
+)
+# What a tutorial says as well: a flip only if the assistant wants to see the result.
+_MAY_HAND_OVER = re.compile(
+    rf"\byou (?:will|must|should|have to|need to) now {_WORK}\b|\bnow,? you (?:will|must|should|have to|need to|can) {_WORK}\b"
+    rf"|(?:[\n.!?]\s*|\band )you (?:will |must |have to |should |can )?{_WORK} (?:the|a|an|your|my|it|this|that|these|three|two)\b"
 )
 _GRADES = re.compile(
     r"\b(?:i will|i'll|let me|so (?:that )?i can) (?:then )?(?:check|review|grade|evaluate|correct|look over"
@@ -121,6 +112,8 @@ _WANTS_BACK = re.compile(
     r"|inputs?)\b))[^.!?\n]{0,60}?\b(?:to )?me\b"
     r"|\b(?:post|put|paste) (?:it|them|the \w+) here\b|\bshow your work\b"
 )
+_MATERIAL = re.compile(r"\b(?:provide|send|give|tell|show|suggest)\Z")
+_SENTENCE_END = re.compile(r"[.!?](?:\s|\Z)")
 _ORDER = re.compile(
     rf"(?:^|[.!?:]\s+|\n)(?:(?:now|next|then|first|after that|also|please|and|for next time|by \w+|could you"
     rf"|can you)[, ]+){{0,3}}{_WORK}\b"
@@ -225,16 +218,29 @@ def _hands_over(spoken: str, text: str) -> tuple[float, str] | None:
     wants_back = _WANTS_BACK.search(spoken) if _any_of(_ME, spoken) else None
     for hints, pattern in _HANDS_OVER:
         hands_over = pattern.search(spoken) if _any_of(hints, spoken) else None
-        if hands_over is not None:
+        if hands_over is not None and not (_MATERIAL.search(hands_over[0]) and _MISSING.search(spoken)):
             return (0.8 if wants_back or _ORDER.search(spoken) else 0.65), text[hands_over.start() :]
-    please = _PLEASE_WORK.search(spoken) if _any_of(_PLEASE, spoken) else None
-    if (wants_back is None and please is None) or _MISSING.search(spoken):
+    if _MISSING.search(spoken):
         return None
     grades = _GRADES.search(spoken)
-    order = _ORDER.search(spoken) if wants_back else None
-    if wants_back is not None and order is not None and (grades or order.start() < wants_back.end()):
-        return 0.7, text[order.start() :]
-    return None if please is None else (0.7 if grades else 0.6, text[please.start() :])
+    if wants_back is not None or grades is not None:
+        order = _ORDER.search(spoken) or _MAY_HAND_OVER.search(spoken)
+        if order is not None and (wants_back is None or grades or order.start() < wants_back.end()):
+            # "Let me check: …" judges one's own work; "once you are done, …" may be step five of a recipe.
+            if wants_back is not None or _MAY_HAND_OVER.search(spoken) or _PLEASE_WORK.search(spoken):
+                return 0.7, text[order.start() :]
+    please = _PLEASE_WORK.search(spoken) if _any_of(_PLEASE, spoken) else None
+    return (0.6, text[please.start() :]) if please is not None and _is_main_point(spoken, please) else None
+
+
+def _is_main_point(spoken: str, please: re.Match[str]) -> bool:
+    """True if a request is most of what is said, or the next step; not one of many pieces of advice."""
+    end = _SENTENCE_END.search(spoken, please.end())
+    sentence = spoken[please.start() : end.start() if end else None]
+    return (
+        len(_SENTENCE_END.findall(spoken.strip())) <= 2
+        or re.search(r"\b(?:now|next|then)\b", sentence) is not None
+    )
 
 
 def _any_of(hints: tuple[str, ...], text: str) -> bool:
