@@ -47,12 +47,13 @@ _WORK_VERBS = (
     "take "
     "complete finish handle follow keep come discuss cover include identify evaluate assess break outline guide "
     "walk give "
-    "answer respond tell let put set list let work revise edit proofread conduct perform tackle address "
+    "answer respond tell let put set list commence initiate undertake revise edit proofread conduct perform "
+    "tackle address "
     "brainstorm code "
     "think consider consult examine explore modify refine schedule book call contact arrange order print record"
 ).split()
 _STRONG = frozenset(_WORK_VERBS) - frozenset(
-    "take follow keep come include put set list plan order call book let run think consider".split()
+    "take follow keep come include put set list plan order call book let run consider".split()
 )
 """What nobody answers with: to say that one will do it is to put it off."""
 _KNOWN = frozenset(_WORK_VERBS)
@@ -60,7 +61,8 @@ _KNOWN = frozenset(_WORK_VERBS)
 _POLITE = (
     r"sure(?: thing)?|certainly|of course|absolutely|definitely|okay|ok|alright|all right|great|perfect|excellent"
     r"|yes|yeah|yep"
-    r"|understood|noted|got it|gladly|right|well|good|fine|very well|no problem|with pleasure|happy to|claro|vale"
+    r"|understood|noted|got it|gladly|right|well|good|fine|very well|no problem|no worries|with pleasure|happy to"
+    r"|claro|vale"
     r"|gerne"
     r"|natürlich|bien sûr|d'accord|certo|конечно|хорошо|好的"
 )
@@ -82,7 +84,9 @@ _COURTESY = re.compile(
     r"|like a plan)\b[^:]{0,30}"
     r"|(?:what an?|great|good|excellent|interesting|nice) (?:\w+ )?(?:idea|task|instruction|request|question"
     r"|point|choice)"
-    r"|(?:it(?:'s| is|'d be| would be) )?my pleasure\b[^:]{0,40}|i appreciate\b[^:]{0,80}"
+    r"|(?:it(?:'s| is|'d be| would be) )?my pleasure\b[^:]{0,40}|i appreciate\b[^:]{0,80}|(?:i'm|i am) (?:so "
+    r"|very |really )?sorry for\b[^:]{0,80}|i apologi[sz]e\b[^:]{0,80}|you can (?:\w+ )?(?:ask|tell|reach|contact"
+    r"|count on) me\b[^:]{0,120}"
     r"|(?:(?:so|and|but|now),? )?(?:what(?:'s| is| are) (?:your|the|on your) (?:\w+ )?(?:request|instruction|task"
     r"|question|project|challenge|idea|mind"
     r"|plate)\b[^:]{0,80}|how (?:can|may) i (?:help|assist)\b[^:]{0,60}|what (?:would you like|do you want"
@@ -105,7 +109,8 @@ _ADVERB = (
 _FUTURE = re.compile(
     r"\A(?:i|we)(?:'ll| will| shall|'m going to|'re going to| am going to| are going to|'m about to| am about to"
     r"| are about to"
-    rf"| plan to| intend to| aim to| promise to| would begin by| would start by|'d start by){_ADVERB}(?: be)? (\w+)"
+    rf"| plan (?:to|on)| intend (?:to|on)| aim (?:to|at)| promise to| would begin by| would start by"
+    rf"|'d start by){_ADVERB}(?: be)? (\w+)"
     rf"|\Alet(?:'s| us| me){_ADVERB} (\w+)"
 )
 _OFFER = re.compile(
@@ -123,7 +128,7 @@ _STALLING = re.compile(
     r"\A(?:let(?:'s| us| me) (?:go|dive|see|do|get|jump)\b|(?:please )?(?:wait|hold on|bear with|stand by"
     r"|stay tuned|be patient)\b"
     r"|(?:just )?(?:a|one) (?:moment|second|minute|sec)\b"
-    r"|(?:please )?(?:give|allow) me (?:a |some |one |until |an |the )|you (?:can|may|will|'ll"
+    r"|(?:please |just )*(?:give|allow) me (?:a |some |one |until |an |the )|you (?:can|may|will|'ll"
     r"|should) (?:\w+ )?(?:expect|receive|have|get|see|find)\b"
     r"|consider it done\b|will do\b|(?:right )?on it\b|(?:will|shall) (?:start|begin|get)\b|(?:shall|should"
     r"|may) i\b"
@@ -239,7 +244,9 @@ def _of_the_future(rest: str, asked: frozenset[str]) -> _Says:
         return _Says.PROMISE if len(words) <= _LONGEST_OFFER else _Says.WORK
     progress = _IN_PROGRESS.match(rest)
     if progress is not None and _is_verb(progress[1], _STRONG):
-        told = rest.startswith(("i", "we")) or re.search(r"\b(?:now|for you|right away|in progress)\b", rest)
+        told = rest.startswith(("i", "we")) or re.search(
+            r"\b(?:now|for you|right away|in progress|on it)\b", rest
+        )
         return _Says.PROMISE if told else _Says.WORK
     done = _WILL_BE_DONE.search(rest)
     if done is not None and words and sum(word in asked for word in words) >= 0.5 * len(words):

@@ -41,7 +41,8 @@ _GIVES_INSTRUCTIONS = re.compile(
     r"|\bi(?:'ll| will| am going to|'m going to)(?: now)? (?:be the one to )?(?:instruct you|give you (?:the|my"
     r"|your) "
     r"(?:next |first )?instructions?)"
-    r"|\b(?:waiting for|wait for|give me|start your answer with|provide) (?:the |your |a )?[\"']?solution\b"
+    r"|\b(?:waiting for|wait for|give me|start your answer with|provide)(?: me)?(?: with)? (?:the |your "
+    r"|a )?[\"']?solution\b"
 )
 _WORK = (
     r"(?:write|create|draft|make|run|build|find(?: out)?|list|calculate|compute|design|prepare|explain|describe"
@@ -96,20 +97,21 @@ _HANDS_OVER = (
 )
 # What a tutorial says as well: a flip only if the assistant wants to see the result.
 _MAY_HAND_OVER = re.compile(
-    rf"\byou (?:will|must|should|have to|need to) now {_WORK}\b|\bnow,? you (?:will|must|should|have to|need to|can) {_WORK}\b"
-    rf"|(?:[\n.!?]\s*|\band )you (?:will |must |have to |should |can )?{_WORK} (?:the|a|an|your|my|it|this|that|these|three|two)\b"
+    rf"\byou (?:will|must|should|have to|need to) now {_WORK}\b|\bnow,? you (?:will|must|should|have to|need to"
+    rf"|can) {_WORK}\b"
+    rf"|(?:[\n.!?]\s*|\band )you (?:will |must |have to |should |can )?{_WORK} (?:the|a|an|your|my|it|this|that"
+    rf"|these|three|two)\b"
 )
 _GRADES = re.compile(
     r"\b(?:i will|i'll|let me|so (?:that )?i can) (?:then )?(?:check|review|grade|evaluate|correct|look over"
-    r"|tell you whether|give you feedback)"
-    r"(?: (?:it|them|your|on|what|the result|whether)\b|[.!])|\b(?:once|when|after) you(?:'re| are|'ve"
-    r"| have)? (?:done|ready|finished)\b"
+    r"|tell you whether"
+    r"|give you feedback)(?: (?:it|them|your|on|what|the result|whether)\b|[.!])"
 )
-"""What one says whose turn it is to judge; or, in a manual, what comes next."""
+"""What one says whose turn it is to judge."""
 _WANTS_BACK = re.compile(
     r"\b(?:show|send|tell|report|give|bring|return|submit|hand)\b(?! me (?:know|(?:with )?(?:the |your "
     r"|an? )?(?:next |new |first |further |more )*(?:instructions?|requests?|tasks?"
-    r"|inputs?)\b))[^.!?\n]{0,60}?\b(?:to )?me\b"
+    r"|inputs?)\b))[^.!?\n]{0,60}?\b(?:to )?me\b(?!@)"
     r"|\b(?:post|put|paste) (?:it|them|the \w+) here\b|\bshow your work\b"
 )
 _MATERIAL = re.compile(r"\b(?:provide|send|give|tell|show|suggest)\Z")
@@ -222,15 +224,26 @@ def _hands_over(spoken: str, text: str) -> tuple[float, str] | None:
             return (0.8 if wants_back or _ORDER.search(spoken) else 0.65), text[hands_over.start() :]
     if _MISSING.search(spoken):
         return None
-    grades = _GRADES.search(spoken)
-    if wants_back is not None or grades is not None:
-        order = _ORDER.search(spoken) or _MAY_HAND_OVER.search(spoken)
-        if order is not None and (wants_back is None or grades or order.start() < wants_back.end()):
-            # "Let me check: …" judges one's own work; "once you are done, …" may be step five of a recipe.
-            if wants_back is not None or _MAY_HAND_OVER.search(spoken) or _PLEASE_WORK.search(spoken):
-                return 0.7, text[order.start() :]
     please = _PLEASE_WORK.search(spoken) if _any_of(_PLEASE, spoken) else None
+    order = _wanted_back(spoken, wants_back, please)
+    if order is not None:
+        return 0.7, text[order.start() :]
     return (0.6, text[please.start() :]) if please is not None and _is_main_point(spoken, please) else None
+
+
+def _wanted_back(
+    spoken: str, wants_back: re.Match[str] | None, please: re.Match[str] | None
+) -> re.Match[str] | None:
+    """An order whose result the assistant wants to see, or to judge."""
+    judges = _GRADES.search(spoken) is not None
+    if wants_back is None and not judges:
+        return None
+    addressed = _MAY_HAND_OVER.search(spoken) or please
+    order = _ORDER.search(spoken) or addressed
+    if order is None or (wants_back is None and addressed is None):
+        return None
+    # "Let me check: …" judges one's own work.
+    return order if judges or wants_back is None or order.start() < wants_back.end() else None
 
 
 def _is_main_point(spoken: str, please: re.Match[str]) -> bool:
