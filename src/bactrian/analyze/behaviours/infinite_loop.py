@@ -29,6 +29,8 @@ _NO_CHANCE = 12
 """Words of an answer that is not right twice by chance."""
 _STRANGE = 0.34
 """Share of a polite sentence's words that may be others."""
+_SIGNATURE = 2
+"""Words of a name, or an exclamation, beside a sentence of courtesy."""
 _LONGEST_FOREIGN = 10
 """Words of a sentence whose language is not known here, but for a word of thanks or leave."""
 
@@ -41,7 +43,8 @@ _POLITE = re.compile(
     r"|appreciation"
     r"|sorry|apologi[sz]e|no (?:problem|worries)|any ?time|have a|good (?:night|day|evening)|likewise|stay safe"
     r"|sleep well"
-    r"|keep in touch|look forward|looking forward|talk to you|hesitate|feel free|let me know|anything else"
+    r"|keep in touch|look forward|looking forward|talk to you|in touch|reach (?:me|us|out)|hesitate|assist(?:ing"
+    r"|ance)?|compliments?|feel free|let me know|anything else"
     r"|here (?:to help|for you)"
     r"|nice (?:working|meeting|weekend|day)|hope (?:this|that|it|you)|further assistance|help|kind words|wish"
     r"|safe travels"
@@ -93,6 +96,8 @@ _POLITE_WORDS = (
         "forward "
         "provide give provided don won didn isn haven ll ve re im s t d m as around too also instruct additional "
         "come like "
+        "compliment compliments generous positive note whenever anywhere point shortly touch got ever heard best "
+        "coming type kinds "
         "nothing feedback opportunity continue continued service disposal remain gladly reply respond message "
         "conclude "
         "concludes concluded conversation session end ended proceed carry keep per request".split()
@@ -160,6 +165,8 @@ def is_polite(heard: Heard, topic: frozenset[str] = frozenset()) -> bool:
         courteous = words and _POLITE.search(sentence) is not None
         polite = polite or bool(courteous)
         strange = [word for word in words if word not in _POLITE_WORDS]
+        if polite and len(words) <= _SIGNATURE:
+            continue
         if strange and not (
             courteous and _is_courtesy(sentence, words, [w for w in strange if w not in topic])
         ):
