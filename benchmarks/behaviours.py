@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.table import Table
 
 from bactrian.analyze.behaviours.catalogue import find
-from bactrian.export.interval import wilson
 from bactrian.records.finding import Behaviour
+from bactrian.records.share import Share
 from benchmarks.labelled import Case, Split, read_cases
 
 LABELLED: tuple[Behaviour, ...] = ("role_flip", "repeats_instruction", "flake_reply", "infinite_loop")
@@ -63,8 +63,8 @@ def _figures(pairs: Sequence[tuple[bool, bool]]) -> list[str]:
     there = sum(label for label, _ in pairs)
     return [
         f"{there}/{len(pairs) - there}",
-        _share(right / found if found else 0.0, wilson(right, found)),
-        _share(right / there if there else 0.0, wilson(right, there)),
+        _share(Share(right, found).rate, Share(right, found).interval),
+        _share(Share(right, there).rate, Share(right, there).interval),
         _share(f1(pairs), bootstrap(pairs)),
     ]
 
