@@ -19,7 +19,10 @@ EXAMPLES = {
     "a typographic apostrophe": ("Design the logo.", "Sure, I’ll get started on the logo!"),
     "several promises": (
         "Analyze the survey.",
-        "Sure! I will analyze the survey. First, I will load the data. Then I'll compute the averages and report back.",
+        (
+            "Sure! I will analyze the survey. First, I will load the "
+            "data. Then I'll compute the averages and report back."
+        ),
     ),
     "a promise about time": (
         "Proofread chapter 3.",
@@ -31,7 +34,10 @@ EXAMPLES = {
     "accepted": ("Add tests.", "Understood. I'll add the tests next."),
     "a promise with courtesies around it": (
         "Draft the press release.",
-        "Thank you for the instruction! I will draft the press release and make sure it is engaging. Let me know if you have any other requests.",
+        (
+            "Thank you for the instruction! I will draft the press release and make sure it is engaging. "
+            "Let me know if you have any other requests."
+        ),
     ),
 }
 NEAR_MISSES = {

@@ -58,7 +58,7 @@ NEAR_MISSES = {
         "Instruction: Translate 'salt'.\nInput: None",
         "Solution: sel\nNext request.",
     ),
-    "the task is done": ("Thank you!", "You're welcome!", "Bye!", "Bye!")[:2] + ("<CAMEL_TASK_DONE>",),
+    "the task is done": ("Thank you!", "You're welcome!", "<CAMEL_TASK_DONE>"),
 }
 
 

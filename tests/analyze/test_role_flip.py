@@ -22,8 +22,11 @@ ASSISTANT_EXAMPLES = {
 ASSISTANT_NEAR_MISSES = {
     "the word in prose": "Solution: Your instruction asks for two: volatility and drawdown.\nNext request.",
     "the word in quotation marks": 'Solution: I followed the "Instruction: name two" form. Volatility and drawdown.',
-    "the marker in code": 'Solution: Use a template:\n```python\nprompt = """\nInstruction: {task}\nInput: {data}\n"""\n```',
-    "a recipe of imperatives": "Solution: Open the terminal. Run the script. Then plot the curve and save the figure.",
+    "the marker in code": "Solution: Use a template:\n```\nInstruction: {task}\nInput: {data}\n```",
+    "the marker in code behind a marker": "Solution: ```\nInstruction: {task}\nInput: {data}\n```\nNext request.",
+    "a recipe of imperatives": (
+        "Solution: Open the terminal. Run the script. Then plot the curve and save the figure."
+    ),
     "a missing input": "Solution: No prices are given. Please provide the prices.\nNext request.",
     "waiting for the next request": "Solution: Volatility and drawdown. Please give me your next instruction.",
     "its own role": "As a Python Programmer, I suggest volatility and drawdown.\nNext request.",

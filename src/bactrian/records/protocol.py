@@ -13,7 +13,8 @@ from bactrian.records.turn import Instruction, Solution
 DONE = "<CAMEL_TASK_DONE>"
 """The done token: what the AI user says, alone, when the task is solved."""
 
-_FENCED = re.compile(r"^[ \t]*(```|~~~).*?(?:^[ \t]*\1[^\n]*$|\Z)", re.MULTILINE | re.DOTALL)
+# A block may begin behind a marker: "Solution: ```python".
+_FENCED = re.compile(r"(?:^|(?<=[:*]))[ \t]*(```|~~~).*?(?:^[ \t]*\1[^\n]*$|\Z)", re.MULTILINE | re.DOTALL)
 _AT_LINE_START = {
     # Bold before the marker closes after it: **Instruction:** or **Instruction**: are both common.
     marker: re.compile(rf"^[ \t>#]*(\*\*|__)?{marker}(?(1)(?::\1|\1:)|:)[ \t]*", re.MULTILINE)

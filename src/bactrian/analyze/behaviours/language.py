@@ -58,34 +58,41 @@ _COMMON: Mapping[str, frozenset[str]] = MappingProxyType(
         "english": frozenset(
             (
                 "the of and to in a is that for it as was with be by on not he i this are or his from at which but "
-                "have an had they you were their one all we can her has there been if more when will would who so no "
+                "have an had they you were their one all we can her has there been if more when will would who so "
+                "no "
                 "your it's i'm use them then into our how what these its also should each any my do about"
             ).split()
         ),
         "german": frozenset(
             (
-                "der die und in den von zu das mit sich des auf für ist im dem nicht ein eine als auch es an werden "
+                "der die und in den von zu das mit sich des auf für ist im dem nicht ein eine als auch es an "
+                "werden "
                 "aus er hat dass sie nach wird bei einer um am sind noch wie einem über einen so zum war haben nur "
                 "oder aber vor zur bis mehr durch man sein wurde wenn ich wir kann ihr ihre diese dieser können"
             ).split()
         ),
         "french": frozenset(
             (
-                "le la les de des du et un une en que qui dans pour est pas sur plus au avec par ce il sont ne se à "
-                "vous nous je cette ces son sa ses aux ou mais comme elle être votre leur été c'est d'un d'une peut "
+                "le la les de des du et un une en que qui dans pour est pas sur plus au avec par ce il sont ne se "
+                "à "
+                "vous nous je cette ces son sa ses aux ou mais comme elle être votre leur été c'est d'un d'une "
+                "peut "
                 "si y tout même ont"
             ).split()
         ),
         "spanish": frozenset(
             (
-                "de la que el en y a los se del las un por con no una su para es al lo como más o pero sus le ha me "
-                "si sin sobre este ya entre cuando todo esta ser son dos también fue había era muy años hasta desde "
+                "de la que el en y a los se del las un por con no una su para es al lo como más o pero sus le ha "
+                "me "
+                "si sin sobre este ya entre cuando todo esta ser son dos también fue había era muy años hasta "
+                "desde "
                 "está puede nos tu"
             ).split()
         ),
         "italian": frozenset(
             (
-                "di e il la che in a per un è non le con del si da una i della sono come dei al più nel alla gli lo "
+                "di e il la che in a per un è non le con del si da una i della sono come dei al più nel alla gli "
+                "lo "
                 "ha ma anche delle questo su mi se o dal ai quando nella essere ci tra cui degli puoi tuo tua"
             ).split()
         ),
@@ -94,7 +101,8 @@ _COMMON: Mapping[str, frozenset[str]] = MappingProxyType(
 _LATIN = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)?")
 _ENOUGH = 0.16
 """Share of common words that shows a language."""
-_TWICE = 2.0
+_CLEARLY = 1.5
+"""How much larger it is than that of the expected language, with which it shares words."""
 
 
 def name_of(language: str | None) -> str:
@@ -119,20 +127,18 @@ def is_in(text: str, language: str) -> str | None:
         script = _script(text)
         if script is not None:
             return _unless_same(script, language)
-    words = _LATIN.findall(text)
+    words = text.split()
     if len(words) < FEWEST_WORDS:
         return None
-    if language in _SCRIPTS:
-        best = max(_COMMON, key=lambda name: _share(words, name))
-        return best if _share(words, best) >= _ENOUGH else None
     expected = _share(words, language)
-    if expected >= _ENOUGH:
+    if language == "english" and expected >= _ENOUGH:
         return None
     # Of a language that is not known here, only English can be told apart.
-    others = (name for name in _COMMON if name != language) if language in _COMMON else ("english",)
+    known = language in _COMMON or language in _SCRIPTS
+    others = [name for name in _COMMON if name != language] if known else ["english"]
     best = max(others, key=lambda name: _share(words, name))
     share = _share(words, best)
-    return best if share >= max(_ENOUGH, _TWICE * expected) else None
+    return best if share >= max(_ENOUGH, _CLEARLY * expected) else None
 
 
 def _share(words: list[str], language: str) -> float:

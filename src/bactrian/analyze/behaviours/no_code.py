@@ -15,10 +15,14 @@ from bactrian.records.finding import Finding
 
 _FENCED = re.compile(r"^[ \t]*(?:```|~~~)[^\n]*\n(?=[^\n]*\S)(?![ \t]*(?:```|~~~))", re.MULTILINE)
 _LINE_OF_CODE = re.compile(
-    r"^\s*(?:(?:def|class|function|func|fn|sub|public|private|protected|static|void|int|float|double|char|bool|string|var|let"
-    r"|const|import|from|using|package|module|namespace|struct|interface|enum|impl|mov|push|call)\s+[\w.$<>\[\]{}*&,]+\s*[\w.(:;={,]"
-    r"|#include\s*[<\"]|#!/|<\?php|<[a-z]+[^>\n]*>|(?:select|insert into|create table|update|delete from|alter table)\s+\S[^\n]*;?\s*$"
-    r"|(?:if|for|while|elif|switch|foreach)\b[^\n]*[:{]\s*$|(?:return|print|echo|printf|puts)\b[ (][^\n]*[;)\w\"]\s*$"
+    r"^\s*(?:(?:def|class|function|func|fn|sub|public|private|protected|static|void|int|float|double|char|bool"
+    r"|string|var|let"
+    r"|const|import|from|using|package|module|namespace|struct|interface|enum|impl|mov|push"
+    r"|call)\s+[\w.$<>\[\]{}*&,]+\s*[\w.(:;={,]"
+    r"|#include\s*[<\"]|#!/|<\?php|<[a-z]+[^>\n]*>|(?:select|insert into|create table|update|delete from"
+    r"|alter table)\s+\S[^\n]*;?\s*$"
+    r"|(?:if|for|while|elif|switch|foreach)\b[^\n]*[:{]\s*$|(?:return|print|echo|printf"
+    r"|puts)\b[ (][^\n]*[;)\w\"]\s*$"
     r"|[\w.$@\[\]\"']+\s*(?:<-|:=|[-+*/]?=)\s*[^\s=][^\n]*$|[\w.$]+\([^\n]*\)\s*[;{]?\s*$|[^\n]*[;{}]\s*$|\$ \w+)",
     re.MULTILINE | re.IGNORECASE,
 )

@@ -13,7 +13,7 @@ from bactrian.records.turn import Instruction, Solution, Turn
 
 _MARKERS = re.compile(
     r"^[ \t>#*_-]*(?:Instruction|Input|Solution)[*_]*:[*_]*[ \t]*(?:None\.?[ \t]*$)?"
-    r"|[ \t*_]*\bNext request\.?[*_]*\s*\Z",
+    r"|(?:^[ \t*_]*|(?<=[^\w\s,;])[ \t*_]+)Next request\.?[*_]*\s*\Z",
     re.MULTILINE | re.IGNORECASE,
 )
 

@@ -20,30 +20,44 @@ _OPENING = 400
 _LONGEST_REST = 500
 """Characters after which the rest is taken for work."""
 _CANNOT = (
-    r"(?:can ?not|can['’]?t|could ?n['’]?t|could not|am (?:not able|unable)|['’]m (?:not able|unable)|won['’]?t|will not"
-    r"|(?:do|did) ?n[o'’]?t have (?:the )?(?:ability|capability|means|access)|(?:do not|don['’]t) (?:want|wish|feel comfortable)"
-    r"|refuse|decline|must decline|have to decline|(?:am|['’]m) (?:not (?:allowed|permitted|comfortable)|programmed not))"
+    r"(?:can ?not|can['’]?t|could ?n['’]?t|could not|am (?:not able|unable)|['’]m (?:not able|unable)|won['’]?t"
+    r"|will not"
+    r"|(?:do|did) ?n[o'’]?t have (?:the )?(?:ability|capability|means|access)|(?:do not|don['’]t) (?:want|wish"
+    r"|feel comfortable)"
+    r"|refuse|decline|must decline|have to decline|(?:am|['’]m) (?:not (?:allowed|permitted|comfortable)"
+    r"|programmed not))"
 )
 _HELP = (
-    r"(?:help|assist|do (?:that|this|so)|fulfil\w*|comply|provide|answer|complete|create|write|generate|engage|support|discuss"
-    r"|participate|continue|perform|give|offer|make|execute|access|browse|carry|share|produce|take|physically|directly|personally"
-    r"|respond|respon\w+|process|proceed|to|with|your|this|that|it|recommend|advise|suggest|send|call|book|open|visit|promote)"
+    r"(?:help|assist|do (?:that|this|so)|fulfil\w*|comply|provide|answer|complete|create|write|generate|engage"
+    r"|support|discuss"
+    r"|participate|continue|perform|give|offer|make|execute|access|browse|carry|share|produce|take|physically"
+    r"|directly|personally"
+    r"|respond|respon\w+|process|proceed|to|with|your|this|that|it|recommend|advise|suggest|send|call|book|open"
+    r"|visit|promote)"
 )
 _REFUSES = re.compile(
     rf"\b(?:i|we)(?: really| simply| just| unfortunately| also)? ?{_CANNOT},? (?:\w+ )?{_HELP}\b"
-    r"|\bas an? (?:ai|language model|artificial intelligence|virtual|llm)\b[^.\n]{0,60}?\b(?:i|we) (?:can ?not|can['’]?t|am (?:not able|unable)"
+    r"|\bas an? (?:ai|language model|artificial intelligence|virtual|llm)\b[^.\n]{0,60}?\b(?:i|we) (?:can ?not"
+    r"|can['’]?t|am (?:not able|unable)"
     r"|do not|don['’]t|am not)"
-    r"|\b(?:i['’]?m|i am) (?:so |very |really )?sorry,? (?:but )?(?:i|we|that|this|it) (?:can ?not|can['’]?t|is(?: not|n['’]t)|am (?:not|unable)|do(?: not|n['’]t))"
-    r"|\b(?:it is|it['’]s|this is|that is|that['’]s) (?:not (?:possible|appropriate|ethical)|unethical|illegal|impossible) for (?:me|an ai)"
-    r"|\b(?:this|your|the) (?:request|instruction|task) (?:is|goes) (?:unethical|illegal|inappropriate|harmful|against)"
-    r"|\bagainst (?:my|openai['’]?s?|the) (?:programming|guidelines|policy|policies|principles|ethics|content policy)\b"
+    r"|\b(?:i['’]?m|i am) (?:so |very |really )?sorry,? (?:but )?(?:i|we|that|this|it) (?:can ?not|can['’]?t"
+    r"|is(?: not|n['’]t)|am (?:not|unable)|do(?: not|n['’]t))"
+    r"|\b(?:it is|it['’]s|this is|that is|that['’]s) (?:not (?:possible|appropriate|ethical)|unethical|illegal"
+    r"|impossible) for (?:me|an ai)"
+    r"|\b(?:this|your|the) (?:request|instruction|task) (?:is|goes) (?:unethical|illegal|inappropriate|harmful"
+    r"|against)"
+    r"|\bagainst (?:my|openai['’]?s?|the) (?:programming|guidelines|policy|policies|principles|ethics"
+    r"|content policy)\b"
     r"|\b(?:lo siento|lamento)\b[^.\n]{0,30}\bno puedo\b|\bno puedo (?:ayudar|proporcionar|realizar|cumplir)"
-    r"|\b(?:tut mir leid|leider)\b[^.\n]{0,40}\b(?:kann ich|ich kann)\b[^.\n]{0,80}\bnicht\b|\bich kann (?:ihnen |dir )?(?:dabei|damit|das|diese\w*) nicht"
-    r"|\bje (?:suis )?(?:désolée?|regrette)\b[^.\n]{0,40}\bje ne (?:peux|suis) pas\b|\bje ne peux (?:malheureusement )?pas\b"
+    r"|\b(?:tut mir leid|leider)\b[^.\n]{0,40}\b(?:kann ich|ich kann)\b[^.\n]{0,80}\bnicht\b|\bich kann (?:ihnen "
+    r"|dir )?(?:dabei|damit|das|diese\w*) nicht"
+    r"|\bje (?:suis )?(?:désolée?|regrette)\b[^.\n]{0,40}\bje ne (?:peux|suis) pas\b"
+    r"|\bje ne peux (?:malheureusement )?pas\b"
     r"|\b(?:mi dispiace|purtroppo)\b[^.\n]{0,30}\bnon posso\b"
-    r"|\bя не могу\b|\bизвините\b[^.\n]{0,40}\bне мо(?:гу|жем)\b"
+    r"|\bя не могу\b|\b(?:извините|простите)\b[^.\n]{0,40}\b(?:не могу|не можем)\b"
     r"|(?:抱歉|对不起|很遗憾)[^。\n]{0,20}(?:无法|不能|不可以)|申し訳[^。\n]{0,30}(?:できません|お答え|いたしかね)"
-    r"|죄송(?:하지만|합니다)[^.\n]{0,40}(?:없습니다|수 없)|क्षमा[^।\n]{0,40}(?:नहीं|असमर्थ)|(?:آسف|عذر)[^.\n]{0,30}(?:لا (?:أستطيع|يمكنني))"
+    r"|죄송(?:하지만|합니다)[^.\n]{0,40}(?:없습니다|수 없)|क्षमा[^।\n]{0,40}(?:नहीं|असमर्थ)|(?:آسف"
+    r"|عذر)[^.\n]{0,30}(?:لا (?:أستطيع|يمكنني))"
 )
 _HINTS = (
     *(
@@ -88,11 +102,13 @@ _HINTS = (
     *("désolé", "non posso", "не мо", "无法", "不能", "不可以", "申し訳", "죄송", "क्षमा", "آسف", "عذر"),
 )
 _ASKS_FOR_MATERIAL = re.compile(
-    r"\b(?:please|could you|can you|kindly) (?:\w+ )?(?:provide|attach|share|send|paste|upload|give|specify|clarify|tell)\b"
+    r"\b(?:please|could you|can you|kindly) (?:\w+ )?(?:provide|attach|share|send|paste|upload|give|specify"
+    r"|clarify|tell)\b"
     r"|\bno \w+(?: \w+)? (?:is|was|are|were|has been) (?:attached|given|provided|included)\b"
 )
 _STILL_WORKS = re.compile(
-    r"```|^\s*(?:[-*•]|\d+[.)])\s|\bhere(?: is|['’]s| are)\b|\b(?:but|however|instead),? (?:\w+ )?(?:i can|here|you can|let me|below)\b",
+    r"```|^\s*(?:[-*•]|\d+[.)])\s|\bhere(?: is|['’]s| are)\b|\b(?:but|however|instead),? (?:\w+ )?(?:i can|here"
+    r"|you can|let me|below)\b",
     re.MULTILINE,
 )
 

@@ -42,12 +42,28 @@ _SIGNS = frozenset("=;{}[]<>|\\^+/")
 """Signs of code, formulas and tables."""
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 _DECIDE = re.compile(
-    r"\b(?:whether|which|choose|pick|select|decide|confirm|check|true or false|yes or no|is|are|was|were|does|did)\b"
+    r"\b(?:whether|which|choose|pick|select|decide|confirm|check|true or false|yes or no|is|are|was|were|does"
+    r"|did)\b"
 )
 _SAY_AGAIN = re.compile(
     r"\b(?:repeat|copy|quote|recite|echo|read|proofread|correct|fix|capitali[sz]e|punctuate)\b"
 )
 """Where the input may rightly come back as it is."""
+_SAME = 0.9
+"""Share of their different words that an echo and its turn have in common."""
+_FEWEST_ECHOED = 5
+_RESTATES = re.compile(
+    r"\W*(?:(?:understood|okay|ok|sure|certainly|yes|right|so|got it|thank you|thanks|i understand"
+    r"|i see)\b[\s,.!:;that]*)*"
+    r"(?:you(?:'d| would|'ve| have)? (?:ask|asked|want|wanted|need|needed|like|wish|request|requested|told"
+    r"|instructed|gave)\b"
+    r"|(?:the|your|my|this) (?:\w+ )?(?:task|instruction|request|goal|aim|objective|job|assignment|question)\b"
+    r"|i(?:'m| am| was|'ve been| have been)"
+    r" (?:asked|told|instructed|supposed|requested|expected|given)\b|i (?:need|have|want|should|must)\b)"
+)
+"""Beginnings of a reply that says what was asked for."""
+_ONLY_COMMENTS = re.compile(r"\s*```\w*\n((?:\s*(?:#|//|--|/\*)[^\n]*\n)+)\s*```\s*")
+_WORD = re.compile(r"\w+")
 _SHORTEST = 2
 """Words of content that a repetition has at least."""
 
@@ -66,6 +82,8 @@ def repeats(heard: Heard) -> float:
     if heard.by_user or before is None or not before.by_user:
         return 0.0
     answer, asked = heard.body, before.body
+    if _is_echo(heard, before):
+        return 0.9
     if not answer or not asked or len(answer) > _LONGER * len(asked) + 60:
         return 0.0
     said = before.turn.said
@@ -74,29 +92,44 @@ def repeats(heard: Heard) -> float:
         return 1.0
     if isinstance(said, Instruction) and said.input and _bare(answer) == _bare(said.input):
         return 0.4 if _SAY_AGAIN.search(instruction.lower()) else 0.7
-    if _new_signs(answer, asked):
-        return 0.0
-    words = [_merged(word) for word in content(answer, _FILLER)]
-    known = {_merged(word) for word in content(asked, _FILLER)}
-    wanted = [_merged(word) for word in content(instruction, _FILLER)]
+    answer = _comments(answer)
+    return 0.0 if _new_signs(answer, asked) else _shared(answer, asked, instruction)
+
+
+def _is_echo(heard: Heard, before: Heard) -> bool:
+    """True if the answer is the turn before it but for a word here and there."""
+    shared = len(heard.words & before.words)
+    if shared < _SAME * len(heard.words | before.words) or len(heard.words) < _FEWEST_ECHOED:
+        return False
+    return not any(any(map(str.isdigit, word)) for word in heard.words ^ before.words)
+
+
+def _shared(answer: str, asked: str, instruction: str) -> float:
+    """How sure ``answer`` is ``instruction`` in other words, by the words that they share."""
+    words = _merged(answer)
+    known = set(_merged(asked))
+    wanted = _merged(instruction)
     if len(set(words)) < _SHORTEST or not wanted:
         return 0.0
     contained = sum(word in known for word in words) / len(words)
     if contained < _CONTAINED:
         return 0.0
-    heads = {_merged(stem(word)) for word in tokens(instruction)[:1]}
+    head = _merged(" ".join(tokens(instruction)[:1]))
+    rest = [word for word in wanted if word not in head] or wanted
     back = set(words)
     covered = sum(word in back for word in wanted) / len(wanted)
-    names_verb = bool(heads & back)
-    rest = [word for word in wanted if word not in heads]
-    covered_rest = sum(word in back for word in rest) / len(rest) if rest else 0.0
-    if names_verb and covered >= _COVERED:
-        return round(0.5 + 0.4 * contained * covered, 2)
+    if back & set(head) or _RESTATES.match(answer.lower()):
+        return round(0.5 + 0.4 * contained * covered, 2) if covered >= _COVERED else 0.0
     # Without the verb, a single new word may be the answer: "The longest river of France is the Loire."
+    covered = sum(word in back for word in rest) / len(rest)
     nothing_new = contained == 1 and not _DECIDE.search(instruction.lower())
-    if not names_verb and covered_rest >= _NEARLY_COVERED and nothing_new:
-        return round(0.4 + 0.4 * contained * covered_rest, 2)
-    return 0.0
+    return round(0.4 + 0.4 * covered, 2) if nothing_new and covered >= _NEARLY_COVERED else 0.0
+
+
+def _comments(answer: str) -> str:
+    """The comments of a block of code that holds nothing else; any other answer as it is."""
+    block = _ONLY_COMMENTS.fullmatch(answer)
+    return answer if block is None else re.sub(r"^\s*(?:#|//|--|/\*)|\*/", " ", block[1], flags=re.MULTILINE)
 
 
 def _plain(text: str) -> str:
@@ -105,7 +138,8 @@ def _plain(text: str) -> str:
 
 
 def _bare(text: str) -> str:
-    return text.strip(" .!?\n\"'")
+    """``text`` without its punctuation; capitals may be what was asked for."""
+    return " ".join(_WORD.findall(text))
 
 
 def _new_signs(answer: str, asked: str) -> bool:
@@ -115,6 +149,6 @@ def _new_signs(answer: str, asked: str) -> bool:
     return not set(_NUMBER.findall(answer)) <= set(_NUMBER.findall(asked))
 
 
-def _merged(word: str) -> str:
-    """One word for all the verbs of making something."""
-    return "make" if word in _MAKE else word
+def _merged(text: str) -> list[str]:
+    """Words of content, with one word for all the verbs of making something."""
+    return ["make" if word in _MAKE else word for word in content(text, _FILLER)]

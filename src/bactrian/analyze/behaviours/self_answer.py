@@ -17,7 +17,8 @@ _ANSWER = re.compile(r"\n[ \t>#*_-]*(?:solution|answer|response)[*_]*[ ]?:(?!\s*
 _ANSWER_INLINE = re.compile(r"input:[ \t*_]*none[.]?[ \t*_]+(?:solution|answer)[*_]*:", re.IGNORECASE)
 _NEXT = re.compile(r"\bnext request\.?[*_\s]*\Z", re.IGNORECASE)
 _ABOUT_IT = re.compile(
-    r"\b(?:check|review|improve|correct|verify|evaluate|assess|rate|grade|fix|rewrite|translate|compare|explain|following"
+    r"\b(?:check|review|improve|correct|verify|evaluate|assess|rate|grade|fix|rewrite|translate|compare|explain"
+    r"|following"
     r"|template|format|structure|proofread|critique|debug|summari[sz]e|complete|fill)\b",
     re.IGNORECASE,
 )

@@ -1,8 +1,9 @@
 """Truncated turn: it stops before it is finished.
 
-The endpoint says so (``finish`` is ``length``), or the text does: a block of code that is never closed, a last line that
-ends with a comma, an opening bracket or a word that needs another one, a numbered list whose last number stands alone,
-or a paragraph of sentences whose last one has no end. Titles, lists, verses and signatures end without a full stop.
+The endpoint says so (``finish`` is ``length``), or the text does: a block of code that is never closed, a last line
+that ends with a comma, an opening bracket or a word that needs another one, a numbered list whose last number stands
+alone, or a paragraph of sentences whose last one has no end. Titles, lists, verses and signatures end without a full
+stop.
 """
 
 from __future__ import annotations

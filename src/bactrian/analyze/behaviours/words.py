@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from types import MappingProxyType
 
 STOP_WORDS = frozenset(
     (
@@ -50,8 +52,44 @@ def tokens(text: str) -> list[str]:
     return [piece for token in found for piece in _pieces(token)]
 
 
+_IRREGULAR: Mapping[str, str] = MappingProxyType(
+    {
+        "written": "write",
+        "wrote": "write",
+        "built": "build",
+        "drawn": "draw",
+        "drew": "draw",
+        "made": "make",
+        "chosen": "choose",
+        "chose": "choose",
+        "choice": "choose",
+        "given": "give",
+        "gave": "give",
+        "shown": "show",
+        "found": "find",
+        "said": "say",
+        "told": "tell",
+        "done": "do",
+        "taken": "take",
+        "sold": "sell",
+        "sent": "send",
+        "explanation": "explain",
+        "proof": "prove",
+        "decision": "decide",
+        "summary": "summarize",
+        "summaries": "summarize",
+        "maintenance": "maintain",
+        "definition": "define",
+        "comparison": "compare",
+        "analyses": "analyze",
+    }
+)
+
+
 def stem(word: str) -> str:
     """What the forms of an English word have in common, roughly: ``evaluate`` and ``evaluation`` give ``evalu``."""
+    # British and American spelling; analysis, analyse, analyze.
+    word = _IRREGULAR.get(word, word).replace("z", "s")
     for ending in _ENDINGS:
         if word.endswith(ending) and len(word) - len(ending) >= 3:
             word = word[: -len(ending)]

@@ -14,8 +14,10 @@ from bactrian.analyze.behaviours.reading import Heard, Reading
 from bactrian.records.finding import Finding
 
 _ABOUT_LANGUAGES = re.compile(
-    r"\b(?:translat\w+|language|english|french|spanish|german|italian|russian|chinese|mandarin|japanese|korean|arabic|hindi"
-    r"|latin|bilingual|multilingual|locali[sz]\w+|loanword|phrase|traduc\w+|tradui\w+|übersetz\w+|idioma|langue|sprache|lingua)\b"
+    r"\b(?:translat\w+|language|english|french|spanish|german|italian|russian|chinese|mandarin|japanese|korean"
+    r"|arabic|hindi"
+    r"|latin|bilingual|multilingual|locali[sz]\w+|loanword|phrase|traduc\w+|tradui\w+|übersetz\w+|idioma|langue"
+    r"|sprache|lingua)\b"
     r"|перев(?:ед|од)|翻译|翻訳|번역|अनुवाद|ترجم"
 )
 
