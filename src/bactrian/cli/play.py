@@ -32,6 +32,13 @@ class Protocol(StrEnum):
     enforced = "enforced"
 
 
+class Unreadable(StrEnum):
+    """What follows a critic's choice that cannot be read."""
+
+    first = "first"
+    fail = "fail"
+
+
 class Endings(StrEnum):
     """Which rules may end a session."""
 
@@ -61,6 +68,24 @@ def play(
         Protocol | None,
         option("--protocol", "Default: enforced if the built-in model plays both, else free."),
     ] = None,
+    critic: Annotated[
+        str | None, option("--critic", "Role that chooses what is said among several proposals.")
+    ] = None,
+    critic_model: Annotated[str | None, option("--critic-model", "Model of the critic.")] = None,
+    proposals: Annotated[int, option("--proposals", "Proposals for each turn.", min=1, max=100)] = 3,
+    critic_rounds: Annotated[
+        int,
+        option(
+            "--critic-rounds", "Rounds of proposals for a turn; the critic's feedback begins another.", min=1
+        ),
+    ] = 1,
+    criteria: Annotated[
+        str | None, option("--criteria", "What the critic looks for. Default: how well the task is done.")
+    ] = None,
+    unreadable: Annotated[
+        Unreadable,
+        option("--unreadable", "After a choice that cannot be read, twice: the first proposal, or failure."),
+    ] = Unreadable.first,
     endings: Annotated[
         Endings, option("--endings", "The paper's endings, or also the one for repeat loops.")
     ] = Endings.default,
@@ -85,7 +110,7 @@ def play(
 ) -> None:
     """Watch two agents solve a task."""
     from bactrian.cli.access import access
-    from bactrian.play.setup import Setup
+    from bactrian.play.setup import CRITERIA, Criticism, Setup
     from bactrian.prompts.pack import load_pack
     from bactrian.records.task import Role
 
@@ -100,6 +125,7 @@ def play(
             "task_planner": task_model or model,
             "user": user_model or model,
             "assistant": assistant_model or model,
+            **({"critic": critic_model or model} if critic else {}),
         },
         specify=specify,
         word_limit=word_limit,
@@ -109,6 +135,9 @@ def play(
         max_messages=max_messages,
         seed=seed,
         language=language,
+        critic=None
+        if critic is None
+        else Criticism(critic, proposals, critic_rounds, criteria or CRITERIA, unreadable.value),
     )
     resume = (
         "All that was said is kept: run the same command again to go on."
@@ -134,6 +163,7 @@ async def _play(setup: Setup, pack: Pack, reach: Access, run_file: Path | None, 
     from bactrian.play.session import play as played
     from bactrian.play.setup import new_session
     from bactrian.records.events import Ended
+    from bactrian.records.proposal import NOTHING_KNOWN
     from bactrian.store.store import open_store
 
     session = new_session(setup, pack)
@@ -148,7 +178,18 @@ async def _play(setup: Setup, pack: Pack, reach: Access, run_file: Path | None, 
         with watching.waiting("thinking about the task"):
             keep = store.prepared if store is not None else None
             session = await prepare(session, setup, pack, models, keep)
-        scene = role_play(session, pack, models, rules=setup.rules(), listener=watching.listener)
+        known = NOTHING_KNOWN
+        if store is not None and setup.critic is not None:
+            known = await store.deliberation(session.id, after=len(session.turns))
+        scene = role_play(
+            session,
+            pack,
+            models,
+            rules=setup.rules(),
+            critic=setup.critic,
+            known=known,
+            listener=watching.listener,
+        )
         events = played(scene)
         async for event in events if store is None else kept(events, session.id, store):
             watching.show(event)

@@ -7,6 +7,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
+from bactrian.play.critic import CRITIC
+from bactrian.play.critique import Unreadable
 from bactrian.play.endings import Rule, default_rules, paper_rules
 from bactrian.play.manners import MAX_MESSAGES, SMALL_MAX_MESSAGES, manners
 from bactrian.prompts.pack import Pack
@@ -19,6 +21,23 @@ WORD_LIMIT = 50
 """How long a specified task may be, in words; the paper's default."""
 
 
+CRITERIA = "it improves how well the task is done"
+"""What a critic looks for; the paper's default."""
+
+
+@dataclass(frozen=True, slots=True)
+class Criticism:
+    """A critic who chooses what is said (paper, section 3.2)."""
+
+    role: str
+    proposals: int = 3
+    rounds: int = 1
+    """Most rounds of proposals for a turn; from the second on, each needs feedback on the one before."""
+    criteria: str = CRITERIA
+    unreadable: Unreadable = "first"
+    """What follows a choice that cannot be read, twice."""
+
+
 @dataclass(frozen=True, slots=True)
 class Setup:
     """Everything that makes one session different from another."""
@@ -27,7 +46,8 @@ class Setup:
     assistant: Role
     user: Role
     models: Mapping[str, str]
-    """Model name by agent: ``task_specifier``, ``task_planner``, ``user`` and ``assistant``."""
+    """Model name by agent: ``task_specifier``, ``task_planner``, ``user``, ``assistant``, and ``critic`` if there is
+    one."""
     specify: bool = True
     word_limit: int = WORD_LIMIT
     plan: bool = False
@@ -42,6 +62,7 @@ class Setup:
     preamble: str = ""
     """Text before both agents' system prompts."""
     needs_code: bool = False
+    critic: Criticism | None = None
 
     @property
     def small(self) -> bool:
@@ -70,6 +91,9 @@ def new_session(setup: Setup, pack: Pack, *, name: str | None = None) -> Session
     checked_role(setup.user, "user role")
     if setup.language is not None:
         checked_name(setup.language, "language")
+    if setup.critic is not None:
+        checked_name(setup.critic.role, "critic role")
+        checked_idea(setup.critic.criteria, "criteria")
     return Session(
         id=name or _identity(setup, pack),
         assistant=setup.assistant,
@@ -83,12 +107,14 @@ def _provenance(setup: Setup, pack: Pack) -> Provenance:
     agents = ["user", "assistant"]
     agents += ["task_specifier"] if setup.specify else []
     agents += ["task_planner"] if setup.plan else []
+    agents += [CRITIC] if setup.critic else []
+    varied = setup.critic is not None and setup.critic.proposals > 1
     return Provenance(
         prompts=pack.name,
         prompts_hash=pack.hash,
         protocol=setup.protocol or ("enforced" if setup.small else "free"),
         models={agent: setup.models[agent] for agent in agents},
-        sampling={agent: manners(agent, setup.models[agent], setup.seed) for agent in agents},
+        sampling={agent: manners(agent, setup.models[agent], setup.seed, varied=varied) for agent in agents},
         language=setup.language,
         preamble=setup.preamble,
         needs_code=setup.needs_code,
@@ -96,5 +122,8 @@ def _provenance(setup: Setup, pack: Pack) -> Provenance:
 
 
 def _identity(setup: Setup, pack: Pack) -> str:
-    content = json.dumps([asdict(setup), pack.hash], sort_keys=True)
+    wish = asdict(setup)
+    if setup.critic is None:  # A session without one is the same as before there were any.
+        del wish["critic"]
+    content = json.dumps([wish, pack.hash], sort_keys=True)
     return hashlib.sha256(content.encode()).hexdigest()[:12]

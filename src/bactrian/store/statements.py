@@ -60,6 +60,8 @@ class Statements:
     call: Statement
     list: Statement
     run: Statement
+    proposal: Statement
+    verdict: Statement
 
 
 def statements() -> Statements:
@@ -78,6 +80,8 @@ def statements() -> Statements:
         call=_insert(4, schema.calls, leave=("row",)),
         list=_replace(5, schema.lists, leave=("row",), key="id"),
         run=_insert(6, schema.run, leave=()),
+        proposal=_insert(7, schema.proposals, leave=("row",)),
+        verdict=_insert(8, schema.verdicts, leave=("row",)),
     )
 
 
