@@ -46,9 +46,7 @@ def critic_scene(
     wish = wish or Criticism("Professor")
     asked = setup(critic=wish, models=dict.fromkeys(("user", "assistant", "critic"), "scripted"))
     models = dict.fromkeys(asked.models, model)
-    return role_play(
-        session or new_session(asked, PACK), PACK, models, rules=asked.rules(), critic=wish, known=known
-    )
+    return role_play(session or new_session(asked, PACK), PACK, models, rules=asked.rules(), known=known)
 
 
 def script(critic: Sequence[str | Sequence[str | Line]], **more: Sequence[str | Sequence[str]]) -> Counting:
@@ -273,7 +271,7 @@ async def test_an_enforced_session_has_its_choices_as_json() -> None:
     async with Endpoint([answer]) as endpoint:
         model = OpenAI("any", base_url=endpoint.url)
         session = new_session(asked, PACK)
-        scene = role_play(session, PACK, dict.fromkeys(asked.models, model), rules=asked.rules(), critic=wish)
+        scene = role_play(session, PACK, dict.fromkeys(asked.models, model), rules=asked.rules())
         events = await events_of(scene)
         await model.close()
     assert spoken(events) == [DONE]

@@ -110,8 +110,9 @@ def play(
 ) -> None:
     """Watch two agents solve a task."""
     from bactrian.cli.access import access
-    from bactrian.play.setup import CRITERIA, Criticism, Setup
+    from bactrian.play.setup import Setup
     from bactrian.prompts.pack import load_pack
+    from bactrian.records.criticism import CRITERIA, Criticism
     from bactrian.records.task import Role
 
     if idea is None:
@@ -186,7 +187,6 @@ async def _play(setup: Setup, pack: Pack, reach: Access, run_file: Path | None, 
             pack,
             models,
             rules=setup.rules(),
-            critic=setup.critic,
             known=known,
             listener=watching.listener,
         )

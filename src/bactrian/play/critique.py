@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Protocol
 
 from bactrian.errors import BadReply, ModelError
 from bactrian.play.agent import Agent, View
 from bactrian.play.proposing import Proposer, Wanted
+from bactrian.records.criticism import Unreadable
 from bactrian.records.events import Chose, Proposed, Spoke
 from bactrian.records.message import Message
 from bactrian.records.proposal import NOTHING_KNOWN, Deliberation, Proposal, Verdict
 from bactrian.records.text import Text
 from bactrian.records.turn import Turn
 from bactrian.records.usage import Usage
-
-Unreadable = Literal["first", "fail"]
-"""What follows a choice that cannot be read: the first proposal is taken, or the session fails."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,8 @@ _SMALL = {
 
 
 _VARIED = 0.8
-"""Temperature of proposals: at the paper's 0.2 there would be little to choose from. CAMEL's example has the same."""
+"""Temperature of proposals: at the paper's 0.2 there would be little to choose from. CAMEL's example has the same.
+The built-in model differs enough as it is."""
 
 
 def manners(agent: str, model: str, seed: int | None = None, *, varied: bool = False) -> Sampling:
@@ -39,5 +40,5 @@ def manners(agent: str, model: str, seed: int | None = None, *, varied: bool = F
     paper's (section 4 and its code), the built-in model's are its own.
     """
     chosen = (_SMALL if model == "local" else _PAPER)[agent]
-    temperature = _VARIED if varied and agent in ("user", "assistant") else chosen.temperature
-    return Sampling(temperature, chosen.top_p, chosen.max_tokens, seed)
+    warm = varied and agent in ("user", "assistant") and model != "local"
+    return Sampling(_VARIED if warm else chosen.temperature, chosen.top_p, chosen.max_tokens, seed)

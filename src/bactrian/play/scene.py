@@ -12,9 +12,9 @@ from bactrian.play.critique import Critique
 from bactrian.play.endings import Rule, default_rules
 from bactrian.play.forms import assistant_form, user_form
 from bactrian.play.order import Alternate, Order
-from bactrian.play.setup import Criticism
 from bactrian.prompts.inception import criticism, inception
 from bactrian.prompts.pack import Pack
+from bactrian.records.criticism import Criticism
 from bactrian.records.proposal import NOTHING_KNOWN, Deliberation
 from bactrian.records.sampling import Sampling
 from bactrian.records.session import Session
@@ -43,7 +43,6 @@ def role_play(
     models: Mapping[str, Model],
     *,
     rules: tuple[Rule, ...],
-    critic: Criticism | None = None,
     known: Deliberation = NOTHING_KNOWN,
     listener: Listener | None = None,
 ) -> Scene:
@@ -83,7 +82,7 @@ def role_play(
             ),
         },
         rules=rules,
-        critique=critic and critique(session, pack, models[CRITIC], critic, known),
+        critique=origin.critic and critique(session, pack, models[CRITIC], origin.critic, known),
         listener=listener,
     )
 

@@ -8,34 +8,17 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 from bactrian.play.critic import CRITIC
-from bactrian.play.critique import Unreadable
 from bactrian.play.endings import Rule, default_rules, paper_rules
 from bactrian.play.manners import MAX_MESSAGES, SMALL_MAX_MESSAGES, manners
 from bactrian.prompts.pack import Pack
 from bactrian.prompts.values import checked_idea, checked_name, checked_role
+from bactrian.records.criticism import Criticism
 from bactrian.records.session import Provenance, Session
 from bactrian.records.task import Role, Task
 
 _SMALL = "local"
 WORD_LIMIT = 50
 """How long a specified task may be, in words; the paper's default."""
-
-
-CRITERIA = "it improves how well the task is done"
-"""What a critic looks for; the paper's default."""
-
-
-@dataclass(frozen=True, slots=True)
-class Criticism:
-    """A critic who chooses what is said (paper, section 3.2)."""
-
-    role: str
-    proposals: int = 3
-    rounds: int = 1
-    """Most rounds of proposals for a turn; from the second on, each needs feedback on the one before."""
-    criteria: str = CRITERIA
-    unreadable: Unreadable = "first"
-    """What follows a choice that cannot be read, twice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +101,7 @@ def _provenance(setup: Setup, pack: Pack) -> Provenance:
         language=setup.language,
         preamble=setup.preamble,
         needs_code=setup.needs_code,
+        critic=setup.critic,
     )
 
 

@@ -92,8 +92,9 @@ NOTHING_KNOWN = Deliberation()
 
 
 def _choice(verdict: Verdict, proposals: Sequence[Proposal]) -> Choice | None:
-    texts = [proposal.text for proposal in proposals]
-    places = [proposal.place for proposal in proposals]
+    offered = [proposal for proposal in proposals if proposal.text.strip()]
+    texts = [proposal.text for proposal in offered]
+    places = [proposal.place for proposal in offered]
     if verdict.instead is not None:
         texts.append(verdict.instead)
         index = len(texts) - 1

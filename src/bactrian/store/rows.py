@@ -12,6 +12,7 @@ from sqlalchemy import Row
 
 from bactrian.errors import StoreError
 from bactrian.records.call import Call
+from bactrian.records.criticism import Criticism
 from bactrian.records.ending import Ending
 from bactrian.records.proposal import Proposal, Verdict
 from bactrian.records.sampling import Sampling
@@ -222,6 +223,8 @@ def read_session(row: Row[Any], turns: Iterable[Row[Any]]) -> Session:
     """
     origin = from_json(row.provenance)
     origin["sampling"] = {agent: _sampling(values) for agent, values in origin["sampling"].items()}
+    if origin.get("critic"):
+        origin["critic"] = Criticism(**origin["critic"])
     ending = (
         None
         if row.ending is None
