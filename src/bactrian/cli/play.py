@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bactrian.cli.bridge import run
+from bactrian.cli.bridge import Brake, run
 from bactrian.cli.options import option
-from bactrian.errors import ModelError
+from bactrian.errors import InputError, ModelError
 
 if TYPE_CHECKING:
     from bactrian.models.names import Access
@@ -37,6 +37,13 @@ class Unreadable(StrEnum):
 
     first = "first"
     fail = "fail"
+
+
+class Side(StrEnum):
+    """A side of the conversation."""
+
+    user = "user"
+    assistant = "assistant"
 
 
 class Endings(StrEnum):
@@ -69,8 +76,10 @@ def play(
         option("--protocol", "Default: enforced if the built-in model plays both, else free."),
     ] = None,
     critic: Annotated[
-        str | None, option("--critic", "Role that chooses what is said among several proposals.")
+        str | None,
+        option("--critic", "Role that chooses what is said among several proposals; human is you."),
     ] = None,
+    as_: Annotated[Side | None, option("--as", "The side that you play yourself.")] = None,
     critic_model: Annotated[str | None, option("--critic-model", "Model of the critic.")] = None,
     proposals: Annotated[int, option("--proposals", "Proposals for each turn.", min=1, max=100)] = 3,
     critic_rounds: Annotated[
@@ -110,6 +119,7 @@ def play(
 ) -> None:
     """Watch two agents solve a task."""
     from bactrian.cli.access import access
+    from bactrian.play.human import HUMAN
     from bactrian.play.setup import Setup
     from bactrian.prompts.pack import load_pack
     from bactrian.records.criticism import CRITERIA, Criticism
@@ -124,9 +134,9 @@ def play(
         models={
             "task_specifier": task_model or model,
             "task_planner": task_model or model,
-            "user": user_model or model,
-            "assistant": assistant_model or model,
-            **({"critic": critic_model or model} if critic else {}),
+            "user": HUMAN if as_ is Side.user else user_model or model,
+            "assistant": HUMAN if as_ is Side.assistant else assistant_model or model,
+            **({"critic": HUMAN if critic == HUMAN else critic_model or model} if critic else {}),
         },
         specify=specify,
         word_limit=word_limit,
@@ -146,7 +156,29 @@ def play(
         else "Nothing was stored; --run FILE keeps a session."
     )
     reach = access(base_url, window=window, timeout=timeout)
-    run(_play(setup, load_pack(prompts or setup.pack), reach, run_file, json=json), resume=resume)
+    brake = Brake()
+    if HUMAN in setup.models.values():
+        reach = _with_person(reach, brake)
+        if idea == "-":
+            raise InputError(
+                "The idea and your part cannot both come from standard input.",
+                where="-",
+                next="Give the idea as an argument.",
+            )
+    work = _play(setup, load_pack(prompts or setup.pack), reach, run_file, json=json)
+    run(work, resume=resume, brake=brake)
+
+
+def _with_person(reach: Access, brake: Brake) -> Access:
+    """Let the person at the keyboard take part; their Ctrl-C ends the session instead of breaking it off."""
+    from dataclasses import replace
+
+    from bactrian.cli.keyboard import Keyboard
+    from bactrian.play.human import Human
+
+    keyboard = Keyboard()
+    brake.pull = keyboard.stop
+    return replace(reach, person=lambda: Human(keyboard))
 
 
 def _from_stdin() -> str:

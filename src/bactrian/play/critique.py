@@ -15,7 +15,7 @@ from bactrian.records.events import Chose, Proposed, Spoke
 from bactrian.records.message import Message
 from bactrian.records.proposal import NOTHING_KNOWN, Deliberation, Proposal, Verdict
 from bactrian.records.text import Text
-from bactrian.records.turn import Turn
+from bactrian.records.turn import Speaker, Turn
 from bactrian.records.usage import Usage
 
 
@@ -58,6 +58,8 @@ class Critique:
     """How turns are chosen."""
 
     chooser: Chooser
+    of: frozenset[Speaker]
+    """Whose turns are chosen; the others say what first comes to them."""
     proposals: int = 3
     """Candidates for each turn."""
     rounds: int = 1

@@ -11,6 +11,7 @@ from bactrian.play.critic import CRITIC, Critic
 from bactrian.play.critique import Critique
 from bactrian.play.endings import Rule, default_rules
 from bactrian.play.forms import assistant_form, user_form
+from bactrian.play.human import Human, HumanCritic
 from bactrian.play.order import Alternate, Order
 from bactrian.prompts.inception import criticism, inception
 from bactrian.prompts.pack import Pack
@@ -82,26 +83,39 @@ def role_play(
             ),
         },
         rules=rules,
-        critique=origin.critic and critique(session, pack, models[CRITIC], origin.critic, known),
+        critique=origin.critic and critique(session, pack, models, origin.critic, known),
         listener=listener,
     )
 
 
-def critique(session: Session, pack: Pack, model: Model, wish: Criticism, known: Deliberation) -> Critique:
-    """A critic who helps both sides (paper, section 3.2).
+def critique(
+    session: Session,
+    pack: Pack,
+    models: Mapping[str, Model],
+    wish: Criticism,
+    known: Deliberation = NOTHING_KNOWN,
+) -> Critique:
+    """A critic, or a person in its place, who helps both sides (paper, section 3.2).
+
+    Nobody chooses for a person: who takes part as one of the two says what they say.
 
     Raises:
         PromptError: the pack cannot be rendered with this role or these criteria.
     """
-    constrained = session.provenance.protocol == "enforced" or model.name.partition(":")[0] == "local"
+    speakers: tuple[Speaker, ...] = ("user", "assistant")
+    of = frozenset(name for name in speakers if not isinstance(models[name], Human))
+    model = models[CRITIC]
+    if isinstance(model, Human):
+        chooser = HumanCritic(model.source)
+        return Critique(chooser, of, wish.proposals, wish.rounds, wish.unreadable, known)
     critic = Critic(
         role=Role(wish.role),
         system=Text(criticism(session, pack, role=wish.role, criteria=wish.criteria)),
         model=model,
         sampling=session.provenance.sampling.get(CRITIC, Sampling()),
-        constrained=constrained,
+        constrained=session.provenance.protocol == "enforced" or model.name.partition(":")[0] == "local",
     )
-    return Critique(critic, wish.proposals, wish.rounds, wish.unreadable, known)
+    return Critique(critic, of, wish.proposals, wish.rounds, wish.unreadable, known)
 
 
 def _is_small(model: Model) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
-from bactrian.errors import ContextFull, Filtered, ModelError
+from bactrian.errors import ContextFull, Filtered, ModelError, Stopped
 from bactrian.play.agent import View, speak
 from bactrian.play.critique import Stage, deliberate
 from bactrian.play.endings import first_ending
@@ -30,7 +30,7 @@ async def play(scene: Scene) -> AsyncGenerator[Event]:
     turns = list(scene.session.turns)
     views = {speaker: View(agent, turns) for speaker, agent in scene.agents.items()}
     critique = scene.critique
-    proposers = {speaker: Proposer(critique.proposals) for speaker in views} if critique else {}
+    proposers = {name: Proposer(critique.proposals) for name in critique.of} if critique else {}
     prepared = (scene.session.task.specified, scene.session.task.planned)
     calls_before = sum(step is not None for step in prepared)
     yield Started(scene.session)
@@ -82,6 +82,8 @@ def _unanswered(error: ModelError, turns: int, speaker: Speaker) -> Ending:
             code = "token_limit"
         case Filtered():
             code = "refused"
+        case Stopped():
+            code = "stopped"
         case _:
             code = "failed"
     return Ending(code, turns, speaker, error.what)

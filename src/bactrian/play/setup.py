@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 
 from bactrian.play.critic import CRITIC
 from bactrian.play.endings import Rule, default_rules, paper_rules
+from bactrian.play.human import HUMAN
 from bactrian.play.manners import MAX_MESSAGES, SMALL_MAX_MESSAGES, manners
 from bactrian.prompts.pack import Pack
 from bactrian.prompts.values import checked_idea, checked_name, checked_role
@@ -49,8 +50,8 @@ class Setup:
 
     @property
     def small(self) -> bool:
-        """True if the built-in model speaks for both sides."""
-        return {self.models["user"], self.models["assistant"]} == {_SMALL}
+        """True if no other model than the built-in one speaks, for both sides or with a person."""
+        return {self.models["user"], self.models["assistant"]} - {HUMAN} == {_SMALL}
 
     @property
     def pack(self) -> str:
@@ -97,7 +98,11 @@ def _provenance(setup: Setup, pack: Pack) -> Provenance:
         prompts_hash=pack.hash,
         protocol=setup.protocol or ("enforced" if setup.small else "free"),
         models={agent: setup.models[agent] for agent in agents},
-        sampling={agent: manners(agent, setup.models[agent], setup.seed, varied=varied) for agent in agents},
+        sampling={
+            agent: manners(agent, setup.models[agent], setup.seed, varied=varied)
+            for agent in agents
+            if setup.models[agent] != HUMAN
+        },
         language=setup.language,
         preamble=setup.preamble,
         needs_code=setup.needs_code,

@@ -8,7 +8,7 @@ from itertools import chain
 from operator import itemgetter
 from typing import Any
 
-from sqlalchemy import Table, bindparam, literal_column
+from sqlalchemy import Table, bindparam, or_, text
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.sql.dml import Insert, Update
 
@@ -68,7 +68,7 @@ def statements() -> Statements:
     """Compile the statements for SQLite."""
     sessions, turns = schema.sessions, schema.turns
     this = sessions.c.id == bindparam("key")
-    open_ = sessions.c.ending.is_(None) | (sessions.c.ending == literal_column("'failed'"))
+    open_ = or_(sessions.c.ending.is_(None), text("ending IN ('failed', 'stopped')"))
     preparation = ("specified_task", "planned_task", "preparation")
     totals = ("prompt_tokens", "completion_tokens", "cached_tokens")
     ending = ("ending", "ending_turn", "ending_speaker", "ending_evidence", *totals)
