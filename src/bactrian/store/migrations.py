@@ -43,11 +43,17 @@ def _m004_proposals(connection: Connection) -> None:
     schema.metadata.create_all(connection, [schema.proposals, schema.verdicts])
 
 
+def _m005_confirmations(connection: Connection) -> None:
+    """What a judge says of findings."""
+    schema.confirmations.create(connection)
+
+
 MIGRATIONS: tuple[Callable[[Connection], None], ...] = (
     _m001_sessions_and_turns,
     _m002_calls,
     _m003_runs_of_a_recipe,
     _m004_proposals,
+    _m005_confirmations,
 )
 """In order; the number of a migration is its place, from 1."""
 
