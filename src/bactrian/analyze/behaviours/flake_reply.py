@@ -86,7 +86,8 @@ _COURTESY = re.compile(
     r"|(?:what an?|great|good|excellent|interesting|nice) (?:\w+ )?(?:idea|task|instruction|request|question"
     r"|point|choice)"
     r"|(?:it(?:'s| is|'d be| would be) )?my pleasure\b[^:]{0,40}|i appreciate\b[^:]{0,80}|(?:i'm|i am) (?:so "
-    r"|very |really )?sorry for\b[^:]{0,80}|i(?:'m| am) (?:quite |pretty )?(?:sure|confident|certain)\b[^:]{0,60}"
+    r"|very |really )?sorry for\b[^:]{0,80}|i(?:'m| am) (?:quite |pretty |all )?(?:sure|confident|certain|set"
+    r"|ears)\b[^:]{0,60}"
     r"|i(?:'ve)? got (?:it|this|you)|i apologi[sz]e\b[^:]{0,80}|you can (?:\w+ )?(?:ask|tell|reach|contact"
     r"|count on) me\b[^:]{0,120}"
     r"|(?:(?:so|and|but|now),? )?(?:what(?:'s| is| are) (?:your|the|on your) (?:\w+ )?(?:request|instruction|task"
@@ -159,10 +160,16 @@ _MAY_ANSWER = re.compile(
     r"|next (?:steps?|move)"
     r"|schedule|going to|strategy|approach|pitch|toast|line|statement|sentence|quote|say|introduce|pledge|oath"
     r"|apology"
-    r"|choose|pick|select|decide|which|what|who|where|when|how|name|suggest|recommend|state|estimate|propose"
+    r"|translate\w*|rewrite|rephrase|paraphrase|reword|shorten|first person|future tense|choose|pick|select"
+    r"|decide|which|what|who|where|when|how|name|suggest|recommend|state|estimate|propose"
     r"|tell me)\b"
 )
 """An instruction that "I will …" may answer."""
+_ASKS_FOR_PROMISE = re.compile(
+    r"\b(?:will you|you will|you'll|are you going|translate\w*|rewrite|rephrase|paraphrase|reword|shorten"
+    r"|first person|future tense)\b"
+)
+"""An instruction that a promise does answer."""
 _IS_QUESTION = re.compile(
     r"\A(?:is|are|do|does|did|can|could|was|were|has|have|should|confirm|check|verify)\b|\?\s*\Z"
 )
@@ -208,7 +215,7 @@ def _weighed(parts: list[str], asked: str) -> float:
             return 0.0
         said.append(says)
     may_answer = _MAY_ANSWER.search(asked) is not None and not _promises_the_asked(parts, asked)
-    if _Says.VAGUE in said and may_answer:
+    if may_answer and (_Says.VAGUE in said or _ASKS_FOR_PROMISE.search(asked)):
         return 0.3
     if _Says.PROMISE in said or _Says.VAGUE in said or (said and said[-1] is _Says.ANNOUNCEMENT):
         return 0.4 if may_answer and len(parts) == 1 and not _puts_off(parts[0]) else 0.9
