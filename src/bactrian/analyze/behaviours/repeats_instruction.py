@@ -42,7 +42,8 @@ _SIGNS = frozenset("=;{}[]<>|\\^+/")
 """Signs of code, formulas and tables."""
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 _DECIDE = re.compile(
-    r"\b(?:whether|which|choose|pick|select|decide|confirm|check|true or false|yes or no|is|are|was|were|does"
+    r"\b(?:whether|which|choose|pick|select|decide|confirm|check|true or false|yes or no|say|greet|is|are|was"
+    r"|were|does"
     r"|did)\b"
 )
 _SAY_AGAIN = re.compile(
@@ -51,7 +52,8 @@ _SAY_AGAIN = re.compile(
 )
 """Where the input may rightly come back as it is."""
 _ASKS_BACK = re.compile(
-    r"\W*(?:what|which|who|whom|whose|where|when|why|how|could|can|would|do|does|did|is|are|should|shall)\b.*\?\W*\Z",
+    r"\W*(?:what|which|who|whom|whose|where|when|why|how|could|can|would|do|does|did|is|are|should"
+    r"|shall)\b.*\?\W*\Z",
     re.DOTALL,
 )
 _SAME = 0.9
