@@ -13,7 +13,7 @@ from typing import Any, cast
 from pydantic import BaseModel, ValidationError
 
 from bactrian.errors import InputError, RecipeError
-from bactrian.recipes.schema import Answer, Axis, Recipe, RolePlay, Translate
+from bactrian.recipes.schema import Answer, Axis, Critic, Recipe, RolePlay, Translate
 from bactrian.source import LARGEST, Kind, Source, decoded, did_you_mean
 from bactrian.template import TemplateFault, compiled
 
@@ -26,6 +26,7 @@ _TEMPLATES = {
     "translate": ("system",),
 }
 """The keys of each leaf that hold templates."""
+_CRITIC_TEMPLATES = ("role", "criteria")
 
 
 def built_in_recipes() -> tuple[str, ...]:
@@ -152,6 +153,7 @@ def _set(data: dict[str, Any], setting: str) -> None:
     tables: dict[str, tuple[dict[str, Any], type[BaseModel]]] = {
         "": (data, Recipe),
         leaf: (data.setdefault(leaf, {}), _MODELS[leaf]),
+        "critic": (data.get("critic", {}), Critic),
         **{name: (axis, Axis) for name, axis in by_name.items()},
     }
     if not path and last not in Recipe.model_fields:
@@ -169,6 +171,8 @@ def _set(data: dict[str, Any], setting: str) -> None:
             next=f"It has: {', '.join(name for name in known if '.' in name)[:300]} …",
         )
     table[last] = value
+    if path == ["critic"]:
+        data["critic"] = table
 
 
 def _fields(model: type[BaseModel]) -> list[str]:
@@ -183,7 +187,12 @@ def _value(written: str) -> Any:
         return written
 
 
-_MODELS: dict[str, type[BaseModel]] = {"role_play": RolePlay, "answer": Answer, "translate": Translate}
+_MODELS: dict[str, type[BaseModel]] = {
+    "role_play": RolePlay,
+    "answer": Answer,
+    "translate": Translate,
+    "critic": Critic,
+}
 
 
 def _explained(error: ValidationError, source: Source, settings: Sequence[str]) -> InputError:
@@ -231,6 +240,8 @@ def _check_templates(recipe: Recipe, source: Source) -> None:
     for key in _TEMPLATES[leaf.kind]:
         if text := getattr(leaf, key):
             _check_template(source, key, text, names)
+    for key in _CRITIC_TEMPLATES if recipe.critic else ():
+        _check_template(source, key, getattr(recipe.critic, key), names)
 
 
 def _check_template(source: Source, key: str, text: str, may: set[str]) -> None:

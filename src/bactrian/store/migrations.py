@@ -38,10 +38,16 @@ def _m003_runs_of_a_recipe(connection: Connection) -> None:
     schema.progress.create(connection, checkfirst=True)
 
 
+def _m004_proposals(connection: Connection) -> None:
+    """What could have been said, and who chose what."""
+    schema.metadata.create_all(connection, [schema.proposals, schema.verdicts])
+
+
 MIGRATIONS: tuple[Callable[[Connection], None], ...] = (
     _m001_sessions_and_turns,
     _m002_calls,
     _m003_runs_of_a_recipe,
+    _m004_proposals,
 )
 """In order; the number of a migration is its place, from 1."""
 

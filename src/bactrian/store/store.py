@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Generator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
 from pydantic_core import from_json, to_json
-from sqlalchemy import Connection, Engine, Row, func, select
+from sqlalchemy import ColumnElement, Connection, Engine, Row, Select, Table, exists, func, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from bactrian.errors import BactrianError, InputError, StoreError
 from bactrian.records.call import Call
 from bactrian.records.ending import Ending
+from bactrian.records.proposal import Deliberation, Proposal, Verdict
 from bactrian.records.session import Session
 from bactrian.records.turn import Turn
 from bactrian.records.usage import Usage
@@ -28,11 +29,15 @@ from bactrian.store.rows import (
     call_row,
     ending_row,
     list_row,
+    proposal_row,
     read_list,
+    read_proposal,
     read_session,
+    read_verdict,
     session_row,
     task_row,
     turn_row,
+    verdict_row,
 )
 from bactrian.store.sqlite import back_up, check_file, explained, reading_engine, writing_engine
 from bactrian.store.statements import Statement, statements
@@ -76,6 +81,18 @@ class Store:
     async def add_turn(self, session: str, turn: Turn) -> None:
         """Store a turn of the session with this id."""
         await self._write(self._statements.turn, turn_row(session, turn))
+
+    async def add_proposal(self, session: str, proposal: Proposal) -> None:
+        """Store a candidate for a turn of the session with this id."""
+        await self._write(self._statements.proposal, proposal_row(session, proposal))
+
+    async def add_verdict(self, session: str, verdict: Verdict) -> None:
+        """Store what was said about the candidates for a turn of the session with this id."""
+        await self._write(self._statements.verdict, verdict_row(session, verdict))
+
+    async def deliberation(self, session: str, *, after: int = 0) -> Deliberation:
+        """All proposals and verdicts of the session with this id, those up to turn ``after`` left out."""
+        return await asyncio.to_thread(self._read_deliberation, session, after)
 
     async def end(self, session: str, ending: Ending, usage: Usage = Usage()) -> None:
         """Store the ending of the session with this id, and what it used in all.
@@ -133,7 +150,8 @@ class Store:
         return await asyncio.to_thread(self._read_mean_seconds)
 
     async def spent(self) -> dict[str, Usage]:
-        """What the run has used, by agent: ``user``, ``assistant``, ``task_specifier`` (with the planner), ``lister``.
+        """What the run has used, by agent: ``user``, ``assistant``, ``critic``, ``task_specifier`` (with the planner),
+        ``lister``.
 
         Reads every turn's row, which takes seconds for a million.
         """
@@ -164,6 +182,24 @@ class Store:
             raise StoreError("The run was opened for reading only.", where=str(self.path))
         return await self._writer.write(statement, values)
 
+    def _read_deliberation(self, session: str, after: int) -> Deliberation:
+        made, said = schema.proposals, schema.verdicts
+        with _explaining(self.path), self._reading.connect() as connection:
+            proposals = (
+                select(made)
+                .where(made.c.session == session, made.c.number > after)
+                .order_by(made.c.number, made.c.round, made.c.place)
+            )
+            verdicts = (
+                select(said)
+                .where(said.c.session == session, said.c.number > after)
+                .order_by(said.c.number, said.c.round, said.c.attempt)
+            )
+            return Deliberation(
+                tuple(read_proposal(row) for row in connection.execute(proposals)),
+                tuple(read_verdict(row) for row in connection.execute(verdicts)),
+            )
+
     def _read_recipe(self) -> dict[str, Any] | None:
         with _explaining(self.path), self._reading.connect() as connection:
             row = connection.execute(select(schema.run.c.recipe)).first()
@@ -189,11 +225,12 @@ class Store:
             return connection.execute(select(func.avg(last.c.seconds))).scalar()
 
     def _read_spent(self) -> dict[str, Usage]:
-        turns = schema.turns.c
-        columns = (turns.prompt_tokens, turns.completion_tokens, turns.cached_tokens)
-        by_speaker = select(turns.speaker, *map(func.sum, columns)).group_by(turns.speaker)
+        spent: dict[str, Usage] = {}
         with _explaining(self.path), self._reading.connect() as connection:
-            spent = {row[0]: Usage(*row[1:]) for row in connection.execute(by_speaker)}
+            for row in connection.execute(_by_speaker(schema.turns)):
+                spent[row[0]] = Usage(*row[1:])
+            for agent, usage in _deliberated(connection):
+                spent[agent] = spent.get(agent, Usage()) + usage
             for agent, column in (
                 ("task_specifier", schema.sessions.c.preparation),
                 ("lister", schema.lists.c.usage),
@@ -296,6 +333,28 @@ def _known(have: int, path: Path) -> int:
             next="Install a newer bactrian.",
         )
     return have
+
+
+def _by_speaker(table: Table, *where: ColumnElement[bool]) -> Select[Any]:
+    """Tokens by speaker."""
+    columns = (table.c.prompt_tokens, table.c.completion_tokens, table.c.cached_tokens)
+    return select(table.c.speaker, *map(func.sum, columns)).where(*where).group_by(table.c.speaker)
+
+
+def _deliberated(connection: Connection) -> Iterator[tuple[str, Usage]]:
+    """What choosing adds to the turns, by agent: a turn counts all that led to it, the critic's part included."""
+    turns, proposals, verdicts = schema.turns.c, schema.proposals, schema.verdicts
+
+    def spoken(table: Table) -> ColumnElement[bool]:
+        same = (turns.session == table.c.session, turns.number == table.c.number)
+        return exists().where(*same).correlate(table)
+
+    for row in connection.execute(_by_speaker(proposals, ~spoken(proposals))):
+        yield row[0], Usage(*row[1:])
+    for row in connection.execute(_by_speaker(verdicts)):
+        yield "critic", Usage(*row[1:])
+    for row in connection.execute(_by_speaker(verdicts, spoken(verdicts))):
+        yield row[0], Usage(*(-tokens for tokens in row[1:]))
 
 
 def _session(connection: Connection, row: Row[Any]) -> Session:
