@@ -21,7 +21,7 @@ from bactrian.records.turn import Instruction
 
 _LINE = r"^[ \t>#*_\-]*"
 _INSTRUCTION_LINE = re.compile(
-    _LINE + r"(?:(?:my|your|the|next|first|second|new)[ ]){0,2}"
+    _LINE + r"(?:here(?:'s|’s| is| are)[ ])?(?:(?:my|your|the|next|first|second|new)[ ]){0,2}"
     r"(?:instruction|anweisung|instrucci[oó]n|istruzione|instru[cç][aã]o|инструкция|指令|指示|지시)"
     r"(?:[ ]for[ ]you|[ ]to[ ]you)?(?:[ ]\d+)?[*_]*[ ]?[:：]",
     re.MULTILINE | re.IGNORECASE,
@@ -74,12 +74,15 @@ _HANDS_OVER = (
             "your task",
             "your job",
             "your turn",
+            "now you try",
+            "now, you try",
+            "now you go",
         ),
         re.compile(
             r"\byour (?:next |first |new |second |final )?(?:task|job|assignment|turn|homework)(?: now)? (?:is"
             r"|will be) to\b"
             r"|\byour (?:next|first|new) (?:task|job|assignment|instruction|step)(?: now)? (?:is|will be)\b"
-            r"|\bit(?:'s| is) (?:now )?your turn\b|\bnow,? your turn\b"
+            r"|\bit(?:'s| is) (?:now )?your turn\b|\bnow,? your turn\b|\bnow,? you (?:try|go)\b"
         ),
     ),
     (
@@ -116,12 +119,14 @@ _GRADES = re.compile(
 )
 """What one says whose turn it is to judge."""
 _WANTS_BACK = re.compile(
-    r"\b(?:show|send|tell|report|give|bring|return|submit|hand)\b(?! me (?:know|(?:with )?(?:the |your "
+    r"\b(?:show|send|share|tell|report|give|bring|return|submit|hand)\b(?! me (?:know|(?:with )?(?:the |your "
     r"|an? )?(?:next |new |first |further |more )*(?:instructions?|requests?|tasks?"
-    r"|inputs?)\b))[^.!?\n]{0,60}?\b(?:to )?me\b(?!@)"
+    r"|inputs?)\b))[^.!?\n]{0,60}?\b(?:to |with )?me\b(?!@)"
     r"|\b(?:post|put|paste) (?:it|them|the \w+) here\b|\bshow your work\b"
 )
 _MATERIAL = re.compile(r"\b(?:provide|send|give|tell|show|suggest)\Z")
+_FEW = 3
+"""Sentences of a reply in which each counts."""
 _SENTENCE_END = re.compile(r"[.!?](?:\s|\Z)")
 _ORDER = re.compile(
     rf"(?:^|[.!?:]\s+|\n)(?:(?:now|next|then|first|after that|also|please|and|for next time|by \w+|could you"
@@ -161,7 +166,8 @@ _AT_ONCE = 40
 """Characters; what hands work over so early is no letter."""
 
 _USER_OFFERS = re.compile(
-    r"\b(?:how (?:can|may) i (?:help|assist)|(?:as|i am|i'm) your (?:ai )?assistant|as an ai\b|i hope (?:this"
+    r"\b(?:how (?:can|may) i (?:help|assist)|(?:as|i am|i'm) your (?:ai )?assistant|as an ai\b|i(?:'m"
+    r"| am) an ai\b|thank you for (?:the|your) (?:instruction|task|request)\b|i hope (?:this"
     r"|that) helps"
     r"|(?:i am|i'm|i'd be|i would be) (?:here|happy|glad|ready) to (?:help|assist)(?: you)?\b"
     r"|let me know (?:what|if) you (?:want|need|would like|have)|(?:as|like) you (?:requested|asked|instructed)"
@@ -178,17 +184,22 @@ _USER_OFFER_HINTS = (
     "you instructed",
     "instruction",
     "request",
-    "as an ai",
+    "an ai",
+    "thank you for",
     "solve",
     "solution",
 )
 _USER_DELIVERS = re.compile(
     r"\A\W*(?:(?:sure|certainly|of course|absolutely|okay|ok|yes|great)\b[^\n.]{0,60}?[!,.:]\s*)?"
-    r"(?:here(?:'s| is| are) (?:the|a|an|your|some)\b(?! (?:input|data|numbers?|details?|information|file|next"
+    r"(?:here(?:'s| is| are) (?:the|a|an|your|some)\b(?! (?:input|data|errors?|output|traceback|message|results?"
+    r"|numbers?|details?|information|file|next"
     r"|task))|i(?:'ve| have) (?:completed|written|created|finished|added|done|made)\b)"
 )
 _ASKS = re.compile(r"\?|\bplease\b|\b(?:can|could|would|will) you\b|\bi (?:want|need|would like|'d like)\b")
 """What a user says that still instructs, without the marker."""
+_HANDS_IN = re.compile(
+    r"\bhere(?:'s| is| are) (?:my|our)\b|\b(?:error|fails?|does not work|doesn't work|i get)\b"
+)
 _USER_ACCEPTS = re.compile(
     r"\A\W*(?:sure|certainly|of course|absolutely)\b[^\n]{0,120}?\b(?:here|happy|glad|i(?:'ll| will| can|'d))\b"
 )
@@ -266,7 +277,7 @@ def _is_main_point(spoken: str, please: re.Match[str]) -> bool:
     end = _SENTENCE_END.search(spoken, please.end())
     sentence = spoken[please.start() : end.start() if end else None]
     return (
-        len(_SENTENCE_END.findall(spoken.strip())) <= 2
+        len(_SENTENCE_END.findall(spoken.strip())) <= _FEW
         or re.search(r"\b(?:now|next|then)\b", sentence) is not None
     )
 
@@ -300,7 +311,7 @@ def _user(heard: Heard, own: str) -> tuple[float, str] | None:
     delivers = _USER_DELIVERS.search(lower) or _USER_ACCEPTS.search(lower)
     if delivers is not None:
         return 0.75, text
-    if "```" in heard.turn.text:
+    if "```" in heard.turn.text and not _HANDS_IN.search(lower):
         return 0.6, heard.turn.text[heard.turn.text.find("```") :]
     return None
 
