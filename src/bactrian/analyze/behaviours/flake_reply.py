@@ -71,7 +71,7 @@ _OPENING = re.compile(
     rf"|finally|lastly"
     r"|also|additionally|in addition|and|but|now|so|to begin(?: with)?|to start(?: with)?|in this step"
     r"|for this(?: \w+)?"
-    r"|as (?:your|the|an?) [\w ]{1,40}?|to [^,.:]{3,80}(?=,)|(?:once|when|after|before|if|based on|such as"
+    r"|as (?:your|the|an?) [^,.:]{1,60}(?=,)|to [^,.:]{3,80}(?=,)|(?:once|when|after|before|if|based on|such as"
     r"|including|using"
     r"|with) [^,.:]{3,80}(?=,)"
     r"|thank you[^,.!:]{0,60}|thanks[^,.!:]{0,60})[,:;!.\s—–-]+){0,4}"
