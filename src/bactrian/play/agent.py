@@ -76,6 +76,7 @@ class Proposals:
     choices: tuple[Choice, ...]
     usage: Usage
     model: str
+    fingerprint: str | None
     seconds: float
     first_token: float | None
 
@@ -95,6 +96,7 @@ class Proposals:
             model=self.model,
             finish="content_filter" if choice.refusal else choice.finish,
             lossy=choice.lossy,
+            fingerprint=self.fingerprint,
         )
 
 
@@ -141,7 +143,9 @@ async def propose(
                 next="Try another model or other sampling; the session can be taken up again.",
                 sample=reply.raw,
             )
-    return Proposals(reply.choices, usage, reply.model, perf_counter() - begun, reply.first_token)
+    return Proposals(
+        reply.choices, usage, reply.model, reply.fingerprint, perf_counter() - begun, reply.first_token
+    )
 
 
 _SECOND_TRY = 1_000_003

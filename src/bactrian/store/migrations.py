@@ -30,18 +30,29 @@ def _m003_runs_of_a_recipe(connection: Connection) -> None:
     """Recipe, lists of items, and what a session adds up to."""
     schema.run.create(connection)
     schema.lists.create(connection)
-    have = {column["name"] for column in inspect(connection).get_columns("sessions")}
-    for column in schema.sessions.columns:
+    _add_columns(connection, schema.sessions)
+    schema.progress.create(connection, checkfirst=True)
+
+
+def _m004_fingerprints(connection: Connection) -> None:
+    """Which system answered, where the endpoint tells."""
+    _add_columns(connection, schema.turns)
+
+
+def _add_columns(connection: Connection, table: Table) -> None:
+    """The columns of ``table`` that an older run lacks."""
+    have = {column["name"] for column in inspect(connection).get_columns(table.name)}
+    for column in table.columns:
         if column.name not in have:
             definition = CreateColumn(column).compile(dialect=connection.dialect)
-            connection.exec_driver_sql(f"ALTER TABLE sessions ADD COLUMN {definition}")
-    schema.progress.create(connection, checkfirst=True)
+            connection.exec_driver_sql(f"ALTER TABLE {table.name} ADD COLUMN {definition}")
 
 
 MIGRATIONS: tuple[Callable[[Connection], None], ...] = (
     _m001_sessions_and_turns,
     _m002_calls,
     _m003_runs_of_a_recipe,
+    _m004_fingerprints,
 )
 """In order; the number of a migration is its place, from 1."""
 

@@ -107,6 +107,7 @@ def turn_row(session: str, turn: Turn) -> Values:
         "finish": turn.finish,
         "lossy": turn.lossy,
         "checksum": zlib.crc32(turn.text.encode()),
+        "fingerprint": turn.fingerprint,
     }
 
 
@@ -187,6 +188,7 @@ def _turn(row: Row[Any]) -> Turn:
         model=row.model,
         finish=row.finish,
         lossy=bool(row.lossy),
+        fingerprint=row.fingerprint,
     )
 
 
