@@ -264,6 +264,12 @@ async def test_only_one_process_writes_a_run_and_others_may_read_it(store: Store
         assert await reader.session("one") == session()
 
 
+async def test_a_run_that_is_closed_is_one_file(tmp_path: Path) -> None:
+    async with open_store(tmp_path / "run.db") as store:
+        await store.begin(session())
+    assert {path.name for path in tmp_path.iterdir()} == {"run.db", "run.db.lock"}
+
+
 async def test_a_recipe_is_frozen_at_the_first_start(store: Store) -> None:
     assert await store.recipe() is None
     assert await store.freeze({"name": "a", "axes": [1, 2]}) == {"name": "a", "axes": [1, 2]}

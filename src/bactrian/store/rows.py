@@ -174,7 +174,7 @@ def _turn(row: Row[Any]) -> Turn:
     if zlib.crc32(row.text.encode()) != row.checksum:
         raise StoreError(
             f"Turn {row.number} of session {row.session} is damaged: its text is not what was written.",
-            next="Restore the run from a copy.",
+            next="Save what is whole: bactrian recover RUN --out NEW.db",
         )
     return Turn(
         number=row.number,
