@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from array import array
+from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -103,7 +104,7 @@ async def converse(model: Local, idea: str, store: Store) -> None:
 
 def computed_and_new(session: Session) -> tuple[int, int]:
     """Prompt tokens that llama.cpp computed in a session, and those that were new to the agent that spoke."""
-    known = dict.fromkeys(("user", "assistant"), 0)
+    known: defaultdict[str, int] = defaultdict(int)
     computed = new = 0
     for turn in session.turns:
         computed += turn.usage.prompt - turn.usage.cached

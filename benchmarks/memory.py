@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bactrian.generate.crew import Limits
-from bactrian.generate.plan import AGENTS, Plan
+from bactrian.generate.plan import Plan
 from bactrian.generate.tally import Tally
 from bactrian.generate.work import Order, open_work, spare_the_collector
 from bactrian.models.names import Access
@@ -27,6 +27,7 @@ from benchmarks.__main__ import server
 
 WIDTH = 100
 MARKS = (0.1, 0.5, 1.0)
+AGENTS = ("lister", "task_specifier", "task_planner", "user", "assistant")
 RECIPE = """
 name = "bench"
 [[axes]]

@@ -125,6 +125,16 @@ class Filtered(ModelError):
     """The endpoint's content filter refused the request."""
 
 
+class Stopped(ModelError):
+    """A person who takes part wants the session to end."""
+
+
+class Left(ModelError):
+    """A person who takes part does not answer any more. A later run may go on."""
+
+    endpoint_wide = True
+
+
 class BudgetReached(BactrianError):
     """The next call would pass the limit that the user set. All so far is kept and can be resumed."""
 

@@ -218,3 +218,44 @@ def test_the_doctor_says_whether_the_model_answers(tmp_path: Path, script: str) 
     assert (well.returncode, "answers as" in well.stdout) == (0, True)
     ill = bactrian("doctor", "--model", "openai:x", "--base-url", "http://127.0.0.1:9/v1", cwd=tmp_path)
     assert (ill.returncode, "does not answer" in ill.stdout) == (1, True)
+
+
+CRITIC_LINES = {
+    "user": [["Instruction: Boil.\nInput: None", "Instruction: Pour.\nInput: None"], "<CAMEL_TASK_DONE>"],
+    "assistant": [["Solution: Hot.\nNext request.", "Solution: Cold.\nNext request."]],
+    "critic": [["Hm", "Choice: 2\nIt is wet."], "Choice: 1\nIt is warm.", "Choice: 1\nIt is over."],
+}
+
+
+def test_a_critic_chooses_and_json_shows_proposals_and_choices(tmp_path: Path) -> None:
+    (tmp_path / "script.json").write_text(json.dumps(CRITIC_LINES))
+    command = ("play", "tea", "--model", f"scripted:{tmp_path / 'script.json'}", "--no-specify")
+    critic = ("--critic", "Tea Master", "--proposals", "2", "--run", "run.db")
+    done = bactrian(*command, *critic, "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    lines = events(done.stdout)
+    assert [line["event"] for line in lines[1:6]] == ["proposed", "proposed", "chose", "chose", "spoke"]
+    assert (lines[3]["place"], lines[3]["problem"] != "", lines[4]["place"]) == (None, True, 2)
+    assert (lines[4]["chooser"], lines[4]["reason"]) == ("Tea Master", "It is wet.")
+    assert [line["text"] for line in lines if line["event"] == "spoke"] == [
+        CRITIC_LINES["user"][0][1],
+        CRITIC_LINES["assistant"][0][0],
+        "<CAMEL_TASK_DONE>",
+    ]
+    (tmp_path / "script.json").write_text("{}")
+    again = bactrian(*command, *critic, "--json", cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    told = bactrian(*command, *critic, cwd=tmp_path)
+    assert "Pour." in told.stdout
+
+
+def test_a_person_sees_what_could_have_been_said_and_why_it_was_chosen(tmp_path: Path) -> None:
+    (tmp_path / "script.json").write_text(json.dumps(CRITIC_LINES))
+    done = bactrian(
+        *("play", "tea", "--model", f"scripted:{tmp_path / 'script.json'}", "--no-specify"),
+        *("--critic", "Tea Master", "--proposals", "2"),
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    for words in ("could say (1)", "Boil.", "cannot be understood", "Tea Master takes 2. It is wet."):
+        assert words in done.stdout

@@ -270,17 +270,20 @@ async def test_a_second_interrupt_stops_at_once_and_nothing_stored_is_lost(folde
 
 
 async def test_a_second_command_on_the_same_run_is_refused(folder: Path) -> None:
-    async def slow(request: Received) -> Reply:
-        await asyncio.sleep(0.3)
+    refused = asyncio.Event()
+
+    async def held(request: Received) -> Reply:
+        await refused.wait()
         return said(request)
 
-    async with Endpoint([slow]) as endpoint:
+    async with Endpoint([held]) as endpoint:
         first = await start(folder, endpoint)
         while not endpoint.requests:
             await asyncio.sleep(0.02)
         code, _, err = await generate(folder, endpoint)
         assert code == 1
         assert "is being written by another process" in err
+        refused.set()
         await first.communicate()
         assert first.returncode == 0
 
@@ -454,3 +457,57 @@ async def test_an_endpoint_that_goes_down_is_shown_and_waited_for(folder: Path) 
     assert len(await stored(folder)) == 12
     assert [line for line in lines if line["silent"] and line["closed_for"] > 0]
     assert not lines[-1]["silent"]
+
+
+CRITIC = """
+[critic]
+role = "Head of {{ role }}"
+proposals = 2
+criteria = "it fits {{ task }}"
+"""
+
+
+def said_with_critic(request: Received) -> Reply:
+    body = request.json
+    if "numbered proposals" in body["messages"][0]["content"]:
+        return "Choice: 2\nIt is longer."
+    text = said(request)
+    assert isinstance(text, str)
+    return completion(*[text, text.replace("Part", "Chapter").replace("Do", "Finish")][: body.get("n", 1)])
+
+
+async def test_a_recipe_with_a_critic_keeps_what_was_rejected_and_is_forecast(folder: Path) -> None:
+    (folder / "small.toml").write_text(RECIPE + CRITIC)
+    async with Endpoint([said_with_critic]) as endpoint:
+        code, lines, err = await generate(folder, endpoint, "--json", "--limit", "3")
+        assert code == 0, err
+        assert lines[-1]["endings"] == {"max_messages": 3}
+        assert len(endpoint.requests) == 1 + 3 * 4 * 2
+        code, lines, err = await generate(folder, endpoint, "--json", "--limit", "4", "--forecast")
+        assert code == 0, err
+        assert lines[0]["calls"]["low"] == 2 * 4
+        asked = len(endpoint.requests)
+        await generate(folder, endpoint, "--limit", "3")
+        assert len(endpoint.requests) == asked
+    async with open_store(folder / "run.db", read_only=True) as store:
+        session = await store.session("001_002")
+        assert session is not None
+        assert session.provenance.critic is not None
+        assert session.provenance.critic.role == "Head of Chef"
+        assert session.provenance.critic.criteria == "it fits Fly a kite"
+        known = await store.deliberation("001_002")
+    assert [turn.text for turn in session.turns] == [one.texts[1] for one in known.choices()]
+    systems = {message["content"] for one in endpoint.requests for message in one.json["messages"][:1]}
+    assert any("Head of Chef" in text and "it fits Fly a kite" in text for text in systems)
+
+
+async def test_any_recipe_can_be_given_a_critic(folder: Path) -> None:
+    async with Endpoint([said_with_critic]) as endpoint:
+        code, _, err = await generate(
+            folder, endpoint, "--limit", "1", "--set", "critic.role=Judge", "--set", "critic.proposals=2"
+        )
+        assert code == 0, err
+        code, _, err = await generate(folder, endpoint, "--set", "critic.proposals=0")
+        assert (code, "critic" in err) == (2, True)
+        code, _, err = await generate(folder, endpoint, "--set", "critic.roles=x")
+        assert (code, "Did you mean 'critic.role'" in err) == (2, True)

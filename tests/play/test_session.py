@@ -10,11 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bactrian.models.scripted import Line
-from bactrian.play.scene import Decision
 from bactrian.play.session import play
-from bactrian.records.events import Chose, Proposed, Spoke, Started
 from bactrian.records.protocol import DONE, is_done
-from bactrian.records.turn import Speaker, Turn
 from tests.play.scenes import ANSWER, ASK, played, rounds, scene, script
 
 
@@ -114,29 +111,6 @@ async def test_roles_of_the_same_name_work() -> None:
 
     _, ending = await played(scene(script(*rounds(1), DONE), assistant=Role("Actor"), user=Role("Actor")))
     assert ending.code == "task_done"
-
-
-class Last:
-    """Chooses the last proposal."""
-
-    async def choose(self, turns: Sequence[Turn], speaker: Speaker, proposals: Sequence[str]) -> Decision:
-        return Decision(len(proposals) - 1, "the last")
-
-
-async def test_proposals_are_offered_chosen_and_spoken() -> None:
-    stage = replace(scene(script(DONE)), proposals=3, chooser=Last())
-    events = [event async for event in play(stage)]
-    match events:
-        case [Started(), Proposed(1, "user", texts), Chose(1, 2, "the last"), Spoke(turn), _]:
-            assert texts == (DONE,) * 3
-            assert turn.text == DONE
-        case _:
-            pytest.fail(f"unexpected events: {events}")
-
-
-async def test_several_proposals_need_somebody_to_choose() -> None:
-    with pytest.raises(ValueError, match="chooser"):
-        replace(scene(script(DONE)), proposals=2)
 
 
 turns_of_any_kind = st.lists(

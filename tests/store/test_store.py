@@ -159,7 +159,7 @@ async def test_a_killed_writer_loses_no_turn_that_was_acknowledged(tmp_path: Pat
 
 async def test_a_full_disk_keeps_what_was_committed(tmp_path: Path) -> None:
     if subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(tmp_path)], check=False
+        ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(tmp_path)], check=False
     ).returncode:
         pytest.skip("mounting a small file system is not permitted here")
     try:

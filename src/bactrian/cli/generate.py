@@ -28,6 +28,7 @@ def generate(
     assistant_model: Annotated[str | None, option("--assistant-model", "Model of the AI assistant.")] = None,
     user_model: Annotated[str | None, option("--user-model", "Model of the AI user.")] = None,
     task_model: Annotated[str | None, option("--task-model", "Model of specifier and planner.")] = None,
+    critic_model: Annotated[str | None, option("--critic-model", "Model of the critic.")] = None,
     list_model: Annotated[str | None, option("--list-model", "Model that is asked for lists.")] = None,
     base_url: Annotated[str | None, option("--base-url", "Endpoint of openai:NAME.")] = None,
     settings: Annotated[
@@ -94,6 +95,7 @@ def generate(
             "task_planner": task_model or model,
             "user": user_model or model,
             "assistant": assistant_model or model,
+            **({"critic": critic_model or model} if loaded.critic else {}),
         },
         seed,
     )

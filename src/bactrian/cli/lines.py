@@ -7,6 +7,7 @@ import sys
 from dataclasses import asdict
 
 from bactrian.records.events import Chose, Ended, Event, Proposed, Spoke, Started
+from bactrian.records.proposal import Proposal, Verdict
 from bactrian.records.turn import Turn
 from bactrian.records.usage import Usage
 
@@ -41,10 +42,10 @@ def as_object(event: Event) -> dict[str, object]:
             }
         case Spoke(turn):
             return {"event": "spoke", **_turn(turn)}
-        case Proposed(number, speaker, texts):
-            return {"event": "proposed", "turn": number, "speaker": speaker, "texts": list(texts)}
-        case Chose(number, index, reason):
-            return {"event": "chose", "turn": number, "index": index, "reason": reason}
+        case Proposed(proposal):
+            return {"event": "proposed", **_proposal(proposal)}
+        case Chose(verdict):
+            return {"event": "chose", **_verdict(verdict)}
         case Ended(ending, error):
             line: dict[str, object] = {
                 "event": "ended",
@@ -69,6 +70,40 @@ def _turn(turn: Turn) -> dict[str, object]:
         "model": turn.model,
         "finish": turn.finish,
         "lossy": turn.lossy,
+    }
+
+
+def _proposal(proposal: Proposal) -> dict[str, object]:
+    return {
+        "turn": proposal.number,
+        "round": proposal.round,
+        "place": proposal.place,
+        "speaker": proposal.speaker,
+        "text": proposal.text,
+        "usage": _usage(proposal.usage),
+        "seconds": round(proposal.seconds, 4),
+        "model": proposal.model,
+        "finish": proposal.finish,
+        "lossy": proposal.lossy,
+    }
+
+
+def _verdict(verdict: Verdict) -> dict[str, object]:
+    return {
+        "turn": verdict.number,
+        "round": verdict.round,
+        "attempt": verdict.attempt,
+        "speaker": verdict.speaker,
+        "chooser": verdict.chooser,
+        "place": verdict.place,
+        "instead": verdict.instead,
+        "reason": verdict.reason,
+        "feedback": verdict.feedback,
+        "problem": verdict.problem,
+        "text": verdict.text,
+        "usage": _usage(verdict.usage),
+        "seconds": round(verdict.seconds, 4),
+        "model": verdict.model,
     }
 
 

@@ -10,7 +10,19 @@ from typing import Annotated, Any
 import typer
 
 import bactrian
-from bactrian.cli import doctor, export, generate, ingest, models, play, prompts, recipes, recover, verify
+from bactrian.cli import (
+    analyze,
+    doctor,
+    export,
+    generate,
+    ingest,
+    models,
+    play,
+    prompts,
+    recipes,
+    recover,
+    verify,
+)
 from bactrian.errors import BactrianError, BactrianWarning
 
 app = typer.Typer(
@@ -23,6 +35,7 @@ app = typer.Typer(
 )
 app.command()(play.play)
 app.command()(generate.generate)
+app.command()(analyze.analyze)
 app.command()(export.export)
 app.command("import")(ingest.ingest)
 app.command()(verify.verify)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bactrian.cli.bridge import run
+from bactrian.cli.bridge import Brake, run
 from bactrian.cli.options import option
-from bactrian.errors import ModelError
+from bactrian.errors import InputError, ModelError
 
 if TYPE_CHECKING:
     from bactrian.models.names import Access
@@ -30,6 +30,20 @@ class Protocol(StrEnum):
 
     free = "free"
     enforced = "enforced"
+
+
+class Unreadable(StrEnum):
+    """What follows a critic's choice that cannot be read."""
+
+    first = "first"
+    fail = "fail"
+
+
+class Side(StrEnum):
+    """A side of the conversation."""
+
+    user = "user"
+    assistant = "assistant"
 
 
 class Endings(StrEnum):
@@ -61,6 +75,26 @@ def play(
         Protocol | None,
         option("--protocol", "Default: enforced if the built-in model plays both, else free."),
     ] = None,
+    critic: Annotated[
+        str | None,
+        option("--critic", "Role that chooses what is said among several proposals; human is you."),
+    ] = None,
+    as_: Annotated[Side | None, option("--as", "The side that you play yourself.")] = None,
+    critic_model: Annotated[str | None, option("--critic-model", "Model of the critic.")] = None,
+    proposals: Annotated[int, option("--proposals", "Proposals for each turn.", min=1, max=100)] = 3,
+    critic_rounds: Annotated[
+        int,
+        option(
+            "--critic-rounds", "Rounds of proposals for a turn; the critic's feedback begins another.", min=1
+        ),
+    ] = 1,
+    criteria: Annotated[
+        str | None, option("--criteria", "What the critic looks for. Default: how well the task is done.")
+    ] = None,
+    unreadable: Annotated[
+        Unreadable,
+        option("--unreadable", "After a choice that cannot be read, twice: the first proposal, or failure."),
+    ] = Unreadable.first,
     endings: Annotated[
         Endings, option("--endings", "The paper's endings, or also the one for repeat loops.")
     ] = Endings.default,
@@ -85,8 +119,10 @@ def play(
 ) -> None:
     """Watch two agents solve a task."""
     from bactrian.cli.access import access
+    from bactrian.play.human import HUMAN
     from bactrian.play.setup import Setup
     from bactrian.prompts.pack import load_pack
+    from bactrian.records.criticism import CRITERIA, Criticism
     from bactrian.records.task import Role
 
     if idea is None:
@@ -98,8 +134,9 @@ def play(
         models={
             "task_specifier": task_model or model,
             "task_planner": task_model or model,
-            "user": user_model or model,
-            "assistant": assistant_model or model,
+            "user": HUMAN if as_ is Side.user else user_model or model,
+            "assistant": HUMAN if as_ is Side.assistant else assistant_model or model,
+            **({"critic": HUMAN if critic == HUMAN else critic_model or model} if critic else {}),
         },
         specify=specify,
         word_limit=word_limit,
@@ -109,6 +146,9 @@ def play(
         max_messages=max_messages,
         seed=seed,
         language=language,
+        critic=None
+        if critic is None
+        else Criticism(critic, proposals, critic_rounds, criteria or CRITERIA, unreadable.value),
     )
     resume = (
         "All that was said is kept: run the same command again to go on."
@@ -116,7 +156,29 @@ def play(
         else "Nothing was stored; --run FILE keeps a session."
     )
     reach = access(base_url, window=window, timeout=timeout)
-    run(_play(setup, load_pack(prompts or setup.pack), reach, run_file, json=json), resume=resume)
+    brake = Brake()
+    if HUMAN in setup.models.values():
+        reach = _with_person(reach, brake)
+        if idea == "-":
+            raise InputError(
+                "The idea and your part cannot both come from standard input.",
+                where="-",
+                next="Give the idea as an argument.",
+            )
+    work = _play(setup, load_pack(prompts or setup.pack), reach, run_file, json=json)
+    run(work, resume=resume, brake=brake)
+
+
+def _with_person(reach: Access, brake: Brake) -> Access:
+    """Let the person at the keyboard take part; their Ctrl-C ends the session instead of breaking it off."""
+    from dataclasses import replace
+
+    from bactrian.cli.keyboard import Keyboard
+    from bactrian.play.human import Human
+
+    keyboard = Keyboard()
+    brake.pull = keyboard.stop
+    return replace(reach, person=lambda: Human(keyboard))
 
 
 def _from_stdin() -> str:
@@ -134,6 +196,7 @@ async def _play(setup: Setup, pack: Pack, reach: Access, run_file: Path | None, 
     from bactrian.play.session import play as played
     from bactrian.play.setup import new_session
     from bactrian.records.events import Ended
+    from bactrian.records.proposal import NOTHING_KNOWN
     from bactrian.store.store import open_store
 
     session = new_session(setup, pack)
@@ -148,7 +211,17 @@ async def _play(setup: Setup, pack: Pack, reach: Access, run_file: Path | None, 
         with watching.waiting("thinking about the task"):
             keep = store.prepared if store is not None else None
             session = await prepare(session, setup, pack, models, keep)
-        scene = role_play(session, pack, models, rules=setup.rules(), listener=watching.listener)
+        known = NOTHING_KNOWN
+        if store is not None and setup.critic is not None:
+            known = await store.deliberation(session.id, after=len(session.turns))
+        scene = role_play(
+            session,
+            pack,
+            models,
+            rules=setup.rules(),
+            known=known,
+            listener=watching.listener,
+        )
         events = played(scene)
         async for event in events if store is None else kept(events, session.id, store):
             watching.show(event)

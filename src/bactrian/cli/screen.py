@@ -13,7 +13,8 @@ from rich.text import Text
 from bactrian.cli.terminal import printable
 from bactrian.play.agent import Listener
 from bactrian.records.ending import Ending
-from bactrian.records.events import Ended, Event, Spoke, Started
+from bactrian.records.events import Chose, Ended, Event, Proposed, Spoke, Started
+from bactrian.records.proposal import Proposal, Verdict
 from bactrian.records.session import Session
 from bactrian.records.turn import Speaker, Turn
 from bactrian.records.usage import Usage
@@ -56,8 +57,10 @@ class Screen:
                 self._turn(turn)
             case Ended(ending):
                 self._end(ending)
-            case _:
-                pass
+            case Proposed(proposal):
+                self._propose(proposal)
+            case Chose(verdict):
+                self._choose(verdict)
 
     def hear(self, speaker: Speaker, piece: str) -> None:
         """Show the next piece of a turn, word by word, so that lines break between words."""
@@ -105,6 +108,21 @@ class Screen:
         cut = " · cut off at its token limit" if turn.finish == "length" else ""
         self._dim(f"{_tokens(turn.usage)} · {turn.seconds:.1f} s{cut}")
 
+    def _propose(self, proposal: Proposal) -> None:
+        again = f", round {proposal.round}" if proposal.round > 1 else ""
+        self._dim(f"\n{self._roles[proposal.speaker]} could say ({proposal.place}{again}):")
+        self._dim(_indented(proposal.text))
+
+    def _choose(self, verdict: Verdict) -> None:
+        if verdict.problem:
+            self._dim(f"\n{verdict.chooser} cannot be understood: {verdict.problem}")
+            return
+        self._dim(
+            f"\n{verdict.chooser} takes {verdict.place or 'words of their own'}. {verdict.reason}".rstrip()
+        )
+        if verdict.feedback:
+            self._dim(f"{verdict.chooser} wants it better: {verdict.feedback}")
+
     def _end(self, ending: Ending) -> None:
         self._out.print()
         self._out.print(Rule(f"{ending.code} · turn {ending.turn}", style="dim"))
@@ -139,6 +157,10 @@ class Screen:
 
     def _dim(self, text: str) -> None:
         self._out.print(printable(text), style="dim")
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"  {line}" for line in text.strip().splitlines())
 
 
 def _tokens(usage: Usage) -> str:

@@ -10,21 +10,22 @@ from typing import Any
 
 from bactrian.errors import InputError
 from bactrian.export.filters import Filters, Sieve
-from bactrian.export.form import Add, Finding, Format, Frame
+from bactrian.export.form import Add, Format, Frame
 from bactrian.export.formats import FORMATS
-from bactrian.export.kinds import Kind, kind_of
 from bactrian.export.manifest import files, manifest, written
 from bactrian.export.prompts import Prompts
 from bactrian.export.redact import Redactor
 from bactrian.export.split import Split
 from bactrian.export.tally import Tally
 from bactrian.export.tools import DATASET_INFO, DataFile, Tool, check_tool, entry
-from bactrian.export.whole import MANIFEST, beside, staged
 from bactrian.prompts.pack import Pack
 from bactrian.records.choice import Choice
+from bactrian.records.finding import Finding
+from bactrian.records.kinds import Kind, kind_of
 from bactrian.records.session import Session
 from bactrian.records.turn import Speaker
 from bactrian.store.store import Store
+from bactrian.whole import MANIFEST, beside, staged
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ class Wish:
     findings: Callable[[Session], Sequence[Finding]] | None = None
     """Finds the behaviours of a session, for a format that lists them."""
     choices: Callable[[Session], Sequence[Choice]] | None = None
-    """The choices between proposals of a session, for the format of preferences."""
+    """The choices between proposals of a session, for the format of preferences; None for those that the run keeps."""
     tool: Tool | None = None
     """The training tool to write a configuration for."""
     redact: bool = False
@@ -64,10 +65,17 @@ async def hand_over(store: Store, wish: Wish) -> dict[str, Any]:
     if wish.out.absolute() == store.path.absolute():
         raise InputError("This is the run itself.", where=str(wish.out), next="Use another --out.")
     recipe = await store.recipe()
-    frame = Frame(store.path.stem, Prompts(recipe, wish.pack), wish.side, wish.findings, wish.choices)
+    kept: dict[str, Sequence[Choice]] = {}
+
+    def stored(session: Session) -> Sequence[Choice]:
+        return kept.get(session.id, ())
+
+    frame = Frame(
+        store.path.stem, Prompts(recipe, wish.pack), wish.side, wish.findings, wish.choices or stored
+    )
     with staged(wish.out, overwrite=wish.overwrite, shared=frozenset((DATASET_INFO,))) as stage:
         target = stage / wish.out.name
-        tally = await _write(store, wish, frame, target)
+        tally = await _write(store, wish, frame, target, kept)
         made = manifest(_described(wish, frame, recipe), tally)
         if wish.format.finish is not None:
             wish.format.finish(target, made)
@@ -79,7 +87,10 @@ async def hand_over(store: Store, wish: Wish) -> dict[str, Any]:
     return made
 
 
-async def _write(store: Store, wish: Wish, frame: Frame, target: Path) -> Tally:
+async def _write(
+    store: Store, wish: Wish, frame: Frame, target: Path, choices: dict[str, Sequence[Choice]]
+) -> Tally:
+    """Write every session that fits; for a format of choices, its own are put into ``choices`` before."""
     tally = Tally()
     sieve = Sieve(wish.filters)
     redactor = Redactor() if wish.redact else None
@@ -91,6 +102,12 @@ async def _write(store: Store, wish: Wish, frame: Frame, target: Path) -> Tally:
             if reason is None:
                 part = wish.split.part(session)
                 given = session if redactor is None else redactor.session(session)
+                if wish.format.needs:
+                    choices.clear()
+                    known = await store.deliberation(session.id)
+                    choices[session.id] = [
+                        one if redactor is None else redactor.choice(one) for one in known.choices()
+                    ]
                 if rows := add[part](given):
                     tally.take(given, part, rows)
                     continue

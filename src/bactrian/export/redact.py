@@ -15,6 +15,7 @@ from importlib import import_module
 from typing import Any
 
 from bactrian.errors import MissingExtra
+from bactrian.records.choice import Choice
 from bactrian.records.protocol import read_instruction, read_solution
 from bactrian.records.session import Session
 from bactrian.records.task import Role, Task
@@ -76,6 +77,11 @@ class Redactor:
             ending=ending and replace(ending, evidence=self.text(ending.evidence)),
             values={name: self.text(value) for name, value in session.values.items()},
         )
+
+    def choice(self, choice: Choice) -> Choice:
+        """``choice`` without them."""
+        texts = tuple(self.text(text) for text in choice.texts)
+        return replace(choice, texts=texts, reason=self.text(choice.reason))
 
     def _maybe(self, text: str | None) -> str | None:
         return None if text is None else self.text(text)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import resource
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
@@ -46,9 +46,9 @@ def _check_open_files(window: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
 
-def _slots(window: int) -> int:
+def _slots(window: int, agents: Collection[str]) -> int:
     """One for each agent in flight, and two for the session that begins while another's are still the newest."""
-    return 2 * window + 2
+    return (3 if "critic" in agents else 2) * window + 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ async def open_crew(
     """
     local = any(name.partition(":")[0] == "local" for name in names.values())
     window = limits.concurrency or (LOCAL_WINDOW if local else 64)
-    access = replace(access, slots=_slots(window))
+    access = replace(access, slots=_slots(window, names))
     _check_open_files(window)
     models: dict[str, Model] = {}
     throttles: list[Throttle] = []

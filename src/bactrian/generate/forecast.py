@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 
 from bactrian.models.spend import Price
@@ -150,6 +150,37 @@ def guessed_translations(originals: Sequence[Progress]) -> Sizes:
         f"Nothing of this run has ended yet. The {len(originals):,} originals have {turns:.0f} messages and "
         f"{said:.0f} tokens on average; assumed: half as many again in another language, up to three times as many.",
     )
+
+
+_VERDICT = 120
+"""Tokens of a critic's answer."""
+
+
+def with_critic(sizes: Sizes, proposals: int, rounds: int, *, guessed: bool) -> Sizes:
+    """``sizes`` if each turn is chosen among several proposals.
+
+    At best an endpoint gives all proposals of a turn in one call, and the critic is content with the first round; at
+    worst each proposal is a call of its own and every round is needed. Sessions that have ended show what they used,
+    but not in how many calls.
+    """
+    best, usual, worst = 2, proposals + 1, rounds * (proposals + 2)
+    calls = _each(sizes.calls, usual, best, worst)
+    if not guessed:
+        return replace(sizes, calls=calls)
+    verdicts = Estimate(*(turns * _VERDICT for turns in _three(sizes.calls)))
+    completion = _each(sizes.completion, proposals, proposals, rounds * proposals)
+    return replace(
+        sizes,
+        calls=calls,
+        prompt=_each(sizes.prompt, usual, best, worst),
+        completion=Estimate(*(a + b for a, b in zip(_three(completion), _three(verdicts), strict=True))),
+        cached=_each(sizes.cached, usual, best, worst),
+        basis=f"{sizes.basis} A critic chooses among {proposals} proposals for each message, in up to {rounds} rounds.",
+    )
+
+
+def _each(estimate: Estimate, value: float, low: float, high: float) -> Estimate:
+    return Estimate(estimate.value * value, estimate.low * low, estimate.high * high)
 
 
 def averaged(ended: Sequence[Progress], *, calls_beside: int) -> Sizes:

@@ -16,8 +16,10 @@ from bactrian.play.session import play
 from bactrian.play.setup import Setup, new_session
 from bactrian.prompts.pack import Pack
 from bactrian.recipes.schema import RolePlay
+from bactrian.records.criticism import Criticism
 from bactrian.records.ending import Ending
 from bactrian.records.events import Ended, Event
+from bactrian.records.proposal import NOTHING_KNOWN
 from bactrian.records.session import Provenance, Session
 from bactrian.records.task import Role
 from bactrian.store.store import Store
@@ -75,6 +77,8 @@ class RolePlays:
     ) -> None:
         keys = ("assistant", "user", "idea", "assistant_description", "user_description")
         self._fill = Fill({key: getattr(leaf, key) for key in keys}, axes)
+        critic = setup.critic
+        self._fill_critic = Fill({"role": critic.role, "criteria": critic.criteria} if critic else {}, axes)
         self._setup = setup
         self._pack = pack
         self._models = models
@@ -92,12 +96,14 @@ class RolePlays:
             assistant=Role(fill("assistant", values), fill("assistant_description", values).strip()),
             user=Role(fill("user", values), fill("user_description", values).strip()),
             seed=None if seed is None else seed + SEEDS_APART * cell.number,
+            critic=self._critic(values),
         )
         session = new_session(setup, self._pack, name=cell.id)
-        if seed is None:
+        if session.provenance == self._provenance:
             # One record of where they come from for all of a run's sessions in memory.
-            self._provenance = self._provenance or session.provenance
             session = replace(session, provenance=self._provenance)
+        else:
+            self._provenance = session.provenance
         return replace(session, values=values, mark=self._mark)
 
     async def events(self, session: Session, store: Store) -> AsyncGenerator[Event]:
@@ -107,9 +113,18 @@ class RolePlays:
         except ModelError as error:
             yield await failed(session, error, store)
             return
-        scene = role_play(session, self._pack, self._models, rules=self._rules)
+        known = NOTHING_KNOWN
+        if session.provenance.critic is not None:
+            known = await store.deliberation(session.id, after=len(session.turns))
+        scene = role_play(session, self._pack, self._models, rules=self._rules, known=known)
         async for event in kept(play(scene), session.id, store):
             yield event
+
+    def _critic(self, values: Mapping[str, str]) -> Criticism | None:
+        critic, fill = self._setup.critic, self._fill_critic
+        if critic is None:
+            return None
+        return replace(critic, role=fill("role", values).strip(), criteria=fill("criteria", values).strip())
 
 
 SEEDS_APART = 10_000

@@ -18,6 +18,7 @@ from bactrian.generate.forecast import (
     guessed_answers,
     guessed_plays,
     guessed_translations,
+    with_critic,
 )
 from bactrian.generate.frontier import number_of
 from bactrian.generate.plan import Plan
@@ -76,6 +77,8 @@ async def outlook(order: Order) -> Forecast:
         sizes = _guess(plan, small=small)
     else:
         sizes = guessed_translations(originals)
+    if critic := plan.recipe.critic:
+        sizes = with_critic(sizes, critic.proposals, critic.rounds, guessed=not good)
     return forecast(sizes, Remaining(left, usage, calls, price, seconds, window))
 
 

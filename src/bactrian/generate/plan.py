@@ -11,9 +11,8 @@ from bactrian.play.setup import Setup
 from bactrian.prompts.pack import Pack, load_pack
 from bactrian.recipes.load import differences
 from bactrian.recipes.schema import Recipe
+from bactrian.records.criticism import Criticism
 from bactrian.records.task import Role
-
-AGENTS = ("lister", "task_specifier", "task_planner", "user", "assistant")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +29,12 @@ class Plan:
         """What all role-plays of the run have in common. Only for a recipe that role-plays."""
         leaf = self.recipe.role_play
         assert leaf is not None
+        critic = self.recipe.critic
         return Setup(
             idea="",
             assistant=Role(""),
             user=Role(""),
-            models={agent: self.models[agent] for agent in AGENTS if agent != "lister"},
+            models={agent: name for agent, name in self.models.items() if agent != "lister"},
             specify=leaf.specify,
             word_limit=leaf.word_limit,
             plan=leaf.plan,
@@ -45,6 +45,7 @@ class Plan:
             language=leaf.language,
             preamble=leaf.preamble,
             needs_code=leaf.needs_code,
+            critic=critic and Criticism(**critic.model_dump()),
         )
 
     def pack(self) -> Pack | None:

@@ -41,6 +41,10 @@ class Request:
     """Which agent asks: ``task_specifier``, ``task_planner``, ``user``, ``assistant``, ``critic`` …"""
     ordinal: int = 0
     """0-based position of this call among its session's calls, so that a replayed model needs no memory."""
+    position: int | None = None
+    """0-based place of the answer among the agent's own, for a replayed model; None where the messages tell it."""
+    attempt: int = 0
+    """0-based: how many answers this one is an alternative to, where they are asked for one by one."""
     on_text: Callable[[str], None] | None = None
     """If given, the reply is streamed and each piece of text is passed on as it arrives."""
     on_restart: Callable[[], None] | None = None

@@ -37,6 +37,8 @@ class Access:
     """Told the bytes done and in all while the built-in weights are fetched."""
     recorded: Callable[[str], Model] | None = None
     """Opens a stored run; it lies above this folder, which knows nothing of stores."""
+    person: Callable[[], Model] | None = None
+    """The person who takes part under the name ``human``; None where nobody can."""
 
 
 def open_model(name: str, access: Access) -> Model:
@@ -63,6 +65,10 @@ def open_model(name: str, access: Access) -> Model:
         return read_script(Path(rest).expanduser())
     if kind == "recorded" and rest and access.recorded is not None:
         return access.recorded(rest)
+    if name == "human":
+        if access.person is not None:
+            return access.person()
+        raise InputError("No person can take part here.", next="A person takes part in `bactrian play`.")
     raise InputError(
         f"There is no model named {name!r}.{_did_you_mean(kind)}",
         next=f"A model is one of: {', '.join(NAMES)}.",

@@ -30,7 +30,12 @@ class Line:
     """If given, the call fails with this message."""
 
 
-Lines = Sequence[str | Line]
+Said = str | Line | Sequence[str | Line]
+"""A reply of a script; several are alternatives, for a request of more than one."""
+Lines = Sequence[Said]
+
+
+_Written = str | Line | list[str | Line]
 
 
 class Scripted:
@@ -38,8 +43,9 @@ class Scripted:
 
     With a mapping, an agent (``task_specifier``, ``user``, ``assistant`` …) gets its own first, second, third line.
     Which line comes next is read off the request, so one script serves any number of sessions at once and a resumed
-    session goes on where it was. With ``window``, requests longer than that many tokens (four bytes each) raise
-    :class:`~bactrian.errors.ContextFull`.
+    session goes on where it was. Where a line is a list, a request for several replies gets as many of them as there
+    are, and one that is asked again the next; a critic has one such line for each turn. With ``window``, requests
+    longer than that many tokens (four bytes each) raise :class:`~bactrian.errors.ContextFull`.
     """
 
     def __init__(
@@ -63,29 +69,32 @@ class Scripted:
                 f"the window has {self._window}.",
                 where=self.name,
             )
-        line = self._line(request)
+        lines = self._lines_for(request)
+        line = lines[0]
         if line.delay:
             await asyncio.sleep(line.delay)
         if line.error is not None:
             raise ModelError(line.error, where=self.name)
-        text = Text(cleaned(line.text))
+        choices = tuple(_choice(line) for line in lines)
         if request.on_text is not None:
-            request.on_text(text)
+            request.on_text(choices[0].text)
         return Reply(
-            choices=(Choice(text, line.finish, lossy=text != line.text),) * request.n,
-            usage=Usage(prompt, _tokens(text) * request.n, estimated=True),
+            choices=choices,
+            usage=Usage(prompt, sum(_tokens(choice.text) for choice in choices), estimated=True),
             model=self.name,
-            raw=text.encode(),
+            raw=choices[0].text.encode(),
         )
 
     async def close(self) -> None:
         """Nothing to give back."""
 
-    def _line(self, request: Request) -> Line:
+    def _lines_for(self, request: Request) -> list[Line]:
         lines = self._lines
         if isinstance(lines, Mapping):
             own = lines.get(request.agent, ())
-            position = sum(message.role == "assistant" for message in request.messages)
+            position = request.position
+            if position is None:
+                position = sum(message.role == "assistant" for message in request.messages)
         else:
             own, position = lines, request.ordinal
         if position >= len(own):
@@ -94,22 +103,41 @@ class Scripted:
                 where=self.name,
                 next="Add the line, or let the conversation end before it.",
             )
-        line = own[position]
-        return line if isinstance(line, Line) else Line(line)
+        said = own[position]
+        if isinstance(said, (str, Line)):
+            return [_as_line(said)] * request.n
+        alternatives = said[request.attempt : request.attempt + request.n]
+        if not alternatives:
+            raise ModelError(
+                f"Line {position + 1} of {request.agent} has no alternative {request.attempt + 1}.",
+                where=self.name,
+                next="Add it to the script.",
+            )
+        return [_as_line(one) for one in alternatives]
+
+
+def _as_line(said: str | Line) -> Line:
+    return said if isinstance(said, Line) else Line(said)
+
+
+def _choice(line: Line) -> Choice:
+    text = Text(cleaned(line.text))
+    return Choice(text, line.finish, lossy=text != line.text)
 
 
 def read_script(path: Path) -> Scripted:
     """Read a script from a JSON file: a list of replies, or an object with such a list for each agent.
 
-    A reply is a string, or an object with ``text``, ``finish``, ``delay`` (seconds) and ``error``.
+    A reply is a string, or an object with ``text``, ``finish``, ``delay`` (seconds) and ``error``, or a list of
+    alternatives.
 
     Raises:
         InputError: the file cannot be read, or is not such a script.
     """
     from pydantic import TypeAdapter, ValidationError
 
-    script = TypeAdapter[list[str | Line] | dict[str, list[str | Line]]](
-        list[str | Line] | dict[str, list[str | Line]]
+    script = TypeAdapter[list[_Written] | dict[str, list[_Written]]](
+        list[_Written] | dict[str, list[_Written]]
     )
     try:
         return Scripted(script.validate_json(path.read_bytes()), name=f"scripted:{path}")

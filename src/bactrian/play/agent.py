@@ -9,13 +9,14 @@ from time import perf_counter
 from typing import Protocol
 
 from bactrian.errors import BadReply
-from bactrian.models.model import Choice, Form, Model, Reply, Request
+from bactrian.models.model import Form, Model, Reply, Request
 from bactrian.records.message import Message
+from bactrian.records.proposal import Proposal
 from bactrian.records.protocol import read_instruction, read_solution
 from bactrian.records.sampling import Sampling
 from bactrian.records.task import Role
 from bactrian.records.text import Text
-from bactrian.records.turn import Speaker, Turn
+from bactrian.records.turn import Instruction, Solution, Speaker, Turn
 from bactrian.records.usage import Usage
 
 
@@ -33,6 +34,27 @@ class Agent:
     """What it is told to begin with, for the agent that speaks first."""
     form: Form | None = None
     """The shape its turns must have; None lets it write freely."""
+
+    def read(self, text: str) -> Instruction | Solution | None:
+        """What ``text`` says by the protocol of its side; None if it does not keep to it."""
+        return read_instruction(text) if self.speaker == "user" else read_solution(text)
+
+    def turn(self, said: Proposal, *, usage: Usage, seconds: float) -> Turn:
+        """The turn that ``said`` makes; ``usage`` and ``seconds`` are those of all that it took."""
+        return Turn(
+            number=said.number,
+            speaker=self.speaker,
+            role=self.role.name,
+            text=said.text,
+            said=self.read(said.text),
+            usage=usage,
+            seconds=seconds,
+            first_token=None,
+            model=said.model,
+            finish=said.finish,
+            lossy=said.lossy,
+            fingerprint=said.fingerprint,
+        )
 
 
 class Listener(Protocol):
@@ -69,47 +91,10 @@ class View:
         self.messages.append(Message(role, turn.text))
 
 
-@dataclass(frozen=True, slots=True)
-class Proposals:
-    """What an agent could say next."""
-
-    choices: tuple[Choice, ...]
-    usage: Usage
-    model: str
-    fingerprint: str | None
-    seconds: float
-    first_token: float | None
-
-    def turn(self, index: int, number: int, agent: Agent) -> Turn:
-        """The turn that choosing ``choices[index]`` makes; the cost is that of all the proposals."""
-        choice = self.choices[index]
-        read = read_instruction if agent.speaker == "user" else read_solution
-        return Turn(
-            number=number,
-            speaker=agent.speaker,
-            role=agent.role.name,
-            text=choice.text,
-            said=read(choice.text),
-            usage=self.usage,
-            seconds=self.seconds,
-            first_token=self.first_token,
-            model=self.model,
-            finish="content_filter" if choice.refusal else choice.finish,
-            lossy=choice.lossy,
-            fingerprint=self.fingerprint,
-        )
-
-
-async def propose(
-    view: View,
-    number: int,
-    *,
-    session: str,
-    ordinal: int,
-    n: int = 1,
-    listener: Listener | None = None,
-) -> Proposals:
-    """Ask an agent for ``n`` ways to say turn ``number``.
+async def speak(
+    view: View, number: int, *, session: str, ordinal: int, listener: Listener | None = None
+) -> Turn:
+    """Ask an agent for turn ``number``.
 
     An empty reply is asked for once more with another seed; its cost is added to the turn's.
 
@@ -119,8 +104,7 @@ async def propose(
     agent = view.agent
     request = Request(
         messages=view.messages,
-        sampling=_seeded(agent.sampling, number),
-        n=n,
+        sampling=seeded(agent.sampling, number),
         form=agent.form,
         session=session,
         agent=agent.speaker,
@@ -133,7 +117,7 @@ async def propose(
     usage = reply.usage
     if not _says_something(reply):
         reply = await agent.model.reply(
-            replace(request, sampling=_seeded(agent.sampling, number + _SECOND_TRY))
+            replace(request, sampling=seeded(agent.sampling, number + _SECOND_TRY))
         )
         usage += reply.usage
         if not _says_something(reply):
@@ -143,8 +127,20 @@ async def propose(
                 next="Try another model or other sampling; the session can be taken up again.",
                 sample=reply.raw,
             )
-    return Proposals(
-        reply.choices, usage, reply.model, reply.fingerprint, perf_counter() - begun, reply.first_token
+    choice = reply.choices[0]
+    return Turn(
+        number=number,
+        speaker=agent.speaker,
+        role=agent.role.name,
+        text=choice.text,
+        said=agent.read(choice.text),
+        usage=usage,
+        seconds=perf_counter() - begun,
+        first_token=reply.first_token,
+        model=reply.model,
+        finish="content_filter" if choice.refusal else choice.finish,
+        lossy=choice.lossy,
+        fingerprint=reply.fingerprint,
     )
 
 
@@ -157,6 +153,9 @@ def _says_something(reply: Reply) -> bool:
     return bool(first.text.strip()) or first.refusal or first.finish == "content_filter"
 
 
-def _seeded(sampling: Sampling, number: int) -> Sampling:
-    """One seed for a whole session would make a small model say the same thing again in each turn."""
+def seeded(sampling: Sampling, number: int) -> Sampling:
+    """``sampling`` for turn ``number``.
+
+    One seed for a whole session would make a small model say the same thing again in each turn.
+    """
     return sampling if sampling.seed is None else replace(sampling, seed=sampling.seed + number)

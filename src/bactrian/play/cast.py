@@ -9,6 +9,7 @@ from bactrian.models.model import Model
 from bactrian.models.names import Access, open_model
 from bactrian.models.recorder import Recorder
 from bactrian.models.retry import Retry
+from bactrian.play.human import Human
 from bactrian.records.call import Call
 
 
@@ -18,7 +19,8 @@ async def open_cast(
 ) -> AsyncGenerator[Mapping[str, Model]]:
     """Open the model that ``names`` gives for each agent; agents that share a name share a model.
 
-    Passing faults are asked again. ``sink`` is given every call, failed ones too.
+    Passing faults are asked again. ``sink`` is given every call, failed ones too. A person is left in peace: what
+    they say is a turn or a verdict, and nothing else.
 
     Raises:
         InputError: a name stands for no model, or its file cannot be used.
@@ -28,6 +30,9 @@ async def open_cast(
         for name in names.values():
             if name not in models:
                 model = open_model(name, access)
+                if isinstance(model, Human):
+                    models[name] = model
+                    continue
                 models[name] = Retry(Recorder(model, sink) if sink else model)
         yield {agent: models[name] for agent, name in names.items()}
     finally:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from bactrian.errors import ModelError
-from bactrian.records.events import Ended, Event, Spoke, Started
+from bactrian.records.events import Chose, Ended, Event, Proposed, Spoke, Started
 from bactrian.records.usage import Usage
 from bactrian.store.store import Store
 
@@ -16,17 +16,23 @@ async def kept(events: AsyncIterator[Event], session: str, store: Store) -> Asyn
     The next request goes out when the next event is asked for, so a finished turn is durable before that.
     """
     used = Usage()
+    undecided = Usage()
+    """Of proposals and verdicts for a turn that is not spoken yet; a turn counts what led to it."""
     async for event in events:
         match event:
             case Started(begun):
                 used = begun.usage
+            case Proposed(proposal):
+                undecided += proposal.usage
+                await store.add_proposal(session, proposal)
+            case Chose(verdict):
+                undecided += verdict.usage
+                await store.add_verdict(session, verdict)
             case Spoke(turn):
-                used += turn.usage
+                used, undecided = used + turn.usage, Usage()
                 await store.add_turn(session, turn)
             case Ended(_, ModelError(endpoint_wide=True)):
                 pass  # The session is not at fault: it stays open, for a later run to go on with.
             case Ended(ending):
-                await store.end(session, ending, used)
-            case _:
-                pass
+                await store.end(session, ending, used + undecided)
         yield event

@@ -14,6 +14,7 @@ _PAPER = {
     "task_planner": Sampling(temperature=0.2, max_tokens=512),
     "user": Sampling(temperature=0.2, max_tokens=1024),
     "assistant": Sampling(temperature=0.2, max_tokens=2048),
+    "critic": Sampling(temperature=0.2, max_tokens=512),
 }
 
 # Measured on the built-in model: colder copies its prompt, warmer leaves the topic. Its grammars close a turn
@@ -23,13 +24,21 @@ _SMALL = {
     "task_planner": Sampling(temperature=0.3, top_p=0.9, max_tokens=160),
     "user": Sampling(temperature=0.4, top_p=0.9, max_tokens=110),
     "assistant": Sampling(temperature=0.4, top_p=0.9, max_tokens=300),
+    "critic": Sampling(temperature=0.3, top_p=0.9, max_tokens=120),
 }
 
 
-def manners(agent: str, model: str, seed: int | None = None) -> Sampling:
-    """Sampling parameters of ``agent`` (``task_specifier``, ``task_planner``, ``user``, ``assistant``) on ``model``.
+_VARIED = 0.8
+"""Temperature of proposals: at the paper's 0.2 there would be little to choose from. CAMEL's example has the same.
+The built-in model differs enough as it is."""
 
-    The temperatures are the paper's (section 4 and its code), the built-in model's are its own.
+
+def manners(agent: str, model: str, seed: int | None = None, *, varied: bool = False) -> Sampling:
+    """Sampling parameters of ``agent`` (``task_specifier``, ``user``, ``critic`` …) on ``model``.
+
+    ``varied`` is for a session in which each turn is chosen among several proposals. The temperatures are the
+    paper's (section 4 and its code), the built-in model's are its own.
     """
     chosen = (_SMALL if model == "local" else _PAPER)[agent]
-    return Sampling(chosen.temperature, chosen.top_p, chosen.max_tokens, seed)
+    warm = varied and agent in ("user", "assistant") and model != "local"
+    return Sampling(_VARIED if warm else chosen.temperature, chosen.top_p, chosen.max_tokens, seed)

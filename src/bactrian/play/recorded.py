@@ -6,6 +6,8 @@ from pathlib import Path
 
 from bactrian.errors import ModelError, UnknownModel
 from bactrian.models.model import Choice, Reply, Request
+from bactrian.play.critic import CRITIC, tried
+from bactrian.records.proposal import Deliberation
 from bactrian.records.session import Session
 from bactrian.records.text import Text
 from bactrian.records.usage import Usage
@@ -23,7 +25,7 @@ class Recorded:
         path, _, session = run.partition("#")
         self._path = Path(path).expanduser()
         self._session = session
-        self._sessions: dict[str, Session] | None = None
+        self._sessions: dict[str, tuple[Session, Deliberation]] | None = None
 
     async def reply(self, request: Request) -> Reply:
         """Say what was said at this place.
@@ -33,8 +35,8 @@ class Recorded:
             UnknownModel: the run does not hold the session.
             ModelError: the session has nothing at this place.
         """
-        session = await self._find(request.session)
-        said = _said(session, request)
+        session, deliberation = await self._find(request.session)
+        said = _deliberated(session, deliberation, request) or _said(session, request)
         if said is None:
             raise ModelError(
                 f"Session {session.id} has no further words of {request.agent}.",
@@ -49,10 +51,13 @@ class Recorded:
         """Forget the run."""
         self._sessions = None
 
-    async def _find(self, wanted: str) -> Session:
+    async def _find(self, wanted: str) -> tuple[Session, Deliberation]:
         if self._sessions is None:
             async with open_store(self._path, read_only=True) as store:
-                self._sessions = {session.id: session async for session in store.sessions()}
+                self._sessions = {
+                    session.id: (session, await store.deliberation(session.id))
+                    async for session in store.sessions()
+                }
         found = self._sessions.get(self._session or wanted)
         if found is None and not self._session and len(self._sessions) == 1:
             (found,) = self._sessions.values()
@@ -63,6 +68,26 @@ class Recorded:
                 next=f"Name one: recorded:{self._path}#{next(iter(self._sessions), 'SESSION')}",
             )
         return found
+
+
+def _deliberated(session: Session, known: Deliberation, request: Request) -> Reply | None:
+    """The reply to a request for proposals or for a choice among them; None if the session has had no such thing."""
+    position = request.position or 0
+    if request.agent == CRITIC:
+        verdicts = [one for one in known.verdicts if one.number == position + 1]
+        told = next((one for one in verdicts if tried(one.round, one.attempt) == request.attempt), None)
+        return told and Reply((Choice(told.text),), told.usage, told.model, told.text.encode())
+    own = [turn.number for turn in session.turns if turn.speaker == request.agent]
+    if position >= len(own):
+        return None
+    made = [one for one in known.proposals if one.number == own[position]]
+    width = max((one.place for one in made), default=0)
+    wanted = range(request.attempt, request.attempt + request.n)
+    made = [one for one in made if (one.round - 1) * width + one.place - 1 in wanted]
+    if not made:
+        return None
+    choices = tuple(Choice(one.text, one.finish, one.lossy) for one in made)
+    return Reply(choices, sum((one.usage for one in made), Usage()), made[0].model, made[0].text.encode())
 
 
 def _said(session: Session, request: Request) -> Reply | None:

@@ -2,37 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 from bactrian.models.model import Model
 from bactrian.play.agent import Agent, Listener
+from bactrian.play.critic import CRITIC, Critic
+from bactrian.play.critique import Critique
 from bactrian.play.endings import Rule, default_rules
 from bactrian.play.forms import assistant_form, user_form
+from bactrian.play.human import Human, HumanCritic
 from bactrian.play.order import Alternate, Order
-from bactrian.prompts.inception import inception
+from bactrian.prompts.inception import criticism, inception
 from bactrian.prompts.pack import Pack
+from bactrian.records.criticism import Criticism
+from bactrian.records.proposal import NOTHING_KNOWN, Deliberation
 from bactrian.records.sampling import Sampling
 from bactrian.records.session import Session
+from bactrian.records.task import Role
 from bactrian.records.text import Text
-from bactrian.records.turn import Speaker, Turn
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """Which proposal was chosen (0-based), and why."""
-
-    index: int
-    reason: str = ""
-
-
-class Chooser(Protocol):
-    """Chooses one of several proposals: a critic, a person or a function."""
-
-    async def choose(self, turns: Sequence[Turn], speaker: Speaker, proposals: Sequence[str]) -> Decision:
-        """Choose what ``speaker`` says after ``turns``."""
-        ...
+from bactrian.records.turn import Speaker
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +33,9 @@ class Scene:
     agents: Mapping[Speaker, Agent]
     order: Order = Alternate()
     rules: tuple[Rule, ...] = default_rules()
-    proposals: int = 1
-    """How many candidates each turn has. More than one needs a ``chooser``."""
-    chooser: Chooser | None = None
+    critique: Critique | None = None
+    """How each turn is chosen among several proposals; None if agents say what first comes to them."""
     listener: Listener | None = None
-
-    def __post_init__(self) -> None:
-        if self.proposals < 1 or (self.proposals > 1 and self.chooser is None):
-            raise ValueError("proposals is at least 1, and more than 1 needs a chooser.")
 
 
 def role_play(
@@ -60,12 +44,14 @@ def role_play(
     models: Mapping[str, Model],
     *,
     rules: tuple[Rule, ...],
+    known: Deliberation = NOTHING_KNOWN,
     listener: Listener | None = None,
 ) -> Scene:
     """The scene of the paper: an AI user instructs, an AI assistant solves (section 3.1).
 
-    ``models`` holds one model each for ``user`` and ``assistant``; the prompts come from ``pack``, everything else
-    from the session's record.
+    ``models`` holds one model each for ``user`` and ``assistant``, and for ``critic`` if there is one; the prompts
+    come from ``pack``, everything else from the session's record. ``known`` is what the session has of the turn at
+    which it is taken up again.
 
     Raises:
         PromptError: the pack cannot be rendered with these roles and this task.
@@ -97,8 +83,39 @@ def role_play(
             ),
         },
         rules=rules,
+        critique=origin.critic and critique(session, pack, models, origin.critic, known),
         listener=listener,
     )
+
+
+def critique(
+    session: Session,
+    pack: Pack,
+    models: Mapping[str, Model],
+    wish: Criticism,
+    known: Deliberation = NOTHING_KNOWN,
+) -> Critique:
+    """A critic, or a person in its place, who helps both sides (paper, section 3.2).
+
+    Nobody chooses for a person: who takes part as one of the two says what they say.
+
+    Raises:
+        PromptError: the pack cannot be rendered with this role or these criteria.
+    """
+    speakers: tuple[Speaker, ...] = ("user", "assistant")
+    of = frozenset(name for name in speakers if not isinstance(models[name], Human))
+    model = models[CRITIC]
+    if isinstance(model, Human):
+        chooser = HumanCritic(model.source)
+        return Critique(chooser, of, wish.proposals, wish.rounds, wish.unreadable, known)
+    critic = Critic(
+        role=Role(wish.role),
+        system=Text(criticism(session, pack, role=wish.role, criteria=wish.criteria)),
+        model=model,
+        sampling=session.provenance.sampling.get(CRITIC, Sampling()),
+        constrained=session.provenance.protocol == "enforced" or model.name.partition(":")[0] == "local",
+    )
+    return Critique(critic, of, wish.proposals, wish.rounds, wish.unreadable, known)
 
 
 def _is_small(model: Model) -> bool:

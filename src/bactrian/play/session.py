@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 
-from bactrian.errors import ContextFull, Filtered, ModelError
-from bactrian.play.agent import View, propose
+from bactrian.errors import ContextFull, Filtered, ModelError, Stopped
+from bactrian.play.agent import View, speak
+from bactrian.play.critique import Stage, deliberate
 from bactrian.play.endings import first_ending
-from bactrian.play.scene import Decision, Scene
+from bactrian.play.proposing import Proposer
+from bactrian.play.scene import Scene
 from bactrian.records.ending import Ending, EndingCode
 from bactrian.records.events import Chose, Ended, Event, Proposed, Spoke, Started
 from bactrian.records.turn import Speaker
 
 
-async def play(scene: Scene) -> AsyncIterator[Event]:
+async def play(scene: Scene) -> AsyncGenerator[Event]:
     """Play a session, from its first turn or from where its stored turns leave off, to its ending.
 
-    Nothing is asked of a model before the event that came before has been taken, so whoever stores a turn when
-    it gets the event has it on disk before the next request goes out. A model that fails ends the session as
-    ``failed``; nothing else is caught.
+    Nothing is asked of a model before the event that came before has been taken, so whoever stores a turn, a proposal
+    or a verdict when it gets the event has it on disk before the next request goes out. A model that fails ends the
+    session as ``failed``; nothing else is caught.
     """
     if scene.session.ending is not None and scene.session.ending.final:
         yield Started(scene.session)
@@ -26,39 +29,49 @@ async def play(scene: Scene) -> AsyncIterator[Event]:
         return
     turns = list(scene.session.turns)
     views = {speaker: View(agent, turns) for speaker, agent in scene.agents.items()}
+    critique = scene.critique
+    proposers = {name: Proposer(critique.proposals) for name in critique.of} if critique else {}
     prepared = (scene.session.task.specified, scene.session.task.planned)
     calls_before = sum(step is not None for step in prepared)
     yield Started(scene.session)
 
     while (ending := first_ending(scene.rules, turns)) is None:
-        number = len(turns) + 1
         speaker = scene.order.next_speaker(turns)
-        agent = scene.agents[speaker]
+        stage = Stage(scene.session.id, calls_before + len(turns), turns, views[speaker])
+        proposer = proposers.get(speaker)
         try:
-            proposals = await propose(
-                views[speaker],
-                number,
-                session=scene.session.id,
-                ordinal=calls_before + len(turns),
-                n=scene.proposals,
-                listener=scene.listener,
-            )
+            async with aclosing(_next_turn(scene, stage, proposer)) as events:
+                async for event in events:
+                    if isinstance(event, Spoke):
+                        turns.append(event.turn)
+                        for view in views.values():
+                            view.hear(event.turn)
+                    yield event
         except ModelError as error:
             yield Ended(_unanswered(error, len(turns), speaker), error)
             return
-        decision = Decision(0)
-        if scene.chooser is not None:
-            texts = tuple(choice.text for choice in proposals.choices)
-            yield Proposed(number, speaker, texts)
-            decision = await scene.chooser.choose(turns, speaker, texts)
-            yield Chose(number, decision.index, decision.reason)
-        turn = proposals.turn(decision.index, number, agent)
-        turns.append(turn)
-        for view in views.values():
-            view.hear(turn)
-        yield Spoke(turn)
 
     yield Ended(ending)
+
+
+async def _next_turn(
+    scene: Scene, stage: Stage, proposer: Proposer | None
+) -> AsyncGenerator[Proposed | Chose | Spoke]:
+    """What leads to the next turn, and the turn."""
+    if scene.critique is None or proposer is None:
+        yield Spoke(
+            await speak(
+                stage.view,
+                stage.number,
+                session=stage.session,
+                ordinal=stage.ordinal,
+                listener=scene.listener,
+            )
+        )
+        return
+    async with aclosing(deliberate(scene.critique, proposer, stage)) as events:
+        async for event in events:
+            yield event
 
 
 def _unanswered(error: ModelError, turns: int, speaker: Speaker) -> Ending:
@@ -69,6 +82,8 @@ def _unanswered(error: ModelError, turns: int, speaker: Speaker) -> Ending:
             code = "token_limit"
         case Filtered():
             code = "refused"
+        case Stopped():
+            code = "stopped"
         case _:
             code = "failed"
     return Ending(code, turns, speaker, error.what)

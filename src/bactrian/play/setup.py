@@ -7,10 +7,13 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
+from bactrian.play.critic import CRITIC
 from bactrian.play.endings import Rule, default_rules, paper_rules
+from bactrian.play.human import HUMAN
 from bactrian.play.manners import MAX_MESSAGES, SMALL_MAX_MESSAGES, manners
 from bactrian.prompts.pack import Pack
 from bactrian.prompts.values import checked_idea, checked_name, checked_role
+from bactrian.records.criticism import Criticism
 from bactrian.records.session import Provenance, Session
 from bactrian.records.task import Role, Task
 
@@ -27,7 +30,8 @@ class Setup:
     assistant: Role
     user: Role
     models: Mapping[str, str]
-    """Model name by agent: ``task_specifier``, ``task_planner``, ``user`` and ``assistant``."""
+    """Model name by agent: ``task_specifier``, ``task_planner``, ``user``, ``assistant``, and ``critic`` if there is
+    one."""
     specify: bool = True
     word_limit: int = WORD_LIMIT
     plan: bool = False
@@ -42,11 +46,12 @@ class Setup:
     preamble: str = ""
     """Text before both agents' system prompts."""
     needs_code: bool = False
+    critic: Criticism | None = None
 
     @property
     def small(self) -> bool:
-        """True if the built-in model speaks for both sides."""
-        return {self.models["user"], self.models["assistant"]} == {_SMALL}
+        """True if no other model than the built-in one speaks, for both sides or with a person."""
+        return {self.models["user"], self.models["assistant"]} - {HUMAN} == {_SMALL}
 
     @property
     def pack(self) -> str:
@@ -70,6 +75,9 @@ def new_session(setup: Setup, pack: Pack, *, name: str | None = None) -> Session
     checked_role(setup.user, "user role")
     if setup.language is not None:
         checked_name(setup.language, "language")
+    if setup.critic is not None:
+        checked_name(setup.critic.role, "critic role")
+        checked_idea(setup.critic.criteria, "criteria")
     return Session(
         id=name or _identity(setup, pack),
         assistant=setup.assistant,
@@ -83,18 +91,28 @@ def _provenance(setup: Setup, pack: Pack) -> Provenance:
     agents = ["user", "assistant"]
     agents += ["task_specifier"] if setup.specify else []
     agents += ["task_planner"] if setup.plan else []
+    agents += [CRITIC] if setup.critic else []
+    varied = setup.critic is not None and setup.critic.proposals > 1
     return Provenance(
         prompts=pack.name,
         prompts_hash=pack.hash,
         protocol=setup.protocol or ("enforced" if setup.small else "free"),
         models={agent: setup.models[agent] for agent in agents},
-        sampling={agent: manners(agent, setup.models[agent], setup.seed) for agent in agents},
+        sampling={
+            agent: manners(agent, setup.models[agent], setup.seed, varied=varied)
+            for agent in agents
+            if setup.models[agent] != HUMAN
+        },
         language=setup.language,
         preamble=setup.preamble,
         needs_code=setup.needs_code,
+        critic=setup.critic,
     )
 
 
 def _identity(setup: Setup, pack: Pack) -> str:
-    content = json.dumps([asdict(setup), pack.hash], sort_keys=True)
+    wish = asdict(setup)
+    if setup.critic is None:  # A session without one is the same as before there were any.
+        del wish["critic"]
+    content = json.dumps([wish, pack.hash], sort_keys=True)
     return hashlib.sha256(content.encode()).hexdigest()[:12]

@@ -42,3 +42,21 @@ def inception(session: Session, pack: Pack) -> Inception:
         assistant=before + pack.render("assistant_system", **values),
         opening=pack.render("opening_request", **values),
     )
+
+
+def criticism(session: Session, pack: Pack, *, role: str, criteria: str) -> str:
+    """System prompt of a critic who chooses between proposals by ``criteria``.
+
+    Raises:
+        PromptError: the pack cannot be rendered with them.
+        InputError: one of them cannot be sent.
+    """
+    return pack.render(
+        "critic",
+        task=session.task.text,
+        assistant_role=session.assistant.name,
+        user_role=session.user.name,
+        language=session.provenance.language or "",
+        critic_role=role,
+        criteria=criteria,
+    )

@@ -14,7 +14,7 @@ from typing import Any, cast
 from pydantic import BaseModel, ValidationError
 
 from bactrian.errors import InputError, RecipeError
-from bactrian.recipes.schema import Answer, Axis, Recipe, RolePlay, Translate
+from bactrian.recipes.schema import Answer, Axis, Critic, Recipe, RolePlay, Translate
 from bactrian.source import LARGEST, Kind, Source, decoded, did_you_mean
 from bactrian.template import TemplateFault, compiled
 
@@ -34,6 +34,7 @@ _TEMPLATES = {
     "translate": ("system",),
 }
 """The keys of each leaf that hold templates."""
+_CRITIC_TEMPLATES = ("role", "criteria")
 
 
 def built_in_recipes() -> tuple[str, ...]:
@@ -176,6 +177,9 @@ def _set(data: dict[str, Any], setting: str, source: Source) -> None:
         **{str(axis.get("name")): (axis, Axis) for axis in _axes(data)},
         "": (data, Recipe),
     }
+    critic = data.get("critic", {})
+    if isinstance(critic, dict):
+        tables["critic"] = (critic, Critic)
     if leaf is not None:
         tables[leaf] = (data[leaf], _MODELS[leaf])
         if not path and last not in Recipe.model_fields:
@@ -196,6 +200,8 @@ def _set(data: dict[str, Any], setting: str, source: Source) -> None:
         table.pop("given", None)
         table.pop("file", None)
     table[last] = value
+    if path == ["critic"]:
+        data["critic"] = table
 
 
 def _fields(model: type[BaseModel]) -> list[str]:
@@ -214,7 +220,12 @@ def _value(written: str) -> Any:
         return written
 
 
-_MODELS: dict[str, type[BaseModel]] = {"role_play": RolePlay, "answer": Answer, "translate": Translate}
+_MODELS: dict[str, type[BaseModel]] = {
+    "role_play": RolePlay,
+    "answer": Answer,
+    "translate": Translate,
+    "critic": Critic,
+}
 
 
 def _explained(error: ValidationError, source: Source, settings: Sequence[str]) -> InputError:
@@ -269,6 +280,8 @@ def _check_templates(recipe: Recipe, source: Source) -> None:
     for key in _TEMPLATES[leaf.kind]:
         if text := getattr(leaf, key):
             _check_template(source, key, text, names)
+    for key in _CRITIC_TEMPLATES if recipe.critic else ():
+        _check_template(source, key, getattr(recipe.critic, key), names)
 
 
 def _check_template(source: Source, key: str, text: str, may: set[str]) -> None:

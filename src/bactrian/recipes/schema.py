@@ -6,6 +6,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from bactrian.records.criticism import CRITERIA, Unreadable
+
 _NAME = r"^[a-z][a-z0-9_]{0,63}$"
 _MOST = 1_000_000
 """Items an axis may have."""
@@ -125,6 +127,24 @@ class RolePlay(_Part):
     ] = ""
 
 
+class Critic(_Part):
+    """Who chooses each turn of a role-play among several proposals (paper, section 3.2)."""
+
+    role: Annotated[str, Field(min_length=1, description="Template of the critic's role.")]
+    proposals: Annotated[int, Field(gt=0, le=100, strict=True, description="Proposals for each turn.")] = 3
+    rounds: Annotated[
+        int,
+        Field(gt=0, strict=True, description="Rounds of proposals for a turn; feedback begins another."),
+    ] = 1
+    criteria: Annotated[str, Field(min_length=1, description="Template: what the critic looks for.")] = (
+        CRITERIA
+    )
+    unreadable: Annotated[
+        Unreadable,
+        Field(description="After a choice that cannot be read, twice: the first proposal, or failure."),
+    ] = "first"
+
+
 class Answer(_Part):
     """Each job is one question and its answer (the paper's science data sets)."""
 
@@ -165,6 +185,7 @@ class Recipe(_Part):
     ] = False
     axes: Annotated[tuple[Axis, ...], Field(min_length=1)]
     role_play: RolePlay | None = None
+    critic: Critic | None = None
     answer: Answer | None = None
     translate: Translate | None = None
 
@@ -191,6 +212,8 @@ class Recipe(_Part):
     def _fits_together(self) -> Self:
         if sum(leaf is not None for leaf in (self.role_play, self.answer, self.translate)) != 1:
             raise ValueError("a recipe has exactly one of [role_play], [answer] and [translate]")
+        if self.critic is not None and self.role_play is None:
+            raise ValueError("`critic` is only for a recipe that role-plays")
         names: list[str] = []
         for axis in self.axes:
             if axis.name in (*names, "count", "language_name"):

@@ -19,5 +19,5 @@ class Choice:
     index: int
     """0-based position of the chosen one in ``texts``."""
     chooser: str
-    """Who chose: ``critic``, ``human`` or ``judge``, or a model's name."""
+    """Who chose: the role of a critic, ``human`` or ``judge``, or a model's name."""
     reason: str = ""

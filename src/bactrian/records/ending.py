@@ -16,6 +16,7 @@ EndingCode = Literal[
     "repeat_loop",
     "refused",
     "failed",
+    "stopped",
     "answered",
     "translated",
     "imported",
@@ -29,7 +30,7 @@ class Ending:
     code: EndingCode
     turn: int
     """Number of the turn that shows it; 0 if nothing was said yet. Where a turn could not be had
-    (``token_limit``, ``refused`` by the endpoint, ``failed``) the last one before it."""
+    (``token_limit``, ``refused`` by the endpoint, ``failed``, ``stopped``) the last one before it."""
     speaker: Speaker
     """Who said it, or whose turn could not be had."""
     evidence: str
@@ -37,5 +38,6 @@ class Ending:
 
     @property
     def final(self) -> bool:
-        """False if a later run may take the session up again: the model failed, the conversation did not."""
-        return self.code != "failed"
+        """False if a later run may take the session up again: the model failed or a person stopped it, the
+        conversation itself did not end."""
+        return self.code not in ("failed", "stopped")

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bactrian.records.ending import Ending
+from bactrian.records.proposal import Proposal, Verdict
 from bactrian.records.session import Session
-from bactrian.records.turn import Speaker, Turn
+from bactrian.records.turn import Turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,21 +19,16 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Proposed:
-    """An agent made several candidate turns for a critic to choose from."""
+    """An agent made a candidate for its turn; it has others or will have them."""
 
-    number: int
-    speaker: Speaker
-    texts: tuple[str, ...]
+    proposal: Proposal
 
 
 @dataclass(frozen=True, slots=True)
 class Chose:
-    """One candidate was chosen."""
+    """A critic or a person answered which candidate to take, readably or not."""
 
-    number: int
-    index: int
-    """0-based position in the texts of the :class:`Proposed` before it."""
-    reason: str = ""
+    verdict: Verdict
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from bactrian.records.criticism import Criticism
 from bactrian.records.ending import Ending
 from bactrian.records.sampling import Sampling
 from bactrian.records.task import Role, Task
@@ -31,6 +32,8 @@ class Provenance:
     """What the operator put before both agents' system prompts."""
     needs_code: bool = False
     """True if a solution must hold code."""
+    critic: Criticism | None = None
+    """Who chose what was said; None if nobody did."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,8 @@ from typing import Literal
 from bactrian.records.text import Text
 from bactrian.records.usage import Usage
 
-Speaker = Literal["user", "assistant"]
+Speaker = str
+"""Name of an agent among its session's: ``user`` (who instructs) and ``assistant`` (who solves) in a role-play."""
 Finish = Literal["stop", "length", "content_filter", "tool_calls", "other"]
 
 

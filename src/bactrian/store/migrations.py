@@ -34,9 +34,15 @@ def _m003_runs_of_a_recipe(connection: Connection) -> None:
     schema.progress.create(connection, checkfirst=True)
 
 
-def _m004_fingerprints(connection: Connection) -> None:
+def _m004_proposals(connection: Connection) -> None:
+    """What could have been said, and who chose what."""
+    schema.metadata.create_all(connection, [schema.proposals, schema.verdicts])
+
+
+def _m005_fingerprints(connection: Connection) -> None:
     """Which system answered, where the endpoint tells."""
     _add_columns(connection, schema.turns)
+    _add_columns(connection, schema.proposals)
 
 
 def _add_columns(connection: Connection, table: Table) -> None:
@@ -52,7 +58,8 @@ MIGRATIONS: tuple[Callable[[Connection], None], ...] = (
     _m001_sessions_and_turns,
     _m002_calls,
     _m003_runs_of_a_recipe,
-    _m004_fingerprints,
+    _m004_proposals,
+    _m005_fingerprints,
 )
 """In order; the number of a migration is its place, from 1."""
 

@@ -22,7 +22,15 @@ from bactrian.store import schema
 from bactrian.store.migrations import migrate
 from bactrian.store.sqlite import log_of, writing_engine
 
-_TABLES = (schema.run, schema.lists, schema.sessions, schema.turns, schema.calls)
+_TABLES = (
+    schema.run,
+    schema.lists,
+    schema.sessions,
+    schema.turns,
+    schema.proposals,
+    schema.verdicts,
+    schema.calls,
+)
 """In the order in which they can be filled: a turn needs its session."""
 _JSON = frozenset({"provenance", "preparation", "axis_values", "said", "recipe", "items", "usage"})
 _FARTHEST = 100_000
@@ -102,6 +110,9 @@ def _take_over(damaged: sqlite3.Connection, new: Path, path: Path) -> Recovered:
                     next="Take an older copy of it; this file is as it was.",
                 )
             target.execute(_AFTER_A_GAP)
+            for table in (schema.proposals, schema.verdicts):
+                said = select(func.count()).where(schema.turns.c.session == table.c.session).scalar_subquery()
+                connection.execute(table.delete().where(table.c.number > said))
             opened = target.execute(_OPEN_AGAIN).rowcount
             sessions, turns = (
                 connection.execute(select(func.count()).select_from(table)).scalar_one()

@@ -12,7 +12,9 @@ from sqlalchemy import Row
 
 from bactrian.errors import StoreError
 from bactrian.records.call import Call
+from bactrian.records.criticism import Criticism
 from bactrian.records.ending import Ending
+from bactrian.records.proposal import Proposal, Verdict
 from bactrian.records.sampling import Sampling
 from bactrian.records.session import Provenance, Session
 from bactrian.records.task import Role, Task
@@ -97,10 +99,7 @@ def turn_row(session: str, turn: Turn) -> Values:
         "role": turn.role,
         "text": turn.text,
         "said": _said(turn.said),
-        "prompt_tokens": turn.usage.prompt,
-        "completion_tokens": turn.usage.completion,
-        "cached_tokens": turn.usage.cached,
-        "estimated": turn.usage.estimated,
+        **_usage_columns(turn.usage),
         "seconds": turn.seconds,
         "first_token": turn.first_token,
         "model": turn.model,
@@ -109,6 +108,82 @@ def turn_row(session: str, turn: Turn) -> Values:
         "checksum": zlib.crc32(turn.text.encode()),
         "fingerprint": turn.fingerprint,
     }
+
+
+def proposal_row(session: str, proposal: Proposal) -> Values:
+    """The row of a proposal."""
+    return {
+        "session": session,
+        "number": proposal.number,
+        "round": proposal.round,
+        "place": proposal.place,
+        "speaker": proposal.speaker,
+        "text": proposal.text,
+        **_usage_columns(proposal.usage),
+        "seconds": proposal.seconds,
+        "model": proposal.model,
+        "finish": proposal.finish,
+        "lossy": proposal.lossy,
+        "fingerprint": proposal.fingerprint,
+    }
+
+
+def verdict_row(session: str, verdict: Verdict) -> Values:
+    """The row of a verdict."""
+    return {
+        "session": session,
+        "number": verdict.number,
+        "round": verdict.round,
+        "attempt": verdict.attempt,
+        "speaker": verdict.speaker,
+        "chooser": verdict.chooser,
+        "text": verdict.text,
+        "place": verdict.place,
+        "reason": verdict.reason,
+        "feedback": verdict.feedback,
+        "instead": verdict.instead,
+        "problem": verdict.problem,
+        **_usage_columns(verdict.usage),
+        "seconds": verdict.seconds,
+        "model": verdict.model,
+    }
+
+
+def read_proposal(row: Row[Any]) -> Proposal:
+    """The proposal of a row."""
+    return Proposal(
+        number=row.number,
+        round=row.round,
+        place=row.place,
+        speaker=row.speaker,
+        text=Text(row.text),
+        usage=_usage(row),
+        seconds=row.seconds,
+        model=row.model,
+        finish=row.finish,
+        lossy=bool(row.lossy),
+        fingerprint=row.fingerprint,
+    )
+
+
+def read_verdict(row: Row[Any]) -> Verdict:
+    """The verdict of a row."""
+    return Verdict(
+        number=row.number,
+        round=row.round,
+        attempt=row.attempt,
+        speaker=row.speaker,
+        chooser=row.chooser,
+        text=Text(row.text),
+        place=row.place,
+        reason=row.reason,
+        feedback=row.feedback,
+        instead=None if row.instead is None else Text(row.instead),
+        problem=row.problem,
+        usage=_usage(row),
+        seconds=row.seconds,
+        model=row.model,
+    )
 
 
 def call_row(call: Call) -> Values:
@@ -151,6 +226,8 @@ def read_session(row: Row[Any], turns: Iterable[Row[Any]]) -> Session:
     """
     origin = from_json(row.provenance)
     origin["sampling"] = {agent: _sampling(values) for agent, values in origin["sampling"].items()}
+    if origin.get("critic"):
+        origin["critic"] = Criticism(**origin["critic"])
     ending = (
         None
         if row.ending is None
@@ -182,7 +259,7 @@ def _turn(row: Row[Any]) -> Turn:
         role=row.role,
         text=Text(row.text),
         said=_read_said(row.said),
-        usage=Usage(row.prompt_tokens, row.completion_tokens, row.cached_tokens, bool(row.estimated)),
+        usage=_usage(row),
         seconds=row.seconds,
         first_token=row.first_token,
         model=row.model,
@@ -190,6 +267,19 @@ def _turn(row: Row[Any]) -> Turn:
         lossy=bool(row.lossy),
         fingerprint=row.fingerprint,
     )
+
+
+def _usage_columns(usage: Usage) -> Values:
+    return {
+        "prompt_tokens": usage.prompt,
+        "completion_tokens": usage.completion,
+        "cached_tokens": usage.cached,
+        "estimated": usage.estimated,
+    }
+
+
+def _usage(row: Row[Any]) -> Usage:
+    return Usage(row.prompt_tokens, row.completion_tokens, row.cached_tokens, bool(row.estimated))
 
 
 def _said(said: Instruction | Solution | None) -> str | None:

@@ -100,20 +100,20 @@ def reading_engine(path: Path) -> Engine:
 
 def mark_open(connection: Connection) -> None:
     """Say in the file itself, not only in its log, that it is open."""
-    _mark(connection, _IS_OPEN).execute("PRAGMA wal_checkpoint")
+    _mark(connection, _IS_OPEN, "PRAGMA wal_checkpoint")
 
 
 def mark_closed(connection: Connection) -> None:
-    """Take that back. On a full disk the mark stays, and so does the log."""
-    with suppress(sqlite3.Error):
-        _mark(connection, 0)
+    """Take that back."""
+    _mark(connection, 0)
 
 
-def _mark(connection: Connection, mark: int) -> sqlite3.Connection:
+def _mark(connection: Connection, mark: int, then: str = "") -> None:
     driver = connection.connection.driver_connection
     assert isinstance(driver, sqlite3.Connection)
-    driver.execute(f"PRAGMA user_version = {mark}")
-    return driver
+    with suppress(sqlite3.Error):  # the disk is full: the mark stays as it is, and so does the log
+        driver.execute(f"PRAGMA user_version = {mark}")
+        driver.execute(then)
 
 
 def log_of(path: Path) -> Path:

@@ -8,7 +8,7 @@ from itertools import chain
 from operator import itemgetter
 from typing import Any
 
-from sqlalchemy import Table, bindparam, literal_column
+from sqlalchemy import Table, bindparam, or_, text
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.sql.dml import Insert, Update
 
@@ -60,13 +60,15 @@ class Statements:
     call: Statement
     list: Statement
     run: Statement
+    proposal: Statement
+    verdict: Statement
 
 
 def statements() -> Statements:
     """Compile the statements for SQLite."""
     sessions, turns = schema.sessions, schema.turns
     this = sessions.c.id == bindparam("key")
-    open_ = sessions.c.ending.is_(None) | (sessions.c.ending == literal_column("'failed'"))
+    open_ = or_(sessions.c.ending.is_(None), text("ending IN ('failed', 'stopped')"))
     preparation = ("specified_task", "planned_task", "preparation")
     totals = ("prompt_tokens", "completion_tokens", "cached_tokens")
     ending = ("ending", "ending_turn", "ending_speaker", "ending_evidence", *totals)
@@ -78,6 +80,8 @@ def statements() -> Statements:
         call=_insert(4, schema.calls, leave=("row",)),
         list=_replace(5, schema.lists, leave=("row",), key="id"),
         run=_insert(6, schema.run, leave=()),
+        proposal=_insert(7, schema.proposals, leave=("row",)),
+        verdict=_insert(8, schema.verdicts, leave=("row",)),
     )
 
 

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Generator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 from warnings import warn
 
 from pydantic_core import from_json, to_json
-from sqlalchemy import Connection, Engine, Row, func, select
+from sqlalchemy import ColumnElement, Connection, Engine, Row, Select, Table, exists, func, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from bactrian.errors import BactrianError, BactrianWarning, InputError, StoreError
 from bactrian.records.call import Call
 from bactrian.records.ending import Ending
+from bactrian.records.proposal import Deliberation, Proposal, Verdict
 from bactrian.records.session import Session
 from bactrian.records.turn import Turn
 from bactrian.records.usage import Usage
@@ -30,11 +31,15 @@ from bactrian.store.rows import (
     call_row,
     ending_row,
     list_row,
+    proposal_row,
     read_list,
+    read_proposal,
     read_session,
+    read_verdict,
     session_row,
     task_row,
     turn_row,
+    verdict_row,
 )
 from bactrian.store.sqlite import (
     back_up,
@@ -53,6 +58,10 @@ _PAGE = 100
 """Sessions read at a time."""
 _WIDE_PAGE = 10_000
 """Rows of the index of progress read at a time."""
+_EVERY = 1 << 62
+
+Rows = tuple[int, int]
+"""A slice of a run: the row after which it begins, and its last."""
 
 
 class Store:
@@ -83,6 +92,18 @@ class Store:
     async def add_turn(self, session: str, turn: Turn) -> None:
         """Store a turn of the session with this id."""
         await self._write(self._statements.turn, turn_row(session, turn))
+
+    async def add_proposal(self, session: str, proposal: Proposal) -> None:
+        """Store a candidate for a turn of the session with this id."""
+        await self._write(self._statements.proposal, proposal_row(session, proposal))
+
+    async def add_verdict(self, session: str, verdict: Verdict) -> None:
+        """Store what was said about the candidates for a turn of the session with this id."""
+        await self._write(self._statements.verdict, verdict_row(session, verdict))
+
+    async def deliberation(self, session: str, *, after: int = 0) -> Deliberation:
+        """All proposals and verdicts of the session with this id, those up to turn ``after`` left out."""
+        return await asyncio.to_thread(self._read_deliberation, session, after)
 
     async def end(self, session: str, ending: Ending, usage: Usage = Usage()) -> None:
         """Store the ending of the session with this id, and what it used in all.
@@ -140,7 +161,8 @@ class Store:
         return await asyncio.to_thread(self._read_mean_seconds)
 
     async def spent(self) -> dict[str, Usage]:
-        """What the run has used, by agent: ``user``, ``assistant``, ``task_specifier`` (with the planner), ``lister``.
+        """What the run has used, by agent: ``user``, ``assistant``, ``critic``, ``task_specifier`` (with the planner),
+        ``lister``.
 
         Reads every turn's row, which takes seconds for a million.
         """
@@ -154,18 +176,40 @@ class Store:
         """
         return await asyncio.to_thread(self._read_one, session_id)
 
-    async def sessions(self) -> AsyncIterator[Session]:
-        """All sessions in the order in which they began; only a hundred at a time are in memory."""
-        last = 0
-        while page := await asyncio.to_thread(self._read_page, last):
+    async def sessions(self, rows: Rows | None = None) -> AsyncIterator[Session]:
+        """All sessions, or those of one slice, in the order in which they began; a hundred at a time are in memory."""
+        last, until = rows or (0, _EVERY)
+        while page := await asyncio.to_thread(self._read_page, last, until):
             last = page[-1][0]
             for _, session in page:
                 yield session
+
+    async def slices(self, size: int) -> list[Rows]:
+        """The sessions that there are now, in slices of at most ``size`` that can be read at the same time."""
+        return await asyncio.to_thread(self._read_slices, size)
 
     async def _write(self, statement: Statement, values: dict[str, Any]) -> bool:
         if self._writer is None:
             raise StoreError("The run was opened for reading only.", where=str(self.path))
         return await self._writer.write(statement, values)
+
+    def _read_deliberation(self, session: str, after: int) -> Deliberation:
+        made, said = schema.proposals, schema.verdicts
+        with explaining(self.path), self._reading.connect() as connection:
+            proposals = (
+                select(made)
+                .where(made.c.session == session, made.c.number > after)
+                .order_by(made.c.number, made.c.round, made.c.place)
+            )
+            verdicts = (
+                select(said)
+                .where(said.c.session == session, said.c.number > after)
+                .order_by(said.c.number, said.c.round, said.c.attempt)
+            )
+            return Deliberation(
+                tuple(read_proposal(row) for row in connection.execute(proposals)),
+                tuple(read_verdict(row) for row in connection.execute(verdicts)),
+            )
 
     def _read_recipe(self) -> dict[str, Any] | None:
         with explaining(self.path), self._reading.connect() as connection:
@@ -192,11 +236,12 @@ class Store:
             return connection.execute(select(func.avg(last.c.seconds))).scalar()
 
     def _read_spent(self) -> dict[str, Usage]:
-        turns = schema.turns.c
-        columns = (turns.prompt_tokens, turns.completion_tokens, turns.cached_tokens)
-        by_speaker = select(turns.speaker, *map(func.sum, columns)).group_by(turns.speaker)
+        spent: dict[str, Usage] = {}
         with explaining(self.path), self._reading.connect() as connection:
-            spent = {row[0]: Usage(*row[1:]) for row in connection.execute(by_speaker)}
+            for row in connection.execute(_by_speaker(schema.turns)):
+                spent[row[0]] = Usage(*row[1:])
+            for agent, usage in _deliberated(connection):
+                spent[agent] = spent.get(agent, Usage()) + usage
             for agent, column in (
                 ("task_specifier", schema.sessions.c.preparation),
                 ("lister", schema.lists.c.usage),
@@ -222,9 +267,14 @@ class Store:
             ).first()
             return None if row is None else _session(connection, row)
 
-    def _read_page(self, after: int) -> list[tuple[int, Session]]:
-        table = schema.sessions
-        query = select(table).where(table.c.row > after).order_by(table.c.row).limit(_PAGE)
+    def _read_slices(self, size: int) -> list[Rows]:
+        with explaining(self.path), self._reading.connect() as connection:
+            last = connection.execute(select(func.max(schema.sessions.c.row))).scalar() or 0
+        return [(after, after + size) for after in range(0, last, size)]
+
+    def _read_page(self, after: int, until: int) -> list[tuple[int, Session]]:
+        row = schema.sessions.c.row
+        query = select(schema.sessions).where(row > after, row <= until).order_by(row).limit(_PAGE)
         with explaining(self.path), self._reading.connect() as connection:
             return [(row.row, _session(connection, row)) for row in connection.execute(query).all()]
 
@@ -314,6 +364,28 @@ def _known(have: int, path: Path) -> int:
             next="Install a newer bactrian.",
         )
     return have
+
+
+def _by_speaker(table: Table, *where: ColumnElement[bool]) -> Select[Any]:
+    """Tokens by speaker."""
+    columns = (table.c.prompt_tokens, table.c.completion_tokens, table.c.cached_tokens)
+    return select(table.c.speaker, *map(func.sum, columns)).where(*where).group_by(table.c.speaker)
+
+
+def _deliberated(connection: Connection) -> Iterator[tuple[str, Usage]]:
+    """What choosing adds to the turns, by agent: a turn counts all that led to it, the critic's part included."""
+    turns, proposals, verdicts = schema.turns.c, schema.proposals, schema.verdicts
+
+    def spoken(table: Table) -> ColumnElement[bool]:
+        same = (turns.session == table.c.session, turns.number == table.c.number)
+        return exists().where(*same).correlate(table)
+
+    for row in connection.execute(_by_speaker(proposals, ~spoken(proposals))):
+        yield row[0], Usage(*row[1:])
+    for row in connection.execute(_by_speaker(verdicts)):
+        yield "critic", Usage(*row[1:])
+    for row in connection.execute(_by_speaker(verdicts, spoken(verdicts))):
+        yield row[0], Usage(*(-tokens for tokens in row[1:]))
 
 
 def _session(connection: Connection, row: Row[Any]) -> Session:

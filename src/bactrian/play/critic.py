@@ -1,0 +1,147 @@
+"""The critic: an agent that chooses what another one says (paper, section 3.2, "critic in the loop")."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+
+from bactrian.errors import BadReply
+from bactrian.models.model import Model, Request
+from bactrian.play.agent import seeded
+from bactrian.play.critique import Question
+from bactrian.play.verdicts import Reading, read_verdict, verdict_form
+from bactrian.records.message import Message
+from bactrian.records.proposal import Verdict
+from bactrian.records.sampling import Sampling
+from bactrian.records.task import Role
+from bactrian.records.text import Text
+from bactrian.records.turn import Turn
+from bactrian.records.usage import Usage
+
+CRITIC = "critic"
+"""The critic's name among a session's agents."""
+_ATTEMPTS = 2
+_AGAIN = (
+    "Your answer cannot be read. {problem} Answer again. The first line must be {form}, and nothing else."
+)
+_SEEDS_APART = 100_003
+
+
+@dataclass(frozen=True, slots=True)
+class Critic:
+    """Compares the proposals for a turn and names the best.
+
+    It sees the conversation so far and the proposals, and nothing of its own earlier choices, so that its prompt is
+    no longer than any other agent's. A single proposal that it could only nod at is not shown to it.
+    """
+
+    role: Role
+    system: Text
+    model: Model
+    sampling: Sampling = Sampling()
+    constrained: bool = False
+    """True if the model can be held to a form while it decodes."""
+
+    async def choose(self, question: Question) -> AsyncGenerator[Verdict]:
+        """Ask the model, and once more if its answer cannot be read."""
+        if len(question.proposals) == 1 and not question.feedback:
+            return
+        messages = [Message("system", self.system), Message("user", _ballot(question))]
+        done = len(question.heard)
+        if done % _ATTEMPTS:
+            messages += _complaint(question, question.heard[-1])
+        for attempt in range(done + 1, done - done % _ATTEMPTS + _ATTEMPTS + 1):
+            verdict = await self._ask(messages, question, attempt)
+            yield verdict
+            if not verdict.problem:
+                return
+            messages += _complaint(question, verdict)
+
+    async def _ask(self, messages: Sequence[Message], question: Question, attempt: int) -> Verdict:
+        places = _places(question)
+        first = question.proposals[0]
+        before = tried(first.round, attempt)
+        small = self.model.name == "local"
+        form = verdict_form(places, feedback=question.feedback, small=small) if self.constrained else None
+        request = Request(
+            messages=messages,
+            sampling=seeded(self.sampling, question.number + _SEEDS_APART * before),
+            form=form,
+            session=question.session,
+            agent=CRITIC,
+            ordinal=question.ordinal,
+            position=question.number - 1,
+            attempt=before,
+        )
+        begun = perf_counter()
+        try:
+            reply = await self.model.reply(request)
+        except BadReply as error:
+            if form is None:
+                raise
+            # The server did not keep to the form it was given.
+            text, usage, model = Text(error.sample.decode(errors="replace")), Usage(), self.model.name
+            reading = Reading(None, problem=error.what)
+        else:
+            text, usage, model = reply.text, reply.usage, reply.model
+            reading = read_verdict(text, places)
+        return Verdict(
+            number=question.number,
+            round=first.round,
+            attempt=attempt,
+            speaker=question.speaker.speaker,
+            chooser=self.role.name,
+            text=text,
+            place=reading.place,
+            reason=reading.reason,
+            feedback=reading.feedback if question.feedback else "",
+            problem=reading.problem,
+            usage=usage,
+            seconds=perf_counter() - begun,
+            model=model,
+        )
+
+
+def tried(round_: int, attempt: int) -> int:
+    """How often a critic has been asked about a turn before this attempt, if each round took both."""
+    return (round_ - 1) * _ATTEMPTS + attempt - 1
+
+
+def _places(question: Question) -> list[int]:
+    return [proposal.place for proposal in question.proposals]
+
+
+def _ballot(question: Question) -> Text:
+    """The conversation, then the proposals: what a server has cached of the one serves the next turn's, too."""
+    said = "".join([_as_told(turn) for turn in question.turns]) or "Nothing has been said yet.\n\n"
+    options = "".join(
+        [f"Proposal {proposal.place}:\n{proposal.text.strip()}\n\n" for proposal in question.proposals]
+    )
+    last = (
+        '\nIf none of them is good enough, add a last line that begins with "Feedback:" and says what would be better.'
+        if question.feedback
+        else ""
+    )
+    return Text(
+        f"The conversation so far:\n\n{said}Proposals for what {question.speaker.role.name} says next:\n\n"
+        f"{options}Which one is best? The first line of your answer is {_form(question)} and nothing else. "
+        f"Then give your reasons.{last}"
+    )
+
+
+def _as_told(turn: Turn) -> str:
+    return f"{turn.role}:\n{turn.text.strip()}\n\n"
+
+
+def _form(question: Question) -> str:
+    numbers = [f'"Choice: {place}"' for place in _places(question)]
+    return numbers[0] if len(numbers) == 1 else f"{', '.join(numbers[:-1])} or {numbers[-1]}"
+
+
+def _complaint(question: Question, verdict: Verdict) -> list[Message]:
+    """What is said after an answer that cannot be read. One that is empty is not shown: servers refuse those."""
+    if not verdict.text.strip():
+        return []
+    again = _AGAIN.format(problem=verdict.problem, form=_form(question))
+    return [Message("assistant", verdict.text), Message("user", Text(again))]

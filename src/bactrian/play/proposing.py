@@ -1,0 +1,129 @@
+"""Getting several candidates for a turn: in one request where the model can, else in as many at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass, replace
+from time import perf_counter
+
+from bactrian.errors import BactrianError, ModelError
+from bactrian.models.model import Reply, Request
+from bactrian.play.agent import View, seeded
+from bactrian.records.message import Message
+from bactrian.records.proposal import Proposal
+from bactrian.records.turn import Speaker
+from bactrian.records.usage import Usage
+
+_SEEDS_APART = 100_003
+"""Between the seeds of two candidates for a turn; more than a session has turns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which candidates are wanted."""
+
+    session: str
+    ordinal: int
+    number: int
+    """Of the turn, from 1."""
+    round: int
+    have: Sequence[int]
+    """Places of those that are there already."""
+    notes: Sequence[Message]
+    """What was said about the rounds before; for this turn only."""
+
+
+class Proposer:
+    """Asks one agent for ``count`` candidates at a time.
+
+    Each is given out as soon as it is paid for. A server that answers a request for several with one is asked for
+    the others singly, and from then on for all of them, at once.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._together = count > 1
+
+    async def propose(self, view: View, wanted: Wanted) -> AsyncGenerator[Proposal]:
+        """Give the candidates that are missing, in no certain order.
+
+        Raises:
+            BactrianError: a call failed; all that were answered have been given.
+        """
+        missing = [place for place in range(1, self._count + 1) if place not in wanted.have]
+        if self._together and len(missing) > 1:
+            made = await self._ask_together(view, wanted, missing)
+            for proposal in made:
+                yield proposal
+            missing = missing[len(made) :]
+            self._together = not missing
+        waiting = {asyncio.create_task(self._ask(view, wanted, [place])) for place in missing}
+        fault: BactrianError | None = None
+        try:
+            while waiting:
+                done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    try:
+                        made = task.result()
+                    except BactrianError as error:
+                        fault = fault or error
+                    else:
+                        yield made[0]
+        finally:
+            for task in waiting:
+                task.cancel()
+            await asyncio.gather(*waiting, return_exceptions=True)
+        if fault is not None:
+            raise fault
+
+    async def _ask_together(self, view: View, wanted: Wanted, places: Sequence[int]) -> list[Proposal]:
+        """As many as the model gives at once; none if it knows no such request."""
+        try:
+            return await self._ask(view, wanted, places)
+        except ModelError as error:
+            if type(error) is not ModelError:
+                raise
+            return []  # Some servers refuse ``n``. If that is not what it was, the single requests will tell.
+
+    async def _ask(self, view: View, wanted: Wanted, places: Sequence[int]) -> list[Proposal]:
+        agent = view.agent
+        attempt = (wanted.round - 1) * self._count + places[0] - 1
+        position = sum(message.role == "assistant" for message in view.messages)
+        request = Request(
+            messages=[*view.messages, *wanted.notes] if wanted.notes else view.messages,
+            sampling=seeded(agent.sampling, wanted.number + _SEEDS_APART * attempt),
+            n=len(places),
+            form=agent.form,
+            session=wanted.session,
+            agent=agent.speaker,
+            ordinal=wanted.ordinal,
+            position=position,
+            attempt=attempt,
+        )
+        begun = perf_counter()
+        reply = await agent.model.reply(request)
+        return _proposals(reply, wanted, agent.speaker, places, perf_counter() - begun)
+
+
+def _proposals(
+    reply: Reply, wanted: Wanted, speaker: Speaker, places: Sequence[int], seconds: float
+) -> list[Proposal]:
+    # A server may give more than it was asked for.
+    first, *others = [
+        Proposal(
+            number=wanted.number,
+            round=wanted.round,
+            place=place,
+            speaker=speaker,
+            text=choice.text,
+            usage=Usage(),
+            seconds=seconds,
+            model=reply.model,
+            finish="content_filter" if choice.refusal else choice.finish,
+            lossy=choice.lossy,
+            fingerprint=reply.fingerprint,
+        )
+        for place, choice in zip(places, reply.choices, strict=False)
+    ]
+    return [replace(first, usage=reply.usage), *others]

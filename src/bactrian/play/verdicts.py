@@ -1,0 +1,104 @@
+"""How a critic's answer looks: its choice alone in the first line, so that it cannot be read in two ways.
+
+    Choice: 2
+    The second one names the prices it needs.
+    Feedback: Name the exchange, too.
+
+A number anywhere else is no choice: "of the 3 proposals I take the second" says three things.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pydantic import BaseModel
+
+from bactrian.models.model import Form
+
+_CHOICE = re.compile(
+    r"[*_#> \t]*choice[*_]*[ \t]*:[*_ \t]*(?:proposal|option)?[ \t]*#?(?P<place>\d{1,6})[*_ \t]*\.?[*_ \t]*",
+    re.IGNORECASE,
+)
+_FEEDBACK = re.compile(r"^[*_#> \t]*feedback[*_]*[ \t]*:[*_]*[ \t]*", re.IGNORECASE | re.MULTILINE)
+_REASON = re.compile(r"[*_#> \t]*reason[*_]*[ \t]*:[*_]*[ \t]*", re.IGNORECASE)
+_NO_FEEDBACK = re.compile(r"(?:none|n/a|no|no feedback|null)?[.\s]*", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What an answer says."""
+
+    place: int | None
+    """None if it could not be read; ``problem`` says why."""
+    reason: str = ""
+    feedback: str = ""
+    problem: str = ""
+
+
+class _Fields(BaseModel):
+    choice: int
+    reason: str
+    feedback: str | None = None
+
+
+def read_verdict(text: str, places: Sequence[int]) -> Reading:
+    """Read an answer to a choice among ``places``."""
+    first, _, rest = text.strip().partition("\n")
+    match = _CHOICE.fullmatch(first)
+    if match is None:
+        return Reading(None, problem='The first line is not "Choice:" with one number.')
+    place = int(match["place"])
+    if place not in places:
+        return Reading(None, problem=f"There is no proposal {place}.")
+    marker = _FEEDBACK.search(rest)
+    feedback = rest[marker.end() :].strip() if marker else ""
+    reason = rest[: marker.start() if marker else None].strip()
+    before = _REASON.match(reason)
+    return Reading(
+        place,
+        reason[before.end() :] if before else reason,
+        "" if _NO_FEEDBACK.fullmatch(feedback) else feedback,
+    )
+
+
+def write_verdict(place: int, reason: str, feedback: str | None = None) -> str:
+    """The text of an answer."""
+    end = f"\nFeedback: {feedback}" if feedback else ""
+    return f"Choice: {place}\n{reason}{end}"
+
+
+def verdict_form(places: Sequence[int], *, feedback: bool, small: bool = False) -> Form:
+    """The shape of an answer, for models that can be constrained. ``small``: for the built-in model."""
+    properties: dict[str, object] = {
+        "choice": {"type": "integer", "enum": list(places), "description": "number of the best proposal"},
+        "reason": {"type": "string", "description": "how the proposals compare, and why this one"},
+    }
+    if feedback:
+        properties["feedback"] = {
+            "type": ["string", "null"],
+            "description": "what would be better than all of them, or null if the chosen one is good",
+        }
+    return Form(
+        name="choice",
+        schema={
+            "type": "object",
+            "properties": properties,
+            "required": list(properties),
+            "additionalProperties": False,
+        },
+        grammar=_grammar(places, feedback=feedback, longest=160 if small else 1200),
+        read=_from_json,
+    )
+
+
+def _grammar(places: Sequence[int], *, feedback: bool, longest: int) -> str:
+    numbers = " | ".join(f'"{place}"' for place in places)
+    end = ' ("\\nFeedback: " line)?' if feedback else ""
+    return f'root ::= "Choice: " ({numbers}) "\\n" line{end}\nline ::= [A-Z] [^\\n]{{10,{longest}}} "."\n'
+
+
+def _from_json(text: str) -> str:
+    fields = _Fields.model_validate_json(text)
+    return write_verdict(fields.choice, fields.reason, fields.feedback)

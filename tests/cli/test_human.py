@@ -1,0 +1,216 @@
+"""A person takes part in ``bactrian play``: over a pipe, and at a real pseudo-terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bactrian.records.session import Session
+from bactrian.store.store import open_store
+from tests.cli.test_play import bactrian, events
+
+SCRIPT = {
+    "user": [["Instruction: Boil.\nInput: None", "Instruction: Pour.\nInput: None"]] * 3
+    + ["<CAMEL_TASK_DONE>"],
+    "assistant": [["Solution: Hot.\nNext request.", "Solution: Cold.\nNext request."]] * 3,
+}
+
+
+@pytest.fixture
+def command(tmp_path: Path) -> list[str]:
+    (tmp_path / "script.json").write_text(json.dumps(SCRIPT))
+    model = f"scripted:{tmp_path / 'script.json'}"
+    return ["play", "tea", "--model", model, "--no-specify", "--run", "run.db"]
+
+
+def stored(folder: Path) -> Session:
+    async def read() -> Session:
+        async with open_store(folder / "run.db", read_only=True) as store:
+            (session,) = [one async for one in store.sessions()]
+            return session
+
+    return asyncio.run(read())
+
+
+def test_a_person_plays_the_user_without_knowing_the_protocol(tmp_path: Path, command: list[str]) -> None:
+    lines = b"Fill the pot\nInstruction: Wait.\\\nInput: ten minutes\n\ndone\n"
+    done = bactrian(*command, "--as", "user", "--json", cwd=tmp_path, text=lines)
+    assert done.returncode == 0, done.stderr
+    spoken = [line for line in events(done.stdout) if line["event"] == "spoke"]
+    assert [line["text"] for line in spoken] == [
+        "Instruction: Fill the pot\nInput: None",
+        "Solution: Hot.\nNext request.",
+        "Instruction: Wait.\nInput: ten minutes",
+        "Solution: Hot.\nNext request.",
+        "<CAMEL_TASK_DONE>",
+    ]
+    assert {line["model"] for line in spoken[::2]} == {"human"}
+    assert spoken[0]["usage"]["prompt_tokens"] == 0
+    assert "Your instruction" in done.stderr
+
+
+def test_a_person_plays_the_assistant(tmp_path: Path, command: list[str]) -> None:
+    done = bactrian(
+        *command, "--as", "assistant", "--json", cwd=tmp_path, text=b"It boils\nIt pours\nIt is tea\n"
+    )
+    assert done.returncode == 0, done.stderr
+    texts = [line["text"] for line in events(done.stdout) if line["event"] == "spoke"]
+    assert texts[1] == "Solution: It boils\nNext request."
+    assert texts[-1] == "<CAMEL_TASK_DONE>"
+
+
+def test_stop_ends_the_session_with_an_ending(tmp_path: Path, command: list[str]) -> None:
+    done = bactrian(*command, "--as", "user", "--json", cwd=tmp_path, text=b"Fill the pot\nstop\n")
+    assert done.returncode == 0, done.stderr
+    ended = events(done.stdout)[-1]
+    assert (ended["event"], ended["code"], ended["turn"]) == ("ended", "stopped", 2)
+    ending = stored(tmp_path).ending
+    assert ending is not None
+    assert ending.code == "stopped"
+
+
+def test_a_session_that_lost_its_person_goes_on_with_the_same_command(
+    tmp_path: Path, command: list[str]
+) -> None:
+    left = bactrian(*command, "--as", "user", "--json", cwd=tmp_path, text=b"Fill the pot\n")
+    assert (left.returncode, "the input has ended" in left.stderr) == (1, True)
+    assert "Traceback" not in left.stderr
+    assert stored(tmp_path).ending is None
+    back = bactrian(*command, "--as", "user", "--json", cwd=tmp_path, text=b"Pour it\ndone\n")
+    assert back.returncode == 0, back.stderr
+    session = stored(tmp_path)
+    assert [turn.said.instruction for turn in session.turns[:4:2]] == ["Fill the pot", "Pour it"]  # type: ignore[union-attr]
+    assert session.ending is not None
+    assert session.ending.code == "task_done"
+
+
+def test_a_stopped_session_goes_on_when_its_command_is_given_again(
+    tmp_path: Path, command: list[str]
+) -> None:
+    bactrian(*command, "--as", "user", cwd=tmp_path, text=b"Fill the pot\nstop\n")
+    back = bactrian(*command, "--as", "user", cwd=tmp_path, text=b"done\n")
+    assert back.returncode == 0, back.stderr
+    ending = stored(tmp_path).ending
+    assert ending is not None
+    assert (ending.code, ending.turn) == ("task_done", 3)
+
+
+def test_a_person_chooses_mends_writes_and_wants_better(tmp_path: Path, command: list[str]) -> None:
+    lines = b"7\nwhat\n2 it flows\nedit 1\nVery hot\nagain say how much\nwrite Stir it\n1\n1\n1\n1\n"
+    done = bactrian(
+        *(*command, "--critic", "human", "--proposals", "2", "--critic-rounds", "2", "--json"),
+        cwd=tmp_path,
+        text=lines,
+    )
+    said = events(done.stdout)
+    chose = [line for line in said if line["event"] == "chose"]
+    assert (chose[0]["place"], chose[0]["reason"]) == (2, "it flows")
+    assert chose[1]["instead"] == "Solution: Very hot\nNext request."
+    texts = [line["text"] for line in said if line["event"] == "spoke"]
+    assert texts[:2] == ["Instruction: Pour.\nInput: None", "Solution: Very hot\nNext request."]
+    assert chose[2]["feedback"] == "say how much"
+    bactrian("export", "run.db", "--format", "preference", "--out", "p.jsonl", "--unfinished", cwd=tmp_path)
+    rows = [json.loads(line) for line in (tmp_path / "p.jsonl").read_text().splitlines()]
+    mended = [row for row in rows if row["chosen"][0]["content"].startswith("Solution: Very hot")]
+    assert len(mended) == 2, "what a person wrote is preferred to each proposal"
+
+
+def test_nobody_chooses_for_a_person(tmp_path: Path, command: list[str]) -> None:
+    script = json.loads((tmp_path / "script.json").read_text())
+    (tmp_path / "script.json").write_text(json.dumps({**script, "critic": ["-", "Choice: 2\nIt is cold."]}))
+    done = bactrian(
+        *(*command, "--as", "user", "--critic", "Cook", "--proposals", "2", "--json"),
+        cwd=tmp_path,
+        text=b"Fill the pot\ndone\n",
+    )
+    assert done.returncode == 0, done.stderr
+    assert [line["event"] for line in events(done.stdout)] == [
+        *("started", "spoke", "proposed", "proposed", "chose", "spoke", "spoke", "ended")
+    ]
+
+
+def test_the_idea_and_the_persons_part_cannot_both_come_from_standard_input(tmp_path: Path) -> None:
+    done = bactrian("play", "-", "--as", "user", cwd=tmp_path, text=b"tea\n")
+    assert (done.returncode, "cannot both" in done.stderr) == (2, True)
+
+
+def at_a_terminal(folder: Path, command: list[str], *, keys: list[tuple[bytes, bytes]]) -> tuple[int, bytes]:
+    """Play at a pseudo-terminal: wait for each text, then press the keys after it. Gives exit code and all output."""
+    master, slave = pty.openpty()
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("BACTRIAN")}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "bactrian", *command],
+        cwd=folder,
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        env=environment | {"TERM": "xterm", "COLUMNS": "200"},
+        start_new_session=True,
+    )
+    os.close(slave)
+    seen, mark = b"", 0
+    try:
+        for wait, press in keys:
+            while wait not in seen[mark:]:
+                seen += os.read(master, 4096)
+            mark = len(seen)
+            if press == b"\x03":
+                process.send_signal(signal.SIGINT)
+            else:
+                os.write(master, press)
+        while True:
+            seen += os.read(master, 4096)
+    except OSError:  # the other end is closed
+        pass
+    finally:
+        code = process.wait(30)
+        os.close(master)
+    return code, seen
+
+
+def test_at_a_terminal_a_person_talks_and_stops(tmp_path: Path, command: list[str]) -> None:
+    code, seen = at_a_terminal(
+        tmp_path,
+        [*command, "--as", "user"],
+        keys=[(b"Your instruction", b"Fill the pot\n"), (b"Your instruction", b"stop\n")],
+    )
+    assert code == 0, seen
+    assert b"Hot." in seen
+    assert b"stopped" in seen
+
+
+def test_ctrl_c_ends_the_session_with_an_ending_and_it_can_go_on(tmp_path: Path, command: list[str]) -> None:
+    code, seen = at_a_terminal(
+        tmp_path,
+        [*command, "--as", "user"],
+        keys=[(b"Your instruction", b"Fill the pot\n"), (b"Your instruction", b"\x03")],
+    )
+    assert code == 130, seen
+    session = stored(tmp_path)
+    assert session.ending is not None
+    assert (session.ending.code, len(session.turns)) == ("stopped", 2)
+    code, seen = at_a_terminal(tmp_path, [*command, "--as", "user"], keys=[(b"Your instruction", b"done\n")])
+    assert code == 0, seen
+    ending = stored(tmp_path).ending
+    assert ending is not None
+    assert ending.code == "task_done"
+
+
+def test_a_person_mends_a_proposal_in_their_editor(
+    tmp_path: Path, command: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EDITOR", "sed -i s/Boil/Simmer/")
+    _, seen = at_a_terminal(
+        tmp_path,
+        [*command, "--critic", "human", "--proposals", "2"],
+        keys=[(b"edit N", b"edit 1\n"), (b"edit N", b"stop\n")],
+    )
+    assert stored(tmp_path).turns[0].text == "Instruction: Simmer.\nInput: None", seen

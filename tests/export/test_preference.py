@@ -1,0 +1,53 @@
+"""Rejected proposals of a run become data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bactrian.models.scripted import Scripted
+from bactrian.play.keep import kept
+from bactrian.play.session import play
+from bactrian.records.criticism import Criticism
+from bactrian.records.protocol import DONE
+from bactrian.store.store import open_store
+from tests.export.handing import handed, lines
+from tests.play.test_critic import ASKS, SOLVES, critic_scene
+
+
+async def made_with_a_critic(path: Path) -> Path:
+    model = Scripted(
+        {
+            "user": [[*ASKS[:2], "Instruction: Mail tea@secret-leaf.io.\nInput: None"], DONE],
+            "assistant": [["", *SOLVES[:2]]],
+            "critic": [
+                ["Hm.", "Choice: 2\nIt names a tea, as tea@secret-leaf.io said."],
+                ["All", "are good"],
+                "Choice: 1\nx",
+            ],
+        }
+    )
+    scene = critic_scene(model, Criticism("Professor"))
+    async with open_store(path) as store:
+        await store.begin(scene.session)
+        async for _ in kept(play(scene), scene.session.id, store):
+            pass
+    return path
+
+
+async def test_each_readable_choice_gives_a_pair_with_every_rejected_proposal(tmp_path: Path) -> None:
+    run = await made_with_a_critic(tmp_path / "tea.db")
+    await handed(run, "preference", tmp_path / "pairs.jsonl")
+    rows = lines(tmp_path / "pairs.jsonl")
+    assert [row["turn"] for row in rows] == [1, 1], "nothing was chosen readably at the others"
+    assert {row["chosen"][0]["content"] for row in rows} == {ASKS[1]}
+    assert rows[0]["rejected"][0]["content"] == ASKS[0]
+    assert rows[0]["chooser"] == "Professor"
+    assert rows[0]["reason"].startswith("It names a tea")
+
+
+async def test_rejected_proposals_are_redacted_like_the_rest(tmp_path: Path) -> None:
+    run = await made_with_a_critic(tmp_path / "tea.db")
+    await handed(run, "preference", tmp_path / "pairs.jsonl", redact=True)
+    text = (tmp_path / "pairs.jsonl").read_text()
+    assert "secret-leaf" not in text
+    assert "<EMAIL>" in text
