@@ -159,7 +159,7 @@ async def test_a_killed_writer_loses_no_turn_that_was_acknowledged(tmp_path: Pat
 
 async def test_a_full_disk_keeps_what_was_committed(tmp_path: Path) -> None:
     if subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(tmp_path)], check=False
+        ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(tmp_path)], check=False
     ).returncode:
         pytest.skip("mounting a small file system is not permitted here")
     try:
@@ -262,6 +262,12 @@ async def test_only_one_process_writes_a_run_and_others_may_read_it(store: Store
     await store.begin(session())
     async with open_store(store.path, read_only=True) as reader:
         assert await reader.session("one") == session()
+
+
+async def test_a_run_that_is_closed_is_one_file(tmp_path: Path) -> None:
+    async with open_store(tmp_path / "run.db") as store:
+        await store.begin(session())
+    assert {path.name for path in tmp_path.iterdir()} == {"run.db", "run.db.lock"}
 
 
 async def test_a_recipe_is_frozen_at_the_first_start(store: Store) -> None:

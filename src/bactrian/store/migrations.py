@@ -30,11 +30,7 @@ def _m003_runs_of_a_recipe(connection: Connection) -> None:
     """Recipe, lists of items, and what a session adds up to."""
     schema.run.create(connection)
     schema.lists.create(connection)
-    have = {column["name"] for column in inspect(connection).get_columns("sessions")}
-    for column in schema.sessions.columns:
-        if column.name not in have:
-            definition = CreateColumn(column).compile(dialect=connection.dialect)
-            connection.exec_driver_sql(f"ALTER TABLE sessions ADD COLUMN {definition}")
+    _add_columns(connection, schema.sessions)
     schema.progress.create(connection, checkfirst=True)
 
 
@@ -43,9 +39,24 @@ def _m004_proposals(connection: Connection) -> None:
     schema.metadata.create_all(connection, [schema.proposals, schema.verdicts])
 
 
-def _m005_confirmations(connection: Connection) -> None:
+def _m005_fingerprints(connection: Connection) -> None:
+    """Which system answered, where the endpoint tells."""
+    _add_columns(connection, schema.turns)
+    _add_columns(connection, schema.proposals)
+
+
+def _m006_confirmations(connection: Connection) -> None:
     """What a judge says of findings."""
     schema.confirmations.create(connection)
+
+
+def _add_columns(connection: Connection, table: Table) -> None:
+    """The columns of ``table`` that an older run lacks."""
+    have = {column["name"] for column in inspect(connection).get_columns(table.name)}
+    for column in table.columns:
+        if column.name not in have:
+            definition = CreateColumn(column).compile(dialect=connection.dialect)
+            connection.exec_driver_sql(f"ALTER TABLE {table.name} ADD COLUMN {definition}")
 
 
 MIGRATIONS: tuple[Callable[[Connection], None], ...] = (
@@ -53,7 +64,8 @@ MIGRATIONS: tuple[Callable[[Connection], None], ...] = (
     _m002_calls,
     _m003_runs_of_a_recipe,
     _m004_proposals,
-    _m005_confirmations,
+    _m005_fingerprints,
+    _m006_confirmations,
 )
 """In order; the number of a migration is its place, from 1."""
 

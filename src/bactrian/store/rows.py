@@ -107,6 +107,7 @@ def turn_row(session: str, turn: Turn) -> Values:
         "finish": turn.finish,
         "lossy": turn.lossy,
         "checksum": zlib.crc32(turn.text.encode()),
+        "fingerprint": turn.fingerprint,
     }
 
 
@@ -124,6 +125,7 @@ def proposal_row(session: str, proposal: Proposal) -> Values:
         "model": proposal.model,
         "finish": proposal.finish,
         "lossy": proposal.lossy,
+        "fingerprint": proposal.fingerprint,
     }
 
 
@@ -161,6 +163,7 @@ def read_proposal(row: Row[Any]) -> Proposal:
         model=row.model,
         finish=row.finish,
         lossy=bool(row.lossy),
+        fingerprint=row.fingerprint,
     )
 
 
@@ -279,7 +282,7 @@ def _turn(row: Row[Any]) -> Turn:
     if zlib.crc32(row.text.encode()) != row.checksum:
         raise StoreError(
             f"Turn {row.number} of session {row.session} is damaged: its text is not what was written.",
-            next="Restore the run from a copy.",
+            next="Save what is whole: bactrian recover RUN --out NEW.db",
         )
     return Turn(
         number=row.number,
@@ -293,6 +296,7 @@ def _turn(row: Row[Any]) -> Turn:
         model=row.model,
         finish=row.finish,
         lossy=bool(row.lossy),
+        fingerprint=row.fingerprint,
     )
 
 

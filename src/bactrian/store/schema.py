@@ -77,6 +77,7 @@ turns = Table(
         nullable=False,
         comment="CRC-32 of the text: SQLite does not notice flipped bytes",
     ),
+    Column("fingerprint", Text, comment="the endpoint's name for the exact system that answered"),
     UniqueConstraint("session", "number"),
 )
 
@@ -131,6 +132,7 @@ proposals = Table(
     Column("model", Text, nullable=False),
     Column("finish", Text, nullable=False),
     Column("lossy", Integer, nullable=False),
+    Column("fingerprint", Text, comment="the endpoint's name for the exact system that answered"),
     UniqueConstraint("session", "number", "round", "place"),
 )
 
