@@ -28,6 +28,8 @@ def as_object(event: Event) -> dict[str, object]:
                 "session": session.id,
                 "assistant_role": session.assistant.name,
                 "user_role": session.user.name,
+                "assistant_description": session.assistant.description,
+                "user_description": session.user.description,
                 "original_task": session.task.original,
                 "specified_task": session.task.specified,
                 "planned_task": session.task.planned,

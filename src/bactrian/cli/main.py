@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 import bactrian
-from bactrian.cli import doctor, export, generate, ingest, models, play, prompts, recipes
+from bactrian.cli import doctor, export, generate, ingest, models, play, prompts, recipes, roles
 from bactrian.errors import BactrianError
 
 app = typer.Typer(
@@ -25,6 +25,7 @@ app.command()(play.play)
 app.command()(generate.generate)
 app.command()(export.export)
 app.command("import")(ingest.ingest)
+app.command()(roles.roles)
 app.add_typer(recipes.app, name="recipes")
 app.command()(models.models)
 app.add_typer(prompts.app, name="prompts")

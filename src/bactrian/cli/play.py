@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from bactrian.models.names import Access
     from bactrian.play.setup import Setup
     from bactrian.prompts.pack import Pack
+    from bactrian.records.task import Role
 
 EXAMPLE = ("Develop a trading bot for the stock market", "Python Programmer", "Stock Trader")
 """The paper's example: idea, assistant role, user role."""
@@ -61,8 +62,20 @@ def play(
             show_default="the paper's example",
         ),
     ] = None,
-    assistant: Annotated[str, option("--assistant", "Role that solves.")] = EXAMPLE[1],
-    user: Annotated[str, option("--user", "Role that instructs.")] = EXAMPLE[2],
+    assistant: Annotated[
+        str | None, option("--assistant", f"Role that solves. Default: {EXAMPLE[1]}.")
+    ] = None,
+    user: Annotated[str | None, option("--user", f"Role that instructs. Default: {EXAMPLE[2]}.")] = None,
+    assistant_description: Annotated[
+        str, option("--assistant-description", "Who the role that solves is, and what it can do.")
+    ] = "",
+    user_description: Annotated[
+        str, option("--user-description", "Who the role that instructs is, and what it can do.")
+    ] = "",
+    roles: Annotated[
+        Path | None,
+        option("--roles", "What `bactrian roles --json` wrote: one that solves, then one that instructs."),
+    ] = None,
     model: Annotated[str, option("--model", "Model of every agent; see `bactrian models`.")] = "local",
     assistant_model: Annotated[str | None, option("--assistant-model", "Model of the AI assistant.")] = None,
     user_model: Annotated[str | None, option("--user-model", "Model of the AI user.")] = None,
@@ -123,14 +136,16 @@ def play(
     from bactrian.play.setup import Setup
     from bactrian.prompts.pack import load_pack
     from bactrian.records.criticism import CRITERIA, Criticism
-    from bactrian.records.task import Role
 
     if idea is None:
         idea, seed = EXAMPLE[0], EXAMPLE_SEED if seed is None else seed
+    solves, instructs = _roles(
+        roles, (assistant, EXAMPLE[1], assistant_description), (user, EXAMPLE[2], user_description)
+    )
     setup = Setup(
         idea=_from_stdin() if idea == "-" else idea,
-        assistant=Role(assistant),
-        user=Role(user),
+        assistant=solves,
+        user=instructs,
         models={
             "task_specifier": task_model or model,
             "task_planner": task_model or model,
@@ -167,6 +182,38 @@ def play(
             )
     work = _play(setup, load_pack(prompts or setup.pack), reach, run_file, json=json)
     run(work, resume=resume, brake=brake)
+
+
+_Wish = tuple[str | None, str, str]
+"""Name that was given, name without one, and description."""
+
+
+def _roles(file: Path | None, *wishes: _Wish) -> tuple[Role, Role]:
+    """The roles of both sides, by name or in the order of the file.
+
+    Raises:
+        InputError: the file cannot be used, or has too few roles.
+    """
+    from bactrian.cli.roles import read_experts
+    from bactrian.records.task import Role
+
+    known = [expert.role() for expert in read_experts(file)] if file else []
+    taken = [name for name, _, _ in wishes if name]
+    free = [role for role in known if role.name not in taken]
+    made: list[Role] = []
+    for name, default, description in wishes:
+        if name is None and file is not None:
+            if not free:
+                raise InputError(
+                    f"There are {len(known)} roles, and two are needed.",
+                    where=str(file),
+                    next="Make more: bactrian roles TASK --count 2 --json",
+                )
+            role = free.pop(0)
+        else:
+            role = next((one for one in known if one.name == name), Role(default if name is None else name))
+        made.append(Role(role.name, description or role.description))
+    return made[0], made[1]
 
 
 def _with_person(reach: Access, brake: Brake) -> Access:
