@@ -37,8 +37,8 @@ Competencies: what they know and can do, divided by commas"""
 _SMALL_QUESTION = """\
 A team works on this: {task}
 
-Describe one person of the team. What is their job, for example Engineer, Designer, Analyst or Teacher? What do they do \
-for the team? What are they good at?"""
+Describe one person of the team. What is their job, for example Engineer, Designer or Teacher? What do they do for the \
+team? What are they good at?"""
 """For the built-in model, which talks about the form when it is told of one. Its grammar keeps the form."""
 _TAKEN = "\n\nThese are there already. Name others:\n{names}"
 _LANGUAGE = '\n\nWrite in {language}, but leave "Role:", "Description:" and "Competencies:" as they are.'
