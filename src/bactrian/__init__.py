@@ -1,3 +1,18 @@
 """Bactrian: two agents role-play until a task is solved. Importing this package does no work."""
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from bactrian.analyze.frames import open_run
+
 __version__ = "0.1.0"
+__all__ = ["__version__", "open_run"]
+
+
+def __getattr__(name: str) -> object:
+    """Import :func:`open_run` when it is asked for, so that importing the package costs nothing."""
+    if name == "open_run":
+        from bactrian.analyze.frames import open_run
+
+        return open_run
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from bactrian.errors import InputError
-from bactrian.export.form import Finding
-from bactrian.export.interval import wilson
 from bactrian.export.split import read_split
 from bactrian.export.tools import TOOLS
 from bactrian.records.choice import Choice
+from bactrian.records.finding import Finding
 from bactrian.records.session import Session
+from bactrian.records.share import Share
 from tests.export.handing import exported, lines
 from tests.runs import ORIGIN, answer, session
 
@@ -95,7 +95,7 @@ async def test_a_folder_for_the_hub_loads_with_its_parts_and_its_card(tmp_path: 
     assert parts["train"][0]["messages"][0]["role"] == "system"
     card = (out / "README.md").read_text("utf-8")
     assert 'license: "cc-by-4.0"' in card
-    low, high = wilson(10, 40)
+    low, high = Share(10, 40).interval
     assert f"| `failed` | 10 | 25.0% | {low:.1%} – {high:.1%} |" in card
     assert f"| pairs | {40} |" in card
     assert ORIGIN.prompts_hash in card
@@ -113,7 +113,7 @@ async def test_a_card_of_marked_sessions_warns(tmp_path: Path) -> None:
 
 async def test_tables_hold_every_session_message_and_finding(tmp_path: Path, load: Any) -> None:
     def findings(one: Session) -> list[Finding]:
-        return [Finding(2, "flake_reply", 0.9, "I will")] if one.user.name == "Guest" else []
+        return [Finding(one.id, 2, "flake_reply", 0.9, "I will")] if one.user.name == "Guest" else []
 
     out, _ = await exported(tmp_path, three(), "parquet", "tea", findings=findings)
     tables = {
@@ -274,10 +274,3 @@ async def test_a_list_of_data_sets_that_cannot_be_read_is_not_touched(tmp_path: 
         await exported(tmp_path, three(), "messages", "tea.jsonl", tool="llama-factory")
     assert (tmp_path / "dataset_info.json").read_text() == "{"
     assert not (tmp_path / "tea.jsonl").exists()
-
-
-def test_the_interval_is_wilsons() -> None:
-    assert wilson(0, 0) == (0.0, 1.0)
-    low, high = wilson(0, 10)
-    assert (low, round(high, 4)) == (0.0, 0.2775)
-    assert tuple(round(end, 4) for end in wilson(5, 10)) == (0.2366, 0.7634)

@@ -270,17 +270,20 @@ async def test_a_second_interrupt_stops_at_once_and_nothing_stored_is_lost(folde
 
 
 async def test_a_second_command_on_the_same_run_is_refused(folder: Path) -> None:
-    async def slow(request: Received) -> Reply:
-        await asyncio.sleep(0.3)
+    refused = asyncio.Event()
+
+    async def held(request: Received) -> Reply:
+        await refused.wait()
         return said(request)
 
-    async with Endpoint([slow]) as endpoint:
+    async with Endpoint([held]) as endpoint:
         first = await start(folder, endpoint)
         while not endpoint.requests:
             await asyncio.sleep(0.02)
         code, _, err = await generate(folder, endpoint)
         assert code == 1
         assert "is being written by another process" in err
+        refused.set()
         await first.communicate()
         assert first.returncode == 0
 

@@ -96,6 +96,8 @@ def test_an_instruction_is_found_however_a_model_dresses_it(text: str, read: Ins
         ("  **Instruction:** now you", True),
         ("Solution: as your Instruction: said, done.", False),
         ("Solution: quoted\n```\nInstruction: x\n```\nNext request.", False),
+        ("Solution: ```\nInstruction: x\n```\nNext request.", False),
+        ("Solution: ```\nx\n```\nInstruction: now you", True),
     ],
 )
 def test_a_role_flip_is_a_line_that_begins_with_an_instruction(text: str, flips: bool) -> None:

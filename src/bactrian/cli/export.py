@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,26 +13,7 @@ from bactrian.cli.options import option
 
 if TYPE_CHECKING:
     from bactrian.export.filters import Predicate
-    from bactrian.export.form import Finding
     from bactrian.export.hand_over import Wish
-    from bactrian.records.session import Session
-
-BEHAVIOURS = (
-    "role_flip",
-    "repeats_instruction",
-    "flake_reply",
-    "infinite_loop",
-    "missing_marker",
-    "empty_turn",
-    "truncated_turn",
-    "wrong_language",
-    "refusal",
-    "near_duplicate",
-    "early_done",
-    "self_answer",
-    "no_code",
-)
-"""Codes of the behaviours that can be found."""
 
 
 class Side(StrEnum):
@@ -85,6 +65,7 @@ def export(
     json: Annotated[bool, option("--json", "Write the manifest.")] = False,
 ) -> None:
     """Write a run in a format that other tools read, whole or not at all."""
+    from bactrian.analyze.behaviours.catalogue import find
     from bactrian.export.decontaminate import read_benchmark
     from bactrian.export.filters import Filters
     from bactrian.export.formats import find_format
@@ -105,7 +86,7 @@ def export(
         ),
         split=read_split(split or []),
         side=side.value,
-        findings=_finder() if form == "parquet" else None,
+        findings=find if form == "parquet" else None,
         tool=tool.value if tool else None,
         redact=redact,
         overwrite=overwrite,
@@ -127,32 +108,9 @@ def _rejected(drop: list[str]) -> dict[str, Predicate]:
 def _predicate(kind: str, code: str) -> Predicate:
     if kind == "ending":
         return lambda session: session.ending is not None and session.ending.code == code
-    find = _finder()
-    if find is None:
-        from bactrian.errors import InputError
+    from bactrian.analyze.behaviours.catalogue import find
 
-        raise InputError(
-            "This installation cannot find behaviours.",
-            where="--drop",
-            next="Use --drop ending=CODE, or none.",
-        )
     return lambda session: any(found.behaviour == code for found in find(session))
-
-
-def _finder() -> Callable[[Session], Sequence[Finding]] | None:
-    """What finds the behaviours of a session, as an export hands them over; None if nothing here does."""
-    from importlib import import_module
-
-    from bactrian.export.form import Finding
-
-    try:
-        catalogue: Any = import_module("bactrian.analyze.behaviours.catalogue")
-    except ModuleNotFoundError:
-        return None
-    return lambda session: [
-        Finding(found.turn, found.behaviour, found.confidence, found.quote)
-        for found in catalogue.find(session)
-    ]
 
 
 def _code(text: str, flag: str, kinds: tuple[str, ...]) -> tuple[str, str]:
@@ -161,6 +119,7 @@ def _code(text: str, flag: str, kinds: tuple[str, ...]) -> tuple[str, str]:
 
     from bactrian.errors import InputError
     from bactrian.records.ending import EndingCode
+    from bactrian.records.finding import Behaviour
     from bactrian.source import did_you_mean
 
     kind, _, code = text.partition("=")
@@ -170,7 +129,7 @@ def _code(text: str, flag: str, kinds: tuple[str, ...]) -> tuple[str, str]:
             where=flag,
             next=f"Write {' or '.join(f'{one}=CODE' for one in kinds)}.",
         )
-    codes: tuple[str, ...] = get_args(EndingCode) if kind == "ending" else BEHAVIOURS
+    codes: tuple[str, ...] = get_args(EndingCode if kind == "ending" else Behaviour)
     if code not in codes:
         raise InputError(
             f"There is no {kind} {code!r}.{did_you_mean(code, codes)}",

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 import bactrian
-from bactrian.cli import doctor, export, generate, ingest, models, play, prompts, recipes, roles
+from bactrian.cli import analyze, doctor, export, generate, ingest, models, play, prompts, recipes, roles
 from bactrian.errors import BactrianError
 
 app = typer.Typer(
@@ -23,6 +23,7 @@ app = typer.Typer(
 )
 app.command()(play.play)
 app.command()(generate.generate)
+app.command()(analyze.analyze)
 app.command()(export.export)
 app.command("import")(ingest.ingest)
 app.command()(roles.roles)

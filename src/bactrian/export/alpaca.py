@@ -8,10 +8,10 @@ from pathlib import Path
 
 from bactrian.export.dialogue import rounds
 from bactrian.export.form import Add, Format, Frame
-from bactrian.export.kinds import kind_of
 from bactrian.export.lines import json_array
-from bactrian.export.trace import trace
+from bactrian.records.kinds import kind_of
 from bactrian.records.session import Session
+from bactrian.records.trace import trace
 from bactrian.records.turn import Instruction, Solution
 
 

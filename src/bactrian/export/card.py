@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from bactrian.export.interval import wilson
+from bactrian.records.share import Share
 
 _SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
 
@@ -63,8 +63,9 @@ def _text(made: Mapping[str, Any]) -> Iterator[str]:
     yield "\n## How the conversations ended\n"
     yield "| ending | sessions | share | 95 % interval |\n|---|---|---|---|"
     for code, count in made["endings"].items():
-        low, high = wilson(count, counts["sessions"])
-        yield f"| `{code}` | {count:,} | {count / counts['sessions']:.1%} | {low:.1%} – {high:.1%} |"
+        share = Share(count, counts["sessions"])
+        low, high = share.interval
+        yield f"| `{code}` | {count:,} | {share.rate:.1%} | {low:.1%} – {high:.1%} |"
     yield "\nOnly `task_done` means that the AI user held its task to be solved. `failed` and `refused` are failures."
     yield "\n## How it was made\n"
     yield f"- Recipe: {run['recipe'] or 'none; single sessions or imported ones'}"

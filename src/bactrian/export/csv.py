@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bactrian.export.form import Add, Format, Frame
-from bactrian.export.trace import COLUMNS, trace
 from bactrian.records.session import Session
+from bactrian.records.trace import COLUMNS, trace
 
 _FORMULA = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
 """The last four are the first four as East Asian keyboards write them."""

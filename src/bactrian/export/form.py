@@ -9,21 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bactrian.export.kinds import Kind
 from bactrian.export.prompts import Prompts
 from bactrian.records.choice import Choice
+from bactrian.records.finding import Finding
+from bactrian.records.kinds import Kind
 from bactrian.records.session import Session
 from bactrian.records.turn import Speaker
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """A behaviour that was observed at one place of a session, as it is handed over."""
-
-    turn: int
-    behaviour: str
-    confidence: float
-    quote: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,21 +10,22 @@ from typing import Any
 
 from bactrian.errors import InputError
 from bactrian.export.filters import Filters, Sieve
-from bactrian.export.form import Add, Finding, Format, Frame
+from bactrian.export.form import Add, Format, Frame
 from bactrian.export.formats import FORMATS
-from bactrian.export.kinds import Kind, kind_of
 from bactrian.export.manifest import files, manifest, written
 from bactrian.export.prompts import Prompts
 from bactrian.export.redact import Redactor
 from bactrian.export.split import Split
 from bactrian.export.tally import Tally
 from bactrian.export.tools import DATASET_INFO, DataFile, Tool, check_tool, entry
-from bactrian.export.whole import MANIFEST, beside, staged
 from bactrian.prompts.pack import Pack
 from bactrian.records.choice import Choice
+from bactrian.records.finding import Finding
+from bactrian.records.kinds import Kind, kind_of
 from bactrian.records.session import Session
 from bactrian.records.turn import Speaker
 from bactrian.store.store import Store
+from bactrian.whole import MANIFEST, beside, staged
 
 
 @dataclass(frozen=True, slots=True)

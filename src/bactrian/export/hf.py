@@ -11,8 +11,8 @@ from bactrian.export import messages
 from bactrian.export.card import card
 from bactrian.export.columns import Pieces, needed
 from bactrian.export.form import Add, Format, Frame
-from bactrian.export.trace import COLUMNS
 from bactrian.records.session import Session
+from bactrian.records.trace import COLUMNS
 
 
 @contextmanager

@@ -9,8 +9,8 @@ from pathlib import Path
 from bactrian.export.dialogue import dialogue, plain
 from bactrian.export.form import Add, Format, Frame
 from bactrian.export.lines import json_lines
-from bactrian.export.trace import trace
 from bactrian.records.session import Session
+from bactrian.records.trace import trace
 
 
 def row(session: Session, frame: Frame) -> dict[str, object] | None:

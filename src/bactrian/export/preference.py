@@ -9,9 +9,9 @@ from pathlib import Path
 from bactrian.export.dialogue import alternating, plain, view
 from bactrian.export.form import Add, Format, Frame
 from bactrian.export.lines import json_lines
-from bactrian.export.trace import trace
 from bactrian.records.choice import Choice
 from bactrian.records.session import Session
+from bactrian.records.trace import trace
 
 
 def pairs(session: Session, choice: Choice, frame: Frame) -> Iterator[dict[str, object]]:

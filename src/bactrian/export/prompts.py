@@ -6,9 +6,9 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
-from bactrian.export.kinds import kind_of
 from bactrian.prompts.inception import Inception, inception
 from bactrian.prompts.pack import Pack, built_in_packs, load_pack
+from bactrian.records.kinds import kind_of
 from bactrian.records.session import Session
 from bactrian.template import compiled
 

@@ -10,8 +10,8 @@ from bactrian.export import messages
 from bactrian.export.dialogue import dialogue
 from bactrian.export.form import Add, Format, Frame
 from bactrian.export.lines import json_lines
-from bactrian.export.trace import trace
 from bactrian.records.session import Session
+from bactrian.records.trace import trace
 
 NAMES = {"system": "system", "user": "human", "assistant": "gpt"}
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from bactrian.errors import InputError
-from bactrian.export.kinds import kind_of
+from bactrian.records.kinds import kind_of
 from bactrian.records.session import Session
 
 TRAIN = "train"

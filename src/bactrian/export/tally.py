@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from bactrian.export.trace import compact, given
 from bactrian.records.session import Session
+from bactrian.records.trace import compact, given
 
 _MOST = 50
 """Distinct sampling parameters that are kept; runs with more have a seed for each session."""

@@ -21,17 +21,15 @@ from typing import Any
 
 from bactrian.errors import MissingExtra, ModelError, TryAgain
 from bactrian.models.address import read_address
-from bactrian.models.gguf import trained_window
+from bactrian.models.gguf import read_facts
 from bactrian.models.limits import Limits
 from bactrian.models.pool import Pool
 from bactrian.models.response import Response, TransportFault
 from bactrian.models.sse import Events
 from bactrian.records.message import Message
 
-_CONTROL = re.compile(
-    r"<\|(?=[^|<>\n]{1,40}\|>)|<(?=/?s>|(?:start|end)_of_turn>|unk>|pad>|bos>|eos>)|\[(?=/?INST\])"
-)
-"""Where the name of a control token begins, in the vocabularies of the common families of models."""
+_STAND_IN = re.compile("\ufdd0([0-9]+)\ufdd1")
+"""In place of a control token's name that somebody has said. Unicode keeps these two for a program's own use."""
 _FOREVER = 1e9
 _LARGEST = 1 << 30
 _END = 5.0
@@ -55,9 +53,20 @@ class Generated:
 class Llama:
     """A running server with one model. Make one with :func:`start`."""
 
-    def __init__(self, worker: asyncio.subprocess.Process, address: str, key: str, where: str) -> None:
+    def __init__(
+        self,
+        worker: asyncio.subprocess.Process,
+        address: str,
+        key: str,
+        where: str,
+        controls: Sequence[str],
+    ) -> None:
         self._worker = worker
         self._where = where
+        # The longest first, so that none is taken for another that it begins with.
+        self._controls = sorted(controls, key=len, reverse=True)
+        self._control = re.compile("|".join(re.escape(name) for name in self._controls) or r"(?!)")
+        self._spelt: dict[str, list[int]] = {}
         self._pool = Pool(
             read_address(address),
             f"Bearer {key}",
@@ -77,15 +86,37 @@ class Llama:
         response = await self._pool.get("/slots", most=_LARGEST)
         return json.loads(await response.read_all())[0]["n_ctx"]
 
+    def safe(self, said: str) -> str:
+        """``said``, with a stand-in for each name of a control token, which :meth:`tokens` reads as plain text."""
+        return self._control.sub(
+            lambda found: f"\ufdd0{self._controls.index(found[0])}\ufdd1", said.replace("\ufdd0", "\ufffd")
+        )
+
     async def chat(self, messages: Sequence[Message]) -> str:
-        """The messages as one text, by the model's own chat template, up to where its reply begins."""
-        said = [{"role": message.role, "content": _as_text(message.text)} for message in messages]
+        """The messages as one safe text, by the model's own chat template, up to where its reply begins."""
+        said = [{"role": message.role, "content": self.safe(message.text)} for message in messages]
         return (await self._post("/apply-template", {"messages": said}))["prompt"]
 
     async def tokens(self, text: str, *, begins: bool) -> array[int]:
-        """Token ids of ``text``; with ``begins``, after the token that opens a prompt, if there is one."""
-        body = {"content": text, "add_special": begins, "parse_special": True}
+        """Token ids of a safe text; with ``begins``, after the token that opens a prompt, if there is one.
+
+        Control tokens are those of the chat template, and none that somebody has said.
+        """
+        pieces: list[str | int] = []
+        for number, piece in enumerate(_STAND_IN.split(text)):
+            if number % 2:
+                pieces += await self._spell(self._controls[int(piece)])
+            else:
+                pieces.append(piece)
+        body = {"content": pieces, "add_special": begins, "parse_special": True}
         return array("i", (await self._post("/tokenize", body))["tokens"])
+
+    async def _spell(self, name: str) -> list[int]:
+        """Token ids of a control token's name, letter by letter as it were."""
+        if name not in self._spelt:
+            body = {"content": name, "add_special": False, "parse_special": False}
+            self._spelt[name] = (await self._post("/tokenize", body))["tokens"]
+        return self._spelt[name]
 
     async def text(self, tokens: array[int]) -> str:
         """The text of ``tokens``."""
@@ -109,8 +140,10 @@ class Llama:
             "id_slot": slot,
             "cache_prompt": True,
             "return_tokens": True,
-            "stream": True,
+            "stream": on_text is not None,
         }
+        if on_text is None:
+            return _generated(await self._post("/completion", body))
         pieces: list[str] = []
         tokens = array("i")
         response = await self._send("/completion", body, stream=True)
@@ -121,16 +154,9 @@ class Llama:
                 tokens.extend(event["tokens"])
                 if piece := event["content"]:
                     pieces.append(piece)
-                    if on_text is not None:
-                        on_text(piece)
+                    on_text(piece)
                 if event["stop"]:
-                    return Generated(
-                        text="".join(pieces),
-                        tokens=tokens,
-                        stop=event["stop_type"],
-                        cached=event["timings"]["cache_n"],
-                        completion=event["tokens_predicted"],
-                    )
+                    return _generated(event | {"content": "".join(pieces), "tokens": tokens})
         except TransportFault as error:
             raise self._stopped() from error
         finally:
@@ -174,17 +200,22 @@ class Llama:
         )
 
 
+def _generated(answer: Mapping[str, Any]) -> Generated:
+    return Generated(
+        text=answer["content"],
+        tokens=array("i", answer["tokens"]),
+        stop=answer["stop_type"],
+        cached=answer["timings"]["cache_n"],
+        completion=answer["tokens_predicted"],
+    )
+
+
 async def _events(response: Response) -> AsyncGenerator[dict[str, Any]]:
     """The JSON of each event of a stream."""
     events = Events()
     while piece := await response.read():
         for data in events.feed(piece):
             yield json.loads(data)
-
-
-def _as_text(said: str) -> str:
-    """``said``, with a joiner of no width in what would else be read as a control token of the chat template."""
-    return _CONTROL.sub(lambda found: f"{found[0]}\u2060", said)
 
 
 async def start(path: Path, *, slots: int, window: int) -> Llama:
@@ -195,7 +226,8 @@ async def start(path: Path, *, slots: int, window: int) -> Llama:
         MissingExtra: ``xllamacpp`` is not installed.
         ModelError: the model cannot be loaded.
     """
-    window = min(window, await asyncio.to_thread(trained_window, path))
+    facts = await asyncio.to_thread(read_facts, path)
+    window = min(window, facts.window)
     if find_spec("xllamacpp") is None:
         raise MissingExtra("local", "A model on this computer")
     key = secrets.token_urlsafe()
@@ -225,4 +257,4 @@ async def start(path: Path, *, slots: int, window: int) -> Llama:
             where=str(path),
             next="Compare the file's size with the original's, or use fewer slots or a smaller window.",
         )
-    return Llama(worker, address, key, str(path))
+    return Llama(worker, address, key, str(path), facts.controls)

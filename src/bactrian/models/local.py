@@ -217,4 +217,4 @@ async def _computed(llama: Llama, prompt: str, tokens: array[int], result: Gener
         own = own[:-1]
     if await llama.text(own) != result.text:
         return Computed(prompt, tokens)
-    return Computed(prompt + result.text, tokens + own)
+    return Computed(prompt + llama.safe(result.text), tokens + own)

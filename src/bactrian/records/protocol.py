@@ -13,7 +13,8 @@ from bactrian.records.turn import Instruction, Solution
 DONE = "<CAMEL_TASK_DONE>"
 """The done token: what the AI user says, alone, when the task is solved."""
 
-_FENCED = re.compile(r"^[ \t]*(```|~~~).*?(?:^[ \t]*\1[^\n]*$|\Z)", re.MULTILINE | re.DOTALL)
+# A block may begin behind a marker: "Solution: ```python".
+_FENCED = re.compile(r"(?:^|(?<=[:*]))[ \t]*(```|~~~).*?(?:^[ \t]*\1[^\n]*$|\Z)", re.MULTILINE | re.DOTALL)
 _AT_LINE_START = {
     # Bold before the marker closes after it: **Instruction:** or **Instruction**: are both common.
     marker: re.compile(rf"^[ \t>#]*(\*\*|__)?{marker}(?(1)(?::\1|\1:)|:)[ \t]*", re.MULTILINE)
@@ -27,7 +28,7 @@ _WRAPPING = " \t\r\n*_`\"'.!"
 
 def read_instruction(text: str) -> Instruction | None:
     """Read an AI user's turn. None if it holds no instruction."""
-    visible = _without_code(text)
+    visible = without_code(text)
     marker = _find("Instruction", visible)
     if marker is None:
         return None
@@ -46,7 +47,7 @@ def read_instruction(text: str) -> Instruction | None:
 
 def read_solution(text: str) -> Solution | None:
     """Read an AI assistant's turn. None if nothing in it is marked as a solution."""
-    marker = _find("Solution", _without_code(text))
+    marker = _find("Solution", without_code(text))
     if marker is None:
         return None
     body = text[marker.end() :]
@@ -84,16 +85,16 @@ def is_done(text: str) -> bool:
 
 def instructs(text: str) -> re.Match[str] | None:
     """Where a line of ``text`` begins with ``Instruction:``, which only the AI user may write."""
-    return _AT_LINE_START["Instruction"].search(_without_code(text)) if "Instruction:" in text else None
+    return _AT_LINE_START["Instruction"].search(without_code(text)) if "Instruction:" in text else None
+
+
+def without_code(text: str) -> str:
+    """``text`` with fenced code blanked out, so that positions stay the same."""
+    if "```" not in text and "~~~" not in text:
+        return text
+    return _FENCED.sub(lambda block: re.sub(r"[^\n]", " ", block[0]), text)
 
 
 def _find(marker: str, text: str, start: int = 0) -> re.Match[str] | None:
     """The marker where it begins a line; failing that, where it stands first."""
     return _AT_LINE_START[marker].search(text, start) or _ANYWHERE[marker].search(text, start)
-
-
-def _without_code(text: str) -> str:
-    """``text`` with fenced code blanked out, so that positions stay the same."""
-    if "```" not in text and "~~~" not in text:
-        return text
-    return _FENCED.sub(lambda block: re.sub(r"[^\n]", " ", block[0]), text)

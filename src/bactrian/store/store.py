@@ -47,6 +47,10 @@ _PAGE = 100
 """Sessions read at a time."""
 _WIDE_PAGE = 10_000
 """Rows of the index of progress read at a time."""
+_EVERY = 1 << 62
+
+Rows = tuple[int, int]
+"""A slice of a run: the row after which it begins, and its last."""
 
 
 class Store:
@@ -161,13 +165,17 @@ class Store:
         """
         return await asyncio.to_thread(self._read_one, session_id)
 
-    async def sessions(self) -> AsyncIterator[Session]:
-        """All sessions in the order in which they began; only a hundred at a time are in memory."""
-        last = 0
-        while page := await asyncio.to_thread(self._read_page, last):
+    async def sessions(self, rows: Rows | None = None) -> AsyncIterator[Session]:
+        """All sessions, or those of one slice, in the order in which they began; a hundred at a time are in memory."""
+        last, until = rows or (0, _EVERY)
+        while page := await asyncio.to_thread(self._read_page, last, until):
             last = page[-1][0]
             for _, session in page:
                 yield session
+
+    async def slices(self, size: int) -> list[Rows]:
+        """The sessions that there are now, in slices of at most ``size`` that can be read at the same time."""
+        return await asyncio.to_thread(self._read_slices, size)
 
     async def _write(self, statement: Statement, values: dict[str, Any]) -> bool:
         if self._writer is None:
@@ -248,9 +256,14 @@ class Store:
             ).first()
             return None if row is None else _session(connection, row)
 
-    def _read_page(self, after: int) -> list[tuple[int, Session]]:
-        table = schema.sessions
-        query = select(table).where(table.c.row > after).order_by(table.c.row).limit(_PAGE)
+    def _read_slices(self, size: int) -> list[Rows]:
+        with _explaining(self.path), self._reading.connect() as connection:
+            last = connection.execute(select(func.max(schema.sessions.c.row))).scalar() or 0
+        return [(after, after + size) for after in range(0, last, size)]
+
+    def _read_page(self, after: int, until: int) -> list[tuple[int, Session]]:
+        row = schema.sessions.c.row
+        query = select(schema.sessions).where(row > after, row <= until).order_by(row).limit(_PAGE)
         with _explaining(self.path), self._reading.connect() as connection:
             return [(row.row, _session(connection, row)) for row in connection.execute(query).all()]
 

@@ -64,12 +64,12 @@ def _check(path: Path, *, overwrite: bool) -> None:
     if not path.exists() and not path.is_symlink():
         return
     if not overwrite:
-        raise InputError("This is there already.", where=where, next="Use --overwrite, or another --out.")
+        raise InputError("This is there already.", where=where, next="Use --overwrite, or another name.")
     if path.is_symlink() or not (path.is_dir() or path.is_file()):
-        raise InputError("This is no ordinary file or folder.", where=where, next="Use another --out.")
+        raise InputError("This is no ordinary file or folder.", where=where, next="Use another name.")
     if path.is_dir() and not _is_export(path):
         raise InputError(
-            "This folder holds something else than an export.", where=where, next="Use another --out."
+            "This folder holds something else than an export.", where=where, next="Use another name."
         )
 
 
@@ -125,10 +125,10 @@ def _explaining(target: Path) -> Generator[None]:
             raise BactrianError(
                 "No space is left on the disk; nothing was written.",
                 where=str(target),
-                next="Free some space, or use another --out, and run the same command.",
+                next="Free some space, or use another name, and run the same command.",
             ) from error
         raise InputError(
             f"This cannot be written: {error.strerror or error}.",
             where=str(target),
-            next="Use another --out.",
+            next="Use another name.",
         ) from error

@@ -2,14 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Literal
 
-from bactrian.export.form import Finding
-from bactrian.export.trace import compact, trace
+from bactrian.records.finding import Finding
 from bactrian.records.session import Session
+from bactrian.records.trace import COLUMNS, compact, trace
 from bactrian.records.turn import Instruction, Solution, Turn
 
+if TYPE_CHECKING:
+    import polars
+
 Row = dict[str, object]
+Table = Mapping[str, Literal["text", "whole", "real", "truth"]]
+"""Names of the columns, and what they hold."""
+
+_USAGE: Table = dict.fromkeys(("prompt_tokens", "completion_tokens", "cached_tokens"), "whole")
+
+SESSIONS: Table = MappingProxyType(
+    {
+        **dict.fromkeys(COLUMNS, "text"),
+        **dict.fromkeys(("assistant_description", "user_description"), "text"),
+        **dict.fromkeys(("original_task", "specified_task", "planned_task", "language"), "text"),
+        "ending_turn": "whole",
+        **dict.fromkeys(("ending_speaker", "ending_evidence"), "text"),
+        "messages": "whole",
+        **_USAGE,
+        "values": "text",
+    }
+)
+MESSAGES: Table = MappingProxyType(
+    {
+        **dict.fromkeys(("run", "session"), "text"),
+        "turn": "whole",
+        **dict.fromkeys(("speaker", "role", "text", "instruction", "input", "solution"), "text"),
+        "asks_next": "truth",
+        "preface": "text",
+        **_USAGE,
+        "estimated": "truth",
+        "seconds": "real",
+        "first_token": "real",
+        **dict.fromkeys(("model", "finish"), "text"),
+        "lossy": "truth",
+        **dict.fromkeys(("prompts_hash", "sampling", "mark"), "text"),
+    }
+)
+FINDINGS: Table = MappingProxyType(
+    {
+        **dict.fromkeys(("run", "session"), "text"),
+        "turn": "whole",
+        "behaviour": "text",
+        "confidence": "real",
+        **dict.fromkeys(("quote", "mark"), "text"),
+    }
+)
+
+
+def schema(table: Table) -> dict[str, polars.DataType]:
+    """The columns of ``table`` as polars names them."""
+    import polars as pl
+
+    kinds = {"text": pl.String(), "whole": pl.Int64(), "real": pl.Float64(), "truth": pl.Boolean()}
+    return {name: kinds[kind] for name, kind in table.items()}
 
 
 def session_row(session: Session, run: str) -> Row:

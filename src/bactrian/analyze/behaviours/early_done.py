@@ -1,0 +1,54 @@
+"""Done too early: the AI user says that the task is done, and nothing is solved.
+
+No turn of the AI assistant before it holds any work: there is none, or each is empty, a promise, a refusal or the
+instruction again. The done token in a turn that still instructs comes too early as well. How *well* the task is solved
+is a question for a judge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bactrian.analyze.behaviours.empty_turn import is_empty
+from bactrian.analyze.behaviours.flake_reply import flakes
+from bactrian.analyze.behaviours.infinite_loop import is_polite
+from bactrian.analyze.behaviours.reading import Heard, Reading
+from bactrian.analyze.behaviours.refusal import refuses
+from bactrian.analyze.behaviours.repeats_instruction import repeats
+from bactrian.records.finding import Finding
+from bactrian.records.protocol import DONE, instructs, without_code
+from bactrian.records.turn import Instruction
+
+_LIKELY = 0.5
+
+
+def early_done(reading: Reading) -> Iterator[Finding]:
+    """Done tokens that nothing has earned."""
+    solved = False
+    for heard in reading.heard:
+        if not heard.by_user:
+            solved = solved or _is_work(heard)
+        elif DONE in heard.turn.text:
+            if heard.is_done and not solved:
+                yield reading.finding(heard, "early_done", 0.9, heard.turn.text)
+            elif _goes_on(heard):
+                yield reading.finding(heard, "early_done", 0.7, heard.turn.text)
+
+
+def _is_work(heard: Heard) -> bool:
+    declined = refuses(heard)
+    return not (
+        is_empty(heard)
+        or instructs(heard.turn.text)
+        or flakes(heard) >= _LIKELY
+        or (declined is not None and declined[0] >= _LIKELY)
+        or repeats(heard) >= _LIKELY
+        or is_polite(heard)
+    )
+
+
+def _goes_on(heard: Heard) -> bool:
+    """True if the token ends a turn that instructs, not merely quoted in the middle of a sentence or in code."""
+    if not isinstance(heard.turn.said, Instruction):
+        return False
+    return any(line.strip(" *_`.") == DONE for line in without_code(heard.turn.text).splitlines())

@@ -1,0 +1,48 @@
+"""Near-duplicate turn: an agent says almost the same as in an earlier turn of its own.
+
+Nine of ten words are the same, in the same order. Numbers count: the same sentence with other numbers says something
+new, and so does a short answer that happens to be right twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from difflib import SequenceMatcher
+
+from bactrian.analyze.behaviours.reading import Heard, Reading
+from bactrian.records.finding import Finding
+
+_SHORTEST = 6
+"""Words."""
+_ALIKE = 0.9
+"""Least similarity in order, from 0 to 1 (difflib's ratio, over words)."""
+_SHARED = 0.8
+"""Share of different words in common, below which the order is not compared."""
+
+
+def near_duplicate(reading: Reading) -> Iterator[Finding]:
+    """Turns that their speaker has almost said before."""
+    earlier: dict[bool, list[Heard]] = {True: [], False: []}
+    for heard in reading.heard:
+        if len(heard.word_list) < _SHORTEST:
+            continue
+        mine = earlier[heard.by_user]
+        likeness = max((_likeness(heard, other) for other in mine), default=0.0)
+        if likeness >= _ALIKE:
+            yield reading.finding(heard, "near_duplicate", round(likeness, 2), heard.body)
+        mine.append(heard)
+
+
+def _likeness(one: Heard, other: Heard) -> float:
+    """From 0 to 1; 0 as soon as two turns are known to be different."""
+    left, right = one.words, other.words
+    if not _SHARED * len(left) <= len(right) <= len(left) / _SHARED:
+        return 0.0
+    shared = len(left & right)
+    if shared < _SHARED * (len(left) + len(right) - shared):
+        return 0.0
+    if any(any(map(str.isdigit, word)) for word in left ^ right):
+        return 0.0
+    if one.word_list == other.word_list:
+        return 1.0
+    return SequenceMatcher(None, one.word_list, other.word_list, autojunk=False).ratio()

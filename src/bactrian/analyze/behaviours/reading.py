@@ -1,0 +1,101 @@
+"""A session as the detectors read it: what they all need of a turn is worked out once, when first asked for."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+
+from bactrian.records.finding import LONGEST_QUOTE, Behaviour, Finding
+from bactrian.records.protocol import is_done, without_code
+from bactrian.records.session import Session
+from bactrian.records.turn import Instruction, Solution, Turn
+
+_MARKERS = re.compile(
+    r"^[ \t>#*_-]*(?:Instruction|Input|Solution)[*_]*:[*_]*[ \t]*(?:None\.?[ \t]*$)?"
+    r"|(?:^[ \t*_]*|(?<=[^\w\s,;])[ \t*_]+)Next request\.?[*_]*\s*\Z",
+    re.MULTILINE | re.IGNORECASE,
+)
+
+
+# Not slotted: a cached property needs a place to be kept in. Turns hang on each other: no chain of comparisons.
+@dataclass(frozen=True, eq=False, repr=False)
+class Heard:
+    """One turn, with the one that it answers."""
+
+    turn: Turn
+    before: Heard | None
+    """The turn before it; None for the first."""
+
+    @property
+    def by_user(self) -> bool:
+        """True if the AI user speaks."""
+        return self.turn.speaker == "user"
+
+    @cached_property
+    def plain(self) -> str:
+        """The text with fenced code blanked out; positions are the text's."""
+        return without_code(self.turn.text)
+
+    @cached_property
+    def lower(self) -> str:
+        """:attr:`plain` in lower case, for a quick look."""
+        return self.plain.lower()
+
+    @cached_property
+    def body(self) -> str:
+        """What is said, code included, without the words of the protocol."""
+        said = self.turn.said
+        if isinstance(said, Solution):
+            return f"{said.preface}\n{said.solution}".strip() if said.preface else said.solution
+        if isinstance(said, Instruction):
+            return "\n".join(part for part in (said.preface, said.instruction, said.input) if part)
+        return _MARKERS.sub("", self.turn.text).strip()
+
+    @cached_property
+    def word_list(self) -> list[str]:
+        """The words of :attr:`body` in lower case, split at white space."""
+        return self.body.lower().split()
+
+    @cached_property
+    def words(self) -> frozenset[str]:
+        """The different ones of :attr:`word_list`."""
+        return frozenset(self.word_list)
+
+    @cached_property
+    def is_done(self) -> bool:
+        """True if it says that the task is done."""
+        return self.by_user and is_done(self.turn.text)
+
+    @property
+    def asked(self) -> str:
+        """What the turn before asks for, as far as a turn can tell: instruction and input, or all of it."""
+        return self.before.body if self.before is not None and self.before.by_user else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A session, read."""
+
+    session: Session
+    heard: tuple[Heard, ...]
+
+    @property
+    def role_play(self) -> bool:
+        """False for a question and its answer, which follow no protocol."""
+        first = self.session.turns[0] if self.session.turns else None
+        return not (first is not None and first.said is None and first.text == self.session.task.original)
+
+    def finding(self, heard: Heard, behaviour: Behaviour, confidence: float, quote: str) -> Finding:
+        """What ``heard`` shows, quoted no longer than a finding may."""
+        return Finding(
+            self.session.id, heard.turn.number, behaviour, confidence, quote.strip()[:LONGEST_QUOTE]
+        )
+
+
+def read(session: Session) -> Reading:
+    """Prepare ``session`` for the detectors."""
+    heard: list[Heard] = []
+    for turn in session.turns:
+        heard.append(Heard(turn, heard[-1] if heard else None))
+    return Reading(session, tuple(heard))

@@ -1,0 +1,69 @@
+"""A curve with its interval, as the numbers that an SVG drawing needs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil, floor, log10
+
+WIDTH, HEIGHT = 600.0, 220.0
+"""Of the field in which the curve lies, in units of the drawing."""
+
+Point = tuple[float, float, float | None, float | None]
+"""Where, how much, and the ends of its interval (None if there is none)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """What to draw."""
+
+    line: str
+    """Points of the curve, as SVG writes them."""
+    band: str
+    """Points of the interval around it: there and back."""
+    dots: tuple[tuple[float, float], ...]
+    across: tuple[tuple[float, float], ...]
+    """Ticks of the lower axis, whole numbers: where, and which."""
+    up: tuple[tuple[float, float], ...]
+    """Ticks of the left axis."""
+
+
+def curve(points: Sequence[Point]) -> Curve | None:
+    """Draw ``points``, which go from left to right; None if there is nothing to draw."""
+    if not points:
+        return None
+    first, last = points[0][0], points[-1][0]
+    top = max(max(value, high or 0.0) for _, value, _, high in points) or 1.0
+
+    def x(at: float) -> float:
+        return round(WIDTH * ((at - first) / (last - first) if last > first else 0.5), 1)
+
+    def y(value: float) -> float:
+        return round(HEIGHT * (1 - min(max(value, 0.0), top) / top), 1)
+
+    above = [(x(at), y(value if high is None else high)) for at, value, _, high in points]
+    below = [(x(at), y(value if low is None else low)) for at, value, low, _ in points]
+    dots = tuple((x(at), y(value)) for at, value, _, _ in points)
+    return Curve(
+        line=_points(dots),
+        band=_points([*above, *reversed(below)]),
+        dots=dots,
+        across=tuple((x(at), at) for at in _ticks(first, last, whole=True)),
+        up=tuple((y(value), value) for value in _ticks(0.0, top)),
+    )
+
+
+def _points(pairs: Sequence[tuple[float, float]]) -> str:
+    return " ".join(f"{x:g},{y:g}" for x, y in pairs)
+
+
+def _ticks(first: float, last: float, *, whole: bool = False) -> list[float]:
+    """Four to ten round numbers from ``first`` to ``last``; ``whole`` ones if fractions make no sense."""
+    span = last - first
+    if span <= 0:
+        return [first]
+    step = 10.0 ** floor(log10(span))
+    step = next(step * part for part in (1.0, 0.5, 0.2, 0.1) if span / (step * part) >= 4)
+    if whole:
+        step = max(ceil(step), 1)
+    return [round(step * number, 10) for number in range(ceil(first / step), floor(last / step + 1e-9) + 1)]

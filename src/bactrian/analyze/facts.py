@@ -1,0 +1,76 @@
+"""What is kept of a session once it has been read: enough for every number of the report, and none of its text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bactrian.analyze.behaviours.catalogue import find
+from bactrian.records.finding import Behaviour, Finding
+from bactrian.records.kinds import Kind, kind_of
+from bactrian.records.session import Session
+from bactrian.records.turn import Solution, Speaker
+from bactrian.records.usage import Usage
+
+UNFINISHED = "unfinished"
+"""Stands for the ending of a session that has none yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A turn that shows a behaviour."""
+
+    behaviour: Behaviour
+    speaker: Speaker
+    turn: int
+
+    @property
+    def round(self) -> int:
+        """The instruction and the solution to it that the turn belongs to, from 1 on."""
+        return (self.turn + 1) // 2
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """A session without its words."""
+
+    id: str
+    kind: Kind
+    assistant: str
+    user: str
+    ending: str
+    user_turns: int
+    assistant_turns: int
+    solved: int
+    """Turns that the inception protocol reads as a solution."""
+    usage: Usage
+    seen: tuple[Seen, ...]
+
+    @property
+    def messages(self) -> int:
+        """Turns of both."""
+        return self.user_turns + self.assistant_turns
+
+    @property
+    def behaviours(self) -> frozenset[Behaviour]:
+        """What it shows at least once."""
+        return frozenset(one.behaviour for one in self.seen)
+
+
+def look(session: Session) -> tuple[Facts, tuple[Finding, ...]]:
+    """Read ``session`` for its facts and for the behaviours that it shows."""
+    findings = find(session)
+    speakers: dict[int, Speaker] = {turn.number: turn.speaker for turn in session.turns}
+    user_turns = sum(speaker == "user" for speaker in speakers.values())
+    facts = Facts(
+        id=session.id,
+        kind=kind_of(session),
+        assistant=session.assistant.name,
+        user=session.user.name,
+        ending=session.ending.code if session.ending else UNFINISHED,
+        user_turns=user_turns,
+        assistant_turns=len(speakers) - user_turns,
+        solved=sum(isinstance(turn.said, Solution) for turn in session.turns),
+        usage=session.usage,
+        seen=tuple(Seen(found.behaviour, speakers[found.turn], found.turn) for found in findings),
+    )
+    return facts, findings

@@ -1,0 +1,89 @@
+"""A whole run, read by as many processes as there are cores."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from pathlib import Path
+
+from bactrian.analyze.part import Part, read_part
+from bactrian.errors import InputError
+from bactrian.records.finding import Finding
+from bactrian.store.store import Rows, Store, open_store
+
+_SLICE = 250
+"""Sessions that a process reads at a time."""
+
+
+async def measure(
+    store: Store,
+    on_findings: Callable[[list[Finding]], None] | None = None,
+    on_progress: Callable[[int], None] | None = None,
+) -> Part:
+    """Read every session of ``store`` once, whether the run is finished or not.
+
+    Args:
+        store: May be written by another process at the same time.
+        on_findings: Is given the findings in the order of the sessions; nobody else keeps them.
+        on_progress: Is given how many sessions have been read.
+
+    Raises:
+        InputError: the run holds no session.
+        StoreError: it cannot be read.
+    """
+    slices = await store.slices(_SLICE)
+    whole = Part()
+    async for part in _parts(store.path, slices, keep_findings=on_findings is not None):
+        if on_findings is not None:
+            on_findings(part.findings)
+            part.findings = []
+        whole.take(part)
+        if on_progress is not None:
+            on_progress(len(whole.facts))
+    if not whole.facts:
+        raise InputError(
+            "The run holds no session.", where=str(store.path), next="Generate or import some first."
+        )
+    return whole
+
+
+async def _parts(path: Path, slices: list[Rows], *, keep_findings: bool) -> AsyncIterator[Part]:
+    """The parts in their order; only a few are read ahead."""
+    read = partial(_read, path, keep_findings=keep_findings)
+    workers = min(len(slices), os.cpu_count() or 1)
+    if workers < 2:
+        for rows in slices:
+            yield await asyncio.to_thread(read, rows)
+        return
+    # A fresh process: a copy of this one would share its open data base and its threads' locks.
+    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_ignore_interrupts)
+    loop = asyncio.get_running_loop()
+    waiting: list[asyncio.Future[Part]] = []
+    try:
+        for rows in slices:
+            waiting.append(loop.run_in_executor(pool, read, rows))
+            if len(waiting) > 2 * workers:
+                yield await waiting.pop(0)
+        while waiting:
+            yield await waiting.pop(0)
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _read(path: Path, rows: Rows, *, keep_findings: bool) -> Part:
+    return asyncio.run(_read_rows(path, rows, keep_findings=keep_findings))
+
+
+async def _read_rows(path: Path, rows: Rows, *, keep_findings: bool) -> Part:
+    async with open_store(path, read_only=True) as store:
+        return await read_part(store.sessions(rows), keep_findings=keep_findings)
+
+
+def _ignore_interrupts() -> None:
+    """Leave Ctrl-C to the process that reads the command."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,0 +1,294 @@
+"""The report on a run, as the JSON that ``bactrian analyze --json`` writes (docs/analyze.md lists its fields).
+
+A number that is an estimate stands with the ends of its 95 % interval, ``low`` and ``high``; both are null where
+there is too little to tell.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar, get_args
+
+from bactrian.analyze.bootstrap import Resampled, resample
+from bactrian.analyze.diversity import Diversity, diversity
+from bactrian.analyze.facts import Facts
+from bactrian.analyze.part import Part
+from bactrian.analyze.spread import Mean, Spread
+from bactrian.models.spend import Price
+from bactrian.records.finding import Behaviour
+from bactrian.records.share import Share
+from bactrian.records.usage import Usage
+
+BEHAVIOURS: tuple[Behaviour, ...] = get_args(Behaviour)
+PAPER: tuple[Behaviour, ...] = ("role_flip", "repeats_instruction", "flake_reply", "infinite_loop")
+"""The four ways in which cooperation fails that the paper names (section 4.1)."""
+COOPERATION = "cooperation_failed"
+"""Stands for any of the four."""
+_ROUNDS = 25
+"""Rounds that are told apart."""
+_NAMED = 5
+"""Sessions that are named as the worst, and as the best."""
+
+Prices = Callable[[str], Price | None]
+"""Tells what a model costs; None if nobody knows."""
+Json = dict[str, Any]
+_Key = TypeVar("_Key", str, tuple[str, str])
+
+
+def report(run: str, part: Part, prices: Prices) -> Json:
+    """Everything that is told of a run.
+
+    Raises:
+        MissingExtra: the optional part ``analysis`` is not installed.
+    """
+    facts = part.facts
+    sums = resampled(facts)
+    return {
+        "run": run,
+        "sessions": len(facts),
+        "messages": int(sums.sums["messages"]),
+        "kinds": dict(Counter(one.kind for one in facts).most_common()),
+        "marks": sorted(part.marks),
+        "prompts": dict(part.prompts.most_common()),
+        "endings": _endings(facts),
+        "behaviours": _behaviours(facts, sums),
+        COOPERATION: share(cooperation(facts), "sessions"),
+        "length": _length(facts, sums),
+        "usage": _usage(part, sums, prices),
+        "latency": {agent: _quantiles(spread) for agent, spread in sorted(part.seconds.items())},
+        "growth": [
+            {"turn": turn, "turns": mean.count, **_mean("prompt_tokens", mean)}
+            for turn, mean in sorted(part.growth.items())
+        ],
+        "rounds": _rounds(facts),
+        "roles": {
+            "assistant": _groups(facts, lambda one: one.assistant),
+            "user": _groups(facts, lambda one: one.user),
+        },
+        "pairs": [
+            {"assistant": pair[0], "user": pair[1], **values}
+            for pair, values in _groups(facts, lambda one: (one.assistant, one.user)).items()
+        ],
+        "diversity": {
+            "tasks": _diversity(part.tasks.seen, diversity(part.tasks.chosen())),
+            "instructions": _diversity(part.instructions.seen, diversity(part.instructions.chosen())),
+        },
+        "worst": [_named(one) for one in _worst(facts)],
+        "best": [_named(one) for one in _best(facts)],
+    }
+
+
+def share(of: Share, count: str = "count") -> Json:
+    """A share as JSON."""
+    low, high = of.interval
+    return {count: of.count, "rate": of.rate, "low": low, "high": high}
+
+
+def ends(interval: tuple[float, float] | None) -> Json:
+    """An interval as JSON."""
+    low, high = interval or (None, None)
+    return {"low": low, "high": high}
+
+
+def ending_shares(facts: Sequence[Facts]) -> dict[str, Share]:
+    """Sessions by their ending, the most frequent first."""
+    return {
+        code: Share(count, len(facts)) for code, count in Counter(one.ending for one in facts).most_common()
+    }
+
+
+def behaviour_shares(facts: Sequence[Facts]) -> dict[Behaviour, Share]:
+    """Sessions that show each behaviour at least once."""
+    count = Counter(behaviour for one in facts for behaviour in one.behaviours)
+    return {behaviour: Share(count[behaviour], len(facts)) for behaviour in BEHAVIOURS}
+
+
+def cooperation(facts: Iterable[Facts]) -> Share:
+    """Sessions that show any of the paper's four behaviours."""
+    failed = [not one.behaviours.isdisjoint(PAPER) for one in facts]
+    return Share(sum(failed), len(failed))
+
+
+def resampled(facts: Sequence[Facts]) -> Resampled:
+    """What there is of turns and tokens in ``facts``, and the same drawn anew."""
+    names = [
+        "sessions",
+        "messages",
+        "solved",
+        "user",
+        "assistant",
+        "prompt",
+        "completion",
+        "cached",
+        "tokens",
+    ]
+    names += [f"{behaviour} {speaker}" for behaviour in BEHAVIOURS for speaker in ("user", "assistant")]
+    place = {name: column for column, name in enumerate(names)}
+    rows: list[list[float]] = []
+    for one in facts:
+        used = one.usage
+        row = [1.0, one.messages, one.solved, one.user_turns, one.assistant_turns]
+        row += [used.prompt, used.completion, used.cached, used.total, *[0.0] * (2 * len(BEHAVIOURS))]
+        for turn in {(seen.behaviour, seen.speaker, seen.turn) for seen in one.seen}:
+            row[place[f"{turn[0]} {turn[1]}"]] += 1
+        rows.append(row)
+    return resample(rows, names)
+
+
+def _endings(facts: Sequence[Facts]) -> Json:
+    return {code: share(of) for code, of in ending_shares(facts).items()}
+
+
+def _behaviours(facts: Sequence[Facts], sums: Resampled) -> Json:
+    return {
+        behaviour: {
+            **share(of, "sessions"),
+            "turns": {
+                speaker: {
+                    "count": int(sums.sums[f"{behaviour} {speaker}"]),
+                    "rate": sums.ratio(f"{behaviour} {speaker}", speaker),
+                    **ends(sums.interval(f"{behaviour} {speaker}", speaker)),
+                }
+                for speaker in ("user", "assistant")
+            },
+        }
+        for behaviour, of in behaviour_shares(facts).items()
+    }
+
+
+def _length(facts: Sequence[Facts], sums: Resampled) -> Json:
+    count = Counter(one.messages for one in facts)
+    ordered = sorted(count.elements())
+    return {
+        "messages": {
+            "mean": sums.ratio("messages", "sessions"),
+            **ends(sums.interval("messages", "sessions")),
+            "median": ordered[len(ordered) // 2],
+            "longest": ordered[-1],
+        },
+        "solved": {"mean": sums.ratio("solved", "sessions"), **ends(sums.interval("solved", "sessions"))},
+        "sessions_by_messages": {str(messages): count[messages] for messages in sorted(count)},
+    }
+
+
+def _usage(part: Part, sums: Resampled, prices: Prices) -> Json:
+    agents: defaultdict[str, Usage] = defaultdict(Usage)
+    usd, unpriced = 0.0, set[str]()
+    for (agent, model), used in part.usage.items():
+        agents[agent] += used
+        if not used.total:
+            continue
+        price = prices(model)
+        if price is None:
+            unpriced.add(model or "unknown")
+        else:
+            usd += price.of(used)
+    total = sum(agents.values(), Usage())
+    return {
+        **_tokens(total),
+        "estimated": total.estimated,
+        "cached_share": {"rate": sums.ratio("cached", "prompt"), **ends(sums.interval("cached", "prompt"))},
+        "tokens_per_session": {
+            "mean": sums.ratio("tokens", "sessions"),
+            **ends(sums.interval("tokens", "sessions")),
+        },
+        "usd": None if unpriced else usd,
+        "unpriced": sorted(unpriced),
+        "agents": {agent: _tokens(used) for agent, used in sorted(agents.items())},
+        "models": sorted({model for _, model in part.usage if model}),
+    }
+
+
+def _tokens(used: Usage) -> Json:
+    return {"prompt": used.prompt, "completion": used.completion, "cached": used.cached, "total": used.total}
+
+
+def _quantiles(spread: Spread) -> Json:
+    values: Json = {"turns": spread.total}
+    for name, of in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99)):
+        values[name] = dict(zip(("seconds", "low", "high"), spread.quantile(of), strict=True))
+    return values
+
+
+def _mean(name: str, mean: Mean) -> Json:
+    return {name: mean.value, **ends(mean.interval)}
+
+
+def _rounds(facts: Sequence[Facts]) -> list[Json]:
+    """For each round, the sessions that reached it and those that showed a behaviour in it."""
+    reached = Counter((one.messages + 1) // 2 for one in facts)
+    shown: Counter[tuple[int, str]] = Counter()
+    for one in facts:
+        pairs: set[tuple[int, str]] = {(seen.round, seen.behaviour) for seen in one.seen}
+        pairs |= {(number, COOPERATION) for number, behaviour in pairs if behaviour in PAPER}
+        shown.update(pairs)
+    rows: list[Json] = []
+    for number in range(1, min(max(reached, default=0), _ROUNDS) + 1):
+        sessions = sum(count for last, count in reached.items() if last >= number)
+        found = {
+            code: share(Share(shown[number, code], sessions), "sessions")
+            for code in (COOPERATION, *BEHAVIOURS)
+            if shown[number, code]
+        }
+        rows.append({"round": number, "sessions": sessions, "behaviours": found})
+    return rows
+
+
+def _groups(facts: Sequence[Facts], key: Callable[[Facts], _Key]) -> dict[_Key, Json]:
+    """Sessions by who takes part: how many cooperations fail, how many end well, and what they show."""
+    groups: defaultdict[_Key, list[Facts]] = defaultdict(list)
+    for one in facts:
+        groups[key(one)].append(one)
+    return {
+        name: {
+            "sessions": len(group),
+            COOPERATION: share(cooperation(group), "sessions"),
+            "task_done": share(
+                Share(sum(one.ending == "task_done" for one in group), len(group)), "sessions"
+            ),
+            "behaviours": {
+                behaviour: share(of, "sessions")
+                for behaviour, of in behaviour_shares(group).items()
+                if of.count
+            },
+        }
+        for name, group in sorted(groups.items())
+    }
+
+
+def _diversity(all_texts: int, measured: Diversity) -> Json:
+    return {
+        "texts": all_texts,
+        "sampled": measured.texts,
+        **{f"distinct_{n}": _mean("mean", mean) for n, mean in measured.distinct.items()},
+        "near_duplicates": share(measured.near_duplicates),
+    }
+
+
+def _trouble(one: Facts) -> float:
+    """The share of its turns that show something."""
+    return len({seen.turn for seen in one.seen}) / one.messages
+
+
+def _worst(facts: Sequence[Facts]) -> list[Facts]:
+    """Those with the most turns that show something; of equals, the longer ones."""
+    troubled = [one for one in facts if one.seen]
+    return sorted(troubled, key=lambda one: (-_trouble(one), -one.messages, one.id))[:_NAMED]
+
+
+def _best(facts: Sequence[Facts]) -> list[Facts]:
+    """Those that ended well and show nothing; of them, those that solved the most."""
+    good = [one for one in facts if one.ending == "task_done" and not one.seen and one.solved]
+    return sorted(good, key=lambda one: (-one.solved, one.id))[:_NAMED]
+
+
+def _named(one: Facts) -> Mapping[str, Any]:
+    return {
+        "session": one.id,
+        "assistant": one.assistant,
+        "user": one.user,
+        "ending": one.ending,
+        "messages": one.messages,
+        "behaviours": dict(Counter(seen.behaviour for seen in one.seen).most_common()),
+    }

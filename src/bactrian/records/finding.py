@@ -1,0 +1,39 @@
+"""One observed behaviour at one place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Behaviour = Literal[
+    "role_flip",
+    "repeats_instruction",
+    "flake_reply",
+    "infinite_loop",
+    "missing_marker",
+    "empty_turn",
+    "truncated_turn",
+    "wrong_language",
+    "refusal",
+    "near_duplicate",
+    "early_done",
+    "self_answer",
+    "no_code",
+]
+
+LONGEST_QUOTE = 200
+"""Characters of a turn that a finding quotes at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A behaviour that one turn of a session shows."""
+
+    session: str
+    turn: int
+    """1-based number of the turn."""
+    behaviour: Behaviour
+    confidence: float
+    """How sure the detector is, from 0 to 1. From 0.5 on, the turn more likely shows it than not."""
+    quote: str
+    """The words that show it; empty where there are none, as in an empty turn."""

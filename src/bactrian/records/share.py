@@ -1,0 +1,41 @@
+"""How many of how many, and how sure that is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import sqrt
+
+_Z = 1.959964
+"""Of the normal distribution: 95 % lie within so many standard deviations."""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """``count`` of ``total`` that are independent of each other."""
+
+    count: int
+    total: int
+
+    @property
+    def rate(self) -> float:
+        """The share; 0 if there is nothing to count."""
+        return self.count / self.total if self.total else 0.0
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Its 95 % interval (Wilson 1927); (0, 1) if there is nothing to count."""
+        if self.total == 0:
+            return 0.0, 1.0
+        scale = 1 + _Z**2 / self.total
+        middle = (self.rate + _Z**2 / (2 * self.total)) / scale
+        half = _Z * sqrt(self.rate * (1 - self.rate) / self.total + _Z**2 / (4 * self.total**2)) / scale
+        return max(0.0, middle - half), min(1.0, middle + half)
+
+    def less(self, other: Share) -> tuple[float, float]:
+        """The 95 % interval of this rate less that of ``other`` (Newcombe 1998, method 10)."""
+        low, high = self.interval
+        other_low, other_high = other.interval
+        difference = self.rate - other.rate
+        down = sqrt((self.rate - low) ** 2 + (other_high - other.rate) ** 2)
+        up = sqrt((high - self.rate) ** 2 + (other.rate - other_low) ** 2)
+        return max(-1.0, difference - down), min(1.0, difference + up)

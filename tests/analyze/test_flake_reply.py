@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import pytest
+
+from bactrian.analyze.behaviours.catalogue import find
+from benchmarks.labelled import conversation
+
+EXAMPLES = {
+    "a bare promise": ("Write the scraper.", "I will write the scraper."),
+    "a promise between the protocol's words": (
+        "Write the scraper.",
+        "Solution: I will write the scraper for you right away.\nNext request.",
+    ),
+    "lower-case markers": ("Write the scraper.", "solution: i'll write the scraper.\n\nnext request."),
+    "markdown around it": (
+        "Design the logo.",
+        "**Solution:** I'll start designing the logo now. **Next request.**",
+    ),
+    "a typographic apostrophe": ("Design the logo.", "Sure, I’ll get started on the logo!"),
+    "several promises": (
+        "Analyze the survey.",
+        (
+            "Sure! I will analyze the survey. First, I will load the "
+            "data. Then I'll compute the averages and report back."
+        ),
+    ),
+    "a promise about time": (
+        "Proofread chapter 3.",
+        "Okay, please give me a few minutes while I proofread it.",
+    ),
+    "readiness": ("Explain option pricing.", "Of course. I'd be glad to help you with option pricing."),
+    "let me": ("Find a venue.", "Let me look into venues and get back to you."),
+    "announced and left out": ("Show the code of the timer.", "Solution: Here is the code:\nNext request."),
+    "accepted": ("Add tests.", "Understood. I'll add the tests next."),
+    "a promise with courtesies around it": (
+        "Draft the press release.",
+        (
+            "Thank you for the instruction! I will draft the press release and make sure it is engaging. "
+            "Let me know if you have any other requests."
+        ),
+    ),
+}
+NEAR_MISSES = {
+    "announced and shown": ("Show the code.", "I will now show the code:\n```python\nprint(1)\n```"),
+    "announced in the same line": ("Name a river.", "I will name one: the Vistula."),
+    "a promise, then the work": (
+        "Write the scraper.",
+        "Solution: I will use requests. The function get(url) returns the page, and parse(page) yields the links.",
+    ),
+    "a plan that was asked for": (
+        "Describe how you will promote the app.",
+        "Solution: I will post twice a week on Instagram and I will offer the first month for free.\nNext request.",
+    ),
+    "a letter in the first person": (
+        "Write the reply to the guest.",
+        "Solution: Dear Mr Roe, we will refund your deposit on Monday. We will also send a voucher.\nNext request.",
+    ),
+    "an honest refusal": (
+        "Visit the site.",
+        "Solution: I cannot visit places, but I can list questions to ask there.",
+    ),
+    "a short answer": ("Which port?", "Solution: 8080.\nNext request."),
+    "a present-tense answer": ("Pick a loss.", "Solution: I choose the Huber loss.\nNext request."),
+    "a list after the announcement": (
+        "Plan the week.",
+        "Sure, I will plan the week:\n- Monday: scales\n- Tuesday: arpeggios\n- Wednesday: rest",
+    ),
+    "poems that were promised and written": (
+        "Write two lines on rain.",
+        "I will write two lines on rain.\nThe gutter hums a silver tune,\nand puddles hold a broken moon.",
+    ),
+    "the third person's future": (
+        "Explain what happens at closing.",
+        "Solution: The notary will read the deed aloud and the buyer will sign it.\nNext request.",
+    ),
+}
+
+
+@pytest.mark.parametrize(("asked", "answer"), EXAMPLES.values(), ids=EXAMPLES)
+def test_a_promise_instead_of_work_is_a_flake(asked: str, answer: str) -> None:
+    found = find(conversation(f"Instruction: {asked}\nInput: None", answer), ["flake_reply"])
+    assert [finding.turn for finding in found] == [2]
+    assert found[0].quote
+
+
+@pytest.mark.parametrize(("asked", "answer"), NEAR_MISSES.values(), ids=NEAR_MISSES)
+def test_work_is_no_flake_even_when_it_speaks_of_the_future(asked: str, answer: str) -> None:
+    assert find(conversation(f"Instruction: {asked}\nInput: None", answer), ["flake_reply"]) == ()

@@ -1,0 +1,141 @@
+"""How the report counts, and how sure it is."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from bactrian.analyze.bootstrap import resample
+from bactrian.analyze.curve import HEIGHT, WIDTH, curve
+from bactrian.analyze.diversity import diversity
+from bactrian.analyze.sample import LARGEST, Sample
+from bactrian.analyze.spread import Mean, Spread
+from bactrian.records.share import Share
+
+
+def test_a_quantile_is_right_to_one_per_cent_and_its_interval_holds_it() -> None:
+    spread = Spread()
+    for value in range(1, 1001):
+        spread.add(value / 100)
+    value, low, high = spread.quantile(0.5)
+    assert value == pytest.approx(5.0, rel=0.011)
+    assert low == pytest.approx(5.0 - 0.31, rel=0.011)
+    assert high == pytest.approx(5.0 + 0.31, rel=0.011)
+
+
+def test_a_quantile_of_nothing_but_zeros_is_zero() -> None:
+    spread = Spread()
+    spread.add(0)
+    assert spread.quantile(0.9) == (0.0, 0.0, 0.0)
+
+
+def test_spreads_and_means_of_parts_add_up_to_those_of_the_whole() -> None:
+    values = [random.Random(4).lognormvariate(0, 1) for _ in range(500)]
+    whole, halves = (Spread(), Mean()), [(Spread(), Mean()), (Spread(), Mean())]
+    for number, value in enumerate(values):
+        for one in (*whole, *halves[number % 2]):
+            one.add(value)
+    halves[0][0].take(halves[1][0])
+    halves[0][1].take(halves[1][1])
+    assert halves[0][0].quantile(0.9) == whole[0].quantile(0.9)
+    assert halves[0][1].interval == pytest.approx(whole[1].interval)
+
+
+def test_a_mean_of_one_value_has_no_interval() -> None:
+    mean = Mean()
+    mean.add(3.0)
+    assert (mean.value, mean.interval) == (3.0, None)
+
+
+def test_a_sample_is_the_same_in_whatever_order_and_parts_it_is_taken() -> None:
+    texts = [(f"s {number}", f"text {number}") for number in range(3 * LARGEST)]
+    one, other, rest = Sample(), Sample(), Sample()
+    for key, text in texts:
+        one.add(key, text)
+    random.Random(1).shuffle(texts)
+    for number, (key, text) in enumerate(texts):
+        (other if number % 3 else rest).add(key, text)
+    other.take(rest)
+    assert one.seen == other.seen == 3 * LARGEST
+    assert len(one.chosen()) == LARGEST
+    assert one.chosen() == other.chosen()
+
+
+def test_where_turns_are_independent_the_bootstrap_agrees_with_wilson() -> None:
+    draw = random.Random(2)
+    rows = [(float(draw.random() < 0.3), 1.0) for _ in range(400)]
+    sums = resample(rows, ("shown", "turns"))
+    count = int(sums.sums["shown"])
+    assert sums.interval("shown", "turns") == pytest.approx(Share(count, 400).interval, abs=0.012)
+
+
+def test_where_turns_of_a_session_are_all_alike_the_interval_is_as_wide_as_for_sessions() -> None:
+    draw = random.Random(2)
+    rows = [(20.0 * (draw.random() < 0.3), 20.0) for _ in range(100)]
+    low, high = resample(rows, ("shown", "turns")).interval("shown", "turns") or (0, 0)
+    count = sum(row[0] > 0 for row in rows)
+    of_sessions = Share(count, 100).interval
+    of_turns = Share(20 * count, 2000).interval
+    assert high - low == pytest.approx(of_sessions[1] - of_sessions[0], rel=0.15)
+    assert high - low > 3 * (of_turns[1] - of_turns[0])
+
+
+def test_one_session_alone_says_nothing_of_how_sure_its_numbers_are() -> None:
+    sums = resample([(1.0, 4.0)], ("shown", "turns"))
+    assert sums.ratio("shown", "turns") == 0.25
+    assert sums.interval("shown", "turns") is None
+
+
+def test_a_difference_between_a_run_and_itself_is_not_taken_for_exact() -> None:
+    draw = random.Random(3)
+    sums = resample([(float(draw.randint(2, 40)), 1.0) for _ in range(200)], ("messages", "sessions"))
+    low, high = sums.less(sums, "messages", "sessions") or (0, 0)
+    assert low < -1 < 1 < high
+
+
+def test_near_duplicates_are_found_among_many_texts() -> None:
+    draw = random.Random(5)
+    words = [f"word{number}" for number in range(2000)]
+    texts = [" ".join(draw.choices(words, k=30)) for _ in range(1000)]
+    texts[10] = texts[500] + " indeed"
+    texts[20] = texts[600]
+    assert diversity(texts).near_duplicates.count == 4
+
+
+def test_texts_that_are_all_the_same_are_all_duplicates_and_hardly_distinct() -> None:
+    measured = diversity(["Build a tea timer for green tea."] * 300)
+    assert measured.near_duplicates.rate == 1.0
+    assert measured.distinct[1].count == 3
+    assert measured.distinct[2].value == pytest.approx(0.01)
+
+
+def test_languages_without_spaces_are_compared_by_characters() -> None:
+    measured = diversity(["为绿茶做一个计时器吧", "为绿茶做一个计时器呢", "写一首关于秋天的诗"])
+    assert measured.near_duplicates.count == 2
+
+
+def test_distinct_n_does_not_fall_with_the_number_of_texts() -> None:
+    draw = random.Random(6)
+    words = [f"word{number}" for number in range(200)]
+    texts = [" ".join(draw.choices(words, k=20)) for _ in range(2000)]
+    few, many = diversity(texts[:200]).distinct[1], diversity(texts).distinct[1]
+    assert few.value == pytest.approx(many.value, rel=0.03)
+
+
+def test_no_texts_have_no_diversity_and_no_certainty() -> None:
+    measured = diversity([])
+    assert (measured.texts, measured.distinct[1].value, measured.near_duplicates.interval) == (
+        0,
+        0.0,
+        (0.0, 1.0),
+    )
+
+
+def test_a_curve_fills_its_field_and_has_whole_ticks_below() -> None:
+    drawn = curve([(1, 10.0, None, None), (20, 40.0, 30.0, 50.0)])
+    assert drawn is not None
+    assert drawn.line == f"0,{HEIGHT * 0.8:g} {WIDTH:g},{HEIGHT * 0.2:g}"
+    assert [value for _, value in drawn.across] == list(range(2, 21, 2))
+    assert drawn.up[0][1] == 0
+    assert curve([]) is None

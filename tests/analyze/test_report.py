@@ -1,0 +1,218 @@
+"""The report on a run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bactrian.analyze.compare import differences
+from bactrian.analyze.measure import measure
+from bactrian.analyze.page import written
+from bactrian.analyze.part import Part
+from bactrian.analyze.report import report
+from bactrian.errors import InputError
+from bactrian.models.spend import Price
+from bactrian.records.finding import Finding
+from bactrian.records.session import Session
+from bactrian.records.usage import Usage
+from bactrian.store.store import open_store
+from tests.runs import answer, make_run, session, turn
+
+FLAKE = (
+    "Instruction: Design the dial of the timer.\nInput: None",
+    "Solution: I will design the dial.\nNext request.",
+)
+FLIP = ("Instruction: Name part 1 of the timer.\nInput: None", "Instruction: Name it yourself.\nInput: None")
+
+
+async def measured(path: Path, sessions: list[Session]) -> Part:
+    async with open_store(await make_run(path, sessions), read_only=True) as store:
+        return await measure(store)
+
+
+def no_price(model: str) -> Price | None:
+    return None
+
+
+async def reported(path: Path, sessions: list[Session]) -> dict[str, Any]:
+    return report("tea", await measured(path, sessions), no_price)
+
+
+async def test_endings_and_behaviours_are_shares_of_sessions_with_wilsons_interval(tmp_path: Path) -> None:
+    found = await reported(
+        tmp_path / "tea.db",
+        [
+            session("1", rounds=3),
+            session("2", rounds=3),
+            session("3", texts=FLAKE * 2, code="max_messages"),
+            session("4", texts=FLIP, code="assistant_instruct"),
+        ],
+    )
+    assert found["sessions"] == 4
+    assert found["messages"] == 7 + 7 + 4 + 2
+    assert found["endings"]["task_done"] == {
+        "count": 2,
+        "rate": 0.5,
+        "low": pytest.approx(0.15, abs=0.01),
+        "high": pytest.approx(0.85, abs=0.01),
+    }
+    flakes = found["behaviours"]["flake_reply"]
+    assert (flakes["sessions"], flakes["rate"]) == (1, 0.25)
+    assert flakes["turns"]["assistant"]["count"] == 2
+    assert flakes["turns"]["assistant"]["rate"] == pytest.approx(2 / 9)
+    assert flakes["turns"]["user"]["count"] == 0
+    assert found["behaviours"]["role_flip"]["sessions"] == 1
+    assert found["behaviours"]["infinite_loop"] == {
+        **found["behaviours"]["infinite_loop"],
+        "sessions": 0,
+        "rate": 0.0,
+    }
+    assert found["cooperation_failed"]["sessions"] == 2
+
+
+async def test_all_thirteen_behaviours_are_told_of_even_where_none_is_seen(tmp_path: Path) -> None:
+    found = await reported(tmp_path / "tea.db", [session(rounds=2)])
+    assert len(found["behaviours"]) == 13
+    assert all(of["low"] <= of["rate"] <= of["high"] for of in found["behaviours"].values())
+
+
+async def test_roles_pairs_and_rounds_are_told_apart(tmp_path: Path) -> None:
+    found = await reported(
+        tmp_path / "tea.db",
+        [
+            session("1", texts=FLAKE, code="max_messages", assistant="Poet", user="Nurse"),
+            session("2", rounds=3, assistant="Poet", user="Cook"),
+            session("3", rounds=2, assistant="Pilot", user="Cook"),
+        ],
+    )
+    assert found["roles"]["assistant"]["Poet"]["sessions"] == 2
+    assert found["roles"]["assistant"]["Poet"]["cooperation_failed"]["rate"] == 0.5
+    assert found["roles"]["user"]["Cook"]["cooperation_failed"]["sessions"] == 0
+    pairs = {(one["assistant"], one["user"]): one for one in found["pairs"]}
+    assert pairs["Poet", "Nurse"]["behaviours"]["flake_reply"]["rate"] == 1.0
+    first, second, *_ = found["rounds"]
+    assert (first["sessions"], first["behaviours"]["flake_reply"]["sessions"]) == (3, 1)
+    assert (second["sessions"], second["behaviours"]) == (2, {})
+
+
+async def test_the_worst_and_the_best_are_named(tmp_path: Path) -> None:
+    found = await reported(
+        tmp_path / "tea.db",
+        [
+            session("short", rounds=1),
+            session("long", rounds=5),
+            session("given up", rounds=6, code="max_messages"),
+            session("flaky", texts=FLAKE, code="max_messages"),
+        ],
+    )
+    assert [one["session"] for one in found["best"]] == ["long", "short"]
+    assert [one["session"] for one in found["worst"]] == ["flaky"]
+    assert found["worst"][0]["behaviours"]["flake_reply"] == 1
+
+
+async def test_money_is_known_only_where_every_price_is(tmp_path: Path) -> None:
+    part = await measured(tmp_path / "tea.db", [session(rounds=2), session("2", rounds=2)])
+    price = Price(prompt=10.0, completion=20.0, cached=1.0)
+    used = report("tea", part, lambda model: price)["usage"]
+    turns = 2 * 5
+    assert used["prompt"] == turns * 10
+    assert used["usd"] == pytest.approx(turns * (8 * 10 + 2 * 1 + 5 * 20) / 1_000_000)
+    assert used["cached_share"]["rate"] == 0.2
+    half = report("tea", part, lambda model: price if model == "openai:one" else None)["usage"]
+    assert half["usd"] is None
+    assert half["unpriced"] == ["openai:two"]
+
+
+async def test_prompts_grow_by_the_turn_and_replies_take_their_time(tmp_path: Path) -> None:
+    def slow(name: str, times: int) -> Session:
+        made = session(name, rounds=2)
+        turns = tuple(
+            replace(said, usage=Usage(100 * said.number * times, 5), seconds=2.0 * times)
+            for said in made.turns
+        )
+        return replace(made, turns=turns)
+
+    found = await reported(tmp_path / "tea.db", [slow("1", 1), slow("2", 3)])
+    assert [one["prompt_tokens"] for one in found["growth"]] == [200.0, 400.0, 600.0, 800.0, 1000.0]
+    assert found["growth"][0]["low"] < 200 < found["growth"][0]["high"]
+    assert found["latency"]["assistant"]["p50"]["seconds"] == pytest.approx(2.0, rel=0.011)
+    assert found["latency"]["assistant"]["p99"]["seconds"] == pytest.approx(6.0, rel=0.011)
+
+
+async def test_a_session_that_has_not_ended_counts_as_unfinished(tmp_path: Path) -> None:
+    found = await reported(tmp_path / "tea.db", [session("1", rounds=2, code=None), session("2", rounds=2)])
+    assert found["endings"]["unfinished"]["count"] == 1
+
+
+async def test_questions_and_answers_are_reported_too(tmp_path: Path) -> None:
+    found = await reported(tmp_path / "sky.db", [answer("1"), answer("2", problem="Why is grass green?")])
+    assert found["kinds"] == {"answer": 2}
+    assert found["cooperation_failed"]["sessions"] == 0
+    assert found["behaviours"]["missing_marker"]["sessions"] == 0
+
+
+async def test_an_empty_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="holds no session"):
+        await measured(tmp_path / "empty.db", [])
+
+
+async def test_a_run_read_by_several_processes_gives_what_one_gives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = {0: FLAKE, 1: FLIP, 2: None, 3: None}
+    sessions = [session(f"{number:04}", rounds=2, texts=texts[number % 4]) for number in range(600)]
+    path = await make_run(tmp_path / "tea.db", sessions)
+    results: list[tuple[dict[str, Any], list[Finding]]] = []
+    for cores in (1, 3):
+        monkeypatch.setattr("os.cpu_count", lambda cores=cores: cores)
+        findings: list[Finding] = []
+        seen: list[int] = []
+        async with open_store(path, read_only=True) as store:
+            part = await measure(store, findings.extend, seen.append)
+        assert seen == [250, 500, 600]
+        results.append((report("tea", part, no_price), findings))
+    assert results[0] == results[1]
+    assert [one.session for one in results[0][1]] == sorted(one.session for one in results[0][1])
+
+
+async def test_a_difference_between_runs_has_an_interval_that_says_whether_it_is_chance(
+    tmp_path: Path,
+) -> None:
+    good = await measured(tmp_path / "good.db", [session(str(n), rounds=4) for n in range(40)])
+    bad = await measured(
+        tmp_path / "bad.db",
+        [session(str(n), texts=FLAKE * 2, code="max_messages") for n in range(30)]
+        + [session(f"ok {n}", rounds=4) for n in range(10)],
+    )
+    changes = differences(good, bad)
+    flakes = changes["behaviours"]["flake_reply"]
+    assert (flakes["before"], flakes["after"], flakes["difference"]) == (0.0, 0.75, 0.75)
+    assert 0.5 < flakes["low"] < 0.75 < flakes["high"]
+    assert changes["endings"]["task_done"]["difference"] == -0.75
+    assert changes["endings"]["max_messages"]["before"] == 0.0
+    assert changes["means"]["messages"]["high"] < 0
+    assert changes["behaviours"]["role_flip"]["low"] < 0 < changes["behaviours"]["role_flip"]["high"]
+
+
+async def test_the_page_takes_nothing_from_elsewhere_and_names_are_no_markup(tmp_path: Path) -> None:
+    found = await reported(
+        tmp_path / "tea.db",
+        [
+            session("1", texts=FLAKE, code="max_messages", assistant="<script>alert(1)</script>"),
+            session("2", rounds=3, assistant="Poet & Pilot"),
+        ],
+    )
+    page = written([found], None)
+    assert "<script" not in page
+    assert "&lt;script&gt;" in page
+    assert "Poet &amp; Pilot" in page
+    assert not [word for word in ("http:", "https:", "src=", "@import", "url(") if word in page]
+
+
+async def test_a_turn_without_a_number_of_its_own_speaker_is_counted_once(tmp_path: Path) -> None:
+    # A turn may show several behaviours; of the session's trouble it is one turn.
+    found = await reported(tmp_path / "tea.db", [session(texts=[turn(1, FLIP[0]).text, FLIP[1]], code=None)])
+    assert found["worst"][0]["messages"] == 2

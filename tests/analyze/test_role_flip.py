@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import pytest
+
+from bactrian.analyze.behaviours.catalogue import find
+from benchmarks.labelled import conversation
+
+ASKED = "Instruction: Name two risk measures.\nInput: None"
+ANSWERED = "Solution: Volatility and drawdown.\nNext request."
+
+ASSISTANT_EXAMPLES = {
+    "the user's marker": "Instruction: Explain volatility to me.\nInput: None",
+    "after a solution": f"{ANSWERED}\n\nInstruction: Compute the drawdown.\nInput: prices.csv",
+    "in bold": "**Instruction:** Compute the drawdown.\n**Input:** None",
+    "in lower case": "instruction: compute the drawdown.\ninput: none",
+    "as a heading": "## Instruction:\nCompute the drawdown.",
+    "claims the other role": "As the Stock Trader, I need you to write the function for me.",
+    "gives the work back": "Volatility. Now I want you to calculate it for the last ten days.",
+    "assigns a task": "Solution: Volatility.\nYour next task is to write a function that computes it.",
+    "takes turns": "Solution: Volatility. Now it's your turn: name another one and explain it.",
+}
+ASSISTANT_NEAR_MISSES = {
+    "the word in prose": "Solution: Your instruction asks for two: volatility and drawdown.\nNext request.",
+    "the word in quotation marks": 'Solution: I followed the "Instruction: name two" form. Volatility and drawdown.',
+    "the marker in code": "Solution: Use a template:\n```\nInstruction: {task}\nInput: {data}\n```",
+    "the marker in code behind a marker": "Solution: ```\nInstruction: {task}\nInput: {data}\n```\nNext request.",
+    "a recipe of imperatives": (
+        "Solution: Open the terminal. Run the script. Then plot the curve and save the figure."
+    ),
+    "a missing input": "Solution: No prices are given. Please provide the prices.\nNext request.",
+    "waiting for the next request": "Solution: Volatility and drawdown. Please give me your next instruction.",
+    "its own role": "As a Python Programmer, I suggest volatility and drawdown.\nNext request.",
+    "advice to you": "Solution: You should look at volatility and drawdown. You can compute both with pandas.",
+}
+USER_EXAMPLES = {
+    "the assistant's marker": "Solution: Volatility is the standard deviation of returns.\nNext request.",
+    "solves its own instruction": f"{ASKED}\n\n{ANSWERED}",
+    "in lower case": "solution: volatility is the standard deviation of returns.",
+    "offers help": "How can I help you today?",
+    "waits for an instruction": "I am ready. Please give me your first instruction.",
+    "delivers": "Sure! Here is the function you asked for:\n```python\ndef vol(x): ...\n```",
+}
+USER_NEAR_MISSES = {
+    "an instruction": ASKED,
+    "an instruction with a solution as its input": "Instruction: Check this.\nInput: Solution: x = 4",
+    "thanks before an instruction": "Great, thank you. Instruction: Now plot it.\nInput: None",
+    "a question": "Which of the two is easier to compute?",
+    "the word in prose": "That solution is good.\nInstruction: Make the solution faster.\nInput: None",
+    "done": "<CAMEL_TASK_DONE>",
+}
+
+
+@pytest.mark.parametrize("answer", ASSISTANT_EXAMPLES.values(), ids=ASSISTANT_EXAMPLES)
+def test_an_assistant_that_instructs_flips(answer: str) -> None:
+    found = find(conversation(ASKED, answer), ["role_flip"])
+    assert [finding.turn for finding in found] == [2]
+    assert found[0].quote.lower() in answer.lower()
+
+
+@pytest.mark.parametrize("answer", ASSISTANT_NEAR_MISSES.values(), ids=ASSISTANT_NEAR_MISSES)
+def test_an_assistant_that_solves_does_not_flip(answer: str) -> None:
+    assert find(conversation(ASKED, answer), ["role_flip"]) == ()
+
+
+@pytest.mark.parametrize("text", USER_EXAMPLES.values(), ids=USER_EXAMPLES)
+def test_a_user_that_solves_flips(text: str) -> None:
+    found = find(conversation(ASKED, ANSWERED, text), ["role_flip"])
+    assert [finding.turn for finding in found] == [3]
+
+
+@pytest.mark.parametrize("text", USER_NEAR_MISSES.values(), ids=USER_NEAR_MISSES)
+def test_a_user_that_instructs_does_not_flip(text: str) -> None:
+    assert find(conversation(ASKED, ANSWERED, text), ["role_flip"]) == ()

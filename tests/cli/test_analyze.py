@@ -1,0 +1,125 @@
+"""The command ``bactrian analyze`` as a person and a program meet it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from bactrian import open_run
+from tests.cli.test_play import bactrian
+from tests.runs import make_run, session
+
+FLAKE = (
+    "Instruction: Design the dial of the timer.\nInput: None",
+    "Solution: I will get started on it right away.\nNext request.",
+)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    sessions = [
+        session("001_001_001", rounds=3),
+        session("001_002_001", texts=FLAKE, user="Guest", code="max_messages"),
+        session("001_003_001", user="Nurse", code=None),
+    ]
+    return asyncio.run(make_run(tmp_path / "tea.db", sessions))
+
+
+def test_a_person_reads_endings_behaviours_and_names(tmp_path: Path, run: Path) -> None:
+    done = bactrian("analyze", "tea.db", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "tea: 3 sessions (3 role-play)" in done.stdout
+    assert "flake_reply" in done.stdout
+    assert "33.3% (6.1–79.2)" in done.stdout
+    assert "Not seen" in done.stdout
+    assert "001_002_001 (Programmer × Guest), 2 messages, max_messages: flake_reply 1" in done.stdout
+    assert "1 sessions have not ended" in done.stdout
+
+
+def test_a_program_reads_one_object(tmp_path: Path, run: Path) -> None:
+    done = bactrian("analyze", "tea.db", "--json", cwd=tmp_path)
+    found = json.loads(done.stdout)
+    assert (found["run"], found["sessions"], found["messages"]) == ("tea", 3, 7 + 2 + 4)
+    assert found["behaviours"]["flake_reply"]["sessions"] == 1
+    assert found["endings"]["unfinished"]["count"] == 1
+
+
+def test_findings_are_lines_with_the_evidence(tmp_path: Path, run: Path) -> None:
+    done = bactrian("analyze", "tea.db", "--findings", "found.jsonl", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (line,) = (tmp_path / "found.jsonl").read_text("utf-8").splitlines()
+    found = json.loads(line)
+    assert list(found) == ["session", "turn", "behaviour", "confidence", "quote"]
+    assert (found["session"], found["turn"], found["behaviour"]) == ("001_002_001", 2, "flake_reply")
+    assert found["quote"] == "I will get started on it right away."
+
+
+def test_the_page_is_one_file(tmp_path: Path, run: Path) -> None:
+    done = bactrian("analyze", "tea.db", "--report", "tea.html", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "tea.html").read_text("utf-8").startswith("<!doctype html>")
+    assert not list(tmp_path.glob("*.part"))
+
+
+def test_two_runs_are_compared(tmp_path: Path, run: Path) -> None:
+    asyncio.run(make_run(tmp_path / "good.db", [session(str(n), rounds=3) for n in range(5)]))
+    done = bactrian("analyze", "tea.db", "good.db", "--json", "--report", "both.html", cwd=tmp_path)
+    found = json.loads(done.stdout)
+    assert [one["run"] for one in found["runs"]] == ["tea", "good"]
+    assert found["differences"]["endings"]["task_done"]["difference"] == pytest.approx(2 / 3)
+    assert "Differences are good less tea" in (tmp_path / "both.html").read_text("utf-8")
+    shown = bactrian("analyze", "tea.db", "good.db", cwd=tmp_path)
+    assert "tea and good: 3 and 5 sessions. Differences are good less tea." in shown.stdout
+    assert "+66.7%" in shown.stdout
+
+
+@pytest.mark.parametrize("flag", ["--findings", "--report"])
+def test_a_file_that_is_there_is_kept(tmp_path: Path, run: Path, flag: str) -> None:
+    (tmp_path / "mine").write_text("mine")
+    done = bactrian("analyze", "tea.db", flag, "mine", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "--overwrite" in done.stderr
+    assert (tmp_path / "mine").read_text() == "mine"
+    assert bactrian("analyze", "tea.db", flag, "mine", "--overwrite", cwd=tmp_path).returncode == 0
+    assert (tmp_path / "mine").read_text() != "mine"
+
+
+@pytest.mark.parametrize("words", [["--report", "tea.db"], ["--findings", "one", "--report", "one"]])
+def test_the_run_itself_and_one_file_for_both_are_refused(
+    tmp_path: Path, run: Path, words: list[str]
+) -> None:
+    before = run.read_bytes()
+    done = bactrian("analyze", "tea.db", *words, "--overwrite", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert run.read_bytes() == before
+
+
+def test_a_run_that_is_not_there_or_empty_is_explained(tmp_path: Path) -> None:
+    missing = bactrian("analyze", "none.db", cwd=tmp_path)
+    assert (missing.returncode, "Traceback" in missing.stderr) == (2, False)
+    asyncio.run(make_run(tmp_path / "empty.db", []))
+    empty = bactrian("analyze", "empty.db", "--report", "empty.html", cwd=tmp_path)
+    assert empty.returncode == 2
+    assert "holds no session" in empty.stderr
+    assert not list(tmp_path.glob("*.html*"))
+
+
+def test_a_run_is_read_as_data_frames(run: Path) -> None:
+    tea = open_run(run)
+    assert tea.sessions()["session"].to_list() == ["001_001_001", "001_002_001", "001_003_001"]
+    assert tea.messages().height == 7 + 2 + 4
+    assert tea.findings()["behaviour"].to_list() == ["flake_reply"]
+
+
+async def test_data_frames_can_be_had_inside_an_event_loop_as_notebooks_have_one(tmp_path: Path) -> None:
+    assert open_run(await make_run(tmp_path / "tea.db", [session()])).sessions().height == 1
+
+
+def test_an_empty_run_has_frames_with_columns_and_no_rows(tmp_path: Path) -> None:
+    empty = open_run(asyncio.run(make_run(tmp_path / "empty.db", [])))
+    assert (empty.sessions().height, empty.findings().height) == (0, 0)
+    assert "specified_task" in empty.sessions().columns
