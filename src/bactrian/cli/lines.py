@@ -30,6 +30,7 @@ def as_object(event: Event) -> dict[str, object]:
                 "user_role": session.user.name,
                 "assistant_description": session.assistant.description,
                 "user_description": session.user.description,
+                "agents": {name: role.name for name, role in origin.cast.items()},
                 "original_task": session.task.original,
                 "specified_task": session.task.specified,
                 "planned_task": session.task.planned,
