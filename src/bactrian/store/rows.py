@@ -259,6 +259,7 @@ def read_session(row: Row[Any], turns: Iterable[Row[Any]]) -> Session:
     origin["sampling"] = {agent: _sampling(values) for agent, values in origin["sampling"].items()}
     if origin.get("critic"):
         origin["critic"] = Criticism(**origin["critic"])
+    origin["cast"] = {name: Role(**role) for name, role in origin.get("cast", {}).items()}
     ending = (
         None
         if row.ending is None
