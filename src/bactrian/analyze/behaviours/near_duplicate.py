@@ -17,7 +17,7 @@ _SHORTEST = 6
 _ALIKE = 0.9
 """Least similarity in order, from 0 to 1 (difflib's ratio, over words)."""
 _LONGEST = 400
-"""Words; of longer turns the different words are compared, whatever their order, for that takes no longer than reading."""
+"""Words; of longer turns the different words are compared, in any order: that takes no longer than reading."""
 _SHARED = 0.8
 """Share of different words in common, below which the order is not compared."""
 
