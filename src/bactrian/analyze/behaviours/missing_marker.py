@@ -21,7 +21,8 @@ _OTHER_FORMS = {
         re.MULTILINE | re.IGNORECASE,
     ),
     False: re.compile(
-        r"^[ \t>#*_-]*(?:solution|lösung|soluci[oó]n|soluzione|решение|解决方案|解決策|解答|해결책|समाधान|الحل)[ *_]*[:：]",
+        r"^[ \t>#*_-]*(?:solution|lösung|soluci[oó]n|soluzione|решение|解决方案|解決策"
+        r"|解答|해결책|समाधान|الحل)[ *_]*[:：]",
         re.MULTILINE | re.IGNORECASE,
     ),
 }

@@ -19,7 +19,7 @@ _NEXT_REQUEST = re.compile(
     r"(?:^[ \t*_]*|(?<=[^\w\s,;])[ \t*_]+)Next request\.?[*_]*\s*\Z", re.MULTILINE | re.IGNORECASE
 )
 _TAIL = 60
-"""Characters in which the request for the next instruction stands. Looked for everywhere, it would be tried at every space."""
+"""Characters in which the request for the next instruction stands: from the start, every space would be tried."""
 
 
 # Not slotted: a cached property needs a place to be kept in. Turns hang on each other: no chain of comparisons.
