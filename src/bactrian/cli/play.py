@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -17,6 +19,7 @@ from bactrian.errors import InputError, ModelError
 if TYPE_CHECKING:
     from bactrian.models.names import Access
     from bactrian.play.setup import Setup
+    from bactrian.play.toolbox import Runnable
     from bactrian.prompts.pack import Pack
     from bactrian.records.task import Role
 
@@ -108,6 +111,15 @@ def play(
         Unreadable,
         option("--unreadable", "After a choice that cannot be read, twice: the first proposal, or failure."),
     ] = Unreadable.first,
+    tools: Annotated[
+        list[str] | None,
+        option("--tools", "Python functions that an agent may call: FILE.py or FILE.py:NAME,NAME."),
+    ] = None,
+    tools_for: Annotated[Side, option("--tools-for", "Who may call them.")] = Side.assistant,
+    tool_timeout: Annotated[float, option("--tool-timeout", "Seconds for one call.", min=0.001)] = 30.0,
+    tool_rounds: Annotated[
+        int, option("--tool-rounds", "Replies of a turn that may call tools.", min=1, max=100)
+    ] = 8,
     endings: Annotated[
         Endings, option("--endings", "The paper's endings, or also the one for repeat loops.")
     ] = Endings.default,
@@ -137,6 +149,7 @@ def play(
     """Watch two agents solve a task."""
     from bactrian.cli.access import access
     from bactrian.cli.society import check_flags, play_society
+    from bactrian.play.functions import functions_of
     from bactrian.play.human import HUMAN
     from bactrian.play.setup import Setup
     from bactrian.play.society import Performance, cast_of
@@ -144,6 +157,7 @@ def play(
     from bactrian.prompts.pack import load_pack
     from bactrian.recipes.society import load_society
     from bactrian.records.criticism import CRITERIA, Criticism
+    from bactrian.records.tool import Toolkit
 
     if society is not None:
         inside = {
@@ -153,6 +167,7 @@ def play(
             "--as": as_,
             "--critic": critic,
             "--plan": plan,
+            "--tools": tools,
             "--assistant-model": assistant_model,
             "--user-model": user_model,
             "--assistant-description": assistant_description,
@@ -179,6 +194,7 @@ def play(
     solves, instructs = _roles(
         roles, (assistant, EXAMPLE[1], assistant_description), (user, EXAMPLE[2], user_description)
     )
+    runnable = functions_of(tools or ())
     setup = Setup(
         idea=_idea(idea),
         assistant=solves,
@@ -202,11 +218,14 @@ def play(
         if critic is None
         else Criticism(critic, proposals, critic_rounds, criteria or CRITERIA, unreadable.value),
     )
+    if runnable:
+        kit = Toolkit(tuple(one.tool for one in runnable.values()), tool_rounds, tool_timeout)
+        setup = replace(setup, tools={tools_for.value: kit})
     reach = access(base_url, window=window, timeout=timeout)
     brake = Brake()
     if HUMAN in setup.models.values():
         reach = _with_person(reach, brake, idea)
-    work = _play(setup, load_pack(prompts or setup.pack), reach, run_file, json=json)
+    work = _play(setup, load_pack(prompts or setup.pack), runnable, reach, run_file, json=json)
     run(work, resume=_resume(run_file), brake=brake)
 
 
@@ -260,8 +279,6 @@ def _with_person(reach: Access, brake: Brake, idea: str | None) -> Access:
             where="-",
             next="Give the idea as an argument.",
         )
-    from dataclasses import replace
-
     from bactrian.cli.keyboard import Keyboard
     from bactrian.play.human import Human
 
@@ -278,7 +295,15 @@ def _idea(given: str) -> str:
     return sys.stdin.buffer.read().decode(errors="surrogateescape").strip()
 
 
-async def _play(setup: Setup, pack: Pack, reach: Access, run_file: Path | None, *, json: bool) -> int:
+async def _play(
+    setup: Setup,
+    pack: Pack,
+    tools: Mapping[str, Runnable],
+    reach: Access,
+    run_file: Path | None,
+    *,
+    json: bool,
+) -> int:
     """Play the session and give the exit code."""
     from bactrian.cli.audience import audience
     from bactrian.play.cast import open_cast
@@ -312,6 +337,7 @@ async def _play(setup: Setup, pack: Pack, reach: Access, run_file: Path | None, 
             models,
             rules=setup.rules(),
             known=known,
+            tools=tools,
             listener=watching.listener,
         )
         events = played(scene)

@@ -13,6 +13,7 @@ from bactrian.play.endings import Rule, default_rules
 from bactrian.play.forms import assistant_form, user_form
 from bactrian.play.human import Human, HumanCritic
 from bactrian.play.order import Alternate, Order
+from bactrian.play.toolbox import NO_TOOLS, Runnable, Toolbox
 from bactrian.prompts.inception import criticism, inception
 from bactrian.prompts.pack import Pack
 from bactrian.records.criticism import Criticism
@@ -45,13 +46,14 @@ def role_play(
     *,
     rules: tuple[Rule, ...],
     known: Deliberation = NOTHING_KNOWN,
+    tools: Mapping[str, Runnable] = NO_TOOLS,
     listener: Listener | None = None,
 ) -> Scene:
     """The scene of the paper: an AI user instructs, an AI assistant solves (section 3.1).
 
     ``models`` holds one model each for ``user`` and ``assistant``, and for ``critic`` if there is one; the prompts
     come from ``pack``, everything else from the session's record. ``known`` is what the session has of the turn at
-    which it is taken up again.
+    which it is taken up again; ``tools`` are those of all agents, by name.
 
     Raises:
         PromptError: the pack cannot be rendered with these roles and this task.
@@ -72,6 +74,7 @@ def role_play(
                 sampling=origin.sampling.get("user", Sampling()),
                 opening=Text(said.opening),
                 form=user_form(small=_is_small(models["user"])) if enforced else None,
+                toolbox=toolbox(session, "user", tools),
             ),
             "assistant": Agent(
                 speaker="assistant",
@@ -80,6 +83,7 @@ def role_play(
                 model=models["assistant"],
                 sampling=origin.sampling.get("assistant", Sampling()),
                 form=assistant_form(small=small_talk) if enforced else None,
+                toolbox=toolbox(session, "assistant", tools),
             ),
         },
         rules=rules,
@@ -116,6 +120,12 @@ def critique(
         constrained=session.provenance.protocol == "enforced" or model.name.partition(":")[0] == "local",
     )
     return Critique(critic, of, wish.proposals, wish.rounds, wish.unreadable, known)
+
+
+def toolbox(session: Session, agent: Speaker, tools: Mapping[str, Runnable]) -> Toolbox | None:
+    """The tools that the session's record gives to ``agent``; None if it gives none."""
+    kit = session.provenance.tools.get(agent)
+    return kit and Toolbox(kit, {tool.name: tools[tool.name] for tool in kit.tools})
 
 
 def _is_small(model: Model) -> bool:

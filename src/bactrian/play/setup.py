@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
+from bactrian.errors import InputError
 from bactrian.play.critic import CRITIC
 from bactrian.play.endings import Rule, default_rules, paper_rules
 from bactrian.play.human import HUMAN
@@ -16,6 +17,7 @@ from bactrian.prompts.values import checked_idea, checked_name, checked_role
 from bactrian.records.criticism import Criticism
 from bactrian.records.session import Provenance, Session
 from bactrian.records.task import Role, Task
+from bactrian.records.tool import Toolkit
 
 _SMALL = "local"
 WORD_LIMIT = 50
@@ -47,6 +49,8 @@ class Setup:
     """Text before both agents' system prompts."""
     needs_code: bool = False
     critic: Criticism | None = None
+    tools: Mapping[str, Toolkit] = field(default_factory=dict[str, Toolkit])
+    """What ``user`` and ``assistant`` may use."""
 
     @property
     def small(self) -> bool:
@@ -78,6 +82,7 @@ def new_session(setup: Setup, pack: Pack, *, name: str | None = None) -> Session
     if setup.critic is not None:
         checked_name(setup.critic.role, "critic role")
         checked_idea(setup.critic.criteria, "criteria")
+    checked_tools(setup)
     return Session(
         id=name or _identity(setup, pack),
         assistant=setup.assistant,
@@ -85,6 +90,23 @@ def new_session(setup: Setup, pack: Pack, *, name: str | None = None) -> Session
         task=Task(original=setup.idea),
         provenance=_provenance(setup, pack),
     )
+
+
+def checked_tools(setup: Setup) -> None:
+    """Refuse tools where nobody could use them.
+
+    Raises:
+        InputError: they are for a person, or there is a critic.
+    """
+    for agent in setup.tools:
+        if setup.models[agent] == HUMAN:
+            raise InputError(f"The {agent} is a person, who has no use for tools.", where="tools")
+    if setup.tools and setup.critic is not None:
+        raise InputError(
+            "Tools and a critic do not go together.",
+            where="tools",
+            next="Leave one of them out: what a tool did cannot be among the proposals to choose from.",
+        )
 
 
 def _provenance(setup: Setup, pack: Pack) -> Provenance:
@@ -107,6 +129,7 @@ def _provenance(setup: Setup, pack: Pack) -> Provenance:
         preamble=setup.preamble,
         needs_code=setup.needs_code,
         critic=setup.critic,
+        tools=setup.tools,
     )
 
 
@@ -114,5 +137,7 @@ def _identity(setup: Setup, pack: Pack) -> str:
     wish = asdict(setup)
     if setup.critic is None:  # A session without one is the same as before there were any.
         del wish["critic"]
+    if not setup.tools:
+        del wish["tools"]
     content = json.dumps([wish, pack.hash], sort_keys=True)
     return hashlib.sha256(content.encode()).hexdigest()[:12]
