@@ -145,7 +145,8 @@ class Screen:
             self._announce(call.speaker)
             self._write(call.text)
             self._speaking = None
-        self._dim(f"\n{self._roles[call.speaker]} calls {call.wanted.name} {_short(call.wanted.arguments)}")
+        self._out.print() if call.place == 1 else None
+        self._dim(f"{self._roles[call.speaker]} calls {call.wanted.name} {_short(call.wanted.arguments)}")
 
     def _return(self, result: ToolResult) -> None:
         wrong = " (wrong)" if result.problem else ""

@@ -51,8 +51,6 @@ class Session:
     task: Task
     provenance: Provenance
     turns: tuple[Turn, ...] = ()
-    pending: tuple[Use, ...] = ()
-    """The tools that were called for a turn that has not been said."""
     ending: Ending | None = None
     """None while the session is unfinished."""
     preparation: Usage = Usage()
@@ -61,6 +59,8 @@ class Session:
     """Its place in a recipe: the item of each axis, by the axis's name."""
     mark: str | None = None
     """``red-team`` if it was made to study misuse; goes with it into every export."""
+    pending: tuple[Use, ...] = ()
+    """The tools that were called for a turn that has not been said."""
 
     @property
     def usage(self) -> Usage:
