@@ -26,7 +26,7 @@ from bactrian.play.recorded import Recorded
 from bactrian.play.scene import Scene, role_play
 from bactrian.play.session import play
 from bactrian.play.setup import new_session
-from bactrian.play.toolbox import BadArguments, Runnable
+from bactrian.play.toolbox import BadArguments, Toolbox
 from bactrian.prompts.pack import load_pack
 from bactrian.records.criticism import Criticism
 from bactrian.records.events import Called, Ended, Event, Returned, Spoke
@@ -92,8 +92,8 @@ def stage(
     kit = Toolkit(tuple(one.tool for one in tools), **limits)
     wish = setup(tools={"assistant": kit})
     models: Mapping[str, Model] = dict.fromkeys(AGENTS, model)
-    runnable: dict[str, Runnable] = {one.tool.name: one for one in tools}
-    return role_play(session or new_session(wish, PACK), PACK, models, rules=wish.rules(), tools=runnable)
+    box = Toolbox(kit, {one.tool.name: one for one in tools})
+    return role_play(session or new_session(wish, PACK), PACK, models, rules=wish.rules(), tools={"assistant": box})
 
 
 async def events(scene: Scene) -> list[Event]:
@@ -415,7 +415,7 @@ async def resumed(path: Path, scene: Scene) -> AsyncGenerator[Event]:
             PACK,
             {name: agent.model for name, agent in scene.agents.items()},
             rules=scene.rules,
-            tools=(scene.agents["assistant"].toolbox or pytest.fail()).tools,
+            tools={"assistant": scene.agents["assistant"].toolbox or pytest.fail()},
         )
         async for event in kept(play(again), session.id, store):
             yield event

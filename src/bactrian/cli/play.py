@@ -19,8 +19,8 @@ from bactrian.errors import InputError, ModelError
 if TYPE_CHECKING:
     from bactrian.models.names import Access
     from bactrian.play.setup import Setup
-    from bactrian.play.toolbox import Runnable
     from bactrian.prompts.pack import Pack
+    from bactrian.recipes.schema import Tools
     from bactrian.records.task import Role
 
 EXAMPLE = ("Develop a trading bot for the stock market", "Python Programmer", "Stock Trader")
@@ -149,15 +149,14 @@ def play(
     """Watch two agents solve a task."""
     from bactrian.cli.access import access
     from bactrian.cli.society import check_flags, play_society
-    from bactrian.play.functions import functions_of
     from bactrian.play.human import HUMAN
     from bactrian.play.setup import Setup
     from bactrian.play.society import Performance, cast_of
     from bactrian.play.talk import Circumstances
     from bactrian.prompts.pack import load_pack
+    from bactrian.recipes.schema import Tools
     from bactrian.recipes.society import load_society
     from bactrian.records.criticism import CRITERIA, Criticism
-    from bactrian.records.tool import Toolkit
 
     if society is not None:
         inside = {
@@ -194,7 +193,6 @@ def play(
     solves, instructs = _roles(
         roles, (assistant, EXAMPLE[1], assistant_description), (user, EXAMPLE[2], user_description)
     )
-    runnable = functions_of(tools or ())
     setup = Setup(
         idea=_idea(idea),
         assistant=solves,
@@ -218,14 +216,16 @@ def play(
         if critic is None
         else Criticism(critic, proposals, critic_rounds, criteria or CRITERIA, unreadable.value),
     )
-    if runnable:
-        kit = Toolkit(tuple(one.tool for one in runnable.values()), tool_rounds, tool_timeout)
-        setup = replace(setup, tools={tools_for.value: kit})
     reach = access(base_url, window=window, timeout=timeout)
     brake = Brake()
     if HUMAN in setup.models.values():
         reach = _with_person(reach, brake, idea)
-    work = _play(setup, load_pack(prompts or setup.pack), runnable, reach, run_file, json=json)
+    wanted = (
+        {tools_for.value: Tools(python=tuple(tools), rounds=tool_rounds, seconds=tool_timeout)}
+        if tools
+        else {}
+    )
+    work = _play(setup, load_pack(prompts or setup.pack), wanted, reach, run_file, json=json)
     run(work, resume=_resume(run_file), brake=brake)
 
 
@@ -298,7 +298,7 @@ def _idea(given: str) -> str:
 async def _play(
     setup: Setup,
     pack: Pack,
-    tools: Mapping[str, Runnable],
+    wanted: Mapping[str, Tools],
     reach: Access,
     run_file: Path | None,
     *,
@@ -307,6 +307,7 @@ async def _play(
     """Play the session and give the exit code."""
     from bactrian.cli.audience import audience
     from bactrian.play.cast import open_cast
+    from bactrian.play.equipment import open_tools
     from bactrian.play.keep import kept
     from bactrian.play.prepare import prepare
     from bactrian.play.scene import role_play
@@ -316,9 +317,11 @@ async def _play(
     from bactrian.records.proposal import NOTHING_KNOWN
     from bactrian.store.store import open_store
 
-    session = new_session(setup, pack)
-    names = {agent: setup.models[agent] for agent in session.provenance.models}
     async with AsyncExitStack() as stack:
+        tools = await stack.enter_async_context(open_tools(wanted))
+        setup = replace(setup, tools={agent: box.kit for agent, box in tools.items()})
+        session = new_session(setup, pack)
+        names = {agent: setup.models[agent] for agent in session.provenance.models}
         store = await stack.enter_async_context(open_store(run_file)) if run_file else None
         if store is not None:
             session = await store.begin(session)

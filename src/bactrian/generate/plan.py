@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from bactrian.errors import InputError
 from bactrian.play.setup import Setup
+from bactrian.play.toolbox import NO_TOOLS, Toolbox
 from bactrian.prompts.pack import Pack, load_pack
 from bactrian.recipes.load import differences
-from bactrian.recipes.schema import Recipe
+from bactrian.recipes.schema import Recipe, Tools
 from bactrian.records.criticism import Criticism
 from bactrian.records.task import Role
+from bactrian.records.trace import compact
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +55,20 @@ class Plan:
         leaf = self.recipe.role_play
         return None if leaf is None else load_pack(leaf.prompts or self.setup.pack)
 
-    def content(self, pack: Pack | None) -> dict[str, Any]:
-        """All of it, as it is frozen in the run."""
+    @property
+    def wanted_tools(self) -> Mapping[str, Tools]:
+        """What agents may call, by agent."""
+        tools = self.recipe.tools
+        return {} if tools is None else {tools.agent: tools}
+
+    def content(self, pack: Pack | None, tools: Mapping[str, Toolbox] = NO_TOOLS) -> dict[str, Any]:
+        """All of it, as it is frozen in the run, with the tools that were found."""
+        offered = {
+            agent: {tool.name: compact(asdict(tool)) for tool in box.kit.tools}
+            for agent, box in tools.items()
+        }
         return {
+            **({"tools": offered} if offered else {}),
             "recipe": self.recipe.content(),
             "prompts": None if pack is None else {"name": pack.name, "hash": pack.hash},
             "models": dict(self.models),

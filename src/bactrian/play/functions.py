@@ -93,21 +93,6 @@ def load_functions(given: str) -> list[Function]:
         raise InputError(error.what, where=f"{path}: {error.where}", next=error.next) from None
 
 
-def functions_of(given: Iterable[str]) -> dict[str, Function]:
-    """The functions of all that is given, by name.
-
-    Raises:
-        InputError: as :func:`load_functions`, or two have the same name.
-    """
-    found: dict[str, Function] = {}
-    for one in given:
-        for function in load_functions(one):
-            if function.tool.name in found:
-                raise InputError(f"There are two tools named {function.tool.name!r}.", where=one)
-            found[function.tool.name] = function
-    return found
-
-
 def _module(path: Path) -> ModuleType:
     """The file at ``path``, run under a name of its own."""
     name = f"bactrian_tools_{sha256(str(path.resolve()).encode()).hexdigest()[:12]}"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from bactrian.errors import InputError
 from bactrian.models.model import Model
 from bactrian.play.agent import Agent, Listener
 from bactrian.play.critic import CRITIC, Critic
@@ -13,7 +14,7 @@ from bactrian.play.endings import Rule, default_rules
 from bactrian.play.forms import assistant_form, user_form
 from bactrian.play.human import Human, HumanCritic
 from bactrian.play.order import Alternate, Order
-from bactrian.play.toolbox import NO_TOOLS, Runnable, Toolbox
+from bactrian.play.toolbox import NO_TOOLS, Toolbox
 from bactrian.prompts.inception import criticism, inception
 from bactrian.prompts.pack import Pack
 from bactrian.records.criticism import Criticism
@@ -46,14 +47,14 @@ def role_play(
     *,
     rules: tuple[Rule, ...],
     known: Deliberation = NOTHING_KNOWN,
-    tools: Mapping[str, Runnable] = NO_TOOLS,
+    tools: Mapping[str, Toolbox] = NO_TOOLS,
     listener: Listener | None = None,
 ) -> Scene:
     """The scene of the paper: an AI user instructs, an AI assistant solves (section 3.1).
 
     ``models`` holds one model each for ``user`` and ``assistant``, and for ``critic`` if there is one; the prompts
     come from ``pack``, everything else from the session's record. ``known`` is what the session has of the turn at
-    which it is taken up again; ``tools`` are those of all agents, by name.
+    which it is taken up again; ``tools`` are those that the record speaks of, by agent.
 
     Raises:
         PromptError: the pack cannot be rendered with these roles and this task.
@@ -122,10 +123,22 @@ def critique(
     return Critique(critic, of, wish.proposals, wish.rounds, wish.unreadable, known)
 
 
-def toolbox(session: Session, agent: Speaker, tools: Mapping[str, Runnable]) -> Toolbox | None:
-    """The tools that the session's record gives to ``agent``; None if it gives none."""
+def toolbox(session: Session, agent: Speaker, tools: Mapping[str, Toolbox]) -> Toolbox | None:
+    """The tools of ``agent``; None if the session's record gives it none.
+
+    Raises:
+        InputError: the record gives it some, and they are not at hand.
+    """
     kit = session.provenance.tools.get(agent)
-    return kit and Toolbox(kit, {tool.name: tools[tool.name] for tool in kit.tools})
+    if kit is None:
+        return None
+    if agent not in tools or not {tool.name for tool in kit.tools} <= tools[agent].tools.keys():
+        raise InputError(
+            f"The session needs the tools that it was begun with, and the {agent} lacks some.",
+            where=session.id,
+            next="Give all of them.",
+        )
+    return replace(tools[agent], kit=kit)
 
 
 def _is_small(model: Model) -> bool:

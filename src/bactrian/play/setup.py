@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 
 from bactrian.errors import InputError
@@ -82,7 +82,13 @@ def new_session(setup: Setup, pack: Pack, *, name: str | None = None) -> Session
     if setup.critic is not None:
         checked_name(setup.critic.role, "critic role")
         checked_idea(setup.critic.criteria, "criteria")
-    checked_tools(setup)
+    checked_tools(setup.tools, setup.models)
+    if setup.tools and setup.critic is not None:
+        raise InputError(
+            "Tools and a critic do not go together: what a tool does cannot be a proposal to choose from.",
+            where="tools",
+            next="Leave one of them out.",
+        )
     return Session(
         id=name or _identity(setup, pack),
         assistant=setup.assistant,
@@ -92,21 +98,19 @@ def new_session(setup: Setup, pack: Pack, *, name: str | None = None) -> Session
     )
 
 
-def checked_tools(setup: Setup) -> None:
-    """Refuse tools where nobody could use them.
+def checked_tools(tools: Iterable[str], models: Mapping[str, str]) -> None:
+    """Refuse tools of agents who could not use them.
 
     Raises:
-        InputError: they are for a person, or there is a critic.
+        InputError: one of them is a person.
     """
-    for agent in setup.tools:
-        if setup.models[agent] == HUMAN:
-            raise InputError(f"The {agent} is a person, who has no use for tools.", where="tools")
-    if setup.tools and setup.critic is not None:
-        raise InputError(
-            "Tools and a critic do not go together.",
-            where="tools",
-            next="Leave one of them out: what a tool did cannot be among the proposals to choose from.",
-        )
+    for agent in tools:
+        if models.get(agent) == HUMAN:
+            raise InputError(
+                f"The {agent} is a person, who cannot be given tools.",
+                where="tools",
+                next="Give them to another agent.",
+            )
 
 
 def _provenance(setup: Setup, pack: Pack) -> Provenance:

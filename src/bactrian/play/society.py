@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TypeVar
 
 from bactrian.models.model import Model
@@ -17,6 +17,7 @@ from bactrian.play.scene import Scene, role_play
 from bactrian.play.session import play
 from bactrian.play.setup import Setup, new_session
 from bactrian.play.talk import Circumstances, new_talk, talk
+from bactrian.play.toolbox import Toolbox
 from bactrian.prompts.pack import Pack, load_pack
 from bactrian.recipes.society import Prompts, Society, Stage
 from bactrian.records.criticism import Criticism
@@ -44,12 +45,14 @@ class Performance:
     pack: str | None = None
     """Prompt pack of the role-plays; None for the one that suits the models."""
     paper_endings: bool = False
+    tools: Mapping[str, Toolbox] = field(default_factory=dict[str, Toolbox])
+    """By agent."""
 
     @property
     def id(self) -> str:
         """What the ids of its sessions begin with: the same wish, the same sessions."""
         given = self.given
-        wish = [
+        wish: list[object] = [
             self.society.hash,
             self.task,
             dict(given.models),
@@ -58,6 +61,8 @@ class Performance:
             given.max_messages,
         ]
         wish += [given.protocol, self.pack, self.paper_endings]
+        if self.tools:
+            wish.append({agent: asdict(box.kit) for agent, box in self.tools.items()})
         return hashlib.sha256(json.dumps(wish, sort_keys=True).encode()).hexdigest()[:12]
 
 
@@ -135,7 +140,7 @@ async def _open(
     """The session of a stage, with what is stored of it, and its scene."""
     society, given = wish.society, wish.given
     if stage.agents:
-        session = new_talk(society, stage, task, given, name)
+        session = new_talk(society, stage, task, given, name, wish.tools)
         session = session if store is None else await store.begin(session)
         return session, talk(
             session,
@@ -144,6 +149,7 @@ async def _open(
             stage,
             models,
             max_messages=given.max_messages,
+            tools=wish.tools,
             listener=listener,
         )
     setup, pack = _setup(wish, stage, task)
@@ -154,7 +160,15 @@ async def _open(
     known = NOTHING_KNOWN
     if store is not None and setup.critic is not None:
         known = await store.deliberation(session.id, after=len(session.turns))
-    return session, role_play(session, pack, seats, rules=setup.rules(), known=known, listener=listener)
+    return session, role_play(
+        session,
+        pack,
+        seats,
+        rules=setup.rules(),
+        known=known,
+        tools=_seated_tools(stage, wish.tools),
+        listener=listener,
+    )
 
 
 def _setup(wish: Performance, stage: Stage, task: str) -> tuple[Setup, Pack]:
@@ -175,8 +189,15 @@ def _setup(wish: Performance, stage: Stage, task: str) -> tuple[Setup, Pack]:
         seed=given.seed,
         language=given.language,
         critic=stage.critic and Criticism(**stage.critic.model_dump()),
+        tools={side: box.kit for side, box in _seated_tools(stage, wish.tools).items()},
     )
     return setup, load_pack(wish.pack or setup.pack)
+
+
+def _seated_tools(stage: Stage, tools: Mapping[str, Toolbox]) -> dict[str, Toolbox]:
+    """The tools of the agents of a role-play, by side; none where a critic chooses what is said."""
+    seats = {"user": stage.user or "", "assistant": stage.assistant or ""}
+    return {side: tools[name] for side, name in seats.items() if name in tools and not stage.critic}
 
 
 def _seats(stage: Stage, by_agent: Mapping[str, _T]) -> dict[str, _T]:

@@ -39,9 +39,6 @@ class Runnable(Protocol):
         ...
 
 
-NO_TOOLS: Mapping[str, Runnable] = MappingProxyType({})
-
-
 @dataclass(frozen=True, slots=True)
 class Toolbox:
     """What an agent was told that it may use, and the tools themselves."""
@@ -109,3 +106,7 @@ def _forget(work: asyncio.Future[str]) -> None:
     """Nobody waits for it any more, nor for its exception."""
     if not work.cancelled():
         work.exception()
+
+
+NO_TOOLS: Mapping[str, Toolbox] = MappingProxyType({})
+"""Of agents that have none."""

@@ -29,6 +29,7 @@ _TABLES = (
     schema.turns,
     schema.proposals,
     schema.verdicts,
+    schema.tools,
     schema.calls,
 )
 """In the order in which they can be filled: a turn needs its session."""
