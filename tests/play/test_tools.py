@@ -93,7 +93,9 @@ def stage(
     wish = setup(tools={"assistant": kit})
     models: Mapping[str, Model] = dict.fromkeys(AGENTS, model)
     box = Toolbox(kit, {one.tool.name: one for one in tools})
-    return role_play(session or new_session(wish, PACK), PACK, models, rules=wish.rules(), tools={"assistant": box})
+    return role_play(
+        session or new_session(wish, PACK), PACK, models, rules=wish.rules(), tools={"assistant": box}
+    )
 
 
 async def events(scene: Scene) -> list[Event]:
