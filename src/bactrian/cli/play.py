@@ -115,6 +115,10 @@ def play(
         list[str] | None,
         option("--tools", "Python functions that an agent may call: FILE.py or FILE.py:NAME,NAME."),
     ] = None,
+    mcp: Annotated[
+        list[str] | None,
+        option("--mcp", "Command line of an MCP server whose tools an agent may call. Can be given often."),
+    ] = None,
     tools_for: Annotated[Side, option("--tools-for", "Who may call them.")] = Side.assistant,
     tool_timeout: Annotated[float, option("--tool-timeout", "Seconds for one call.", min=0.001)] = 30.0,
     tool_rounds: Annotated[
@@ -167,6 +171,7 @@ def play(
             "--critic": critic,
             "--plan": plan,
             "--tools": tools,
+            "--mcp": mcp,
             "--assistant-model": assistant_model,
             "--user-model": user_model,
             "--assistant-description": assistant_description,
@@ -220,12 +225,14 @@ def play(
     brake = Brake()
     if HUMAN in setup.models.values():
         reach = _with_person(reach, brake, idea)
-    wanted = (
-        {tools_for.value: Tools(python=tuple(tools), rounds=tool_rounds, seconds=tool_timeout)}
-        if tools
-        else {}
+    wanted = {
+        tools_for.value: Tools(
+            python=tuple(tools or ()), mcp=tuple(mcp or ()), rounds=tool_rounds, seconds=tool_timeout
+        )
+    }
+    work = _play(
+        setup, load_pack(prompts or setup.pack), wanted if tools or mcp else {}, reach, run_file, json=json
     )
-    work = _play(setup, load_pack(prompts or setup.pack), wanted, reach, run_file, json=json)
     run(work, resume=_resume(run_file), brake=brake)
 
 

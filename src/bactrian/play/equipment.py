@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 from bactrian.errors import InputError
 from bactrian.play.functions import load_functions
+from bactrian.play.mcp import open_server
 from bactrian.play.toolbox import Runnable, Toolbox
 from bactrian.recipes.schema import Tools
 from bactrian.records.tool import Toolkit
@@ -14,20 +15,33 @@ from bactrian.records.tool import Toolkit
 
 @asynccontextmanager
 async def open_tools(wanted: Mapping[str, Tools]) -> AsyncGenerator[dict[str, Toolbox]]:
-    """Load what is wanted, by agent. What two agents have in common is loaded once.
+    """Load what is wanted, by agent, and run its servers. What two agents have in common is there once.
 
     Raises:
-        InputError: a file or a function in it cannot be used, or two tools of an agent have the same name.
+        InputError: a file, a function in it or a server cannot be used, or two tools of an agent have the same name.
+        MissingExtra: the package's part ``mcp`` is not installed.
     """
-    loaded: dict[str, Sequence[Runnable]] = {}
-    for one in wanted.values():
-        for given in one.python:
-            if given not in loaded:
-                loaded[given] = load_functions(given)
-    yield {
-        agent: _toolbox(agent, one, [tool for given in one.python for tool in loaded[given]])
-        for agent, one in wanted.items()
-    }
+    functions: dict[str, Sequence[Runnable]] = {}
+    servers: dict[str, Sequence[Runnable]] = {}
+    async with AsyncExitStack() as stack:
+        for one in wanted.values():
+            for file in one.python:
+                if file not in functions:
+                    functions[file] = load_functions(file)
+            for command in one.mcp:
+                if command not in servers:
+                    servers[command] = await stack.enter_async_context(open_server(command))
+        yield {
+            agent: _toolbox(
+                agent,
+                one,
+                [
+                    *(tool for file in one.python for tool in functions[file]),
+                    *(tool for command in one.mcp for tool in servers[command]),
+                ],
+            )
+            for agent, one in wanted.items()
+        }
 
 
 def _toolbox(agent: str, wanted: Tools, tools: Iterable[Runnable]) -> Toolbox:
