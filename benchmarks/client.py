@@ -72,7 +72,7 @@ async def bactrian(port: int, conversations: int, folder: Path) -> tuple[int, in
     ideas = ", ".join(f'"Build tool {number}"' for number in range(conversations))
     recipe.write_text(RECIPE.format(count=conversations, ideas=ideas, calls=CALLS))
     order = Order(
-        plan=Plan(load_recipe(str(recipe)), dict.fromkeys(("lister", *AGENTS), "openai:bench")),
+        plan=Plan(load_recipe(str(recipe)), dict.fromkeys((*AGENTS, "lister"), "openai:bench")),
         run=folder / "bench.db",
         access=Access(base_url=f"http://127.0.0.1:{port}/v1"),
         meter=Meter(),

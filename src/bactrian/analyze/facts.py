@@ -59,7 +59,10 @@ class Facts:
 def look(session: Session) -> tuple[Facts, tuple[Finding, ...]]:
     """Read ``session`` for its facts and for the behaviours that it shows."""
     findings = find(session)
-    speakers: dict[int, Speaker] = {turn.number: turn.speaker for turn in session.turns}
+    # Whoever speaks in a talk of several counts with those who do not instruct.
+    speakers: dict[int, Speaker] = {
+        turn.number: "user" if turn.speaker == "user" else "assistant" for turn in session.turns
+    }
     user_turns = sum(speaker == "user" for speaker in speakers.values())
     facts = Facts(
         id=session.id,

@@ -10,11 +10,10 @@ from bactrian.cli.screen import Screen
 from bactrian.cli.terminal import output, progress
 from bactrian.play.agent import Listener
 from bactrian.records.events import Event, Spoke, Started
-from bactrian.records.session import Session
 
 
 class Audience(Protocol):
-    """Sees the events of a session."""
+    """Sees the events of one session, or of several after one another."""
 
     listener: Listener | None
     """Hears turns while they are said; None for an audience that waits for whole ones."""
@@ -28,9 +27,9 @@ class Audience(Protocol):
         ...
 
 
-def audience(session: Session, *, json: bool) -> Audience:
+def audience(*, json: bool) -> Audience:
     """The audience that the flags and the terminal call for."""
-    return _Program() if json else Screen(output(), progress(), session)
+    return _Program() if json else Screen(output(), progress())
 
 
 class _Program:

@@ -21,6 +21,7 @@ from bactrian.cli import (
     prompts,
     recipes,
     recover,
+    roles,
     verify,
 )
 from bactrian.errors import BactrianError, BactrianWarning
@@ -40,6 +41,7 @@ app.command()(export.export)
 app.command("import")(ingest.ingest)
 app.command()(verify.verify)
 app.command()(recover.recover)
+app.command()(roles.roles)
 app.add_typer(recipes.app, name="recipes")
 app.command()(models.models)
 app.add_typer(prompts.app, name="prompts")

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from bactrian.models.names import Access
     from bactrian.play.setup import Setup
     from bactrian.prompts.pack import Pack
+    from bactrian.records.task import Role
 
 EXAMPLE = ("Develop a trading bot for the stock market", "Python Programmer", "Stock Trader")
 """The paper's example: idea, assistant role, user role."""
@@ -61,8 +62,20 @@ def play(
             show_default="the paper's example",
         ),
     ] = None,
-    assistant: Annotated[str, option("--assistant", "Role that solves.")] = EXAMPLE[1],
-    user: Annotated[str, option("--user", "Role that instructs.")] = EXAMPLE[2],
+    assistant: Annotated[
+        str | None, option("--assistant", f"Role that solves. Default: {EXAMPLE[1]}.")
+    ] = None,
+    user: Annotated[str | None, option("--user", f"Role that instructs. Default: {EXAMPLE[2]}.")] = None,
+    assistant_description: Annotated[
+        str, option("--assistant-description", "Who the role that solves is, and what it can do.")
+    ] = "",
+    user_description: Annotated[
+        str, option("--user-description", "Who the role that instructs is, and what it can do.")
+    ] = "",
+    roles: Annotated[
+        Path | None,
+        option("--roles", "What `bactrian roles --json` wrote: one that solves, then one that instructs."),
+    ] = None,
     model: Annotated[str, option("--model", "Model of every agent; see `bactrian models`.")] = "local",
     assistant_model: Annotated[str | None, option("--assistant-model", "Model of the AI assistant.")] = None,
     user_model: Annotated[str | None, option("--user-model", "Model of the AI user.")] = None,
@@ -112,6 +125,10 @@ def play(
         int | None, option("--window", "Context window of openai:NAME, in tokens.", min=1)
     ] = None,
     timeout: Annotated[float, option("--timeout", "Longest wait for a reply, in seconds.", min=0)] = 600.0,
+    society: Annotated[
+        str | None,
+        option("--society", "More agents, or more conversations: a society's name or .toml file."),
+    ] = None,
     run_file: Annotated[
         Path | None, option("--run", "Store the session here; the same command takes it up again.")
     ] = None,
@@ -119,18 +136,53 @@ def play(
 ) -> None:
     """Watch two agents solve a task."""
     from bactrian.cli.access import access
+    from bactrian.cli.society import check_flags, play_society
     from bactrian.play.human import HUMAN
     from bactrian.play.setup import Setup
+    from bactrian.play.society import Performance, cast_of
+    from bactrian.play.talk import Circumstances
     from bactrian.prompts.pack import load_pack
+    from bactrian.recipes.society import load_society
     from bactrian.records.criticism import CRITERIA, Criticism
-    from bactrian.records.task import Role
 
+    if society is not None:
+        inside = {
+            "--assistant": assistant,
+            "--user": user,
+            "--roles": roles,
+            "--as": as_,
+            "--critic": critic,
+            "--plan": plan,
+            "--assistant-model": assistant_model,
+            "--user-model": user_model,
+            "--assistant-description": assistant_description,
+            "--user-description": user_description,
+        }
+        check_flags(inside)
+        loaded, templates = load_society(society)
+        names = cast_of(loaded, model, task_model=task_model or model, critic_model=critic_model or model)
+        wish = Performance(
+            loaded,
+            templates,
+            _idea(idea or loaded.task),
+            Circumstances(names, language, seed, max_messages, protocol.value if protocol else None),
+            prompts,
+            paper_endings=endings is Endings.paper,
+        )
+        reach = access(base_url, window=window, timeout=timeout)
+        brake = Brake()
+        if HUMAN in names.values():
+            reach = _with_person(reach, brake, idea)
+        run(play_society(wish, reach, run_file, json=json), resume=_resume(run_file), brake=brake)
     if idea is None:
         idea, seed = EXAMPLE[0], EXAMPLE_SEED if seed is None else seed
+    solves, instructs = _roles(
+        roles, (assistant, EXAMPLE[1], assistant_description), (user, EXAMPLE[2], user_description)
+    )
     setup = Setup(
-        idea=_from_stdin() if idea == "-" else idea,
-        assistant=Role(assistant),
-        user=Role(user),
+        idea=_idea(idea),
+        assistant=solves,
+        user=instructs,
         models={
             "task_specifier": task_model or model,
             "task_planner": task_model or model,
@@ -150,27 +202,64 @@ def play(
         if critic is None
         else Criticism(critic, proposals, critic_rounds, criteria or CRITERIA, unreadable.value),
     )
-    resume = (
-        "All that was said is kept: run the same command again to go on."
-        if run_file
-        else "Nothing was stored; --run FILE keeps a session."
-    )
     reach = access(base_url, window=window, timeout=timeout)
     brake = Brake()
     if HUMAN in setup.models.values():
-        reach = _with_person(reach, brake)
-        if idea == "-":
-            raise InputError(
-                "The idea and your part cannot both come from standard input.",
-                where="-",
-                next="Give the idea as an argument.",
-            )
+        reach = _with_person(reach, brake, idea)
     work = _play(setup, load_pack(prompts or setup.pack), reach, run_file, json=json)
-    run(work, resume=resume, brake=brake)
+    run(work, resume=_resume(run_file), brake=brake)
 
 
-def _with_person(reach: Access, brake: Brake) -> Access:
-    """Let the person at the keyboard take part; their Ctrl-C ends the session instead of breaking it off."""
+def _resume(run_file: Path | None) -> str:
+    if run_file is None:
+        return "Nothing was stored; --run FILE keeps a session."
+    return "All that was said is kept: run the same command again to go on."
+
+
+_Wish = tuple[str | None, str, str]
+"""Name that was given, name without one, and description."""
+
+
+def _roles(file: Path | None, *wishes: _Wish) -> tuple[Role, Role]:
+    """The roles of both sides, by name or in the order of the file.
+
+    Raises:
+        InputError: the file cannot be used, or has too few roles.
+    """
+    from bactrian.cli.roles import read_experts
+    from bactrian.records.task import Role
+
+    known = [expert.role() for expert in read_experts(file)] if file else []
+    taken = [name for name, _, _ in wishes if name]
+    free = [role for role in known if role.name not in taken]
+    made: list[Role] = []
+    for name, default, description in wishes:
+        if name is None and file is not None:
+            if not free:
+                raise InputError(
+                    f"There are {len(known)} roles, and two are needed.",
+                    where=str(file),
+                    next="Make more: bactrian roles TASK --count 2 --json",
+                )
+            role = free.pop(0)
+        else:
+            role = next((one for one in known if one.name == name), Role(default if name is None else name))
+        made.append(Role(role.name, description or role.description))
+    return made[0], made[1]
+
+
+def _with_person(reach: Access, brake: Brake, idea: str | None) -> Access:
+    """Let the person at the keyboard take part; their Ctrl-C ends the session instead of breaking it off.
+
+    Raises:
+        InputError: the idea was read from standard input, too.
+    """
+    if idea == "-":
+        raise InputError(
+            "The idea and your part cannot both come from standard input.",
+            where="-",
+            next="Give the idea as an argument.",
+        )
     from dataclasses import replace
 
     from bactrian.cli.keyboard import Keyboard
@@ -181,7 +270,10 @@ def _with_person(reach: Access, brake: Brake) -> Access:
     return replace(reach, person=lambda: Human(keyboard))
 
 
-def _from_stdin() -> str:
+def _idea(given: str) -> str:
+    """The idea, from standard input where a dash stands for it."""
+    if given != "-":
+        return given
     # What is not UTF-8 becomes what the check of the idea refuses with a clear error.
     return sys.stdin.buffer.read().decode(errors="surrogateescape").strip()
 
@@ -207,7 +299,7 @@ async def _play(setup: Setup, pack: Pack, reach: Access, run_file: Path | None, 
             session = await store.begin(session)
         sink = store.add_call if store is not None else None
         models = await stack.enter_async_context(open_cast(names, reach, sink=sink))
-        watching = audience(session, json=json)
+        watching = audience(json=json)
         with watching.waiting("thinking about the task"):
             keep = store.prepared if store is not None else None
             session = await prepare(session, setup, pack, models, keep)

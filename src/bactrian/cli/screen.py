@@ -20,6 +20,7 @@ from bactrian.records.turn import Speaker, Turn
 from bactrian.records.usage import Usage
 
 _STYLE: dict[Speaker, str] = {"user": "bold cyan", "assistant": "bold green"}
+_MORE = ("bold cyan", "bold green", "bold yellow", "bold magenta", "bold blue", "bold red")
 _WORDS = re.compile(r"\n|[^ \n]* *")
 _PART: dict[Speaker, str] = {"user": "AI user", "assistant": "AI assistant"}
 
@@ -30,11 +31,11 @@ class Screen:
     The conversation goes to ``out``. Where that is no terminal, each turn is written whole.
     """
 
-    def __init__(self, out: Console, progress: Console, session: Session) -> None:
+    def __init__(self, out: Console, progress: Console) -> None:
         self.listener: Listener | None = self if out.is_terminal else None
         self._out = out
         self._progress = progress
-        self._roles: dict[Speaker, str] = {"user": session.user.name, "assistant": session.assistant.name}
+        self._roles: dict[Speaker, str] = {}
         self._speaking: Speaker | None = None
         self._held = ""
         self._column = 0
@@ -75,11 +76,17 @@ class Screen:
         """Say that the turn begins again."""
         if self._speaking is not None:
             self._held = ""
-            self._out.print(f"\n[the reply of {_PART[speaker]} broke off; asking again]", style="dim")
+            self._out.print(
+                f"\n[the reply of {_PART.get(speaker, self._roles[speaker])} broke off; asking again]",
+                style="dim",
+            )
             self._speaking = None
 
     def _begin(self, session: Session) -> None:
-        title = f"{printable(session.assistant.name)} × {printable(session.user.name)}"
+        cast = {name: role.name for name, role in session.provenance.cast.items()}
+        self._roles = cast or {"assistant": session.assistant.name, "user": session.user.name}
+        self._turns, self._seconds, self._usage = 0, 0.0, Usage()
+        title = " × ".join(map(printable, self._roles.values()))
         self._out.print(Rule(Text(title), style="dim"))
         steps = {
             "idea": session.task.original,
@@ -133,7 +140,9 @@ class Screen:
         self._speaking = speaker
         self._column = 0
         self._out.print()
-        self._out.print(f"{printable(self._roles[speaker])} ({_PART[speaker]})", style=_STYLE[speaker])
+        part = f" ({_PART[speaker]})" if speaker in _PART else ""
+        style = _STYLE.get(speaker) or _MORE[list(self._roles).index(speaker) % len(_MORE)]
+        self._out.print(f"{printable(self._roles[speaker])}{part}", style=style)
 
     def _write(self, text: str) -> None:
         """Write ``text`` where the last piece ended; on a terminal, a word that does not fit begins a line."""

@@ -41,4 +41,4 @@ def opened(path: Path, frame: Frame) -> Generator[Add]:
         yield add
 
 
-FORMAT = Format("csv", opened, ".csv", frozenset(("role-play", "translation", "answer")))
+FORMAT = Format("csv", opened, ".csv", frozenset(("role-play", "translation", "answer", "talk")))

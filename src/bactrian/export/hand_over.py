@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from bactrian.errors import InputError
 from bactrian.export.filters import Filters, Sieve
@@ -141,7 +141,7 @@ def _nothing(tally: Tally, wish: Wish, where: str) -> InputError:
     """Why nothing was written."""
     if not tally.seen:
         return InputError("The run holds no session.", where=where, next="Generate or import some first.")
-    if strange := [kind for kind in ("role-play", "translation", "answer") if tally.left_out[kind]]:
+    if strange := [kind for kind in get_args(Kind) if tally.left_out[kind]]:
         fitting = [name for name, form in FORMATS.items() if strange[0] in form.kinds]
         return InputError(
             f"The run holds sessions of the kind {strange[0]!r}, which {wish.format.name} cannot hold.",

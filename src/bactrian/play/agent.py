@@ -34,10 +34,20 @@ class Agent:
     """What it is told to begin with, for the agent that speaks first."""
     form: Form | None = None
     """The shape its turns must have; None lets it write freely."""
+    among: bool = False
+    """True if it is one of several: it is told who says what, and what others say between its turns is one message."""
+    hears: frozenset[Speaker] | None = None
+    """Whose turns it hears, besides its own; None for everyone's."""
 
     def read(self, text: str) -> Instruction | Solution | None:
-        """What ``text`` says by the protocol of its side; None if it does not keep to it."""
-        return read_instruction(text) if self.speaker == "user" else read_solution(text)
+        """What ``text`` says by the protocol of its side; None if it does not keep to it, or has no side."""
+        match self.speaker:
+            case "user":
+                return read_instruction(text)
+            case "assistant":
+                return read_solution(text)
+            case _:
+                return None
 
     def turn(self, said: Proposal, *, usage: Usage, seconds: float) -> Turn:
         """The turn that ``said`` makes; ``usage`` and ``seconds`` are those of all that it took."""
@@ -87,8 +97,33 @@ class View:
 
     def hear(self, turn: Turn) -> None:
         """Take in a turn, its own or another's."""
+        if self.agent.among:
+            self._hear_among_others(turn)
+            return
         role = "assistant" if turn.speaker == self.agent.speaker else "user"
         self.messages.append(Message(role, turn.text))
+
+    def question(self) -> list[Message]:
+        """What the agent is sent when it is its turn: it ends with something to answer."""
+        if self.agent.among and self.messages[-1].role != "user":
+            return [*self.messages, _GO_ON]
+        return self.messages
+
+    def _hear_among_others(self, turn: Turn) -> None:
+        """Servers want user and assistant in turn, whoever speaks how often."""
+        agent, last = self.agent, self.messages[-1]
+        if turn.speaker == agent.speaker:
+            self.messages += [] if last.role == "user" else [_GO_ON]
+            self.messages.append(Message("assistant", turn.text))
+        elif agent.hears is None or turn.speaker in agent.hears:
+            text = f"{turn.role}: {turn.text}"
+            if last.role == "user":
+                self.messages[-1] = Message("user", Text(f"{last.text}\n\n{text}"))
+            else:
+                self.messages.append(Message("user", Text(text)))
+
+
+_GO_ON = Message("user", Text("It is your turn."))
 
 
 async def speak(
@@ -103,7 +138,7 @@ async def speak(
     """
     agent = view.agent
     request = Request(
-        messages=view.messages,
+        messages=view.question(),
         sampling=seeded(agent.sampling, number),
         form=agent.form,
         session=session,

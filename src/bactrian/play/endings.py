@@ -14,7 +14,7 @@ from typing import Protocol
 
 from bactrian.records.ending import Ending, EndingCode
 from bactrian.records.protocol import instructs, is_done
-from bactrian.records.turn import Instruction, Turn
+from bactrian.records.turn import Instruction, Speaker, Turn
 
 
 class Rule(Protocol):
@@ -27,9 +27,12 @@ class Rule(Protocol):
 class TaskDone:
     """The AI user says the done token. Asked first, so that nobody answers it and nothing else explains it."""
 
+    by: frozenset[Speaker] = frozenset(("user",))
+    """Whose word it is."""
+
     def __call__(self, turns: Sequence[Turn]) -> Ending | None:
         last = turns[-1]
-        return _ending("task_done", last) if last.speaker == "user" and is_done(last.text) else None
+        return _ending("task_done", last) if last.speaker in self.by and is_done(last.text) else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,7 +91,7 @@ class Proposer:
         attempt = (wanted.round - 1) * self._count + places[0] - 1
         position = sum(message.role == "assistant" for message in view.messages)
         request = Request(
-            messages=[*view.messages, *wanted.notes] if wanted.notes else view.messages,
+            messages=[*view.question(), *wanted.notes] if wanted.notes else view.question(),
             sampling=seeded(agent.sampling, wanted.number + _SEEDS_APART * attempt),
             n=len(places),
             form=agent.form,

@@ -6,11 +6,13 @@ from typing import Literal
 
 from bactrian.records.session import Session
 
-Kind = Literal["role-play", "translation", "answer"]
+Kind = Literal["role-play", "translation", "answer", "talk"]
 
 
 def kind_of(session: Session) -> Kind:
     """The kind of ``session``, by who took part in it."""
+    if session.provenance.cast:
+        return "talk"
     agents = session.provenance.models.keys()
     if "translator" in agents:
         return "translation"

@@ -34,6 +34,8 @@ class Provenance:
     """True if a solution must hold code."""
     critic: Criticism | None = None
     """Who chose what was said; None if nobody did."""
+    cast: Mapping[str, Role] = field(default_factory=dict[str, Role])
+    """Role by agent in a talk of several; empty in a role-play, which has its two roles."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,6 +45,11 @@ def _m005_fingerprints(connection: Connection) -> None:
     _add_columns(connection, schema.proposals)
 
 
+def _m006_confirmations(connection: Connection) -> None:
+    """What a judge says of findings."""
+    schema.confirmations.create(connection)
+
+
 def _add_columns(connection: Connection, table: Table) -> None:
     """The columns of ``table`` that an older run lacks."""
     have = {column["name"] for column in inspect(connection).get_columns(table.name)}
@@ -60,6 +65,7 @@ MIGRATIONS: tuple[Callable[[Connection], None], ...] = (
     _m003_runs_of_a_recipe,
     _m004_proposals,
     _m005_fingerprints,
+    _m006_confirmations,
 )
 """In order; the number of a migration is its place, from 1."""
 

@@ -12,6 +12,7 @@ from sqlalchemy import Row
 
 from bactrian.errors import StoreError
 from bactrian.records.call import Call
+from bactrian.records.confirmation import Confirmation
 from bactrian.records.criticism import Criticism
 from bactrian.records.ending import Ending
 from bactrian.records.proposal import Proposal, Verdict
@@ -166,6 +167,36 @@ def read_proposal(row: Row[Any]) -> Proposal:
     )
 
 
+def confirmation_row(confirmation: Confirmation) -> Values:
+    """The row of a judge's answer."""
+    return {
+        "session": confirmation.session,
+        "turn": confirmation.turn,
+        "behaviour": confirmation.behaviour,
+        "judge": confirmation.judge,
+        "holds": confirmation.holds,
+        "text": confirmation.text,
+        **_usage_columns(confirmation.usage),
+        "seconds": confirmation.seconds,
+        "model": confirmation.model,
+    }
+
+
+def read_confirmation(row: Row[Any]) -> Confirmation:
+    """The judge's answer of a row."""
+    return Confirmation(
+        session=row.session,
+        turn=row.turn,
+        behaviour=row.behaviour,
+        judge=row.judge,
+        holds=None if row.holds is None else bool(row.holds),
+        text=row.text,
+        usage=_usage(row),
+        seconds=row.seconds,
+        model=row.model,
+    )
+
+
 def read_verdict(row: Row[Any]) -> Verdict:
     """The verdict of a row."""
     return Verdict(
@@ -228,6 +259,7 @@ def read_session(row: Row[Any], turns: Iterable[Row[Any]]) -> Session:
     origin["sampling"] = {agent: _sampling(values) for agent, values in origin["sampling"].items()}
     if origin.get("critic"):
         origin["critic"] = Criticism(**origin["critic"])
+    origin["cast"] = {name: Role(**role) for name, role in origin.get("cast", {}).items()}
     ending = (
         None
         if row.ending is None

@@ -160,3 +160,22 @@ verdicts = Table(
     Column("model", Text, nullable=False),
     UniqueConstraint("session", "number", "round", "attempt"),
 )
+
+confirmations = Table(
+    "confirmations",
+    metadata,
+    Column("row", Integer, primary_key=True),
+    Column("session", Text, ForeignKey("sessions.id"), nullable=False),
+    Column("turn", Integer, nullable=False),
+    Column("behaviour", Text, nullable=False),
+    Column("judge", Text, nullable=False, comment="model, as the user named it"),
+    Column("holds", Integer, comment="null if the answer cannot be read"),
+    Column("text", Text, nullable=False),
+    Column("prompt_tokens", Integer, nullable=False),
+    Column("completion_tokens", Integer, nullable=False),
+    Column("cached_tokens", Integer, nullable=False),
+    Column("estimated", Integer, nullable=False),
+    Column("seconds", Float, nullable=False),
+    Column("model", Text, nullable=False),
+    UniqueConstraint("session", "turn", "behaviour", "judge"),
+)

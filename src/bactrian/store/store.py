@@ -16,6 +16,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from bactrian.errors import BactrianError, BactrianWarning, InputError, StoreError
 from bactrian.records.call import Call
+from bactrian.records.confirmation import Confirmation
 from bactrian.records.ending import Ending
 from bactrian.records.proposal import Deliberation, Proposal, Verdict
 from bactrian.records.session import Session
@@ -29,9 +30,11 @@ from bactrian.store.rows import (
     ItemList,
     Progress,
     call_row,
+    confirmation_row,
     ending_row,
     list_row,
     proposal_row,
+    read_confirmation,
     read_list,
     read_proposal,
     read_session,
@@ -104,6 +107,14 @@ class Store:
     async def deliberation(self, session: str, *, after: int = 0) -> Deliberation:
         """All proposals and verdicts of the session with this id, those up to turn ``after`` left out."""
         return await asyncio.to_thread(self._read_deliberation, session, after)
+
+    async def add_confirmation(self, confirmation: Confirmation) -> None:
+        """Store what a judge said of a finding."""
+        await self._write(self._statements.confirmation, confirmation_row(confirmation))
+
+    async def confirmations(self, judge: str) -> list[Confirmation]:
+        """Everything that the judge of this name has said."""
+        return await asyncio.to_thread(self._read_confirmations, judge)
 
     async def end(self, session: str, ending: Ending, usage: Usage = Usage()) -> None:
         """Store the ending of the session with this id, and what it used in all.
@@ -210,6 +221,12 @@ class Store:
                 tuple(read_proposal(row) for row in connection.execute(proposals)),
                 tuple(read_verdict(row) for row in connection.execute(verdicts)),
             )
+
+    def _read_confirmations(self, judge: str) -> list[Confirmation]:
+        table = schema.confirmations
+        query = select(table).where(table.c.judge == judge).order_by(table.c.row)
+        with _explaining(self.path), self._reading.connect() as connection:
+            return [read_confirmation(row) for row in connection.execute(query)]
 
     def _read_recipe(self) -> dict[str, Any] | None:
         with explaining(self.path), self._reading.connect() as connection:

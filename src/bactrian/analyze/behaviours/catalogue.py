@@ -20,6 +20,7 @@ from bactrian.analyze.behaviours.self_answer import self_answer
 from bactrian.analyze.behaviours.truncated_turn import truncated_turn
 from bactrian.analyze.behaviours.wrong_language import wrong_language
 from bactrian.records.finding import Behaviour, Finding
+from bactrian.records.kinds import kind_of
 from bactrian.records.session import Session
 
 Detector = Callable[[Reading], Iterator[Finding]]
@@ -44,6 +45,9 @@ DETECTORS: Mapping[Behaviour, Detector] = MappingProxyType(
 )
 """The detector of each behaviour."""
 
+_OF_ANYONE: tuple[Behaviour, ...] = ("empty_turn", "truncated_turn", "wrong_language", "refusal")
+"""Those that need no inception protocol: all that are looked for in a talk of several agents."""
+
 LIKELY = 0.5
 """Confidence from which on a turn more likely shows a behaviour than not."""
 
@@ -59,6 +63,8 @@ def find(
         least: Confidence that a finding has at least.
     """
     reading = read(session)
+    if kind_of(session) == "talk":
+        behaviours = [name for name in _OF_ANYONE if behaviours is None or name in behaviours]
     found = (
         finding
         for behaviour in (DETECTORS if behaviours is None else behaviours)

@@ -1,0 +1,117 @@
+"""``bactrian roles``: who should work on a task."""
+
+from __future__ import annotations
+
+import json as jsonlib
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bactrian.cli.bridge import run
+from bactrian.cli.options import option
+from bactrian.errors import InputError
+
+if TYPE_CHECKING:
+    from bactrian.models.names import Access
+    from bactrian.play.roles import Expert, Found
+
+_LARGEST = 1 << 20
+
+
+def roles(
+    task: Annotated[str, typer.Argument(help="What is to be done; - reads it from standard input.")],
+    count: Annotated[int, option("--count", "How many roles.", min=1, max=1000)] = 2,
+    model: Annotated[str, option("--model", "Who is asked; see `bactrian models`.")] = "local",
+    base_url: Annotated[str | None, option("--base-url", "Endpoint of openai:NAME.")] = None,
+    language: Annotated[str | None, option("--language", "Language in which to answer.")] = None,
+    seed: Annotated[int | None, option("--seed", "Seed of the sampling.")] = None,
+    timeout: Annotated[float, option("--timeout", "Longest wait for a reply, in seconds.", min=0)] = 600.0,
+    names: Annotated[bool, option("--names", "Write names only, for the file of a recipe's axis.")] = False,
+    json: Annotated[bool, option("--json", "Write one object a line, for `play --roles`.")] = False,
+) -> None:
+    """Ask a model which roles a task needs, who they are and what they can do."""
+    from bactrian.cli.access import access
+    from bactrian.prompts.values import checked_idea, checked_name
+
+    task = sys.stdin.buffer.read().decode(errors="surrogateescape").strip() if task == "-" else task
+    checked_idea(task, "task")
+    if language is not None:
+        checked_name(language, "language")
+    reach = access(base_url, timeout=timeout)
+    work = _roles(task, count, model, reach, language, seed, write=_writer(names=names, json=json))
+    run(work, resume="Run the same command again.")
+
+
+def read_experts(path: Path) -> list[Expert]:
+    """The roles that ``bactrian roles --json`` has written.
+
+    Raises:
+        InputError: the file cannot be read, or holds something else.
+    """
+    from bactrian.play.roles import Expert
+
+    where = str(path)
+    try:
+        with path.open("rb") as file:
+            lines = file.read(_LARGEST).decode().splitlines()
+        values: list[Any] = [jsonlib.loads(line) for line in lines if line.strip()]
+        return [
+            Expert(str(one["name"]), str(one["description"]), str(one.get("competencies", "")))
+            for one in values
+        ]
+    except OSError as error:
+        raise InputError(f"The roles cannot be read: {error.strerror}.", where=where) from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(
+            "These are no roles.",
+            where=where,
+            next="Make the file with `bactrian roles TASK --json`: a name and a description a line.",
+        ) from error
+
+
+def _writer(*, names: bool, json: bool) -> Any:
+    from bactrian.cli.terminal import printable
+
+    def write(number: int, expert: Expert) -> None:
+        if json:
+            print(jsonlib.dumps(asdict(expert), ensure_ascii=False), flush=True)
+        elif names:
+            print(printable(expert.name), flush=True)
+        else:
+            print(printable(f"{number}. {expert.name}\n   {expert.description}"))
+            if expert.competencies:
+                print(printable(f"   Competencies: {expert.competencies}"))
+            sys.stdout.flush()
+
+    return write
+
+
+async def _roles(
+    task: str,
+    count: int,
+    name: str,
+    reach: Access,
+    language: str | None,
+    seed: int | None,
+    *,
+    write: Any,
+) -> int:
+    from bactrian.cli.terminal import progress
+    from bactrian.play.cast import open_cast
+    from bactrian.play.roles import find_roles
+
+    written = 0
+    found: Found | None = None
+    async with open_cast({"role_assigner": name}, reach) as models:
+        asked = find_roles(task, count, models["role_assigner"], language=language, seed=seed)
+        async for found in asked:
+            for number, expert in enumerate(found.experts[written:], start=written + 1):
+                write(number, expert)
+            written = len(found.experts)
+    if found is not None:
+        usage = found.usage
+        progress().print(f"{found.calls} calls, {usage.prompt:,} + {usage.completion:,} tokens", style="dim")
+    return 0

@@ -1,0 +1,215 @@
+"""Role assignment: which people a task needs, who they are and what they can do (paper, appendix)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
+
+from pydantic import BaseModel
+
+from bactrian.errors import BadReply
+from bactrian.models.model import Form, Model, Request
+from bactrian.records.message import Message
+from bactrian.records.sampling import Sampling
+from bactrian.records.task import Role
+from bactrian.records.text import Text, cleaned
+from bactrian.records.usage import Usage
+
+_FRUITLESS = 3
+"""Answers in a row without a new role, after which there will be no more."""
+_AT_ONCE = 20
+"""Roles that one answer is asked for."""
+_SMALL_AT_ONCE = 1
+"""Of the built-in model, which forgets what it was asked before it comes to a second one."""
+_TOKENS_EACH = 200
+
+_QUESTION = """\
+Which people should work together on this task?
+
+{task}
+
+Name {count} different roles. For each, write three lines in just this form, and nothing else:
+
+Role: the name of the role, a few words, in the singular
+Description: who that is, in one or two sentences, and what they do for this task
+Competencies: what they know and can do, divided by commas"""
+_SMALL_QUESTION = """\
+A team works on this: {task}
+
+Describe one person of the team. What is their job, for example Engineer, Designer or Teacher? What do they do for the \
+team? What are they good at?"""
+"""For the built-in model, which talks about the form when it is told of one. Its grammar keeps the form."""
+_TAKEN = "\n\nThese are there already. Name others:\n{names}"
+_LANGUAGE = '\n\nWrite in {language}, but leave "Role:", "Description:" and "Competencies:" as they are.'
+
+_FIELD = re.compile(
+    r"^[ \t>#*_-]*(?:\d+[.)][ \t]*)?[*_]*(?P<name>Role|Description|Competenc(?:y|ies))"
+    r"(?:[ \t]*#?\d+)?[*_]*[ \t]*:[*_]*[ \t]*",
+    re.IGNORECASE | re.MULTILINE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Expert:
+    """A role that fits a task."""
+
+    name: str
+    description: str
+    competencies: str
+
+    def role(self) -> Role:
+        """The role, with all that is known about it as its description."""
+        more = f"{self.description}\nCompetencies: {self.competencies}" if self.competencies else ""
+        return Role(self.name, more or self.description)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The roles found so far, and what that took."""
+
+    experts: tuple[Expert, ...]
+    usage: Usage = Usage()
+    calls: int = 0
+
+
+class _Expert(BaseModel):
+    role: str
+    description: str
+    competencies: str
+
+
+class _Experts(BaseModel):
+    roles: list[_Expert]
+
+
+async def find_roles(
+    task: str,
+    count: int,
+    model: Model,
+    *,
+    language: str | None = None,
+    seed: int | None = None,
+    temperature: float = 0.7,
+    constrained: bool | None = None,
+) -> AsyncGenerator[Found]:
+    """Ask ``model`` for ``count`` roles that ``task`` needs, again and again for those that are missing.
+
+    Gives what is found after every answer. ``constrained`` holds the answers to a form; None does so for a model in
+    this process.
+
+    Raises:
+        BadReply: three answers in a row brought nothing new.
+        ModelError: the model does not answer.
+    """
+    local = model.name.partition(":")[0] == "local"
+    small = model.name == "local"
+    found = Found(())
+    fruitless = 0
+    while len(found.experts) < count:
+        wanted = min(count - len(found.experts), _SMALL_AT_ONCE if small else _AT_ONCE)
+        request = Request(
+            messages=(Message("user", Text(_question(task, wanted, found.experts, language, small=small))),),
+            sampling=Sampling(
+                temperature,
+                max_tokens=_TOKENS_EACH * wanted + (0 if small else 400),
+                seed=None if seed is None else seed + found.calls,
+            ),
+            form=_form(wanted, small=small) if (local if constrained is None else constrained) else None,
+            session="roles",
+            agent="role_assigner",
+            ordinal=found.calls,
+            position=found.calls,
+        )
+        reply = await model.reply(request)
+        new = _new(read_roles(reply.text), found.experts)[: count - len(found.experts)]
+        fruitless = 0 if new else fruitless + 1
+        found = Found((*found.experts, *new), found.usage + reply.usage, found.calls + 1)
+        yield found
+        if fruitless >= _FRUITLESS and len(found.experts) < count:
+            raise BadReply(
+                f"The model named {len(found.experts)} of {count} roles, and no new one in {fruitless} answers.",
+                where=model.name,
+                next="Ask for fewer with --count, or use another model.",
+                sample=reply.raw,
+            )
+
+
+def read_roles(text: str) -> list[Expert]:
+    """The roles in an answer, whatever decorates or numbers them. One without a description is none."""
+    experts: list[Expert] = []
+    fields: dict[str, str] = {}
+    marks = list(_FIELD.finditer(text))
+    ends = [mark.start() for mark in marks[1:]] + [len(text)]
+    for mark, end in zip(marks, ends, strict=False):
+        name = mark["name"].lower()[:4]
+        value = " ".join(text[mark.end() : end].split()).strip("*_ ")
+        if name == "role":
+            experts += _expert(fields)
+            fields = {}
+        fields.setdefault(name, value)
+    return experts + _expert(fields)
+
+
+def _expert(fields: dict[str, str]) -> list[Expert]:
+    if not (fields.get("role") and fields.get("desc")):
+        return []
+    name = fields["role"].rstrip(".")[:300]
+    return [Expert(cleaned(name), cleaned(fields["desc"]), cleaned(fields.get("comp", "")))]
+
+
+def _new(experts: Sequence[Expert], known: Sequence[Expert]) -> list[Expert]:
+    names = {expert.name.casefold() for expert in known}
+    new: list[Expert] = []
+    for expert in experts:
+        if expert.name.casefold() not in names:
+            names.add(expert.name.casefold())
+            new.append(expert)
+    return new
+
+
+def _question(task: str, count: int, known: Sequence[Expert], language: str | None, *, small: bool) -> str:
+    # The task is put in last: its own braces are none of the template's.
+    form = _SMALL_QUESTION if small else _QUESTION
+    question = form.replace("{count}", str(count)).replace("{task}", task)
+    if known:
+        question += _TAKEN.replace("{names}", "\n".join(f"- {expert.name}" for expert in known))
+    return question + (_LANGUAGE.replace("{language}", language) if language else "")
+
+
+def _form(count: int, *, small: bool) -> Form:
+    name = (
+        '[A-Z] [a-z]{3,14} (" " [A-Z] [a-z]{3,14})? (" " [A-Z] [a-z]{3,14})?'
+        if small
+        else "[A-Z] [^\\n:]{2,60}"
+    )
+    line = '[A-Z] [a-z A-Z,-]{20,140} "."' if small else '[A-Z] [^\\n]{10,400} "."'
+    text = {"type": "string"}
+    one = {
+        "type": "object",
+        "properties": {"role": text, "description": text, "competencies": text},
+        "required": ["role", "description", "competencies"],
+        "additionalProperties": False,
+    }
+    return Form(
+        name="roles",
+        schema={
+            "type": "object",
+            "properties": {"roles": {"type": "array", "items": one}},
+            "required": ["roles"],
+            "additionalProperties": False,
+        },
+        grammar=(
+            f"root ::= {' '.join(['one'] * count)}\n"
+            f'one ::= "Role: " {name} "\\nDescription: " line "\\nCompetencies: " line "\\n\\n"\n'
+            f"line ::= {line}\n"
+        ),
+        read=_from_json,
+    )
+
+
+def _from_json(text: str) -> str:
+    return "\n".join(
+        f"Role: {one.role}\nDescription: {one.description}\nCompetencies: {one.competencies}\n"
+        for one in _Experts.model_validate_json(text).roles
+    )

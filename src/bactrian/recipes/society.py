@@ -1,0 +1,278 @@
+"""Societies: more than one conversation, or more than two agents, as a .toml file."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from jinja2 import Template
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from bactrian.errors import InputError
+from bactrian.recipes.schema import Critic
+from bactrian.source import LARGEST, Kind, Source, decoded, did_you_mean
+from bactrian.template import TemplateFault, compiled
+
+_KIND = Kind("society", InputError, "docs/societies.md")
+_NAME = r"^[a-z][a-z0-9_]{0,63}$"
+_RESERVED = frozenset({"user", "assistant", "critic", "task", "role", "description", "others", "language"})
+_PROMPT_VALUES = frozenset({"task", "role", "description", "others", "language"})
+
+OrderName = Literal["round_robin", "moderator", "reply_to"]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Agent(_Part):
+    """Somebody who takes part in one stage or in several."""
+
+    name: Annotated[str, Field(pattern=_NAME, description="By which stages and other agents name it.")]
+    role: Annotated[str, Field(min_length=1, max_length=300)]
+    description: str = ""
+    prompt: Annotated[
+        str,
+        Field(
+            description="Template of its system prompt in a stage with `agents`: "
+            "task, role, description, others, language."
+        ),
+    ] = ""
+    hears: Annotated[
+        tuple[str, ...] | None,
+        Field(description="Whose turns it hears, besides its own; default: everyone's."),
+    ] = None
+    model: Annotated[
+        str | None, Field(description="Default: --model. `human` is the person at the terminal.")
+    ] = None
+    temperature: Annotated[float | None, Field(ge=0, le=5)] = None
+    max_tokens: Annotated[int | None, Field(gt=0, strict=True)] = None
+
+
+class Stage(_Part):
+    """One conversation: a role-play of `user` and `assistant`, or a talk of any number of `agents`."""
+
+    name: Annotated[
+        str, Field(pattern=_NAME, description="Placeholder of its output in later stages' tasks.")
+    ]
+    task: Annotated[str, Field(description="Template: task, and the names of earlier stages.")] = "{{ task }}"
+    user: Annotated[str | None, Field(description="Agent that instructs, by the inception protocol.")] = None
+    assistant: Annotated[str | None, Field(description="Agent that solves.")] = None
+    agents: Annotated[tuple[str, ...], Field(description="Who talks, in this order.")] = ()
+    order: Annotated[
+        OrderName, Field(description="Who of the `agents` speaks next; user and assistant alternate.")
+    ] = "round_robin"
+    moderator: Annotated[str | None, Field(description="Who names the next speaker, for that order.")] = None
+    done_by: Annotated[
+        tuple[str, ...] | None,
+        Field(description="Whose done token ends the talk. Default: the moderator's, or everyone's."),
+    ] = None
+    max_messages: Annotated[int | None, Field(gt=0, strict=True)] = None
+    specify: Annotated[
+        bool, Field(strict=True, description="Make the task concrete first; role-play only.")
+    ] = False
+    plan: Annotated[
+        bool, Field(strict=True, description="Divide it into subtasks first; role-play only.")
+    ] = False
+    critic: Annotated[Critic | None, Field(description="Chooses each turn; role-play only.")] = None
+    output: Annotated[
+        Literal["solutions", "last", "all"],
+        Field(description="What later stages get: every solution, the last message, or the whole talk."),
+    ] = "solutions"
+
+    @property
+    def cast(self) -> tuple[str, ...]:
+        """Names of the agents that take part."""
+        return self.agents or tuple(filter(None, (self.user, self.assistant)))
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        pair = (self.user, self.assistant)
+        if bool(self.agents) == any(pair) or (any(pair) and not all(pair)):
+            raise ValueError("a stage has either `user` and `assistant`, or `agents`")
+        if self.agents and (self.specify or self.plan or self.critic):
+            raise ValueError("`specify`, `plan` and `critic` are for a stage with `user` and `assistant`")
+        if len(self.cast) < 2 or len(set(self.cast)) < len(self.cast):
+            raise ValueError("a stage has at least two agents, each of them once")
+        if (self.order == "moderator") != (self.moderator is not None):
+            raise ValueError('`order = "moderator"` and `moderator` go together')
+        named = (*(self.done_by or ()), *filter(None, (self.moderator,)))
+        if strange := [name for name in named if name not in self.agents]:
+            raise ValueError(f"{strange[0]!r} is none of the stage's `agents`")
+        return self
+
+
+class Society(_Part):
+    """Agents, and the conversations they have, one after another."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,63}$")]
+    description: str = ""
+    task: Annotated[str, Field(min_length=1, description="What to do, if the command does not say.")]
+    agents: Annotated[tuple[Agent, ...], Field(min_length=2)]
+    stages: Annotated[tuple[Stage, ...], Field(min_length=1)]
+
+    def agent(self, name: str) -> Agent:
+        """The agent of this name."""
+        return next(agent for agent in self.agents if agent.name == name)
+
+    @property
+    def hash(self) -> str:
+        """SHA-256, hexadecimal, of all that the file says."""
+        return hashlib.sha256(json.dumps(self.model_dump(mode="json"), sort_keys=True).encode()).hexdigest()
+
+    @model_validator(mode="after")
+    def _knows_its_names(self) -> Self:
+        known = [agent.name for agent in self.agents]
+        for names in (known, [stage.name for stage in self.stages]):
+            for name in names:
+                if names.count(name) > 1 or name in _RESERVED:
+                    raise ValueError(f"the name {name!r} is taken")
+        for agent in self.agents:
+            if strange := [name for name in agent.hears or () if name not in known]:
+                raise ValueError(f"{agent.name!r} hears {strange[0]!r}, who is no agent")
+        for stage in self.stages:
+            if strange := [name for name in stage.cast if name not in known]:
+                raise ValueError(f"stage {stage.name!r} needs {strange[0]!r}, who is no agent")
+            roles = [self.agent(name).role for name in stage.agents]
+            if len(set(roles)) < len(roles):
+                raise ValueError(f"two agents of stage {stage.name!r} have the same role")
+            if mute := [name for name in stage.agents if not self.agent(name).prompt]:
+                raise ValueError(f"{mute[0]!r} needs a `prompt` to take part in stage {stage.name!r}")
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class Prompts:
+    """The checked templates of a society."""
+
+    tasks: Mapping[str, Template]
+    """By stage."""
+    agents: Mapping[str, Template]
+    """System prompts by agent."""
+
+    def task(self, stage: str, task: str, outputs: Mapping[str, str]) -> str:
+        """The task of a stage, from the whole task and what the stages before it gave."""
+        return self.tasks[stage].render({"task": task, **outputs}).strip()
+
+    def system(self, agent: Agent, *, task: str, others: Sequence[str], language: str) -> str:
+        """System prompt of an agent among ``others``, which are names of roles."""
+        return self.agents[agent.name].render(
+            task=task,
+            role=agent.role,
+            description=agent.description,
+            others=", ".join(others),
+            language=language,
+        )
+
+
+def built_in_societies() -> tuple[str, ...]:
+    """Names of the societies that come with the program."""
+    names = (file.name for file in _folder().iterdir())
+    return tuple(sorted(name.removesuffix(".toml") for name in names if name.endswith(".toml")))
+
+
+def load_society(name_or_path: str) -> tuple[Society, Prompts]:
+    """Read a society, a built-in one by its name, and check it.
+
+    Raises:
+        InputError: the file cannot be read or is no society; its place is told.
+    """
+    source = _source(name_or_path)
+    try:
+        society = Society.model_validate(source.table())
+    except ValidationError as error:
+        raise _explained(error, source) from error
+    return society, _compiled(society, source)
+
+
+def _folder() -> Traversable:
+    return resources.files("bactrian.recipes").joinpath("societies")
+
+
+def _source(where: str) -> Source:
+    known = built_in_societies()
+    if where in known:
+        return decoded(where, _folder().joinpath(f"{where}.toml").read_bytes(), _KIND)
+    try:
+        with Path(where).open("rb") as file:
+            return decoded(where, file.read(LARGEST + 1), _KIND)
+    except FileNotFoundError as error:
+        raise InputError(
+            f"There is no society of this name and no such file.{did_you_mean(where, known)}",
+            where=where,
+            next=f"Built-in societies: {', '.join(known)}. Or give the path to a .toml file.",
+        ) from error
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise InputError(
+            f"The society cannot be read: {reason}.", where=where, next="Give the path to a .toml file."
+        ) from error
+
+
+def _compiled(society: Society, source: Source) -> Prompts:
+    before: list[str] = []
+    tasks: dict[str, Template] = {}
+    for stage in society.stages:
+        tasks[stage.name] = _template(source, "task", stage.task, {"task", *before})
+        before.append(stage.name)
+    agents = {
+        agent.name: _template(source, "prompt", agent.prompt, _PROMPT_VALUES, must={"task"})
+        for agent in society.agents
+        if agent.prompt
+    }
+    for stage in society.stages:
+        for key in ("role", "criteria") if stage.critic else ():
+            if "{" in getattr(stage.critic, key):
+                raise source.error(f"{key!r} of a society's critic is no template.", key, "Write it out.")
+    return Prompts(tasks, agents)
+
+
+def _template(
+    source: Source, key: str, text: str, may: set[str] | frozenset[str], must: set[str] | None = None
+) -> Template:
+    try:
+        return compiled(text, may=frozenset(may), must=frozenset(must or ()))
+    except TemplateFault as fault:
+        after = max(source.text.find(text.strip().splitlines()[0][:60]) - 200, 0) if text.strip() else 0
+        raise source.error(
+            f"{key!r}, line {fault.line}, {fault.what}.", key, fault.next, after=after
+        ) from fault
+
+
+_MODELS: Mapping[str, type[BaseModel]] = {"agents": Agent, "stages": Stage, "critic": Critic}
+
+
+def _explained(error: ValidationError, source: Source) -> InputError:
+    """The first fault that was found, with its place in the file."""
+    found = error.errors(include_url=False)
+    first = next((fault for fault in found if fault["type"] == "extra_forbidden"), found[0])
+    place = first["loc"]
+    names = [str(part) for part in place if isinstance(part, str)]
+    key = names[-1] if names else "name"
+    after = 0
+    if len(place) > 1 and isinstance(place[1], int):
+        starts = [
+            match.start() for match in re.finditer(rf"^[ \t]*\[\[[ \t]*{place[0]}", source.text, re.MULTILINE)
+        ]
+        after = starts[place[1]] if place[1] < len(starts) else 0
+    if first["type"] == "extra_forbidden":
+        above = [_MODELS[name] for name in names[:-1] if name in _MODELS]
+        known = list((above[-1] if above else Society).model_fields)
+        what = f"Unknown key {key!r}.{did_you_mean(key, known)}"
+        following = f"Known keys: {', '.join(known)}."
+    elif first["type"] == "missing":
+        what = f"The key {'.'.join(names)!r} is missing."
+        following = f"{_KIND.help} shows what a society looks like."
+    else:
+        message = first["msg"].removeprefix("Value error, ")
+        what = f"{'.'.join(names) or 'The society'}: {message[:1].lower()}{message[1:]}."
+        following = f"{_KIND.help} shows what a society looks like."
+        key = "name" if key in _MODELS else key
+    return source.error(what, key, following, after=after)
