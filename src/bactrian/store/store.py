@@ -225,7 +225,7 @@ class Store:
     def _read_confirmations(self, judge: str) -> list[Confirmation]:
         table = schema.confirmations
         query = select(table).where(table.c.judge == judge).order_by(table.c.row)
-        with _explaining(self.path), self._reading.connect() as connection:
+        with explaining(self.path), self._reading.connect() as connection:
             return [read_confirmation(row) for row in connection.execute(query)]
 
     def _read_recipe(self) -> dict[str, Any] | None:
