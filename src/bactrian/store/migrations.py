@@ -47,7 +47,7 @@ def _m005_fingerprints(connection: Connection) -> None:
 
 def _m006_confirmations(connection: Connection) -> None:
     """What a judge says of findings."""
-    schema.confirmations.create(connection)
+    schema.metadata.create_all(connection, [schema.confirmations])
 
 
 def _add_columns(connection: Connection, table: Table) -> None:
