@@ -30,11 +30,7 @@ def _m003_runs_of_a_recipe(connection: Connection) -> None:
     """Recipe, lists of items, and what a session adds up to."""
     schema.run.create(connection)
     schema.lists.create(connection)
-    have = {column["name"] for column in inspect(connection).get_columns("sessions")}
-    for column in schema.sessions.columns:
-        if column.name not in have:
-            definition = CreateColumn(column).compile(dialect=connection.dialect)
-            connection.exec_driver_sql(f"ALTER TABLE sessions ADD COLUMN {definition}")
+    _add_columns(connection, schema.sessions)
     schema.progress.create(connection, checkfirst=True)
 
 
@@ -43,11 +39,27 @@ def _m004_proposals(connection: Connection) -> None:
     schema.metadata.create_all(connection, [schema.proposals, schema.verdicts])
 
 
+def _m005_search(connection: Connection) -> None:
+    """A tree of proposals: which follows which, and which were gone on with."""
+    for table in (schema.proposals, schema.verdicts):
+        _add_columns(connection, table)
+
+
+def _add_columns(connection: Connection, table: Table) -> None:
+    """Add the columns that the table of an older run lacks."""
+    have = {column["name"] for column in inspect(connection).get_columns(table.name)}
+    for column in table.columns:
+        if column.name not in have:
+            definition = CreateColumn(column).compile(dialect=connection.dialect)
+            connection.exec_driver_sql(f"ALTER TABLE {table.name} ADD COLUMN {definition}")
+
+
 MIGRATIONS: tuple[Callable[[Connection], None], ...] = (
     _m001_sessions_and_turns,
     _m002_calls,
     _m003_runs_of_a_recipe,
     _m004_proposals,
+    _m005_search,
 )
 """In order; the number of a migration is its place, from 1."""
 
