@@ -1,14 +1,14 @@
-"""``python -m benchmarks.behaviours``: how right the detectors are, on labelled cases, and how fast."""
+"""``python -m benchmarks.behaviours [HALF]``: how right the detectors are, on labelled cases.
+
+With ``tune``, the cases of that half that are judged wrongly follow. Those of the other half are nobody's to look at.
+"""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from random import Random
 from typing import get_args
-
-from rich.console import Console
-from rich.table import Table
 
 from bactrian.analyze.behaviours.catalogue import find
 from bactrian.records.finding import Behaviour
@@ -17,59 +17,70 @@ from benchmarks.labelled import Case, Split, read_cases
 
 LABELLED: tuple[Behaviour, ...] = ("role_flip", "repeats_instruction", "flake_reply", "infinite_loop")
 """The behaviours with a labelled set: the four of the paper."""
-RESAMPLES = 2000
+HEAD = """\
+| behaviour | half | shown / not shown | precision | recall | F1 |
+|---|---|---|---|---|---|"""
+_RESAMPLES = 2000
+
+Judged = tuple[bool, bool]
+"""What a person said of a case, and what the detector says."""
 
 
-def judged(behaviour: Behaviour, cases: Sequence[Case]) -> list[tuple[bool, bool]]:
-    """For each case, what a person said and what the detector says."""
+def judged(behaviour: Behaviour, cases: Sequence[Case]) -> list[Judged]:
+    """Ask the detector about each case."""
     return [
         (case.label, any(found.turn == case.turn for found in find(case.session, [behaviour])))
         for case in cases
     ]
 
 
-def f1(pairs: Sequence[tuple[bool, bool]]) -> float:
+def f1(pairs: Sequence[Judged]) -> float:
     """The harmonic mean of precision and recall."""
     right = sum(label and said for label, said in pairs)
     wrong = sum(label is not said for label, said in pairs)
     return 2 * right / (2 * right + wrong) if right else 0.0
 
 
-def bootstrap(pairs: Sequence[tuple[bool, bool]], seed: int = 1) -> tuple[float, float]:
+def bootstrap(pairs: Sequence[Judged]) -> tuple[float, float]:
     """The 95 % interval of :func:`f1`, by drawing the cases anew."""
-    draw = Random(seed)
-    scores = sorted(f1(draw.choices(pairs, k=len(pairs))) for _ in range(RESAMPLES))
-    return scores[round(0.025 * RESAMPLES)], scores[round(0.975 * RESAMPLES) - 1]
+    draw = Random(1)
+    scores = sorted(f1(draw.choices(pairs, k=len(pairs))) for _ in range(_RESAMPLES))
+    return scores[round(0.025 * _RESAMPLES)], scores[round(0.975 * _RESAMPLES) - 1]
+
+
+def rows() -> Iterator[str]:
+    """The table's rows: one for each behaviour and half."""
+    for behaviour in LABELLED:
+        cases = read_cases(behaviour)
+        for half in get_args(Split):
+            pairs = judged(behaviour, [case for case in cases if case.split == half])
+            yield f"| `{behaviour}` | {half.replace('_', ' ')} | {' | '.join(_figures(pairs))} |"
 
 
 def main() -> None:
-    """Print the table; with ``tune``, also the cases of that half that are judged wrongly."""
-    table = Table("behaviour", "half", "cases (+/-)", "precision", "recall", "F1")
+    """Print the table as Markdown, then the wrongly judged cases of a half that is asked for."""
+    print(HEAD, *rows(), sep="\n")
     for behaviour in LABELLED:
-        for half in get_args(Split):
-            cases = [case for case in read_cases(behaviour) if case.split == half]
-            pairs = judged(behaviour, cases)
-            table.add_row(behaviour, half, *_figures(pairs))
-            if half in sys.argv[1:]:
-                for case, (label, said) in zip(cases, pairs, strict=True):
-                    if label is not said:
-                        print(f"{case.id} {'missed' if label else 'false alarm'}: {case.note}")
-    Console().print(table)
+        cases = [case for case in read_cases(behaviour) if case.split in sys.argv[1:]]
+        for case, (label, said) in zip(cases, judged(behaviour, cases), strict=True):
+            if label is not said:
+                print(f"{case.id} {'missed' if label else 'false alarm'}: {case.note}")
 
 
-def _figures(pairs: Sequence[tuple[bool, bool]]) -> list[str]:
+def _figures(pairs: Sequence[Judged]) -> list[str]:
     right = sum(label and said for label, said in pairs)
     found = sum(said for _, said in pairs)
     there = sum(label for label, _ in pairs)
+    precision, recall = Share(right, found), Share(right, there)
     return [
-        f"{there}/{len(pairs) - there}",
-        _share(Share(right, found).rate, Share(right, found).interval),
-        _share(Share(right, there).rate, Share(right, there).interval),
-        _share(f1(pairs), bootstrap(pairs)),
+        f"{there} / {len(pairs) - there}",
+        _with_interval(precision.rate, precision.interval),
+        _with_interval(recall.rate, recall.interval),
+        _with_interval(f1(pairs), bootstrap(pairs)),
     ]
 
 
-def _share(value: float, interval: tuple[float, float]) -> str:
+def _with_interval(value: float, interval: tuple[float, float]) -> str:
     return f"{value:.2f} ({interval[0]:.2f}–{interval[1]:.2f})"
 
 

@@ -13,8 +13,10 @@ from benchmarks.labelled import conversation
 _ROUNDS = 20
 _SENTENCES = (
     "The first step is to collect the prices of the last ten years and to store them in one table.",
-    ("You can reduce the risk by spreading the capital over "
-    "several sectors and by limiting each position to two percent."),
+    (
+        "You can reduce the risk by spreading the capital over "
+        "several sectors and by limiting each position to two percent."
+    ),
     "A moving average smooths the series, but it reacts late when the trend turns.",
     "If the short average crosses above the long one, the bot buys; if it crosses below, the bot sells.",
     "We should also consider the cost of every trade, since small gains are eaten up by fees.",

@@ -19,7 +19,6 @@ from pathlib import Path
 import aiohttp
 
 from bactrian.generate.crew import Limits
-from bactrian.generate.plan import AGENTS as PLAN_AGENTS
 from bactrian.generate.plan import Plan
 from bactrian.generate.work import Order, open_work, spare_the_collector
 from bactrian.models.model import Request
@@ -73,7 +72,7 @@ async def bactrian(port: int, conversations: int, folder: Path) -> tuple[int, in
     ideas = ", ".join(f'"Build tool {number}"' for number in range(conversations))
     recipe.write_text(RECIPE.format(count=conversations, ideas=ideas, calls=CALLS))
     order = Order(
-        plan=Plan(load_recipe(str(recipe)), dict.fromkeys(PLAN_AGENTS, "openai:bench")),
+        plan=Plan(load_recipe(str(recipe)), dict.fromkeys((*AGENTS, "lister"), "openai:bench")),
         run=folder / "bench.db",
         access=Access(base_url=f"http://127.0.0.1:{port}/v1"),
         meter=Meter(),

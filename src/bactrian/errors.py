@@ -25,6 +25,10 @@ class BactrianError(Exception):
         return "\n".join(lines)
 
 
+class BactrianWarning(UserWarning):
+    """Something that a person should know of and that stops nothing."""
+
+
 class InputError(BactrianError):
     """Wrong usage, or a file from the user that cannot be used."""
 

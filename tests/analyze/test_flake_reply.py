@@ -39,8 +39,19 @@ EXAMPLES = {
             "Let me know if you have any other requests."
         ),
     ),
+    "the role first": (
+        "Identify the audience.",
+        "As a social media manager, I will conduct research to identify the audience. I will use several tools.",
+    ),
+    "under way": ("Write the report.", "The report is being prepared and will be delivered soon."),
+    "the letter itself only promised": ("Write a letter to Tom.", "I will write a letter to Tom."),
+    "Italian": ("Scrivi una poesia.", "Certo, scriverò subito una poesia sulla luna."),
+    "Chinese": ("写一封信。", "好的，我会马上写这封信。"),
 }
 NEAR_MISSES = {
+    "a resolution": ("Make a New Year's resolution.", "I will read one book a month."),
+    "a slogan": ("Write a slogan.", "We'll fix it."),
+    "a translated promise": ("Translate into English: Ich rufe dich an.", "I will call you."),
     "announced and shown": ("Show the code.", "I will now show the code:\n```python\nprint(1)\n```"),
     "announced in the same line": ("Name a river.", "I will name one: the Vistula."),
     "a promise, then the work": (

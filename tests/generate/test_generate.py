@@ -425,6 +425,40 @@ async def test_red_team_work_needs_a_preamble_and_an_acknowledgement_and_is_mark
     assert [session.mark for session in await stored(folder)] == ["red-team"]
 
 
+async def test_a_system_that_changes_in_mid_run_is_recorded_with_each_turn_and_told(folder: Path) -> None:
+    asked = 0
+
+    def reply(request: Received) -> Reply:
+        nonlocal asked
+        asked += 1
+        return {**completion(said(request)), "system_fingerprint": "fp_1" if asked < 4 else "fp_2"}
+
+    async with Endpoint([reply]) as endpoint:
+        code, lines, _ = await generate(folder, endpoint, "--limit", "1", "--concurrency", "1", "--json")
+    assert code == 0
+    (session,) = await stored(folder)
+    assert {turn.fingerprint for turn in session.turns} == {"fp_1", "fp_2"}
+    assert "user: served-model (fp_1) → served-model (fp_2)" in lines[-1]["changes"]
+
+
+async def test_an_endpoint_that_goes_down_is_shown_and_waited_for(folder: Path) -> None:
+    refused = 0
+
+    def reply(request: Received) -> Reply:
+        nonlocal refused
+        if asks(request) == "assistant" and refused < 14:
+            refused += 1
+            return Answer(status=500, body="down")
+        return said(request)
+
+    async with Endpoint([reply]) as endpoint:
+        code, lines, _ = await generate(folder, endpoint, "--limit", "12", "--json")
+    assert code == 0
+    assert len(await stored(folder)) == 12
+    assert [line for line in lines if line["silent"] and line["closed_for"] > 0]
+    assert not lines[-1]["silent"]
+
+
 CRITIC = """
 [critic]
 role = "Head of {{ role }}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bactrian.generate.listing import Listing, list_items
-from bactrian.models.scripted import Scripted
+from bactrian.models.scripted import Line, Scripted
 from bactrian.recipes.schema import Axis
 from bactrian.records.usage import Usage
 from tests.play.scenes import Counting
@@ -12,7 +12,7 @@ THREE = Axis(name="task", count=3, ask="List {{ count }} tasks for {{ role }}.",
 
 
 async def listings(
-    *replies: str, axis: Axis = THREE, begun: Listing | None = None
+    *replies: str | Line, axis: Axis = THREE, begun: Listing | None = None
 ) -> tuple[list[Listing], list[str]]:
     model = Counting(Scripted(list(replies)))
     found = [
@@ -63,3 +63,15 @@ async def test_items_can_be_asked_for_one_at_a_time_and_keep_their_lines() -> No
     found, asked = await listings("What is\n1. this?", "And that?", axis=each)
     assert found[-1].items == ("What is\n1. this?", "And that?")
     assert len(asked) == 2
+
+
+async def test_a_list_begins_with_the_items_that_are_given() -> None:
+    axis = THREE.model_copy(update={"given": ("Bake", "Cook")})
+    found, asked = await listings("1. cook\n2. Serve", axis=axis)
+    assert [listing.items for listing in found] == [("Bake", "Cook"), ("Bake", "Cook", "Serve")]
+    assert asked[0].startswith("List 1 tasks")
+
+
+async def test_the_item_in_which_a_reply_was_cut_off_is_none() -> None:
+    found, _ = await listings(Line("1. Bake\n2. Cook\n3. Ser", finish="length"), "3. Serve")
+    assert [listing.items for listing in found] == [("Bake", "Cook"), ("Bake", "Cook", "Serve")]

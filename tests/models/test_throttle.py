@@ -95,3 +95,73 @@ async def test_who_is_cancelled_while_waiting_gives_its_place_away() -> None:
     second.cancel()
     await asyncio.gather(first, third)
     assert endpoint.asked == 2
+
+
+class Clock:
+    """Time that passes only when somebody says so."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Slow(Endpoint):
+    """Takes ``seconds`` of the clock's time for each answer."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(room=1000)
+        self.clock = clock
+
+    async def reply(self, request: Request) -> Reply:
+        self.clock.now += self.seconds
+        return Reply((Choice(Text("x")),), Usage(), "m")
+
+
+async def test_answers_far_slower_than_the_best_lower_the_limit_until_they_are_fast_again() -> None:
+    clock = Clock()
+    endpoint = Slow(clock)
+    throttle = Throttle(endpoint, 64, clock=clock)
+    endpoint.seconds = 0.5
+    await ask(throttle, 100)
+    assert throttle.limit == 64
+    endpoint.seconds = 2.5  # slower, but not by so much that it must be overloaded
+    await ask(throttle, 100)
+    assert throttle.limit == 64
+    endpoint.seconds = 20.0
+    await ask(throttle, 40)
+    assert throttle.limit < 8
+    endpoint.seconds = 0.5
+    await ask(throttle, 2000)
+    assert throttle.limit > 32
+
+
+class Down(Endpoint):
+    """Answers nothing while it is down."""
+
+    down = True
+
+    async def reply(self, request: Request) -> Reply:
+        if self.down:
+            self.asked += 1
+            raise TryAgain("connection refused")
+        return await super().reply(request)
+
+
+async def test_an_endpoint_that_answers_nothing_is_tried_by_one_request_after_a_pause() -> None:
+    endpoint = Down(room=1000)
+    throttle = Throttle(endpoint, 64)
+    asking = [asyncio.create_task(ask(throttle, 1)) for _ in range(64)]
+    await asyncio.sleep(0.2)
+    assert throttle.silent
+    assert 0 < throttle.closed_for <= 1.0
+    assert endpoint.asked <= 64
+    endpoint.asked = 0
+    await asyncio.sleep(throttle.closed_for + 0.2)
+    assert endpoint.asked == 1
+    assert throttle.closed_for > 1.0
+    endpoint.down = False
+    await asyncio.gather(*asking)
+    assert not throttle.silent
+    assert throttle.limit == 64

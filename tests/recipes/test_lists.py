@@ -52,6 +52,14 @@ def test_json_is_read_back(items: list[str]) -> None:
         ('1. "Quoted"\n2. **Bold**', ["Quoted", "Bold"]),
         ("Actor\nBaker\n\nCook", ["Actor", "Baker", "Cook"]),
         ("These are they:\nActor\nBaker", ["Actor", "Baker"]),
+        ("1\u3001Actor\n2\u3001Baker", ["Actor", "Baker"]),
+        ("1 \u2013 Actor\n2 \u2013 Baker", ["Actor", "Baker"]),
+        ("1. Sort [3, 1, 2]\n2. Find {a} in a set", ["Sort [3, 1, 2]", "Find {a} in a set"]),
+        ('["Actor", "Baker", "Coo', ["Actor", "Baker"]),
+        ('{"items": ["Actor", "Ba', ["Actor"]),
+        ('{"count": 2, "items": ["Actor", "Baker"]}', ["Actor", "Baker"]),
+        ('[{"name": "Actor"}, {"name": "Baker"}]', ["Actor", "Baker"]),
+        ("Sure, gladly.\n\nActor\nBaker\n\nShall I go on?", ["Actor", "Baker"]),
         ("", []),
         ("1.\n2.", []),
     ],
@@ -68,6 +76,19 @@ def test_doubles_are_told_by_words_and_not_by_letters() -> None:
         "Write a trading bot for the bond market in Java",
     ]
     assert distinct(tasks) == [tasks[0], tasks[2]]
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        ["C", "C#", "C++"],
+        ["What is 2 + 3?", "What is 2 - 3?", "What is 2 + 4?"],
+        ["Find the sum of the first 10 odd numbers", "Find the sum of the first 20 odd numbers"],
+        ["\u2639", "\u263a"],
+    ],
+)
+def test_other_numbers_or_signs_make_another_item(items: list[str]) -> None:
+    assert distinct(items) == items
 
 
 @given(st.lists(ITEM, max_size=30))

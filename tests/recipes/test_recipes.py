@@ -91,12 +91,38 @@ def test_a_list_may_stand_in_a_file_beside_the_recipe(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"Chef\nPilot\n\xff\xfe", r"roles.txt: The list is not UTF-8 text"),
+        (b"Chef\n" * 1_000_001, r"has 1,000,001 lines; the limit is 1,000,000"),
+        (b"x" * (64 * 1024 * 1024 + 1), r"has 67,108,865 bytes; the limit is 67,108,864"),
+    ],
+)
+def test_a_list_that_is_too_large_or_no_text_is_refused(tmp_path: Path, content: bytes, says: str) -> None:
+    (tmp_path / "roles.txt").write_bytes(content)
+    with pytest.raises(RecipeError, match=says):
+        load_recipe(own(tmp_path, ('given = ["Chef", "Pilot"]', 'file = "roles.txt"')))
+
+
+def test_an_axis_may_be_given_some_items_and_ask_for_the_others(tmp_path: Path) -> None:
+    more = ('given = ["Chef", "Pilot"]', 'given = ["Chef"]\nask = "List {{ count }} roles."')
+    axis = load_recipe(own(tmp_path, more)).axes[0]
+    assert (axis.first, axis.items) == (("Chef",), None)
+
+
+@pytest.mark.parametrize("value", ["2\ncount = 5", "1" * 5000])
+def test_a_setting_is_one_value(tmp_path: Path, value: str) -> None:
+    with pytest.raises(RecipeError, match=r"axes.role.count"):
+        load_recipe(own(tmp_path), [f"role.count={value}"])
+
+
+@pytest.mark.parametrize(
     ("old", "new", "says"),
     [
         ("count = 3", "cuont = 3", r"own.toml:9:1: Unknown key 'cuont'. Did you mean 'count'"),
-        ("count = 3", "count = 0", r"own.toml:9:1: axes.count"),
-        ("count = 3", 'count = "3"', r"own.toml:9:1: axes.count"),
-        ("count = 2", "count = 5", r"`count` is 5, and 2 items are given"),
+        ("count = 3", "count = 0", r"own.toml:9:1: axes.task.count"),
+        ("count = 3", 'count = "3"', r"own.toml:9:1: axes.task.count"),
+        ("count = 2", "count = 5", r"`count` is 5, 2 items are given, and no `ask` can get more"),
         ('"Pilot"', '"Chef"', r"items 1 and 2 are both 'Chef'"),
         ('"Pilot"', '" "', r"item 2 is empty"),
         ('per = ["role"]', 'per = ["rule"]', r"depends on 'rule', which is no earlier axis"),

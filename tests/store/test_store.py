@@ -18,6 +18,7 @@ from sqlalchemy import create_engine
 from bactrian.errors import BactrianError, InputError, StoreError
 from bactrian.records.call import Call
 from bactrian.records.ending import Ending
+from bactrian.records.proposal import Proposal, Verdict
 from bactrian.records.sampling import Sampling
 from bactrian.records.session import Provenance, Session
 from bactrian.records.task import Role, Task
@@ -159,7 +160,7 @@ async def test_a_killed_writer_loses_no_turn_that_was_acknowledged(tmp_path: Pat
 
 async def test_a_full_disk_keeps_what_was_committed(tmp_path: Path) -> None:
     if subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(tmp_path)], check=False
+        ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(tmp_path)], check=False
     ).returncode:
         pytest.skip("mounting a small file system is not permitted here")
     try:
@@ -264,6 +265,12 @@ async def test_only_one_process_writes_a_run_and_others_may_read_it(store: Store
         assert await reader.session("one") == session()
 
 
+async def test_a_run_that_is_closed_is_one_file(tmp_path: Path) -> None:
+    async with open_store(tmp_path / "run.db") as store:
+        await store.begin(session())
+    assert {path.name for path in tmp_path.iterdir()} == {"run.db", "run.db.lock"}
+
+
 async def test_a_recipe_is_frozen_at_the_first_start(store: Store) -> None:
     assert await store.recipe() is None
     assert await store.freeze({"name": "a", "axes": [1, 2]}) == {"name": "a", "axes": [1, 2]}
@@ -324,7 +331,7 @@ async def test_a_run_from_before_there_was_a_search_keeps_its_proposals(tmp_path
     with sqlite3.connect(path) as connection:
         connection.execute("ALTER TABLE proposals DROP COLUMN parent")
         connection.execute("ALTER TABLE verdicts DROP COLUMN kept")
-        connection.execute("DELETE FROM migrations WHERE number > 4")
+        connection.execute("DELETE FROM migrations WHERE number > 6")
     async with open_store(path) as store:
         known = await store.deliberation("one")
         assert (known.proposals, known.verdicts) == ((made,), (said,))

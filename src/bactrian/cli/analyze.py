@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Protocol
 
 import typer
 
@@ -13,9 +14,12 @@ from bactrian.cli.bridge import run
 from bactrian.cli.options import option
 
 if TYPE_CHECKING:
+    from bactrian.analyze.confirm import Key
     from bactrian.analyze.part import Part
     from bactrian.analyze.report import Json
+    from bactrian.cli.judging import Judge
     from bactrian.models.spend import Price
+    from bactrian.records.confirmation import Confirmation
     from bactrian.records.finding import Finding
 
 
@@ -28,6 +32,16 @@ def analyze(
         Path | None, option("--findings", "Write what the turns of RUN show, one finding a line.")
     ] = None,
     page: Annotated[Path | None, option("--report", "Write the report as one HTML file.")] = None,
+    judge: Annotated[
+        str | None,
+        option("--judge", "Ask this model whether each finding holds. Its answers are kept in RUN."),
+    ] = None,
+    base_url: Annotated[
+        str | None, option("--base-url", "Address of the judge's endpoint.", show_default="OPENAI_BASE_URL")
+    ] = None,
+    concurrency: Annotated[int, option("--concurrency", "Questions to the judge in flight.", min=1)] = 16,
+    budget: Annotated[float | None, option("--budget", "US dollars that the judge may cost.", min=0)] = None,
+    max_tokens: Annotated[int | None, option("--max-tokens", "Tokens that the judge may use.", min=0)] = None,
     price: Annotated[
         str | None,
         option("--price", "US dollars per million tokens, prompt/completion[/cached]. Default: a table."),
@@ -42,45 +56,74 @@ def analyze(
     for path in (findings, page):
         if path is not None and named.count(path.absolute()) > 1:
             raise InputError("This file is named twice.", where=str(path), next="Name another one.")
-    work = _analyze(run_file, other, findings, page, _prices(price), overwrite=overwrite, json=json)
-    run(work, resume="Nothing was written.")
+    if judge is not None and other is not None:
+        raise InputError("A judge looks at one run.", where="--judge", next="Leave RUN2 out.")
+    prices = _prices(price, base_url)
+    work = _analyze(
+        run_file,
+        other,
+        Outputs(findings, page, overwrite=overwrite, json=json),
+        prices,
+        None if judge is None else _judge(judge, base_url, concurrency, budget, max_tokens, prices),
+    )
+    run(
+        work,
+        resume="The judge's answers are kept; the same command goes on." if judge else "Nothing was written.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """What to write besides the tables."""
+
+    findings: Path | None
+    page: Path | None
+    overwrite: bool
+    json: bool
 
 
 async def _analyze(
     run_file: Path,
     other: Path | None,
-    findings: Path | None,
-    page: Path | None,
+    wish: Outputs,
     prices: Callable[[str], Price | None],
-    *,
-    overwrite: bool,
-    json: bool,
+    judge: Judge | None,
 ) -> int:
     from json import dumps
 
     from bactrian.analyze.compare import differences
+    from bactrian.analyze.confirm import judged
     from bactrian.analyze.page import written
     from bactrian.analyze.report import report
+    from bactrian.cli.judging import ask
     from bactrian.cli.report import show, show_differences
     from bactrian.whole import staged
 
     with ExitStack() as stack:
         places = [
-            None if path is None else stack.enter_context(staged(path, overwrite=overwrite)) / path.name
-            for path in (findings, page)
+            None if path is None else stack.enter_context(staged(path, overwrite=wish.overwrite)) / path.name
+            for path in (wish.findings, wish.page)
         ]
         keep = None if places[0] is None else _keeper(stack, places[0])
-        parts = [await _read(run_file, keep)]
+        found: list[Finding] = []
+        parts = [await _read(run_file, found.extend if judge else keep)]
         alike = other is not None and other.stem == run_file.stem
         reports = [report(str(run_file) if alike else run_file.stem, parts[0], prices)]
         changes: Json | None = None
+        if judge is not None:
+            facts = parts[0].facts
+            said = sum(one.usage.completion for one in facts) / max(sum(one.messages for one in facts), 1)
+            answers = await ask(run_file, found, judge, said)
+            reports[0]["judged"] = judged(judge.name, found, answers, len(facts))
+            if keep is not None:
+                keep(found, answers)
         if other is not None:
             parts.append(await _read(other, None))
             reports.append(report(str(other) if alike else other.stem, parts[1], prices))
             changes = differences(parts[0], parts[1])
         if places[1] is not None:
             places[1].write_text(written(reports, changes), "utf-8")
-    if json:
+    if wish.json:
         print(dumps(reports[0] if changes is None else {"runs": reports, "differences": changes}))
     elif changes is None:
         show(reports[0])
@@ -104,20 +147,48 @@ async def _read(run_file: Path, keep: Callable[[list[Finding]], None] | None) ->
             )
 
 
-def _keeper(stack: ExitStack, place: Path) -> Callable[[list[Finding]], None]:
-    """What writes findings to ``place``, a line each."""
+class _Keep(Protocol):
+    def __call__(
+        self, findings: list[Finding], answers: Mapping[Key, Confirmation] | None = None
+    ) -> None: ...
+
+
+def _keeper(stack: ExitStack, place: Path) -> _Keep:
+    """What writes findings to ``place``, a line each, with what a judge says of them if one was asked."""
     import json
     from dataclasses import asdict
 
     file = stack.enter_context(place.open("w", encoding="utf-8"))
 
-    def keep(findings: list[Finding]) -> None:
-        file.writelines(json.dumps(asdict(finding), ensure_ascii=False) + "\n" for finding in findings)
+    def keep(findings: list[Finding], answers: Mapping[Key, Confirmation] | None = None) -> None:
+        for finding in findings:
+            line = asdict(finding)
+            if answers is not None:
+                answer = answers.get((finding.session, finding.turn, finding.behaviour))
+                line["confirmed"] = answer and answer.holds
+            file.write(json.dumps(line, ensure_ascii=False) + "\n")
 
     return keep
 
 
-def _prices(given: str | None) -> Callable[[str], Price | None]:
+def _judge(
+    name: str,
+    base_url: str | None,
+    concurrency: int,
+    budget: float | None,
+    max_tokens: int | None,
+    prices: Callable[[str], Price | None],
+) -> Judge:
+    from bactrian.cli.access import access
+    from bactrian.cli.judging import Judge
+    from bactrian.models.spend import Meter
+
+    price = prices(name)
+    meter = Meter(max_tokens, budget, {} if price is None else {name: price})
+    return Judge(name, access(base_url), meter, concurrency)
+
+
+def _prices(given: str | None, base_url: str | None) -> Callable[[str], Price | None]:
     """What tells the price of a model: the user's word, or a table where that is installed."""
     from functools import cache
 
@@ -133,7 +204,7 @@ def _prices(given: str | None) -> Callable[[str], Price | None]:
         if own is not None:
             return own if model.startswith("openai:") else FREE
         try:
-            return known_price(model, None)
+            return known_price(model, base_url)
         except MissingExtra:
             return None
 

@@ -36,9 +36,15 @@ def run(work: Coroutine[object, object, int], *, resume: str, brake: Brake | Non
     raise typer.Exit(code)
 
 
+def _warn(text: str) -> None:
+    print(f"\nbactrian: warning: {text}", file=sys.stderr)
+
+
 async def _interruptible(work: Coroutine[object, object, int], brake: Brake) -> int:
     import asyncio
     import signal
+
+    from bactrian.cli.watchdog import watched
 
     task = asyncio.ensure_future(work)
     caught: list[signal.Signals] = []
@@ -57,7 +63,8 @@ async def _interruptible(work: Coroutine[object, object, int], brake: Brake) -> 
     for which in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(which, stop, which)
     try:
-        code = await task
+        with watched(_warn):
+            code = await task
     except asyncio.CancelledError:
         code = None
     if caught:

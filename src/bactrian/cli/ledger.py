@@ -85,6 +85,8 @@ class _Person:
             say(f"And {len(tally.short) - 5:,} more lists.")
         for refused in tally.refused[:5]:
             say(printable(f"Could not begin {refused}"))
+        for change in tally.changes[:5]:
+            say(printable(f"Warning: something else began to answer in mid-run: {change}"))
         if tally.open:
             say(
                 f"{tally.open:,} sessions were left open: the endpoint did not answer. The same command goes on."
@@ -109,7 +111,8 @@ def line(now: Snapshot) -> str:
     if now.seconds_left is not None:
         parts.append(f"{_duration(now.seconds_left)} left")
     if now.closed_for:
-        parts.append(f"endpoint asks to wait {now.closed_for:.0f} s")
+        why = "endpoint does not answer" if now.silent else "endpoint asks to wait"
+        parts.append(f"{why}, next try in {now.closed_for:.0f} s")
     if now.failed_calls:
         parts.append(f"{now.failed_calls:,} calls failed")
     if now.endings:
@@ -180,6 +183,8 @@ def _fields(now: Snapshot) -> dict[str, object]:
         "seconds_left": None if now.seconds_left is None else round(now.seconds_left, 1),
         "requests_at_once": now.limit,
         "closed_for": round(now.closed_for, 1),
+        "silent": now.silent,
+        "changes": list(now.changes),
     }
 
 

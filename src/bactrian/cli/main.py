@@ -5,13 +5,26 @@ from __future__ import annotations
 import io
 import os
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 import bactrian
-from bactrian.cli import analyze, doctor, export, generate, ingest, models, play, prompts, recipes, roles
-from bactrian.errors import BactrianError
+from bactrian.cli import (
+    analyze,
+    doctor,
+    export,
+    generate,
+    ingest,
+    models,
+    play,
+    prompts,
+    recipes,
+    recover,
+    roles,
+    verify,
+)
+from bactrian.errors import BactrianError, BactrianWarning
 
 app = typer.Typer(
     name="bactrian",
@@ -26,6 +39,8 @@ app.command()(generate.generate)
 app.command()(analyze.analyze)
 app.command()(export.export)
 app.command("import")(ingest.ingest)
+app.command()(verify.verify)
+app.command()(recover.recover)
 app.command()(roles.roles)
 app.add_typer(recipes.app, name="recipes")
 app.command()(models.models)
@@ -54,6 +69,7 @@ def main() -> None:
 
     load_dotenv(".env")
     _plain_streams()
+    _plain_warnings()
     try:
         app()
     except BactrianError as error:
@@ -74,6 +90,23 @@ def _plain_streams() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
+
+
+def _plain_warnings() -> None:
+    """Show our own warnings as a sentence, without the line of code that gave them."""
+    import warnings
+
+    usual = warnings.showwarning
+
+    def show(message: Warning | str, category: type[Warning], *place: Any) -> None:
+        if issubclass(category, BactrianWarning):
+            from bactrian.cli.terminal import printable
+
+            print(printable(f"bactrian: warning: {message}"), file=sys.stderr)
+        else:
+            usual(message, category, *place)
+
+    warnings.showwarning = show
 
 
 def _explain(error: BactrianError) -> None:

@@ -30,6 +30,8 @@ def show(report: Json) -> None:
     _behaviours(console, report)
     _groups(console, report)
     _diversity(console, report["diversity"])
+    if "judged" in report:
+        _judged(console, report["judged"])
     for title in ("worst", "best"):
         if report[title]:
             console.print(f"{title.capitalize()} conversations:")
@@ -115,6 +117,24 @@ def _turns(of: Mapping[str, Any]) -> Iterable[str]:
         return "", ""
     return tuple(
         _rate(turns) if turns["count"] else "–" for turns in (of["turns"]["user"], of["turns"]["assistant"])
+    )
+
+
+def _judged(console: Console, judged: Json) -> None:
+    asked = {code: of for code, of in judged["behaviours"].items() if of["asked"]}
+    _table(
+        console,
+        (
+            f"findings, by {judged['judge']}",
+            "asked",
+            "confirmed (95 %)",
+            "unreadable",
+            "sessions that keep one (95 %)",
+        ),
+        (
+            (code, f"{of['asked']:,}", _rate(of["confirmed"]), f"{of['unreadable']:,}", _rate(of))
+            for code, of in asked.items()
+        ),
     )
 
 

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
 from bactrian.errors import InputError
+from bactrian.generate.tally import Pressure
 from bactrian.models.limit import RateLimit
 from bactrian.models.model import Model
 from bactrian.models.names import Access, open_model
@@ -59,11 +60,12 @@ class Crew:
     window: int
     """Conversations to have in flight."""
 
-    def pressure(self) -> tuple[int, float]:
-        """How many requests may be in flight, and for how many seconds none may."""
-        return (
+    def pressure(self) -> Pressure:
+        """How much the endpoints may be asked now."""
+        return Pressure(
             sum(throttle.limit for throttle in self.throttles),
             max(throttle.closed_for for throttle in self.throttles),
+            any(throttle.silent for throttle in self.throttles),
         )
 
 

@@ -58,12 +58,15 @@ async def list_items(
     With ``enough``, no further question is asked once there are so many items.
 
     Gives the list after every reply, so that it can be stored before the next request goes out. ``begun`` is what
-    an earlier run had. The question is the axis's ``ask`` with ``values``; later ones name the items that exist.
+    an earlier run had; without it the list begins with the items that the axis gives. The question is the axis's
+    ``ask`` with ``values``; later ones name the items that exist.
 
     Raises:
         ModelError: the model does not answer.
     """
-    so_far = begun or Listing((), finished=False, usage=Usage(), calls=0)
+    so_far = begun or Listing(axis.first, finished=False, usage=Usage(), calls=0)
+    if begun is None and so_far.items:
+        yield so_far
     fruitless = 0
     assert axis.ask is not None
     template = compiled(axis.ask, may=frozenset({"count", *axis.per}))
@@ -97,6 +100,8 @@ async def list_items(
         else:
             usage += reply.usage
             found = [reply.text.strip()] if axis.each else read_list(reply.text)
+            if reply.finish == "length" and not small:  # the built-in model seldom ends by itself
+                found = found[:-1]
             new = distinct((item for item in found if item), so_far.items)[:missing]
             fruitless = 0 if new else fruitless + 1
         items = (*so_far.items, *new)

@@ -9,7 +9,23 @@ from dataclasses import dataclass, field
 
 from bactrian.models.spend import Meter
 from bactrian.records.events import Ended, Event, Spoke
+from bactrian.records.turn import Turn
 from bactrian.records.usage import Usage
+
+_MOST_CHANGES = 100
+"""That are kept: two systems behind one address answer in turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pressure:
+    """How much the endpoints of a run may be asked."""
+
+    limit: int = 0
+    """Requests that may be in flight now."""
+    closed_for: float = 0.0
+    """Seconds for which there may be none."""
+    silent: bool = False
+    """True while an endpoint answers nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +53,12 @@ class Snapshot:
     """None until it can be told."""
     closed_for: float
     """Seconds until the endpoint wants to be asked again; 0 normally."""
+    silent: bool
+    """True while an endpoint answers nothing: it is asked once when that time is over, and not by everybody."""
     limit: int
     """Requests that may be in flight now."""
+    changes: tuple[str, ...]
+    """Where in mid-run another model or system began to answer."""
 
     @property
     def cached_share(self) -> float:
@@ -62,8 +82,12 @@ class Tally:
     """Jobs that could not even begin, and why."""
     open: int = 0
     """Sessions that this command left open because the endpoint did not answer."""
-    throttle: Callable[[], tuple[int, float]] = lambda: (0, 0.0)
-    """Tells how many requests may be in flight, and for how many seconds none may."""
+    throttle: Callable[[], Pressure] = Pressure
+    """Tells how much the endpoints may be asked."""
+    systems: dict[str, str] = field(default_factory=dict[str, str])
+    """What answered each agent last, by the endpoint's own word."""
+    changes: list[str] = field(default_factory=list[str])
+    """Where in mid-run another model or system began to answer."""
     _begun: float = field(default_factory=time.monotonic)
     _done_before: int = -1
     _last: tuple[float, int, int] = (0.0, 0, 0)
@@ -80,8 +104,19 @@ class Tally:
         ):
             self.done += 1
             self.endings[event.ending.code] += 1
-        elif isinstance(event, Spoke) and self._done_before < 0:
-            self._done_before = self.done
+        elif isinstance(event, Spoke):
+            if self._done_before < 0:
+                self._done_before = self.done
+            self._notice(event.turn)
+
+    def _notice(self, turn: Turn) -> None:
+        system = f"{turn.model} ({turn.fingerprint})" if turn.fingerprint else turn.model
+        before = self.systems.setdefault(turn.speaker, system)
+        if before != system:
+            self.systems[turn.speaker] = system
+            change = f"{turn.speaker}: {before} → {system}"
+            if change not in self.changes and len(self.changes) < _MOST_CHANGES:
+                self.changes.append(change)
 
     def snapshot(self) -> Snapshot:
         """Where the run is now."""
@@ -92,7 +127,7 @@ class Tally:
         self._last = (now, self.meter.calls, used)
         ended_here = self.done - max(self._done_before, 0)
         left = (self.total - self.done) * now / ended_here if ended_here > 0 else None
-        limit, closed_for = self.throttle()
+        pressure = self.throttle()
         return Snapshot(
             total=self.total,
             done=self.done,
@@ -107,6 +142,8 @@ class Tally:
             calls_per_second=(self.meter.calls - calls) / passed,
             tokens_per_second=(used - tokens) / passed if calls or tokens else 0.0,
             seconds_left=left,
-            closed_for=closed_for,
-            limit=limit,
+            closed_for=pressure.closed_for,
+            silent=pressure.silent,
+            limit=pressure.limit,
+            changes=tuple(self.changes),
         )

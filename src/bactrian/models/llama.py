@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import secrets
 import sys
@@ -237,6 +238,9 @@ async def start(path: Path, *, slots: int, window: int) -> Llama:
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
         start_new_session=True,  # Ctrl-C is for this process, which may want its turns in flight finished.
+        # Its threads spin while they wait for each other. Where cores are shared they then keep out the very thread
+        # they wait for, most of all while one goes through the vocabulary for what a grammar allows.
+        env={"OMP_WAIT_POLICY": "passive", **os.environ},
     )
     assert worker.stdin is not None
     assert worker.stdout is not None

@@ -38,9 +38,8 @@ def _load(path: str, slots: int, window: int, key: str) -> Any:
     parameters.n_ctx = slots * window
     parameters.fit_params = False  # a window that does not fit is an error, not a smaller window
     parameters.cache_ram_mib = _SHELF_MIB
-    # Threads wait for each other several hundred times a token. With one for each core, two busy neighbours slow
-    # two cores from 50 tokens a second to 2; with half as many, from 38 to 12. Prompts and several slots at once
-    # have more to do between the waits.
+    # Threads wait for each other several hundred times a token, which busy neighbours draw out. Prompts and several
+    # slots at once have more to do between the waits.
     cores = os.cpu_count() or 2
     parameters.cpuparams.n_threads = max(1, cores // 2)
     parameters.cpuparams_batch.n_threads = cores

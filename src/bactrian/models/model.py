@@ -74,6 +74,8 @@ class Reply:
     """The model as the endpoint named it."""
     raw: bytes = b""
     """The reply's bytes as they came, for the record."""
+    fingerprint: str | None = None
+    """The endpoint's name for the exact system that answered, if it gives one."""
     first_token: float | None = None
     """Seconds from sending to the first piece of text; None if the reply was not streamed."""
 

@@ -89,6 +89,7 @@ class Gathering:
         """When the first piece of text arrived, by the event loop's clock."""
         self.lossy = False
         self._model: Any = None
+        self._fingerprint: Any = None
         self._usage: Any = None
         self._choices: dict[int, dict[str, Any]] = {}
 
@@ -109,6 +110,7 @@ class Gathering:
             raise reported(chunk, data)
         self.lossy = self.lossy or lossy
         self._model = self._model or chunk.get("model")
+        self._fingerprint = self._fingerprint or chunk.get("system_fingerprint")
         self._usage = chunk.get("usage") or self._usage
         choices = chunk.get("choices")
         return "".join(self._add_choice(choice) for choice in choices) if is_array(choices) else ""
@@ -154,4 +156,9 @@ class Gathering:
             }
             for _, whole in sorted(self._choices.items())
         ]
-        return {"model": self._model, "choices": choices, "usage": self._usage}
+        return {
+            "model": self._model,
+            "system_fingerprint": self._fingerprint,
+            "choices": choices,
+            "usage": self._usage,
+        }

@@ -14,6 +14,11 @@ _SMOOTHING = 0.05
 _SLOW = 4.0
 """Times its best smoothed latency from which an endpoint counts as overloaded."""
 
+_SILENT = 10
+"""Faults in a row, without an answer between them, from which the endpoint counts as down."""
+_FIRST_PAUSE = 1.0
+_LONGEST_SILENCE = 60.0
+"""Seconds between two tries of an endpoint that is down; the pauses double up to it."""
 _LONGEST_PAUSE = 600.0
 """Seconds that one answer may stop all requests for; who is told more gives up alone."""
 
@@ -23,7 +28,8 @@ class Throttle:
 
     Additive increase, multiplicative decrease: a 429 or 503, or a latency far above the best, halves the limit, at
     most once for the requests that were in flight together; as many answers as the limit is raise it by one. A wait
-    that the endpoint asks for holds all requests back, not only the one that was told.
+    that the endpoint asks for holds all requests back, not only the one that was told. An endpoint that answers
+    nothing is tried by one request at a time, after pauses that double, until it answers one ("circuit breaker").
     """
 
     def __init__(self, model: Model, most: int, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -35,6 +41,8 @@ class Throttle:
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._closed_until = 0.0
         self._last_cut = 0.0
+        self._faults = 0
+        self._pause = _FIRST_PAUSE
         self._latency = 0.0
         self._best_latency = float("inf")
 
@@ -46,7 +54,12 @@ class Throttle:
     @property
     def limit(self) -> int:
         """Requests that may be in flight now."""
-        return max(1, int(self._limit))
+        return 1 if self.silent else max(1, int(self._limit))
+
+    @property
+    def silent(self) -> bool:
+        """True while the endpoint counts as down."""
+        return self._faults >= _SILENT
 
     @property
     def closed_for(self) -> float:
@@ -103,12 +116,21 @@ class Throttle:
 
     def _take_fault(self, fault: TryAgain, begun: float) -> None:
         if fault.after is not None and fault.after <= _LONGEST_PAUSE:
-            until = self._clock() + fault.after
-            if until > self._closed_until:
-                self._closed_until = until
-                asyncio.get_running_loop().call_later(fault.after + 0.001, self._wake)
+            self._close_for(fault.after)
         if fault.overload:
             self._cut(begun)
+        elif fault.after is None:
+            self._faults += 1
+            # What was in flight when it closed says nothing new.
+            if self.silent and begun >= self._closed_until:
+                self._close_for(self._pause)
+                self._pause = min(2 * self._pause, _LONGEST_SILENCE)
+
+    def _close_for(self, seconds: float) -> None:
+        until = self._clock() + seconds
+        if until > self._closed_until:
+            self._closed_until = until
+            asyncio.get_running_loop().call_later(seconds + 0.001, self._wake)
 
     def _cut(self, begun: float) -> None:
         if begun >= self._last_cut:
@@ -116,6 +138,8 @@ class Throttle:
             self._last_cut = self._clock()
 
     def _take_success(self, begun: float) -> None:
+        self._faults = 0
+        self._pause = _FIRST_PAUSE
         seconds = self._clock() - begun
         self._latency += _SMOOTHING * (seconds - self._latency) if self._latency else seconds
         self._best_latency = min(self._best_latency, self._latency)

@@ -120,7 +120,14 @@ def reply_of(value: Any, *, raw: bytes, sent: int, ratio: float, lossy: bool = F
     choices = tuple(_choice(choice, raw, lossy) for choice in found)
     usage = _usage(value.get("usage")) or estimated_usage(choices, sent, ratio)
     model = value.get("model")
-    return Reply(choices, usage, cleaned(model) if isinstance(model, str) else "", raw)
+    fingerprint = value.get("system_fingerprint")
+    return Reply(
+        choices,
+        usage,
+        cleaned(model) if isinstance(model, str) else "",
+        raw,
+        cleaned(fingerprint) if isinstance(fingerprint, str) else None,
+    )
 
 
 def _choice(choice: Any, raw: bytes, lossy: bool) -> Choice:

@@ -63,6 +63,7 @@ class Agent:
             model=said.model,
             finish=said.finish,
             lossy=said.lossy,
+            fingerprint=said.fingerprint,
         )
 
 
@@ -174,6 +175,7 @@ async def speak(
         model=reply.model,
         finish="content_filter" if choice.refusal else choice.finish,
         lossy=choice.lossy,
+        fingerprint=reply.fingerprint,
     )
 
 

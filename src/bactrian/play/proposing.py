@@ -122,6 +122,7 @@ def _proposals(
             model=reply.model,
             finish="content_filter" if choice.refusal else choice.finish,
             lossy=choice.lossy,
+            fingerprint=reply.fingerprint,
         )
         for place, choice in zip(places, reply.choices, strict=False)
     ]

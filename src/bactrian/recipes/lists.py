@@ -11,13 +11,21 @@ from typing import Any, cast
 _BOLD = r"(?:\*\*|__)?"
 _NUMBERED = re.compile(
     rf"^(?P<indent>[ \t]*){_BOLD}(?:(?:item|task|role|topic|subtopic|problem|question)[ \t]+)?#?\(?"
-    rf"(?P<number>\d{{1,6}}){_BOLD}[ \t]*(?:\\?[.):\]]|[ \t]-|[ \t](?=\S)){_BOLD}[ \t]*(?P<item>.*)$",
+    rf"(?P<number>\d{{1,6}}){_BOLD}"
+    rf"(?:[ \t]*\\?[.):\]\uff0e\u3001\uff09\uff1a]|[ \t]*[-–—](?=[ \t])|[ \t]+(?=\S)){_BOLD}[ \t]*(?P<item>.*)$",
     re.IGNORECASE,
 )
 _BULLET = re.compile(r"^(?P<indent>[ \t]*)[-*•‣◦–—+][ \t]+(?P<item>.*)$")
+_MARK = re.compile(r"^[ \t]*(?:\(?\d{1,6}[.):]|[-*•])[ \t]", re.MULTILINE)
 _FENCE = re.compile(r"```[a-z]*\n(?P<inside>.*?)(?:```|\Z)", re.DOTALL | re.IGNORECASE)
+_LINE_END = re.compile(r"\r\n?|\n")
+_JSON_CUT_OFF = re.compile(r'(?:\{\s*"[^"]*"\s*:\s*)?\[\s*(?=")')
+_COMMA = re.compile(r"\s*,?\s*")
 _TRIMMED = " \t\r\n\"'\u201c\u201d\u2018\u2019"
-_WORD = re.compile(r"\w+")
+_TOKEN = re.compile(r"[^\W_]+|[^\w\s]")
+_MINUS = re.compile(r"[-–](?=\s?(?:\d|[b-z]\b))")
+_SIGNS = "#%&/*@"
+"""Punctuation, to Unicode, without which an item would be another: C and C#."""
 _NEAR = 0.85
 """Share of their words from which two items count as one."""
 
@@ -29,9 +37,12 @@ def read_list(text: str) -> list[str]:
     Lines before and after a numbered or bulleted list are not items, and a line that goes on with an item belongs
     to it. Only one number is taken off an item: ``1. 3. Liga table`` is ``3. Liga table``.
     """
+    fence = _FENCE.search(text)
+    if fence and not _MARK.search(text, 0, fence.start()):  # else the fence belongs to an item
+        text = fence["inside"]
     items = _json_items(text)
     if items is None:
-        lines = [line.rstrip() for line in text.splitlines()]
+        lines = [line.rstrip() for line in _LINE_END.split(text)]
         items = _marked(lines, _NUMBERED) or _marked(lines, _BULLET) or _plain(lines)
     cleaned = (_cleaned(item) for item in items)
     return [item for item in cleaned if item]
@@ -41,27 +52,32 @@ def distinct(items: Iterable[str], known: Iterable[str] = ()) -> list[str]:
     """The items that are new: neither among ``known`` nor said before in other letters or nearly the same words.
 
     Two items are one if they are the same but for case, accents' form, punctuation and spaces, or, from four words
-    on, if they share 85 % of their words.
+    on, if they share 85 % of their words. What has other numbers or signs is another item: ``C`` and ``C#``, or
+    ``2 + 3`` and ``2 - 3``.
     """
     exact: set[str] = set()
-    by_word: dict[str, list[frozenset[str]]] = {}
+    by_word: dict[tuple[str, str], list[frozenset[str]]] = {}
 
     def is_new(item: str) -> bool:
-        words = _words(item)
-        key = " ".join(words)
+        tokens = _tokens(item)
+        key = " ".join(tokens) or item
         if key in exact:
             return False
-        bag = frozenset(words)
+        bag = frozenset(tokens)
+        figures = " ".join(token for token in tokens if _is_figure(token))
         # Two bags this much alike share at least one of the rarer words; any shared word leads to the other.
         if len(bag) >= 4 and any(
-            len(bag & other) >= _NEAR * len(bag | other) for word in bag for other in by_word.get(word, ())
+            len(bag & other) >= _NEAR * len(bag | other)
+            for word in bag
+            for other in by_word.get((word, figures), ())
         ):
             return False
         exact.add(key)
         if len(bag) >= 4:
             # The word that fewest others have keeps the places to look at few.
-            for word in sorted(bag, key=lambda word: len(by_word.get(word, ())))[: _places(len(bag))]:
-                by_word.setdefault(word, []).append(bag)
+            rarest = sorted(bag, key=lambda word: len(by_word.get((word, figures), ())))
+            for word in rarest[: _places(len(bag))]:
+                by_word.setdefault((word, figures), []).append(bag)
         return True
 
     for item in known:
@@ -91,21 +107,55 @@ def _places(size: int) -> int:
 
 
 def _json_items(text: str) -> list[str] | None:
-    fenced = _FENCE.search(text)
-    found = fenced["inside"] if fenced else text
-    starts = [position for position in (found.find("["), found.find("{")) if position >= 0]
-    if not starts or (not fenced and found[: min(starts)].count("\n") > 2):
+    starts = [position for position in (text.find("["), text.find("{")) if position >= 0]
+    if not starts:
         return None
+    before, written = text[: min(starts)], text[min(starts) :]
+    introduced = before.rpartition("\n")[2].strip()
+    if before.count("\n") > 2 or _MARK.search(before) or (introduced and introduced[-1] not in ".!:"):
+        return None  # brackets inside an item
     try:
-        value: Any = json.JSONDecoder().raw_decode(found[min(starts) :])[0]
-    except (ValueError, RecursionError):
+        value: Any = json.JSONDecoder().raw_decode(written)[0]
+    except RecursionError:
         return None
+    except ValueError:
+        return _whole_texts(written)
     if isinstance(value, dict):
-        inner = list(cast("dict[str, Any]", value).values())
-        value = inner[0] if len(inner) == 1 else None
+        values = cast("dict[str, Any]", value).values()
+        lists = [cast("list[Any]", inner) for inner in values if isinstance(inner, list)]
+        value = lists[0] if len(lists) == 1 else None
     if not isinstance(value, list):
         return None
-    return [item for item in cast("list[Any]", value) if isinstance(item, str)] or None
+    found = [_only_text(item) for item in cast("list[Any]", value)]
+    return [item for item in found if item is not None] or None
+
+
+def _only_text(item: Any) -> str | None:
+    """The item, or the one text that an object holds."""
+    if isinstance(item, dict):
+        values = list(cast("dict[str, Any]", item).values())
+        item = values[0] if len(values) == 1 else None
+    return item if isinstance(item, str) else None
+
+
+def _whole_texts(written: str) -> list[str] | None:
+    """The texts of a JSON array that ends before it is closed, without the one in which it was cut off."""
+    opened = _JSON_CUT_OFF.match(written)
+    if opened is None:
+        return None
+    items: list[str] = []
+    position = opened.end()
+    while position < len(written):
+        try:
+            item, position = json.JSONDecoder().raw_decode(written, position)
+        except ValueError:
+            return items if written[position] == '"' else None
+        if not isinstance(item, str):
+            return None
+        items.append(item)
+        comma = _COMMA.match(written, position)
+        position = comma.end() if comma else position
+    return items
 
 
 def _marked(lines: list[str], shape: re.Pattern[str]) -> list[str]:
@@ -136,9 +186,24 @@ def _goes_on(match: re.Match[str], items: list[str]) -> bool:
 
 
 def _plain(lines: list[str]) -> list[str]:
-    """One item a line, without an introduction that ends with a colon."""
-    found = [line.strip() for line in lines if line.strip()]
+    """One item a line, without an introduction that ends with a colon, and without sentences set apart."""
+    blocks: list[list[str]] = [[]]
+    for line in lines:
+        if line.strip():
+            blocks[-1].append(line.strip())
+        elif blocks[-1]:
+            blocks.append([])
+    longest = max(blocks, key=len)
+    beside = [line for block in blocks if block is not longest for line in block]
+    if len(longest) > 1 and not any(map(_is_sentence, longest)) and all(map(_is_sentence, beside)):
+        found = longest
+    else:
+        found = [line for block in blocks for line in block]
     return found[1:] if len(found) > 1 and found[0].endswith(":") else found
+
+
+def _is_sentence(line: str) -> bool:
+    return line[-1] in ".!?"
 
 
 def _cleaned(item: str) -> str:
@@ -150,5 +215,16 @@ def _cleaned(item: str) -> str:
     return item.replace("\0", "")
 
 
-def _words(item: str) -> list[str]:
-    return _WORD.findall(unicodedata.normalize("NFKC", item).casefold())
+def _tokens(item: str) -> list[str]:
+    """Words, numbers and signs of an item, without punctuation."""
+    text = unicodedata.normalize("NFKC", item).casefold().replace("**", "")
+    return [
+        token
+        for token in _TOKEN.findall(_MINUS.sub("\u2212", text))
+        if token.isalnum() or token in _SIGNS or unicodedata.category(token[0])[0] != "P"
+    ]
+
+
+def _is_figure(token: str) -> bool:
+    """True for what holds a digit or is a sign, and no mark of a script that writes its vowels as marks."""
+    return not token.isalpha() and unicodedata.category(token[0])[0] != "M"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -20,6 +21,13 @@ from bactrian.template import TemplateFault, compiled
 _KIND = Kind("recipe", RecipeError, "docs/recipes.md")
 _LARGEST_LIST = 64 * 1024 * 1024
 _MOST_LINES = 1_000_000
+_SAID = {
+    "tuple_type": "this is not a list",
+    "model_type": "this is not a table",
+    "dict_type": "this is not a table",
+    "string_type": "this is not a text in quotes",
+}
+"""Pydantic's names for faults in words of TOML."""
 _TEMPLATES = {
     "role_play": ("assistant", "user", "idea", "assistant_description", "user_description"),
     "answer": ("system", "question"),
@@ -53,7 +61,7 @@ def load_recipe(name_or_path: str, settings: Sequence[str] = ()) -> Recipe:
     source = _source(name_or_path)
     data = source.table()
     for setting in settings:
-        _set(data, setting)
+        _set(data, setting, source)
     _read_lists(data, source)
     try:
         recipe = Recipe.model_validate(data)
@@ -106,28 +114,44 @@ def _read_lists(data: dict[str, Any], source: Source) -> None:
     """Put the lines of list files where given items would be, so that the run keeps them."""
     for axis in _axes(data):
         name = axis.get("file")
-        if not isinstance(name, str) or "given" in axis:
-            continue
-        path = Path(source.where).parent / name
-        try:
-            with path.open("rb") as file:
-                content = file.read(_LARGEST_LIST + 1)
-            lines = [line.strip() for line in content.decode("utf-8-sig").splitlines()]
-        except (OSError, ValueError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-            raise source.error(
-                f"The list {name!r} cannot be read: {reason}.", "file", "One item a line, UTF-8."
-            ) from error
-        items = [line for line in lines if line]
-        if len(content) > _LARGEST_LIST or len(items) > _MOST_LINES:
-            raise source.error(
-                f"The list {name!r} has {len(items):,} items in {len(content):,} bytes or more; "
-                f"the limits are {_MOST_LINES:,} and {_LARGEST_LIST:,}.",
-                "file",
-                "Split it.",
-            )
-        del axis["file"]
-        axis["given"] = items
+        if isinstance(name, str) and "given" not in axis:
+            axis["given"] = _lines(Path(source.where).parent / name, name, source)
+            del axis["file"]
+
+
+def _lines(path: Path, name: str, source: Source) -> list[str]:
+    """The lines of a list file that are not blank."""
+    items: list[str] = []
+    lines = 0
+    try:
+        with path.open(encoding="utf-8-sig") as file:
+            size = os.fstat(file.fileno()).st_size
+            if size > _LARGEST_LIST:
+                raise _too_large(name, f"{size:,} bytes", f"{_LARGEST_LIST:,}", source)
+            for line in file:
+                lines += 1
+                if len(items) < _MOST_LINES and (item := line.strip()):
+                    items.append(item)
+    except UnicodeDecodeError as error:
+        raise RecipeError(
+            f"The list is not UTF-8 text from about line {lines + 1:,} on.",
+            where=str(path),
+            next="Save it as UTF-8.",
+        ) from error
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise source.error(
+            f"The list {name!r} cannot be read: {reason}.",
+            "file",
+            "Give the path to a text file beside the recipe.",
+        ) from error
+    if lines > _MOST_LINES:
+        raise _too_large(name, f"{lines:,} lines", f"{_MOST_LINES:,}", source)
+    return items
+
+
+def _too_large(name: str, size: str, limit: str, source: Source) -> InputError:
+    return source.error(f"The list {name!r} has {size}; the limit is {limit}.", "file", "Split it.")
 
 
 def _axes(data: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -136,7 +160,7 @@ def _axes(data: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [cast("dict[str, Any]", axis) for axis in found if isinstance(axis, dict)]
 
 
-def _set(data: dict[str, Any], setting: str) -> None:
+def _set(data: dict[str, Any], setting: str, source: Source) -> None:
     key, equals, written = setting.partition("=")
     key = key.strip()
     if not equals or not key:
@@ -147,19 +171,21 @@ def _set(data: dict[str, Any], setting: str) -> None:
             if "ask" in axis:
                 axis["fresh"] = value
         return
-    leaf = next((name for name in _TEMPLATES if name in data), "role_play")
+    leaf = next((name for name in _TEMPLATES if isinstance(data.get(name), dict)), None)
     *path, last = key.removeprefix("axes.").split(".")
-    by_name = {str(axis.get("name")): axis for axis in _axes(data)}
     tables: dict[str, tuple[dict[str, Any], type[BaseModel]]] = {
+        **{str(axis.get("name")): (axis, Axis) for axis in _axes(data)},
         "": (data, Recipe),
-        leaf: (data.setdefault(leaf, {}), _MODELS[leaf]),
-        "critic": (data.get("critic", {}), Critic),
-        **{name: (axis, Axis) for name, axis in by_name.items()},
     }
-    if not path and last not in Recipe.model_fields:
-        path = [leaf]
+    critic = data.get("critic", {})
+    if isinstance(critic, dict):
+        tables["critic"] = (critic, Critic)
+    if leaf is not None:
+        tables[leaf] = (data[leaf], _MODELS[leaf])
+        if not path and last not in Recipe.model_fields:
+            path = [leaf]
     table, model = tables.get(".".join(path), (None, Recipe))
-    if table is None or last not in model.model_fields or last in ("kind", "axes", *_TEMPLATES):
+    if table is None or last not in _fields(model):
         known = [
             ".".join(filter(None, (name, field)))
             for name, (_, kind) in tables.items()
@@ -168,8 +194,11 @@ def _set(data: dict[str, Any], setting: str) -> None:
         raise InputError(
             f"The recipe has nothing named {key!r}.{did_you_mean(key, known)}",
             where="--set",
-            next=f"It has: {', '.join(name for name in known if '.' in name)[:300]} …",
+            next=f"`bactrian recipes show {source.where}` shows what it has.",
         )
+    if model is Axis and last in ("given", "file"):  # the one stands for the other
+        table.pop("given", None)
+        table.pop("file", None)
     table[last] = value
     if path == ["critic"]:
         data["critic"] = table
@@ -182,8 +211,12 @@ def _fields(model: type[BaseModel]) -> list[str]:
 def _value(written: str) -> Any:
     """A TOML value; anything that is none is a text."""
     try:
-        return tomllib.loads(f"value = {written}")["value"]
-    except (tomllib.TOMLDecodeError, RecursionError):
+        match tomllib.loads(f"value = {written}"):
+            case {"value": value, **others} if not others:
+                return value
+            case _:  # further lines, with keys of their own
+                return written
+    except (ValueError, RecursionError):  # ValueError: no TOML, or a number with too many digits
         return written
 
 
@@ -203,23 +236,30 @@ def _explained(error: ValidationError, source: Source, settings: Sequence[str]) 
     place = first["loc"]
     names = [str(part) for part in place if isinstance(part, str)]
     model: type[BaseModel] = Recipe
-    if names[:1] == ["axes"]:
-        model = Axis
-    elif names[:1] and names[0] in _MODELS and len(names) > 1:
-        model = _MODELS[names[0]]
     key = names[-1] if names else "name"
     after = 0
     if len(place) > 1 and place[0] == "axes" and isinstance(place[1], int):
+        model = Axis
         starts = [match.start() for match in re.finditer(r"^[ \t]*\[\[[ \t]*axes", source.text, re.MULTILINE)]
         after = starts[place[1]] if place[1] < len(starts) else 0
+        written = _axes(source.table())
+        axis = written[place[1]] if place[1] < len(written) else {}
+        if isinstance(axis.get("name"), str):
+            names.insert(1, axis["name"])
+        if key == "axes":
+            key = "name"
+        elif key == "given" and "file" in axis:
+            key = "file"
+    elif len(names) > 1 and names[0] in _MODELS:
+        model = _MODELS[names[0]]
     if first["type"] == "extra_forbidden":
         what = f"Unknown key {key!r}.{did_you_mean(key, _fields(model))}"
-        following = f"Known keys: {', '.join(model.model_fields)}."
+        following = f"Known keys: {', '.join(name for name in model.model_fields if name != 'kind')}."
     elif first["type"] == "missing":
         what = f"The key {'.'.join(names)!r} is missing."
         following = f"{source.kind.help} shows what a recipe looks like."
     else:
-        message = first["msg"].removeprefix("Value error, ")
+        message = _SAID.get(first["type"]) or first["msg"].removeprefix("Value error, ")
         what = f"{'.'.join(names) or 'The recipe'}: {message[:1].lower()}{message[1:]}."
         following = (
             "Check the --set options too."

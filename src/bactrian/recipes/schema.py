@@ -11,6 +11,9 @@ from bactrian.records.criticism import CRITERIA, Criticism, Unreadable, read_sea
 _NAME = r"^[a-z][a-z0-9_]{0,63}$"
 _MOST = 1_000_000
 """Items an axis may have."""
+_Temperature = Annotated[float, Field(ge=0, le=5, strict=True)]
+_Filled = Annotated[str, Field(pattern=r"\S")]
+"""A text that is not blank."""
 
 
 class _Part(BaseModel):
@@ -18,7 +21,7 @@ class _Part(BaseModel):
 
 
 class Axis(_Part):
-    """One dimension of the grid: a given list, or a list asked of a model."""
+    """One dimension of the grid: a given list, a list asked of a model, or one that begins with given items."""
 
     name: Annotated[
         str, Field(pattern=_NAME, description="Placeholder that stands for an item in templates.")
@@ -40,7 +43,7 @@ class Axis(_Part):
         bool, Field(strict=True, description="Ask for one item at a time instead of for a list.")
     ] = False
     fresh: Annotated[bool, Field(strict=True, description="Ask for the list although one is given.")] = False
-    temperature: Annotated[float | None, Field(ge=0, le=5, description="Of the answers to `ask`.")] = None
+    temperature: Annotated[_Temperature | None, Field(description="Of the answers to `ask`.")] = None
     max_tokens: Annotated[
         int,
         Field(
@@ -50,8 +53,13 @@ class Axis(_Part):
 
     @property
     def items(self) -> tuple[str, ...] | None:
-        """The items where they are given; None where a model is asked for them."""
-        return None if self.given is None or self.fresh else self.given[: self.count]
+        """The items where they are given; None where a model is asked for them, or for some of them."""
+        return self.first if len(self.first) == self.count else None
+
+    @property
+    def first(self) -> tuple[str, ...]:
+        """The items that are given and count."""
+        return () if self.given is None or self.fresh else self.given[: self.count]
 
     @field_validator("given")
     @classmethod
@@ -73,8 +81,10 @@ class Axis(_Part):
             raise ValueError("an axis needs `given`, `file` or `ask`")
         if self.fresh and self.ask is None:
             raise ValueError("`fresh` needs an `ask`")
-        if self.given is not None and not self.fresh and len(self.given) < self.count:
-            raise ValueError(f"`count` is {self.count}, and {len(self.given)} items are given")
+        if self.given is not None and self.ask is None and len(self.given) < self.count:
+            raise ValueError(
+                f"`count` is {self.count}, {len(self.given)} items are given, and no `ask` can get more"
+            )
         if self.per and self.ask is None:
             raise ValueError("`per` needs an `ask`")
         return self
@@ -84,9 +94,9 @@ class RolePlay(_Part):
     """Each job is a conversation of two agents (paper, section 3)."""
 
     kind: Annotated[Literal["role_play"], Field(exclude=True)] = "role_play"
-    assistant: Annotated[str, Field(description="Template of the assistant role.")]
-    user: Annotated[str, Field(description="Template of the user role.")]
-    idea: Annotated[str, Field(description="Template of the idea.")]
+    assistant: Annotated[_Filled, Field(description="Template of the assistant role.")]
+    user: Annotated[_Filled, Field(description="Template of the user role.")]
+    idea: Annotated[_Filled, Field(description="Template of the idea.")]
     assistant_description: Annotated[str, Field(description="Template: who the assistant is.")] = ""
     user_description: Annotated[str, Field(description="Template: who the user is.")] = ""
     prompts: Annotated[
@@ -157,10 +167,10 @@ class Answer(_Part):
     """Each job is one question and its answer (the paper's science data sets)."""
 
     kind: Annotated[Literal["answer"], Field(exclude=True)] = "answer"
-    role: Annotated[str, Field(description="Role that answers, for example Physicist.")]
-    system: Annotated[str, Field(description="Template of its system prompt.")]
-    question: Annotated[str, Field(description="Template of the question.")]
-    temperature: Annotated[float | None, Field(ge=0, le=5)] = None
+    role: Annotated[_Filled, Field(description="Role that answers, for example Physicist.")]
+    system: Annotated[_Filled, Field(description="Template of its system prompt.")]
+    question: Annotated[_Filled, Field(description="Template of the question.")]
+    temperature: _Temperature | None = None
     max_tokens: Annotated[int, Field(gt=0, strict=True)] = 2048
 
 
@@ -171,9 +181,9 @@ class Translate(_Part):
     source: Annotated[str, Field(description="The run to translate. Set it with --set source=RUN.")] = ""
     languages: Annotated[dict[str, str], Field(description="Name of the language, by item of the axis.")]
     system: Annotated[
-        str, Field(description="Template of the translator's prompt; {{ language }} is its name.")
+        _Filled, Field(description="Template of the translator's prompt; {{ language }} is its name.")
     ]
-    temperature: Annotated[float | None, Field(ge=0, le=5)] = None
+    temperature: _Temperature | None = None
     max_tokens: Annotated[int, Field(gt=0, strict=True)] = 4096
 
 

@@ -34,6 +34,8 @@ class Proposal:
     parent: int | None = None
     """In a search, the place of the proposal for the turn before that this one follows; None if it follows what was
     said."""
+    fingerprint: str | None = None
+    """The endpoint's name for the exact system that answered, if it gives one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,3 +57,5 @@ class Turn:
     finish: Finish
     lossy: bool = False
     """True if bytes or characters that no store can hold were replaced in ``text``."""
+    fingerprint: str | None = None
+    """The endpoint's name for the exact system that answered, if it gives one."""

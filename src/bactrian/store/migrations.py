@@ -39,14 +39,25 @@ def _m004_proposals(connection: Connection) -> None:
     schema.metadata.create_all(connection, [schema.proposals, schema.verdicts])
 
 
-def _m005_search(connection: Connection) -> None:
+def _m005_fingerprints(connection: Connection) -> None:
+    """Which system answered, where the endpoint tells."""
+    _add_columns(connection, schema.turns)
+    _add_columns(connection, schema.proposals)
+
+
+def _m006_confirmations(connection: Connection) -> None:
+    """What a judge says of findings."""
+    schema.metadata.create_all(connection, [schema.confirmations])
+
+
+def _m007_search(connection: Connection) -> None:
     """A tree of proposals: which follows which, and which were gone on with."""
     for table in (schema.proposals, schema.verdicts):
         _add_columns(connection, table)
 
 
 def _add_columns(connection: Connection, table: Table) -> None:
-    """Add the columns that the table of an older run lacks."""
+    """The columns of ``table`` that an older run lacks."""
     have = {column["name"] for column in inspect(connection).get_columns(table.name)}
     for column in table.columns:
         if column.name not in have:
@@ -59,7 +70,9 @@ MIGRATIONS: tuple[Callable[[Connection], None], ...] = (
     _m002_calls,
     _m003_runs_of_a_recipe,
     _m004_proposals,
-    _m005_search,
+    _m005_fingerprints,
+    _m006_confirmations,
+    _m007_search,
 )
 """In order; the number of a migration is its place, from 1."""
 

@@ -12,6 +12,7 @@ from sqlalchemy import Row
 
 from bactrian.errors import StoreError
 from bactrian.records.call import Call
+from bactrian.records.confirmation import Confirmation
 from bactrian.records.criticism import Criticism
 from bactrian.records.ending import Ending
 from bactrian.records.proposal import Proposal, Verdict
@@ -106,6 +107,7 @@ def turn_row(session: str, turn: Turn) -> Values:
         "finish": turn.finish,
         "lossy": turn.lossy,
         "checksum": zlib.crc32(turn.text.encode()),
+        "fingerprint": turn.fingerprint,
     }
 
 
@@ -124,6 +126,7 @@ def proposal_row(session: str, proposal: Proposal) -> Values:
         "finish": proposal.finish,
         "lossy": proposal.lossy,
         "parent": proposal.parent,
+        "fingerprint": proposal.fingerprint,
     }
 
 
@@ -163,6 +166,37 @@ def read_proposal(row: Row[Any]) -> Proposal:
         finish=row.finish,
         lossy=bool(row.lossy),
         parent=row.parent,
+        fingerprint=row.fingerprint,
+    )
+
+
+def confirmation_row(confirmation: Confirmation) -> Values:
+    """The row of a judge's answer."""
+    return {
+        "session": confirmation.session,
+        "turn": confirmation.turn,
+        "behaviour": confirmation.behaviour,
+        "judge": confirmation.judge,
+        "holds": confirmation.holds,
+        "text": confirmation.text,
+        **_usage_columns(confirmation.usage),
+        "seconds": confirmation.seconds,
+        "model": confirmation.model,
+    }
+
+
+def read_confirmation(row: Row[Any]) -> Confirmation:
+    """The judge's answer of a row."""
+    return Confirmation(
+        session=row.session,
+        turn=row.turn,
+        behaviour=row.behaviour,
+        judge=row.judge,
+        holds=None if row.holds is None else bool(row.holds),
+        text=row.text,
+        usage=_usage(row),
+        seconds=row.seconds,
+        model=row.model,
     )
 
 
@@ -253,7 +287,7 @@ def _turn(row: Row[Any]) -> Turn:
     if zlib.crc32(row.text.encode()) != row.checksum:
         raise StoreError(
             f"Turn {row.number} of session {row.session} is damaged: its text is not what was written.",
-            next="Restore the run from a copy.",
+            next="Save what is whole: bactrian recover RUN --out NEW.db",
         )
     return Turn(
         number=row.number,
@@ -267,6 +301,7 @@ def _turn(row: Row[Any]) -> Turn:
         model=row.model,
         finish=row.finish,
         lossy=bool(row.lossy),
+        fingerprint=row.fingerprint,
     )
 
 

@@ -77,6 +77,7 @@ turns = Table(
         nullable=False,
         comment="CRC-32 of the text: SQLite does not notice flipped bytes",
     ),
+    Column("fingerprint", Text, comment="the endpoint's name for the exact system that answered"),
     UniqueConstraint("session", "number"),
 )
 
@@ -132,6 +133,7 @@ proposals = Table(
     Column("finish", Text, nullable=False),
     Column("lossy", Integer, nullable=False),
     Column("parent", Integer, comment="place of the one it follows, in a search"),
+    Column("fingerprint", Text, comment="the endpoint's name for the exact system that answered"),
     UniqueConstraint("session", "number", "round", "place"),
 )
 
@@ -161,4 +163,23 @@ verdicts = Table(
         "kept", Text, nullable=False, server_default="[]", comment="JSON: places to go on with, in a search"
     ),
     UniqueConstraint("session", "number", "round", "attempt"),
+)
+
+confirmations = Table(
+    "confirmations",
+    metadata,
+    Column("row", Integer, primary_key=True),
+    Column("session", Text, ForeignKey("sessions.id"), nullable=False),
+    Column("turn", Integer, nullable=False),
+    Column("behaviour", Text, nullable=False),
+    Column("judge", Text, nullable=False, comment="model, as the user named it"),
+    Column("holds", Integer, comment="null if the answer cannot be read"),
+    Column("text", Text, nullable=False),
+    Column("prompt_tokens", Integer, nullable=False),
+    Column("completion_tokens", Integer, nullable=False),
+    Column("cached_tokens", Integer, nullable=False),
+    Column("estimated", Integer, nullable=False),
+    Column("seconds", Float, nullable=False),
+    Column("model", Text, nullable=False),
+    UniqueConstraint("session", "turn", "behaviour", "judge"),
 )

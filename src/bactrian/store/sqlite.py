@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from bactrian.errors import BactrianError, InputError, StoreError
 APPLICATION_ID = 0x42616374
 """Says in the file's header that it is ours; the letters ``Bact``."""
 
+_IS_OPEN = 1
+"""In the header's user version, from opening to closing: what is written meanwhile may be in the log alone."""
 _HEADER = b"SQLite format 3\0"
 _BUSY_SECONDS = 30
 
@@ -95,6 +98,42 @@ def reading_engine(path: Path) -> Engine:
     return create_engine("sqlite://", creator=connect, poolclass=QueuePool, max_overflow=-1)
 
 
+def mark_open(connection: Connection) -> None:
+    """Say in the file itself, not only in its log, that it is open."""
+    _mark(connection, _IS_OPEN, "PRAGMA wal_checkpoint")
+
+
+def mark_closed(connection: Connection) -> None:
+    """Take that back."""
+    _mark(connection, 0)
+
+
+def _mark(connection: Connection, mark: int, then: str = "") -> None:
+    driver = connection.connection.driver_connection
+    assert isinstance(driver, sqlite3.Connection)
+    with suppress(sqlite3.Error):  # the disk is full: the mark stays as it is, and so does the log
+        driver.execute(f"PRAGMA user_version = {mark}")
+        driver.execute(then)
+
+
+def log_of(path: Path) -> Path:
+    """The write-ahead log of the database at ``path``."""
+    return path.with_name(f"{path.name}-wal")
+
+
+def log_is_missing(path: Path) -> bool:
+    """True if the run was not closed and its log is gone, with what was written last.
+
+    So it is after the log was deleted, or the run copied without it.
+    """
+    with path.open("rb") as file:
+        header = file.read(100)
+    if int.from_bytes(header[60:64], "big") != _IS_OPEN:
+        return False
+    log = log_of(path)
+    return not log.exists() or not log.stat().st_size  # whoever only reads the run makes an empty one
+
+
 def back_up(path: Path, version: int) -> Path:
     """Copy the run beside itself before it is migrated. Gives the copy's path."""
     copy = path.with_name(f"{path.name}.v{version}.backup")
@@ -126,6 +165,10 @@ def explained(error: BaseException, path: Path) -> BactrianError:
                 "The run cannot be written.", where=where, next="Check the rights of file and folder."
             )
         case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
-            return StoreError("The run's file is damaged.", where=where, next="Restore it from a copy.")
+            return StoreError(
+                "The run's file is damaged.",
+                where=where,
+                next=f"Save what it still holds: bactrian recover {where} --out NEW.db",
+            )
         case _:
             return StoreError(f"The run cannot be used: {cause}.", where=where, next=kept)

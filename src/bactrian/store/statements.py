@@ -62,6 +62,7 @@ class Statements:
     run: Statement
     proposal: Statement
     verdict: Statement
+    confirmation: Statement
 
 
 def statements() -> Statements:
@@ -82,6 +83,7 @@ def statements() -> Statements:
         run=_insert(6, schema.run, leave=()),
         proposal=_insert(7, schema.proposals, leave=("row",)),
         verdict=_insert(8, schema.verdicts, leave=("row",)),
+        confirmation=_insert(9, schema.confirmations, leave=("row",)),
     )
 
 

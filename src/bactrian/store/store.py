@@ -8,13 +8,15 @@ from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator, 
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
+from warnings import warn
 
 from pydantic_core import from_json, to_json
 from sqlalchemy import ColumnElement, Connection, Engine, Row, Select, Table, exists, func, select
 from sqlalchemy.exc import SQLAlchemyError
 
-from bactrian.errors import BactrianError, InputError, StoreError
+from bactrian.errors import BactrianError, BactrianWarning, InputError, StoreError
 from bactrian.records.call import Call
+from bactrian.records.confirmation import Confirmation
 from bactrian.records.ending import Ending
 from bactrian.records.proposal import Deliberation, Proposal, Verdict
 from bactrian.records.session import Session
@@ -23,13 +25,16 @@ from bactrian.records.usage import Usage
 from bactrian.store import schema
 from bactrian.store.lock import locked
 from bactrian.store.migrations import MIGRATIONS, migrate, version
+from bactrian.store.place import network_file_system
 from bactrian.store.rows import (
     ItemList,
     Progress,
     call_row,
+    confirmation_row,
     ending_row,
     list_row,
     proposal_row,
+    read_confirmation,
     read_list,
     read_proposal,
     read_session,
@@ -39,7 +44,16 @@ from bactrian.store.rows import (
     turn_row,
     verdict_row,
 )
-from bactrian.store.sqlite import back_up, check_file, explained, reading_engine, writing_engine
+from bactrian.store.sqlite import (
+    back_up,
+    check_file,
+    explained,
+    log_is_missing,
+    log_of,
+    mark_open,
+    reading_engine,
+    writing_engine,
+)
 from bactrian.store.statements import Statement, statements
 from bactrian.store.writer import Writer
 
@@ -93,6 +107,14 @@ class Store:
     async def deliberation(self, session: str, *, after: int = 0) -> Deliberation:
         """All proposals and verdicts of the session with this id, those up to turn ``after`` left out."""
         return await asyncio.to_thread(self._read_deliberation, session, after)
+
+    async def add_confirmation(self, confirmation: Confirmation) -> None:
+        """Store what a judge said of a finding."""
+        await self._write(self._statements.confirmation, confirmation_row(confirmation))
+
+    async def confirmations(self, judge: str) -> list[Confirmation]:
+        """Everything that the judge of this name has said."""
+        return await asyncio.to_thread(self._read_confirmations, judge)
 
     async def end(self, session: str, ending: Ending, usage: Usage = Usage()) -> None:
         """Store the ending of the session with this id, and what it used in all.
@@ -184,7 +206,7 @@ class Store:
 
     def _read_deliberation(self, session: str, after: int) -> Deliberation:
         made, said = schema.proposals, schema.verdicts
-        with _explaining(self.path), self._reading.connect() as connection:
+        with explaining(self.path), self._reading.connect() as connection:
             proposals = (
                 select(made)
                 .where(made.c.session == session, made.c.number > after)
@@ -200,20 +222,26 @@ class Store:
                 tuple(read_verdict(row) for row in connection.execute(verdicts)),
             )
 
+    def _read_confirmations(self, judge: str) -> list[Confirmation]:
+        table = schema.confirmations
+        query = select(table).where(table.c.judge == judge).order_by(table.c.row)
+        with explaining(self.path), self._reading.connect() as connection:
+            return [read_confirmation(row) for row in connection.execute(query)]
+
     def _read_recipe(self) -> dict[str, Any] | None:
-        with _explaining(self.path), self._reading.connect() as connection:
+        with explaining(self.path), self._reading.connect() as connection:
             row = connection.execute(select(schema.run.c.recipe)).first()
             return None if row is None else from_json(row.recipe)
 
     def _read_list(self, list_id: str) -> ItemList | None:
-        with _explaining(self.path), self._reading.connect() as connection:
+        with explaining(self.path), self._reading.connect() as connection:
             row = connection.execute(select(schema.lists).where(schema.lists.c.id == list_id)).first()
             return None if row is None else read_list(row)
 
     def _read_lists(self, after: int) -> list[tuple[int, ItemList]]:
         table = schema.lists
         query = select(table).where(table.c.row > after).order_by(table.c.row).limit(_PAGE)
-        with _explaining(self.path), self._reading.connect() as connection:
+        with explaining(self.path), self._reading.connect() as connection:
             return [(row.row, read_list(row)) for row in connection.execute(query)]
 
     def _read_mean_seconds(self) -> float | None:
@@ -221,12 +249,12 @@ class Store:
         last = (
             select(turns.seconds).where(turns.seconds > 0).order_by(turns.row.desc()).limit(1000).subquery()
         )
-        with _explaining(self.path), self._reading.connect() as connection:
+        with explaining(self.path), self._reading.connect() as connection:
             return connection.execute(select(func.avg(last.c.seconds))).scalar()
 
     def _read_spent(self) -> dict[str, Usage]:
         spent: dict[str, Usage] = {}
-        with _explaining(self.path), self._reading.connect() as connection:
+        with explaining(self.path), self._reading.connect() as connection:
             for row in connection.execute(_by_speaker(schema.turns)):
                 spent[row[0]] = Usage(*row[1:])
             for agent, usage in _deliberated(connection):
@@ -246,25 +274,25 @@ class Store:
     def _read_progress(self, after: str) -> list[Progress]:
         columns = schema.progress.columns
         query = select(*columns).where(columns.id > after).order_by(columns.id).limit(_WIDE_PAGE)
-        with _explaining(self.path), self._reading.connect() as connection:
+        with explaining(self.path), self._reading.connect() as connection:
             return [Progress(*row) for row in connection.execute(query)]
 
     def _read_one(self, session_id: str) -> Session | None:
-        with _explaining(self.path), self._reading.connect() as connection:
+        with explaining(self.path), self._reading.connect() as connection:
             row = connection.execute(
                 select(schema.sessions).where(schema.sessions.c.id == session_id)
             ).first()
             return None if row is None else _session(connection, row)
 
     def _read_slices(self, size: int) -> list[Rows]:
-        with _explaining(self.path), self._reading.connect() as connection:
+        with explaining(self.path), self._reading.connect() as connection:
             last = connection.execute(select(func.max(schema.sessions.c.row))).scalar() or 0
         return [(after, after + size) for after in range(0, last, size)]
 
     def _read_page(self, after: int, until: int) -> list[tuple[int, Session]]:
         row = schema.sessions.c.row
         query = select(schema.sessions).where(row > after, row <= until).order_by(row).limit(_PAGE)
-        with _explaining(self.path), self._reading.connect() as connection:
+        with explaining(self.path), self._reading.connect() as connection:
             return [(row.row, _session(connection, row)) for row in connection.execute(query).all()]
 
 
@@ -279,7 +307,7 @@ async def open_store(path: Path, *, read_only: bool = False) -> AsyncGenerator[S
     check_file(path, create=not read_only)
     if read_only:
         reading = reading_engine(path)
-        await asyncio.to_thread(_check_version, reading, path)
+        await asyncio.to_thread(check_version, reading, path)
         try:
             yield Store(path, reading, None)
         finally:
@@ -298,7 +326,8 @@ async def open_store(path: Path, *, read_only: bool = False) -> AsyncGenerator[S
 
 def _connect(path: Path) -> Connection:
     """The writing connection, with today's schema."""
-    with _explaining(path):
+    _warn_of_what_may_be_lost(path)
+    with explaining(path):
         engine = writing_engine(path)
         connection = engine.connect()
         try:
@@ -308,14 +337,33 @@ def _connect(path: Path) -> Connection:
                 back_up(path, have)
             with connection.begin():
                 migrate(connection, time.time())
+            mark_open(connection)
         except BaseException:
             connection.close()
             raise
         return connection
 
 
-def _check_version(reading: Engine, path: Path) -> None:
-    with _explaining(path), reading.connect() as connection:
+def _warn_of_what_may_be_lost(path: Path) -> None:
+    if kind := network_file_system(path):
+        warn(
+            f"{path} is on a network file system ({kind}), where a run is damaged if two computers open it: "
+            "keep it on a disk of this one.",
+            BactrianWarning,
+            stacklevel=2,
+        )
+    if path.exists() and log_is_missing(path):
+        warn(
+            f"{path} was not closed, and its log {log_of(path).name} is not beside it: what was written last is "
+            "missing. `bactrian verify` tells more.",
+            BactrianWarning,
+            stacklevel=2,
+        )
+
+
+def check_version(reading: Engine, path: Path) -> None:
+    """Refuse a run whose schema is not today's. Raises InputError or StoreError."""
+    with explaining(path), reading.connect() as connection:
         have = _known(version(connection), path)
     if have < len(MIGRATIONS):
         raise InputError(
@@ -364,7 +412,7 @@ def _session(connection: Connection, row: Row[Any]) -> Session:
 
 
 @contextmanager
-def _explaining(path: Path) -> Generator[None]:
+def explaining(path: Path) -> Generator[None]:
     """Turn faults of the database into errors that say what to do."""
     try:
         yield

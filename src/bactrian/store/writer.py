@@ -15,7 +15,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from bactrian.errors import StoreError
-from bactrian.store.sqlite import explained
+from bactrian.store.sqlite import explained, mark_closed
 from bactrian.store.statements import Statement
 
 _GATHER = 0.002
@@ -72,7 +72,9 @@ class Writer:
         """Write what is waiting, end the thread and close the connection."""
         await self._idle.wait()
         self._thread.shutdown()
+        mark_closed(self._connection)
         self._connection.close()
+        self._connection.engine.dispose()  # else its pool would keep the file open, and the log beside it
 
     def _hand_over(self) -> None:
         group, self._waiting = self._waiting, []

@@ -20,6 +20,8 @@ _LONGEST = 900
 """Characters; a reply that is longer does something besides promising."""
 _LONGEST_OFFER = 25
 """Words of content of an offer; a longer one gives reasons, which are work."""
+_HEADING = 3
+"""Words of a heading."""
 _NEWS = 4
 """Words of content in a decision that the instruction does not hold, from which on it is an answer."""
 
@@ -64,29 +66,31 @@ _POLITE = (
     r"|understood|noted|got it|gladly|right|well|good|fine|very well|no problem|no worries|with pleasure|happy to"
     r"|claro|vale"
     r"|gerne"
-    r"|natürlich|bien sûr|d'accord|certo|конечно|хорошо|好的"
+    r"|natürlich|bien sûr|d'accord|por supuesto|sí|sì|oui|ja|да|certo|конечно|хорошо|好的"
 )
 _OPENING = re.compile(
     rf"\A(?:(?:{_POLITE}|first(?:ly| of all)?|second(?:ly)?|third(?:ly)?|then|next|after (?:that|this|which)"
     rf"|finally|lastly"
     r"|also|additionally|in addition|and|but|now|so|to begin(?: with)?|to start(?: with)?|in this step"
     r"|for this(?: \w+)?"
-    r"|as (?:your|the|an?) [\w ]{1,40}?|to [^,.:]{3,80}(?=,)|(?:once|when|after|before|if|based on|such as"
+    r"|as (?:your|the|an?) [^,.:]{1,60}(?=,)|to [^,.:]{3,80}(?=,)|(?:once|when|after|before|if|based on|such as"
     r"|including|using"
     r"|with) [^,.:]{3,80}(?=,)"
-    r"|thank you[^,.!:]{0,60}|thanks[^,.!:]{0,60})[,:;!.\s—–-]+){0,4}"
+    r"|thank you[^,.!:]{0,60}|thanks[^,.!:]{0,60})[,:;!.\s，！。—–-]+){0,4}"
 )
 _COURTESY = re.compile(
     rf"\A(?:{_POLITE}|thank(?:s| you)\b[^:]{{0,80}}|next request|please|i (?:understand|see|agree"
     rf"|hear you)(?:\b[^:,]{{0,80}})?"
     r"|(?:that|this|it)(?:'s| is| sounds like| sounds| seems like)(?: an?)? (?:\w+ )?(?:good|great|excellent"
     r"|interesting|exciting"
-    r"|important|fantastic|wonderful|fun|fine|perfect|nice|clear|lovely)\b[^:]{0,60}|sounds (?:good|great"
+    r"|important|fantastic|wonderful|fun|fine|perfect|nice|clear|lovely)\b[^:]{0,60}|[^:.]{3,60} is an? (?:good"
+    r"|great|excellent|wonderful|fantastic) idea|sounds (?:good|great"
     r"|like a plan)\b[^:]{0,30}"
     r"|(?:what an?|great|good|excellent|interesting|nice) (?:\w+ )?(?:idea|task|instruction|request|question"
     r"|point|choice)"
     r"|(?:it(?:'s| is|'d be| would be) )?my pleasure\b[^:]{0,40}|i appreciate\b[^:]{0,80}|(?:i'm|i am) (?:so "
-    r"|very |really )?sorry for\b[^:]{0,80}|i(?:'m| am) (?:quite |pretty )?(?:sure|confident|certain)\b[^:]{0,60}"
+    r"|very |really )?sorry for\b[^:]{0,80}|i(?:'m| am) (?:quite |pretty |all )?(?:sure|confident|certain|set"
+    r"|ears)\b[^:]{0,60}"
     r"|i(?:'ve)? got (?:it|this|you)|i apologi[sz]e\b[^:]{0,80}|you can (?:\w+ )?(?:ask|tell|reach|contact"
     r"|count on) me\b[^:]{0,120}"
     r"|(?:(?:so|and|but|now),? )?(?:what(?:'s| is| are) (?:your|the|on your) (?:\w+ )?(?:request|instruction|task"
@@ -98,7 +102,8 @@ _COURTESY = re.compile(
     r"|(?:please )?(?:let me know|feel free|don't hesitate|do not hesitate)\b[^:]{0,120}|i hope\b[^:]{0,60})\W*\Z"
 )
 _ACCEPTS = re.compile(
-    r"\A(?:sure|certainly|of course|absolutely|no problem|gladly|noted|understood|got it|with pleasure)\b"
+    r"\A(?:(?:yes|ok|okay|alright|great),? )?(?:sure|certainly|of course|absolutely|no problem|gladly|noted"
+    r"|understood|got it|with pleasure)\b"
 )
 
 _ADVERB = (
@@ -132,7 +137,9 @@ _STALLING = re.compile(
     r"|(?:just )?(?:a|one) (?:moment|second|minute|sec)\b"
     r"|(?:please |just )*(?:give|allow) me (?:a |some |one |until |an |the )|you (?:can|may|will|'ll"
     r"|should) (?:\w+ )?(?:expect|receive|have|get|see|find)\b"
-    r"|consider it done\b|will do\b|(?:right )?on it\b|(?:will|shall) (?:start|begin|get)\b|(?:shall|should"
+    r"|(?:could|can|would) you (?:please )?(?:give|allow) me (?:a|some|one)\b|(?:i|we)(?:'ve"
+    r"| have) (?:\w+ )?(?:noted|received|registered)\b|consider it done\b|will do\b|(?:right )?on it\b|(?:will"
+    r"|shall) (?:start|begin|get)\b|(?:shall|should"
     r"|may) i\b"
     r"|(?:it|this|that) (?:will|shall|may|might|should) (?:take|be (?:ready|done|finished|completed|available"
     r"|with you|there))\b"
@@ -143,11 +150,17 @@ _ANNOUNCES = re.compile(
     r"\A(?:here (?:is|are)|here's|here you (?:go|are)|below (?:is|are)|the following|see below"
     r"|as follows)\b[^:]*:?\Z"
 )
+_UNDER_WAY = re.compile(
+    r"\b(?:is|are) (?:now |currently |already )?(?:being \w+|in progress|under ?way|in the works)\b"
+    r"|\b(?:will|shall) be \w+ (?:soon|shortly|right away|immediately|as soon as possible|by (?:tomorrow|tonight"
+    r"|monday|friday))\b"
+)
 _WILL_BE_DONE = re.compile(r"\b(?:will|shall|is going to|are going to) be (\w+(?:ed|en|t|ne|wn|de))\b")
 _FOREIGN = re.compile(
     r"\A(?:(?:ahora |yo )?voy a |vamos a |ich werde |wir werden |je vais |nous allons |vado a |(?:lo )?farò |vou "
     r"|eu vou "
-    r"|я (?:буду|сделаю|напишу|подготовлю|начну)|我会|我将|我马上|我来)"
+    r"|я (?:буду|сделаю|напишу|подготовлю|начну)|我会|我将|我马上|我来|je \w+rai\b|\w{2,}(?:erò|irò|arò)\b|\w{2,}(?:aré"
+    r"|eré|iré)\b)"
 )
 _TO_FIND_OUT = re.compile(r"\b(?:because|since|namely|which means|so that is|therefore)\b")
 _MAY_ANSWER = re.compile(
@@ -157,12 +170,25 @@ _MAY_ANSWER = re.compile(
     r"|song|lyrics?"
     r"|chorus|poem|story|novel|scene|dialogue|monologue|role-?play|script|caption|tweet|post|bio|log|diary"
     r"|next (?:steps?|move)"
-    r"|schedule|going to|strategy|approach|pitch|toast|line|statement|sentence|quote|say|introduce|pledge|oath"
+    r"|schedule|going to|strategy|approach|pitch|toast|line|slogan|motto|tagline|headline|title|greeting|joke"
+    r"|example|statement|sentence|quote|say|introduce|pledge|oath"
     r"|apology"
-    r"|choose|pick|select|decide|which|what|who|where|when|how|name|suggest|recommend|state|estimate|propose"
+    r"|translate\w*|rewrite|rephrase|paraphrase|reword|shorten|first person|future tense|choose|pick|select"
+    r"|decide|which|what|who|where|when|how|name|suggest|recommend|state|estimate|propose"
     r"|tell me)\b"
 )
 """An instruction that "I will …" may answer."""
+_ASKS_FOR_PROMISE = re.compile(
+    r"\b(?:will you|you will|you'll|are you going|translate\w*|rewrite|rephrase|paraphrase|reword|shorten"
+    r"|first person|future tense)\b"
+)
+"""An instruction that a promise does answer."""
+_ASKS_FOR_WORDS = re.compile(
+    r"\b(?:resolutions?|slogan|motto|tagline|headline|title|greeting|joke|lines?|statement|vow|promise|pledge"
+    r"|oath|quote|song"
+    r"|lyrics?|chorus|poem|story|scene|dialogue|monologue|message|letter|e-?mail|reply|respond|say|caption|tweet"
+    r"|speech|sentence)\b"
+)
 _IS_QUESTION = re.compile(
     r"\A(?:is|are|do|does|did|can|could|was|were|has|have|should|confirm|check|verify)\b|\?\s*\Z"
 )
@@ -208,10 +234,17 @@ def _weighed(parts: list[str], asked: str) -> float:
             return 0.0
         said.append(says)
     may_answer = _MAY_ANSWER.search(asked) is not None and not _promises_the_asked(parts, asked)
-    if _Says.VAGUE in said and may_answer:
+    if may_answer and (_Says.VAGUE in said or _ASKS_FOR_PROMISE.search(asked)):
         return 0.3
+    words_asked = _ASKS_FOR_WORDS.search(asked) is not None
     if _Says.PROMISE in said or _Says.VAGUE in said or (said and said[-1] is _Says.ANNOUNCEMENT):
-        return 0.4 if may_answer and len(parts) == 1 and not _puts_off(parts[0]) else 0.9
+        return (
+            0.4
+            if may_answer
+            and len(parts) == 1
+            and not _puts_off(parts[0], asked_words, words_asked=words_asked)
+            else 0.9
+        )
     accepts = any(_ACCEPTS.match(part) for part in parts)
     return 0.6 if accepts and asked and not _IS_QUESTION.search(asked) else 0.0
 
@@ -223,7 +256,7 @@ def _says(sentence: str, asked: frozenset[str]) -> _Says:
     rest = sentence[opening.end() :] if opening else sentence
     if not rest or _COURTESY.match(rest):
         return _Says.COURTESY
-    if _ANNOUNCES.match(rest):
+    if _ANNOUNCES.match(rest) or (rest.endswith(":") and len(rest.split()) <= _HEADING):
         return _Says.ANNOUNCEMENT
     ends_open = rest.endswith(":")
     if ":" in rest[:-1] or _TO_FIND_OUT.search(rest) or _gives_numbers(rest, asked):
@@ -250,8 +283,10 @@ def _of_the_future(rest: str, asked: frozenset[str]) -> _Says:
             r"\b(?:now|for you|right away|in progress|on it)\b", rest
         )
         return _Says.PROMISE if told else _Says.WORK
-    done = _WILL_BE_DONE.search(rest)
-    if done is not None and words and sum(word in asked for word in words) >= 0.5 * len(words):
+    known = sum(word in asked for word in words)
+    if _UNDER_WAY.search(rest) and known and len(words) <= _HEADING + _NEWS:
+        return _Says.PROMISE
+    if _WILL_BE_DONE.search(rest) and words and known >= 0.5 * len(words):
         return _Says.PROMISE
     return _Says.WORK
 
@@ -287,8 +322,11 @@ def _promises_the_asked(parts: list[str], asked: str) -> bool:
     return bool(heads) and any(heads[0] in content(part) for part in parts)
 
 
-def _puts_off(sentence: str) -> bool:
-    """True if a single promise is about the work itself, in the future or by being ready for it."""
+def _puts_off(sentence: str, asked: frozenset[str], *, words_asked: bool) -> bool:
+    """True if a single promise is about what was asked for, or is no more than being ready for it."""
     opening = _OPENING.match(sentence)
-    future = _FUTURE.match(sentence[opening.end() :] if opening else sentence)
-    return future is None or _is_verb(future[1] or future[2], _STRONG)
+    rest = sentence[opening.end() :] if opening else sentence
+    future = _FUTURE.match(rest)
+    if future is None or any(word in asked for word in content(rest[future.end() :])):
+        return True
+    return not words_asked and _is_verb(future[1] or future[2], _STRONG)

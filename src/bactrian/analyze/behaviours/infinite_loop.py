@@ -29,13 +29,17 @@ _NO_CHANCE = 12
 """Words of an answer that is not right twice by chance."""
 _STRANGE = 0.34
 """Share of a polite sentence's words that may be others."""
+_INTENDS = re.compile(r"(?:and |but |so |yes, )?(?:i|we)(?:'ll| will| shall)\b[^\d\"“:]*\Z")
+_LONGEST_INTENT = 15
+"""Words of a promise. It is no news: neither an instruction nor a solution."""
 _SIGNATURE = 2
-"""Words of a name, or an exclamation, beside a sentence of courtesy."""
+"""Words of a name under "Best regards,"."""
 _LONGEST_FOREIGN = 10
 """Words of a sentence whose language is not known here, but for a word of thanks or leave."""
 
 _POLITE = re.compile(
-    r"\b(?:thank|thanks|ta|welcome|bye|goodbye|good bye|farewell|pleasure|glad|happy|take care|take it easy"
+    r"\b(?:thank (?:you|u|ya)|thanks|ta|welcome|bye|goodbye|good bye|farewell|pleasure|glad|happy|take care"
+    r"|take it easy"
     r"|see (?:you|ya)"
     r"|until next time|good ?night|good luck|best of luck|best wishes|all the best|(?:best|kind|warm) regards"
     r"|cheers"
@@ -43,7 +47,8 @@ _POLITE = re.compile(
     r"|appreciation"
     r"|sorry|apologi[sz]e|no (?:problem|worries)|any ?time|have a|good (?:night|day|evening)|likewise|stay safe"
     r"|sleep well"
-    r"|keep in touch|look forward|looking forward|talk to you|in touch|reach (?:me|us|out)|hesitate|assist(?:ing"
+    r"|keep in touch|look forward|looking forward|talk to you|in touch|awesome|collaborat\w+|helpful|wonderful"
+    r"|lovely|fantastic|delighted|pleased|enjoy\w*|kindness|reach (?:me|us|out)|hesitate|assist(?:ing"
     r"|ance)?|compliments?|feel free|let me know|anything else"
     r"|here (?:to help|for you)"
     r"|nice (?:working|meeting|weekend|day)|hope (?:this|that|it|you)|further assistance|help|kind words|wish"
@@ -52,7 +57,8 @@ _POLITE = re.compile(
     r"|tasks?)|using my services?|thx|tysm|np|yw|ttyl|cya|go ahead|carry on|keep up"
     r"|your (?:next )?(?:instructions?|request|solution|task)|give me an? instruction|waiting for|ready"
     r"|let's (?:begin|start"
-    r"|get started|go)|that(?:'s| is| will be) all|no, (?:thank|nothing)|nothing else|okay|ok|alright|all right"
+    r"|get started|go)|that(?:'s| is| will be) all|no, (?:thank|nothing)|nothing else|task[_ ]done|you too"
+    r"|same (?:here|to you)|(?:please )?(?:continue|proceed|go on)|okay|ok|alright|all right"
     r"|sounds good"
     r"|perfect|great|understood|hello|hi|hey|(?:is|are) (?:complete|completed|done|finished)|cooperation|success"
     r"|proud|honou?r"
@@ -96,7 +102,9 @@ _POLITE_WORDS = (
         "forward "
         "provide give provided don won didn isn haven ll ve re im s t d m as around too also instruct additional "
         "come like "
-        "compliment compliments generous positive note whenever anywhere point shortly touch got ever heard best "
+        "neither either same later add camel use useful enjoying enjoyed yourself myself collaborate compliment "
+        "compliments generous positive note whenever "
+        "anywhere point shortly touch got ever heard best "
         "coming type kinds "
         "nothing feedback opportunity continue continued service disposal remain gladly reply respond message "
         "conclude "
@@ -160,27 +168,30 @@ def is_polite(heard: Heard, topic: frozenset[str] = frozenset()) -> bool:
     if is_empty(heard) or heard.body.lower().strip(" .") in ("none", "n/a"):
         return True
     polite = False
+    before = ""
     for sentence in sentences(heard.body.lower().replace("’", "'")):
         words = tokens(sentence)
-        courteous = words and _POLITE.search(sentence) is not None
-        polite = polite or bool(courteous)
-        strange = [word for word in words if word not in _POLITE_WORDS]
-        if polite and len(words) <= _SIGNATURE:
-            continue
-        if strange and not (
-            courteous and _is_courtesy(sentence, words, [w for w in strange if w not in topic])
-        ):
+        courteous = _POLITE.search(sentence) is not None
+        signs = before.endswith(",") and len(words) <= _SIGNATURE
+        intends = _INTENDS.match(sentence) is not None and len(words) <= _LONGEST_INTENT
+        polite = polite or courteous
+        before = sentence
+        if not (signs or intends or _is_courtesy(sentence, words, topic, courteous=courteous)):
             return False
     return polite
 
 
-def _is_courtesy(sentence: str, words: list[str], strange: list[str]) -> bool:
-    """True if a sentence with a word of courtesy says little else."""
-    if any(map(str.isdigit, sentence)):
+def _is_courtesy(sentence: str, words: list[str], topic: frozenset[str], *, courteous: bool) -> bool:
+    """True if a sentence says nothing, or little beside a word of courtesy."""
+    strange = [word for word in words if word not in _POLITE_WORDS]
+    if not strange:
+        return True
+    if not courteous or any(map(str.isdigit, sentence)):
         return False
     if len(strange) == len(words):
         return len(words) <= _LONGEST_FOREIGN
-    return not sentence.endswith("?") and len(strange) <= _STRANGE * len(words)
+    news = sum(word not in topic for word in strange)
+    return not sentence.endswith("?") and news <= _STRANGE * len(words)
 
 
 def _topic(reading: Reading) -> frozenset[str]:

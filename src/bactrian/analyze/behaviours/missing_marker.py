@@ -16,11 +16,13 @@ from bactrian.records.finding import Finding
 
 _OTHER_FORMS = {
     True: re.compile(
-        r"^\W*(?:instruction|anweisung|instrucci[oó]n|istruzione|инструкция|指令|指示|지시|निर्देश|تعليمات)\W*[:：]",
+        r"^[ \t>#*_-]*(?:instruction|anweisung|instrucci[oó]n|istruzione|инструкция|指令|指示|지시|निर्देश"
+        r"|تعليمات)[ *_]*[:：]",
         re.MULTILINE | re.IGNORECASE,
     ),
     False: re.compile(
-        r"^\W*(?:solution|lösung|soluci[oó]n|soluzione|решение|解决方案|解決策|解答|해결책|समाधान|الحل)\W*[:：]",
+        r"^[ \t>#*_-]*(?:solution|lösung|soluci[oó]n|soluzione|решение|解决方案|解決策"
+        r"|解答|해결책|समाधान|الحل)[ *_]*[:：]",
         re.MULTILINE | re.IGNORECASE,
     ),
 }

@@ -16,6 +16,8 @@ _SHORTEST = 6
 """Words."""
 _ALIKE = 0.9
 """Least similarity in order, from 0 to 1 (difflib's ratio, over words)."""
+_LONGEST = 400
+"""Words; of longer turns the different words are compared, in any order: that takes no longer than reading."""
 _SHARED = 0.8
 """Share of different words in common, below which the order is not compared."""
 
@@ -45,4 +47,6 @@ def _likeness(one: Heard, other: Heard) -> float:
         return 0.0
     if one.word_list == other.word_list:
         return 1.0
+    if max(len(one.word_list), len(other.word_list)) > _LONGEST:
+        return shared / len(left | right)
     return SequenceMatcher(None, one.word_list, other.word_list, autojunk=False).ratio()

@@ -12,10 +12,14 @@ from bactrian.records.session import Session
 from bactrian.records.turn import Instruction, Solution, Turn
 
 _MARKERS = re.compile(
-    r"^[ \t>#*_-]*(?:Instruction|Input|Solution)[*_]*:[*_]*[ \t]*(?:None\.?[ \t]*$)?"
-    r"|(?:^[ \t*_]*|(?<=[^\w\s,;])[ \t*_]+)Next request\.?[*_]*\s*\Z",
+    r"^[ \t>#*_-]*(?:Instruction|Input|Solution)[*_]*:[*_]*[ \t]*(?:None\.?[ \t]*$)?",
     re.MULTILINE | re.IGNORECASE,
 )
+_NEXT_REQUEST = re.compile(
+    r"(?:^[ \t*_]*|(?<=[^\w\s,;])[ \t*_]+)Next request\.?[*_]*\s*\Z", re.MULTILINE | re.IGNORECASE
+)
+_TAIL = 60
+"""Characters in which the request for the next instruction stands: from the start, every space would be tried."""
 
 
 # Not slotted: a cached property needs a place to be kept in. Turns hang on each other: no chain of comparisons.
@@ -50,7 +54,9 @@ class Heard:
             return f"{said.preface}\n{said.solution}".strip() if said.preface else said.solution
         if isinstance(said, Instruction):
             return "\n".join(part for part in (said.preface, said.instruction, said.input) if part)
-        return _MARKERS.sub("", self.turn.text).strip()
+        text = self.turn.text.rstrip()
+        asks = _NEXT_REQUEST.search(text, max(0, len(text) - _TAIL))
+        return _MARKERS.sub("", text[: asks.start()] if asks else text).strip()
 
     @cached_property
     def word_list(self) -> list[str]:

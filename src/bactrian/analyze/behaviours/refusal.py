@@ -20,7 +20,8 @@ _OPENING = 400
 _LONGEST_REST = 500
 """Characters after which the rest is taken for work."""
 _CANNOT = (
-    r"(?:can ?not|can['’]?t|could ?n['’]?t|could not|am (?:not able|unable)|['’]m (?:not able|unable)|won['’]?t"
+    r"(?:can ?not|can['’]?t|could ?n['’]?t|could not|am (?:not able|not capable of|unable)|['’]m (?:not able"
+    r"|not capable of|unable)|won['’]?t"
     r"|will not"
     r"|(?:do|did) ?n[o'’]?t have (?:the )?(?:ability|capability|means|access)|(?:do not|don['’]t) (?:want|wish"
     r"|feel comfortable)"
@@ -32,12 +33,14 @@ _HELP = (
     r"|support|discuss"
     r"|participate|continue|perform|give|offer|make|execute|access|browse|carry|share|produce|take|physically"
     r"|directly|personally"
-    r"|respond|respon\w+|process|proceed|to|with|your|this|that|it|recommend|advise|suggest|send|call|book|open"
+    r"|respond|respon\w+|process|proceed|to|with|your|this|that|it|\w+ing|recommend|advise|suggest|send|call|book"
+    r"|open"
     r"|visit|promote)"
 )
 _REFUSES = re.compile(
     rf"\b(?:i|we)(?: really| simply| just| unfortunately| also)? ?{_CANNOT},? (?:\w+ )?{_HELP}\b"
-    r"|\bas an? (?:ai|language model|artificial intelligence|virtual|llm)\b[^.\n]{0,60}?\b(?:i|we) (?:can ?not"
+    r"|\bas an? (?:[\w-]+ ){0,3}(?:ai|model|assistant|intelligence|llm|bot)\b(?: \w+ed [^,.\n]{0,50})?(?:,"
+    r"| (?=i\b))[^.\n]{0,40}?\bi (?:can ?not"
     r"|can['’]?t|am (?:not able|unable)"
     r"|do not|don['’]t|am not)"
     r"|\b(?:i['’]?m|i am) (?:so |very |really )?sorry,? (?:but )?(?:i|we|that|this|it) (?:can ?not|can['’]?t"
@@ -106,6 +109,8 @@ _ASKS_FOR_MATERIAL = re.compile(
     r"|clarify|tell)\b"
     r"|\bno \w+(?: \w+)? (?:is|was|are|were|has been) (?:attached|given|provided|included)\b"
 )
+_PRAISES = re.compile(r"\b(?:enough|stress|overstate|ignore|forget|help (?:but|\w+ing))\b")
+"""What one cannot do out of conviction."""
 _STILL_WORKS = re.compile(
     r"```|^\s*(?:[-*•]|\d+[.)])\s|\bhere(?: is|['’]s| are)\b|\b(?:but|however|instead),? (?:\w+ )?(?:i can|here"
     r"|you can|let me|below)\b",
@@ -133,7 +138,7 @@ def refuses(heard: Heard) -> tuple[float, str] | None:
         return None
     spoken = without_quotations(opening)
     found = _REFUSES.search(spoken)
-    if found is None or spoken.count(". ", 0, found.start()) > 1:
+    if found is None or _PRAISES.search(spoken, found.start()) or spoken.count(". ", 0, found.start()) > 1:
         return None
     rest = heard.body[found.end() :]
     if (

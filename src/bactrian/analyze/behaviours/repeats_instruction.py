@@ -28,7 +28,7 @@ _FILLER = STOP_WORDS | frozenset(
         "solution task instruction instructions request requests step goal aim objective need needs needed "
         "want wants wanted like ask asks asked asking require requires required supposed order told have "
         "having understood understand important following based given let lets now first next sure certainly "
-        "okay ok yes thank thanks please input begin well know wish wishes says said ll ve re"
+        "okay ok yes thank thanks please input begin well know wish wishes says said got so right see ll ve re"
     ).split()
 )
 _MAKE = frozenset(
@@ -42,16 +42,23 @@ _SIGNS = frozenset("=;{}[]<>|\\^+/")
 """Signs of code, formulas and tables."""
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 _DECIDE = re.compile(
-    r"\b(?:whether|which|choose|pick|select|decide|confirm|check|true or false|yes or no|is|are|was|were|does"
+    r"\b(?:whether|which|choose|pick|select|decide|confirm|check|true or false|yes or no|say|greet|is|are|was"
+    r"|were|does"
     r"|did)\b"
 )
 _SAY_AGAIN = re.compile(
-    r"\b(?:repeat|copy|quote|recite|echo|read|proofread|correct|fix|capitali[sz]e|punctuate)\b"
+    r"\b(?:repeat|copy|quote|recite|echo|read|proofread|correct|fix|convert|format|quot\w+|capitali[sz]e"
+    r"|punctuate)\b"
 )
 """Where the input may rightly come back as it is."""
+_ASKS_BACK = re.compile(
+    r"\W*(?:what|which|who|whom|whose|where|when|why|how|could|can|would|do|does|did|is|are|should"
+    r"|shall)\b.*\?\W*\Z",
+    re.DOTALL,
+)
 _SAME = 0.9
 """Share of their different words that an echo and its turn have in common."""
-_FEWEST_ECHOED = 5
+_FEWEST_ECHOED = 3
 _RESTATES = re.compile(
     r"\W*(?:(?:understood|okay|ok|sure|certainly|yes|right|so|got it|thank you|thanks|i understand"
     r"|i see)\b[\s,.!:;that]*)*"
@@ -90,10 +97,12 @@ def repeats(heard: Heard) -> float:
     instruction = said.instruction if isinstance(said, Instruction) else asked
     if _plain(answer) in (_plain(asked), _plain(instruction)):
         return 1.0
+    answer = _comments(answer)
+    if _new_signs(answer, asked) or _ASKS_BACK.match(answer.lower()):
+        return 0.0
     if isinstance(said, Instruction) and said.input and _bare(answer) == _bare(said.input):
         return 0.4 if _SAY_AGAIN.search(instruction.lower()) else 0.7
-    answer = _comments(answer)
-    return 0.0 if _new_signs(answer, asked) else _shared(answer, asked, instruction)
+    return _shared(answer, asked, instruction)
 
 
 def _is_echo(heard: Heard, before: Heard) -> bool:

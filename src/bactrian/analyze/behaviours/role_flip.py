@@ -21,10 +21,13 @@ from bactrian.records.turn import Instruction
 
 _LINE = r"^[ \t>#*_\-]*"
 _INSTRUCTION_LINE = re.compile(
-    _LINE + r"(?:(?:my|your|the|next|first|second|new)[ ]){0,2}"
+    _LINE + r"(?:here(?:'s|’s| is| are)[ ])?(?:(?:my|your|the|next|first|second|new)[ ]){0,2}"
     r"(?:instruction|anweisung|instrucci[oó]n|istruzione|instru[cç][aã]o|инструкция|指令|指示|지시)"
     r"(?:[ ]for[ ]you|[ ]to[ ]you)?(?:[ ]\d+)?[*_]*[ ]?[:：]",
     re.MULTILINE | re.IGNORECASE,
+)
+_INSTRUCTIONS_AND_INPUT = re.compile(
+    _LINE + r"instructions[*_]*:[^\n]*\n+" + _LINE[1:] + r"input[*_]*:", re.MULTILINE | re.IGNORECASE
 )
 _INSTRUCTION_HINTS = ("instruc", "anweisung", "istruzione", "инструкция", "指令", "指示", "지시")
 _SOLUTION_LINE = re.compile(
@@ -71,12 +74,15 @@ _HANDS_OVER = (
             "your task",
             "your job",
             "your turn",
+            "now you try",
+            "now, you try",
+            "now you go",
         ),
         re.compile(
             r"\byour (?:next |first |new |second |final )?(?:task|job|assignment|turn|homework)(?: now)? (?:is"
             r"|will be) to\b"
             r"|\byour (?:next|first|new) (?:task|job|assignment|instruction|step)(?: now)? (?:is|will be)\b"
-            r"|\bit(?:'s| is) (?:now )?your turn\b|\bnow,? your turn\b"
+            r"|\bit(?:'s| is) (?:now )?your turn\b|\bnow,? your turn\b|\bnow,? you (?:try|go)\b"
         ),
     ),
     (
@@ -95,6 +101,10 @@ _HANDS_OVER = (
         ),
     ),
 )
+_MOVES_ON = re.compile(
+    rf"\b(?:let(?:'s| us) move on|moving on)\b[^.!?\n]{{0,30}}[.,:;!]\s*(?:now,? )?you (?:will|must|should"
+    rf"|have to|need to) (?:now )?{_WORK}\b"
+)
 # What a tutorial says as well: a flip only if the assistant wants to see the result.
 _MAY_HAND_OVER = re.compile(
     rf"\byou (?:will|must|should|have to|need to) now {_WORK}\b|\bnow,? you (?:will|must|should|have to|need to"
@@ -109,12 +119,14 @@ _GRADES = re.compile(
 )
 """What one says whose turn it is to judge."""
 _WANTS_BACK = re.compile(
-    r"\b(?:show|send|tell|report|give|bring|return|submit|hand)\b(?! me (?:know|(?:with )?(?:the |your "
+    r"\b(?:show|send|share|tell|report|give|bring|return|submit|hand)\b(?! me (?:know|(?:with )?(?:the |your "
     r"|an? )?(?:next |new |first |further |more )*(?:instructions?|requests?|tasks?"
-    r"|inputs?)\b))[^.!?\n]{0,60}?\b(?:to )?me\b(?!@)"
+    r"|inputs?)\b))[^.!?\n]{0,60}?\b(?:to |with )?me\b(?!@)"
     r"|\b(?:post|put|paste) (?:it|them|the \w+) here\b|\bshow your work\b"
 )
 _MATERIAL = re.compile(r"\b(?:provide|send|give|tell|show|suggest)\Z")
+_FEW = 3
+"""Sentences of a reply in which each counts."""
 _SENTENCE_END = re.compile(r"[.!?](?:\s|\Z)")
 _ORDER = re.compile(
     rf"(?:^|[.!?:]\s+|\n)(?:(?:now|next|then|first|after that|also|please|and|for next time|by \w+|could you"
@@ -136,19 +148,26 @@ _MISSING = re.compile(
 )
 _ME = (" me ", " me.", " me,", " me!", " me\n", " here", "your work")
 _PLEASE = ("please", "can you", "could you", "would you")
-# An instruction that asks for words to somebody else: what the solution orders, it orders that person.
-_ADDRESSED_ELSEWHERE = re.compile(
-    r"\b(?:letters?|e-?mails?|messages?|scene|story|stories|novel|dialogues?|play|(?:film|video|movie|call|phone"
-    r"|sales|support|podcast) script"
-    r"|speech|song|lyrics?|poem|quiz(?:zes)?|exercises?|homework|questions|interview|prompts?|instructions?"
-    r"|announcement|invitation"
-    r"|card|adventure|worksheet|reply|conversation|role-?play|manual|tutorial|lesson|handout|poster|memo"
-    r"|checklist|recipe"
-    r"|guide|posts?|caption|newsletter|advert\w*|ad|tweets?|flyer|leaflet|brief|briefing|rules)\b"
+# An instruction that asks for words to somebody: what the solution orders, it orders that person.
+_ADDRESSED = re.compile(
+    r"\b(?:letters?|e-?mails?|messages?|scene|story|stories|novel|dialogues?|monologue|(?:film|video|movie|call"
+    r"|phone|sales"
+    r"|support|podcast) script|speech|song|lyrics?|poem|quiz(?:zes)?|exercises?|homework|interview|prompts?"
+    r"|announcement"
+    r"|invitation|adventure|worksheet|conversation|role-?play|lesson|memo)\b"
 )
+# An instruction that asks for words to anybody who reads them.
+_PUBLISHED = re.compile(
+    r"\b(?:play|questions|instructions?|card|reply|manual|tutorial|handout|poster|checklist|recipe|guide|posts?"
+    r"|caption"
+    r"|newsletter|advert\w*|ad|tweets?|flyer|leaflet|brief|briefing|rules)\b"
+)
+_AT_ONCE = 40
+"""Characters; what hands work over so early is no letter."""
 
 _USER_OFFERS = re.compile(
-    r"\b(?:how (?:can|may) i (?:help|assist)|(?:as|i am|i'm) your (?:ai )?assistant|as an ai\b|i hope (?:this"
+    r"\b(?:how (?:can|may) i (?:help|assist)|(?:as|i am|i'm) your (?:ai )?assistant|as an ai\b|i(?:'m"
+    r"| am) an ai\b|thank you for (?:the|your) (?:instruction|task|request)\b|i hope (?:this"
     r"|that) helps"
     r"|(?:i am|i'm|i'd be|i would be) (?:here|happy|glad|ready) to (?:help|assist)(?: you)?\b"
     r"|let me know (?:what|if) you (?:want|need|would like|have)|(?:as|like) you (?:requested|asked|instructed)"
@@ -165,17 +184,22 @@ _USER_OFFER_HINTS = (
     "you instructed",
     "instruction",
     "request",
-    "as an ai",
+    "an ai",
+    "thank you for",
     "solve",
     "solution",
 )
 _USER_DELIVERS = re.compile(
     r"\A\W*(?:(?:sure|certainly|of course|absolutely|okay|ok|yes|great)\b[^\n.]{0,60}?[!,.:]\s*)?"
-    r"(?:here(?:'s| is| are) (?:the|a|an|your|some)\b(?! (?:input|data|numbers?|details?|information|file|next"
+    r"(?:here(?:'s| is| are) (?:the|a|an|your|some)\b(?! (?:input|data|errors?|output|traceback|message|results?"
+    r"|numbers?|details?|information|file|next"
     r"|task))|i(?:'ve| have) (?:completed|written|created|finished|added|done|made)\b)"
 )
 _ASKS = re.compile(r"\?|\bplease\b|\b(?:can|could|would|will) you\b|\bi (?:want|need|would like|'d like)\b")
 """What a user says that still instructs, without the marker."""
+_HANDS_IN = re.compile(
+    r"\bhere(?:'s| is| are) (?:my|our)\b|\b(?:error|fails?|does not work|doesn't work|i get)\b"
+)
 _USER_ACCEPTS = re.compile(
     r"\A\W*(?:sure|certainly|of course|absolutely)\b[^\n]{0,120}?\b(?:here|happy|glad|i(?:'ll| will| can|'d))\b"
 )
@@ -198,7 +222,7 @@ def _assistant(heard: Heard, own: str, other: str) -> tuple[float, str] | None:
     lower = heard.lower
     text = heard.plain
     if any(hint in lower for hint in _INSTRUCTION_HINTS):
-        flip = _INSTRUCTION_LINE.search(text)
+        flip = _INSTRUCTION_LINE.search(text) or _INSTRUCTIONS_AND_INPUT.search(text)
         if flip is not None:
             # A prompt or a template that was asked for may well hold the word.
             asked_for = "instruction" in heard.asked.lower() and heard.turn.said is not None
@@ -211,31 +235,33 @@ def _assistant(heard: Heard, own: str, other: str) -> tuple[float, str] | None:
         part = _GIVES_INSTRUCTIONS.search(spoken)
     if part is not None:
         return 0.9, text[part.start() :]
-    found = _hands_over(f"\n{spoken}", f"\n{text}")
-    return None if found is None or _ADDRESSED_ELSEWHERE.search(heard.asked.lower()) else found
+    return _hands_over(f"\n{spoken}", f"\n{text}", heard.asked.lower())
 
 
-def _hands_over(spoken: str, text: str) -> tuple[float, str] | None:
+def _hands_over(spoken: str, text: str, asked: str) -> tuple[float, str] | None:
     """Where the assistant gives the user work to do. ``spoken`` is ``text`` in lower case without quotations."""
     wants_back = _WANTS_BACK.search(spoken) if _any_of(_ME, spoken) else None
     for hints, pattern in _HANDS_OVER:
-        hands_over = pattern.search(spoken) if _any_of(hints, spoken) else None
-        if hands_over is not None and not (_MATERIAL.search(hands_over[0]) and _MISSING.search(spoken)):
-            return (0.8 if wants_back or _ORDER.search(spoken) else 0.65), text[hands_over.start() :]
-    if _MISSING.search(spoken):
-        return None
+        found = pattern.search(spoken) if _any_of(hints, spoken) else None
+        if found is None or (_MATERIAL.search(found[0]) and _MISSING.search(spoken)):
+            continue
+        if found.start() < _AT_ONCE or not _ADDRESSED.search(asked):
+            return (0.8 if wants_back or _ORDER.search(spoken) else 0.65), text[found.start() :]
     please = _PLEASE_WORK.search(spoken) if _any_of(_PLEASE, spoken) else None
     order = _wanted_back(spoken, wants_back, please)
-    if order is not None:
-        return 0.7, text[order.start() :]
-    return (0.6, text[please.start() :]) if please is not None and _is_main_point(spoken, please) else None
+    if order is None and (please is None or not _is_main_point(spoken, please)):
+        return None
+    if _MISSING.search(spoken) or _ADDRESSED.search(asked) or _PUBLISHED.search(asked):
+        return None
+    begins = order or please
+    return None if begins is None else (0.7 if order else 0.6, text[begins.start() :])
 
 
 def _wanted_back(
     spoken: str, wants_back: re.Match[str] | None, please: re.Match[str] | None
 ) -> re.Match[str] | None:
     """An order whose result the assistant wants to see, or to judge."""
-    judges = _GRADES.search(spoken) is not None
+    judges = _GRADES.search(spoken) is not None or _MOVES_ON.search(spoken) is not None
     if wants_back is None and not judges:
         return None
     addressed = _MAY_HAND_OVER.search(spoken) or please
@@ -251,7 +277,7 @@ def _is_main_point(spoken: str, please: re.Match[str]) -> bool:
     end = _SENTENCE_END.search(spoken, please.end())
     sentence = spoken[please.start() : end.start() if end else None]
     return (
-        len(_SENTENCE_END.findall(spoken.strip())) <= 2
+        len(_SENTENCE_END.findall(spoken.strip())) <= _FEW
         or re.search(r"\b(?:now|next|then)\b", sentence) is not None
     )
 
@@ -285,7 +311,7 @@ def _user(heard: Heard, own: str) -> tuple[float, str] | None:
     delivers = _USER_DELIVERS.search(lower) or _USER_ACCEPTS.search(lower)
     if delivers is not None:
         return 0.75, text
-    if "```" in heard.turn.text:
+    if "```" in heard.turn.text and not _HANDS_IN.search(lower):
         return 0.6, heard.turn.text[heard.turn.text.find("```") :]
     return None
 

@@ -1,0 +1,110 @@
+"""A judge's answers to the findings of a run, each kept before the next question goes out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+from typing import Any
+
+from bactrian.analyze.judge import judge
+from bactrian.analyze.report import BEHAVIOURS, share
+from bactrian.errors import Filtered
+from bactrian.models.model import Model
+from bactrian.records.confirmation import Confirmation
+from bactrian.records.finding import Behaviour, Finding
+from bactrian.records.share import Share
+from bactrian.records.usage import Usage
+from bactrian.store.store import Store
+
+Key = tuple[str, int, Behaviour]
+"""Session, turn and behaviour of a finding."""
+
+
+async def confirm(
+    store: Store,
+    findings: Sequence[Finding],
+    model: Model,
+    name: str,
+    *,
+    at_once: int = 8,
+    on_answer: Callable[[Confirmation], None] | None = None,
+) -> dict[Key, Confirmation]:
+    """Ask the judge ``model``, called ``name``, about every finding that it has not answered before.
+
+    Args:
+        store: Opened for writing; an answer is on disk before ``on_answer`` is told of it.
+        findings: In the order of their sessions.
+        model: Raises what stops the work: a budget that is reached, an endpoint that is down.
+        name: By which answers are known when the work is taken up again.
+        at_once: Sessions whose findings are asked about at the same time.
+        on_answer: Is told of each new answer.
+    """
+    answers = {key(one): one for one in await store.confirmations(name)}
+    waiting = _open(findings, answers)
+
+    async def work() -> None:
+        for session_id, some in waiting:
+            session = await store.session(session_id)
+            if session is None:
+                continue
+            for finding in some:
+                try:
+                    answer = await judge(model, name, session, finding)
+                except Filtered as error:
+                    # An answer too: what was said is more than this endpoint wants to look at.
+                    where = (session_id, finding.turn, finding.behaviour)
+                    answer = Confirmation(*where, name, None, str(error), Usage(), 0.0, name)
+                await store.add_confirmation(answer)
+                answers[key(answer)] = answer
+                if on_answer is not None:
+                    on_answer(answer)
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(at_once):
+                group.create_task(work())
+    except ExceptionGroup as group:
+        raise group.exceptions[0] from group
+    return answers
+
+
+def key(of: Finding | Confirmation) -> Key:
+    """What a finding and the answer to it have in common."""
+    return of.session, of.turn, of.behaviour
+
+
+def unasked(findings: Sequence[Finding], answers: Sequence[Confirmation]) -> int:
+    """How many findings have no answer yet."""
+    return len({key(one) for one in findings} - {key(one) for one in answers})
+
+
+def judged(
+    name: str, findings: Sequence[Finding], answers: dict[Key, Confirmation], sessions: int
+) -> dict[str, Any]:
+    """What the judge said, as a part of the report: the share of findings it confirms, and of sessions then left."""
+    behaviours: dict[str, Any] = {}
+    for behaviour in BEHAVIOURS:
+        asked = [
+            one for one in (answers.get(key(each)) for each in findings if each.behaviour == behaviour) if one
+        ]
+        read = [one for one in asked if one.holds is not None]
+        upheld = [one for one in read if one.holds]
+        behaviours[behaviour] = {
+            "asked": len(asked),
+            "unreadable": len(asked) - len(read),
+            "confirmed": share(Share(len(upheld), len(read))),
+            **share(Share(len({one.session for one in upheld}), sessions), "sessions"),
+        }
+    used = sum((one.usage for one in answers.values()), Usage())
+    return {"judge": name, "tokens": used.total, "behaviours": behaviours}
+
+
+def _open(
+    findings: Sequence[Finding], answers: dict[Key, Confirmation]
+) -> Iterator[tuple[str, list[Finding]]]:
+    """Findings without an answer, session by session. Several workers take from it in turn."""
+    for session, some in groupby(findings, key=lambda finding: finding.session):
+        left = {key(one): one for one in some if key(one) not in answers}
+        if left:
+            yield session, list(left.values())

@@ -1,0 +1,107 @@
+"""A judge: a model that is asked whether a turn shows what a detector found in it.
+
+It is told the definition in the detector's own docstring, so that both mean the same thing.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Sequence
+from time import perf_counter
+
+from bactrian.analyze.behaviours.catalogue import DETECTORS
+from bactrian.models.model import Form, Model, Request
+from bactrian.records.confirmation import Confirmation
+from bactrian.records.finding import Finding
+from bactrian.records.message import Message
+from bactrian.records.sampling import Sampling
+from bactrian.records.session import Session
+from bactrian.records.text import Text
+from bactrian.records.turn import Turn
+
+JUDGE = "judge"
+TURNS_SHOWN = 5
+"""The turn in question and those before it."""
+QUESTION_TOKENS = 400
+"""What a question takes besides these turns: the definition, mostly. A guess, for a forecast."""
+ANSWER_TOKENS = 40
+"""The same of an answer."""
+_LONGEST = 3000
+"""Characters of a turn that are shown; of a longer one, its two ends."""
+_ANSWER = re.compile(r"[*_#>\"' \t]*(yes|no)\b", re.IGNORECASE)
+_SYSTEM = """\
+Two language-model agents solve a task together. The AI user gives one instruction after another; the AI assistant
+answers each with a solution. You decide whether one turn of their conversation shows one particular fault.
+
+The fault is defined like this:
+
+{definition}
+
+Answer with "yes" or "no" as the first word, then a short reason."""
+_SAMPLING = Sampling(temperature=0.0, max_tokens=120)
+
+
+# Only a model in this process is held to it: what an endpoint answers is read well enough as it is.
+_FORM = Form(
+    name="judgement",
+    schema={"type": "string"},
+    grammar='root ::= ("Yes" | "No") ". " [A-Z] [^\\n]{1,160} "."\n',
+    read=str,
+)
+
+
+async def judge(model: Model, name: str, session: Session, finding: Finding) -> Confirmation:
+    """Ask ``model`` about ``finding``. Raises what the model raises."""
+    request = Request(
+        messages=(
+            Message("system", Text(_SYSTEM.format(definition=_definition(finding)))),
+            Message("user", Text(_question(session.turns, finding))),
+        ),
+        sampling=_SAMPLING,
+        form=_FORM if name.partition(":")[0] == "local" else None,
+        session=session.id,
+        agent=JUDGE,
+        ordinal=finding.turn,
+    )
+    begun = perf_counter()
+    reply = await model.reply(request)
+    return Confirmation(
+        session=session.id,
+        turn=finding.turn,
+        behaviour=finding.behaviour,
+        judge=name,
+        holds=read_answer(reply.text),
+        text=reply.text,
+        usage=reply.usage,
+        seconds=perf_counter() - begun,
+        model=reply.model,
+    )
+
+
+def read_answer(text: str) -> bool | None:
+    """Whether an answer begins with yes or with no; None if with neither."""
+    found = _ANSWER.match(text)
+    return None if found is None else found[1].lower() == "yes"
+
+
+def _definition(finding: Finding) -> str:
+    return (sys.modules[DETECTORS[finding.behaviour].__module__].__doc__ or finding.behaviour).strip()
+
+
+def _question(turns: Sequence[Turn], finding: Finding) -> str:
+    """The turns before, then the one in question."""
+    shown = [turn for turn in turns if finding.turn - TURNS_SHOWN < turn.number <= finding.turn]
+    told = "\n\n".join(f"[{turn.number}] {_who(turn)}:\n{_cut(turn.text)}" for turn in shown)
+    fault = finding.behaviour.replace("_", " ")
+    return f'{told}\n\nDoes turn {finding.turn}, by {_who(shown[-1])}, show the fault "{fault}"?'
+
+
+def _who(turn: Turn) -> str:
+    return f"the AI {turn.speaker} ({turn.role})"
+
+
+def _cut(text: str) -> str:
+    text = text.strip() or "(nothing)"
+    half = _LONGEST // 2
+    return text if len(text) <= _LONGEST else f"{text[:half]}\n[…]\n{text[-half:]}"

@@ -1,0 +1,190 @@
+"""What a damaged run still holds, in a new file."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import tempfile
+import time
+import zlib
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic_core import from_json
+from sqlalchemy import Table, bindparam, func, select
+from sqlalchemy.dialects import sqlite
+
+from bactrian.errors import InputError, StoreError
+from bactrian.store import schema
+from bactrian.store.migrations import migrate
+from bactrian.store.sqlite import log_of, writing_engine
+
+_TABLES = (
+    schema.run,
+    schema.lists,
+    schema.sessions,
+    schema.turns,
+    schema.proposals,
+    schema.verdicts,
+    schema.calls,
+)
+"""In the order in which they can be filled: a turn needs its session."""
+_JSON = frozenset({"provenance", "preparation", "axis_values", "said", "recipe", "items", "usage"})
+_FARTHEST = 100_000
+"""Numbers in a row under which nothing can be read, after which nothing more is looked for."""
+_DIALECT = sqlite.dialect(paramstyle="named")
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """What was taken over."""
+
+    sessions: int
+    turns: int
+    opened: int
+    """Sessions among them that had ended and lack turns now: the same command that made the run finishes them."""
+
+
+def recover(path: Path, out: Path) -> Recovered:
+    """Write to ``out`` what can be read of the run at ``path``, which is not touched.
+
+    Rows on pages that are damaged are left out, and so are turns that are not what was written and all turns after
+    them: what remains of a session is how it was at an earlier moment.
+
+    Raises:
+        InputError: there is no file, or ``out`` exists.
+        StoreError: nothing of a run can be read in it.
+    """
+    _check(path, out)
+    with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.absolute().parent) as folder:
+        copy, new = Path(folder) / "damaged.db", Path(folder) / "new.db"
+        shutil.copyfile(path, copy)
+        if log_of(path).exists():
+            shutil.copyfile(log_of(path), log_of(copy))
+        with closing(_open(copy)) as damaged:
+            found = _take_over(damaged, new, path)
+        new.rename(out)
+    return found
+
+
+def _check(path: Path, out: Path) -> None:
+    if not path.is_file():
+        raise InputError("There is no such run.", where=str(path), next="Check the path.")
+    if out.exists():
+        raise InputError("This file exists.", where=str(out), next="Give a new file for --out.")
+    if not out.absolute().parent.is_dir():
+        raise InputError(
+            f"There is no folder {out.absolute().parent}.", where=str(out), next="Make it first."
+        )
+
+
+def _open(copy: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(copy, isolation_level=None)
+    # So a file that ends too early, or a broken index, is no reason to refuse all of it.
+    connection.execute("PRAGMA writable_schema = ON")
+    connection.text_factory = _text
+    connection.row_factory = sqlite3.Row
+    return connection
+
+
+def _text(content: bytes) -> str:
+    return content.decode(errors="replace")
+
+
+def _take_over(damaged: sqlite3.Connection, new: Path, path: Path) -> Recovered:
+    engine = writing_engine(new)
+    try:
+        with engine.begin() as connection:
+            migrate(connection, time.time())
+        with engine.begin() as connection:
+            target = connection.connection.driver_connection
+            assert isinstance(target, sqlite3.Connection)
+            written = {table.name: _copy(damaged, target, table) for table in _TABLES}
+            if not written["sessions"] and not written["lists"] and not written["run"]:
+                raise StoreError(
+                    "Nothing of a run can be read in this file.",
+                    where=str(path),
+                    next="Take an older copy of it; this file is as it was.",
+                )
+            target.execute(_AFTER_A_GAP)
+            for table in (schema.proposals, schema.verdicts):
+                said = select(func.count()).where(schema.turns.c.session == table.c.session).scalar_subquery()
+                connection.execute(table.delete().where(table.c.number > said))
+            opened = target.execute(_OPEN_AGAIN).rowcount
+            sessions, turns = (
+                connection.execute(select(func.count()).select_from(table)).scalar_one()
+                for table in (schema.sessions, schema.turns)
+            )
+    finally:
+        engine.dispose()
+    return Recovered(sessions, turns, opened)
+
+
+_AFTER_A_GAP = """
+DELETE FROM turns WHERE row IN (
+    SELECT row FROM (
+        SELECT row, number, row_number() OVER (PARTITION BY session ORDER BY number) AS place FROM turns
+    ) WHERE number != place
+)
+"""
+_OPEN_AGAIN = """
+UPDATE sessions
+SET ending = NULL, ending_turn = NULL, ending_speaker = NULL, ending_evidence = NULL,
+    prompt_tokens = NULL, completion_tokens = NULL, cached_tokens = NULL
+WHERE ending_turn > (SELECT count(*) FROM turns WHERE session = sessions.id)
+"""
+
+
+def _copy(damaged: sqlite3.Connection, target: sqlite3.Connection, table: Table) -> int:
+    """Copy the rows of ``table`` that are whole. Gives how many there are."""
+    columns = [name for name in _columns(damaged, table.name) if name in table.columns]
+    if "row" not in columns:
+        return 0
+    insert = str(table.insert().prefix_with("OR IGNORE").compile(dialect=_DIALECT, column_keys=columns))
+    copied = 0
+    for row in _rows(damaged, table, columns):
+        values = dict(zip(columns, row, strict=True))
+        if _is_whole(values):
+            try:
+                copied += target.execute(insert, values).rowcount
+            except sqlite3.IntegrityError:  # a turn without its session, or a value that is gone
+                continue
+    return copied
+
+
+def _columns(damaged: sqlite3.Connection, table: str) -> Sequence[str]:
+    try:
+        return [row["name"] for row in damaged.execute(f"PRAGMA table_info({table})")]
+    except sqlite3.DatabaseError:
+        return []
+
+
+def _rows(damaged: sqlite3.Connection, table: Table, columns: Sequence[str]) -> Generator[sqlite3.Row]:
+    """Every row that can be read. Where one cannot, the next number is tried."""
+    query = select(*(table.c[name] for name in columns)).where(table.c.row >= bindparam("first"))
+    sql = str(query.order_by(table.c.row).compile(dialect=_DIALECT))
+    first = missed = 0
+    while missed < _FARTHEST:
+        try:
+            for row in damaged.execute(sql, {"first": first}):
+                yield row
+                first, missed = row["row"] + 1, 0
+            return
+        except sqlite3.DatabaseError:
+            first += 1
+            missed += 1
+
+
+def _is_whole(row: Mapping[str, Any]) -> bool:
+    try:
+        if "checksum" in row and zlib.crc32(row["text"].encode()) != row["checksum"]:
+            return False
+        for name in _JSON & row.keys():
+            if row[name] is not None:
+                from_json(row[name])
+    except (ValueError, TypeError, AttributeError):
+        return False
+    return True

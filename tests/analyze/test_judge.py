@@ -1,0 +1,118 @@
+"""A judge that is asked about findings."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from bactrian.analyze.judge import read_answer
+from bactrian.records.session import Session
+from tests.cli.test_play import bactrian
+from tests.endpoint import Answer, Endpoint, Received, Reply, completion
+from tests.runs import make_run, session
+
+ASK = "Instruction: Design the dial of the timer.\nInput: None"
+PROMISES = (
+    "Solution: I will get started right away.\nNext request.",
+    "Solution: I am going to work on it now.\nNext request.",
+)
+
+
+def flaky(name: str, times: int = 1) -> Session:
+    texts = [text for promise in PROMISES[:times] for text in (ASK, promise)]
+    return session(name, texts=texts, code="max_messages")
+
+
+@pytest.mark.parametrize(
+    ("text", "holds"),
+    [
+        ("yes, it only promises", True),
+        ("**No.** It holds a solution.", False),
+        ("No", False),
+        ("I think yes", None),
+        ("Nothing is wrong", None),
+        ("", None),
+    ],
+)
+def test_an_answer_is_its_first_word(text: str, holds: bool | None) -> None:
+    assert read_answer(text) is holds
+
+
+async def test_each_finding_is_put_to_the_judge_once_with_the_turns_and_the_definition(
+    tmp_path: Path,
+) -> None:
+    await make_run(tmp_path / "tea.db", [flaky("1", 2), flaky("2"), session("3", rounds=3)])
+
+    def answer(request: Received) -> str:
+        turn = request.json["messages"][1]["content"].rpartition("[")[2]
+        return "No: it begins." if "going to work" in turn else "Yes."
+
+    async with Endpoint([answer]) as endpoint:
+        words = ("analyze", "tea.db", "--judge", "openai:judge", "--base-url", endpoint.url, "--price", "1/1")
+        first = await asyncio.to_thread(bactrian, *words, "--json", "--findings", "f.jsonl", cwd=tmp_path)
+        assert first.returncode == 0, first.stderr
+        flakes = json.loads(first.stdout)["judged"]["behaviours"]["flake_reply"]
+        assert (flakes["asked"], flakes["confirmed"]["count"], flakes["sessions"]) == (3, 2, 2)
+        asked = len(endpoint.requests)
+        lines = [json.loads(line) for line in (tmp_path / "f.jsonl").read_text("utf-8").splitlines()]
+        assert len(lines) == asked
+        flakes = [line for line in lines if line["behaviour"] == "flake_reply"]
+        confirmed = {(line["session"], line["turn"]): line["confirmed"] for line in flakes}
+        assert confirmed == {("1", 2): True, ("1", 4): False, ("2", 2): True}
+        system, question = (message["content"] for message in endpoint.requests[0].json["messages"])
+        assert "Flake reply" in system
+        assert re.search(r"Does turn \d, by the AI \w+ \(\w+\), show the fault", question)
+        assert re.search(
+            r"asked about \d findings \(about [\d,]+ tokens, \$0\.\d{4}\); 0 answers", first.stderr
+        )
+        again = await asyncio.to_thread(bactrian, *words, cwd=tmp_path)
+        assert again.returncode == 0, again.stderr
+        assert len(endpoint.requests) == asked
+        assert "confirmed" in again.stdout
+        assert "66.7% (20.8–93.9)" in again.stdout
+
+
+async def test_answers_are_kept_when_the_judge_falls_silent(tmp_path: Path) -> None:
+    await make_run(tmp_path / "tea.db", [flaky(str(number)) for number in range(6)])
+    replies: list[Reply] = ["Yes."] * 3 + [Answer(status=401, body={"error": {"message": "key revoked"}})]
+    async with Endpoint(replies) as endpoint:
+        words = (
+            "analyze",
+            "tea.db",
+            "--judge",
+            "openai:judge",
+            "--base-url",
+            endpoint.url,
+            "--concurrency",
+            "1",
+        )
+        cut = await asyncio.to_thread(bactrian, *words, cwd=tmp_path)
+        assert cut.returncode == 1
+        assert "Traceback" not in cut.stderr
+    async with Endpoint(["Yes."]) as endpoint:
+        words = (*words[:5], endpoint.url, *words[6:])
+        done = await asyncio.to_thread(bactrian, *words, "--json", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert "3 answers are there already" in done.stderr
+        assert json.loads(done.stdout)["judged"]["behaviours"]["flake_reply"]["confirmed"]["count"] == 6
+
+
+async def test_a_limit_stops_the_judge_before_it_is_passed(tmp_path: Path) -> None:
+    await make_run(tmp_path / "tea.db", [flaky(str(number)) for number in range(6)])
+    reply = completion("Yes.") | {"usage": {"prompt_tokens": 500, "completion_tokens": 5}}
+    async with Endpoint([reply]) as endpoint:
+        words = ("analyze", "tea.db", "--judge", "openai:judge", "--base-url", endpoint.url)
+        limit = ("--concurrency", "1", "--max-tokens", "1700")
+        done = await asyncio.to_thread(bactrian, *words, *limit, cwd=tmp_path)
+        assert done.returncode == 3
+        assert 0 < len(endpoint.requests) <= 1700 // 505
+
+
+def test_a_judge_does_not_compare_two_runs(tmp_path: Path) -> None:
+    done = bactrian("analyze", "one.db", "two.db", "--judge", "local", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "one run" in done.stderr
