@@ -18,6 +18,7 @@ from sqlalchemy import create_engine
 from bactrian.errors import BactrianError, InputError, StoreError
 from bactrian.records.call import Call
 from bactrian.records.ending import Ending
+from bactrian.records.proposal import Proposal, Verdict
 from bactrian.records.sampling import Sampling
 from bactrian.records.session import Provenance, Session
 from bactrian.records.task import Role, Task
@@ -343,3 +344,24 @@ async def test_what_a_run_has_used_is_told_by_agent(store: Store) -> None:
         "task_specifier": Usage(10, 20),
         "lister": Usage(3, 4),
     }
+
+
+async def test_a_run_from_before_there_was_a_search_keeps_its_proposals(tmp_path: Path) -> None:
+    path = tmp_path / "run.db"
+    made = Proposal(1, 1, 1, "user", Text("a"), Usage(1, 2), 0.1, "m", "stop")
+    said = Verdict(1, 1, 1, "user", "Critic", Text("Choice: 1"), 1, "It is one.")
+    async with open_store(path) as store:
+        await store.begin(session())
+        await store.add_proposal("one", made)
+        await store.add_verdict("one", said)
+    with sqlite3.connect(path) as connection:
+        connection.execute("ALTER TABLE proposals DROP COLUMN parent")
+        connection.execute("ALTER TABLE verdicts DROP COLUMN kept")
+        connection.execute("DELETE FROM migrations WHERE number > 6")
+    async with open_store(path) as store:
+        known = await store.deliberation("one")
+        assert (known.proposals, known.verdicts) == ((made,), (said,))
+        await store.add_proposal("one", replace(made, place=2, parent=1))
+        await store.add_proposal("one", replace(made, text=Text("twice")))
+        assert [one.parent for one in (await store.deliberation("one")).proposals] == [None, 1]
+        assert (await store.deliberation("one", after=1)).proposals == ()

@@ -104,6 +104,10 @@ def play(
     criteria: Annotated[
         str | None, option("--criteria", "What the critic looks for. Default: how well the task is done.")
     ] = None,
+    search: Annotated[
+        str | None,
+        option("--search", "beam:WIDTHxDEPTH: lines that are kept alive, and turns that are looked ahead."),
+    ] = None,
     unreadable: Annotated[
         Unreadable,
         option("--unreadable", "After a choice that cannot be read, twice: the first proposal, or failure."),
@@ -153,6 +157,7 @@ def play(
             "--as": as_,
             "--critic": critic,
             "--plan": plan,
+            "--search": search,
             "--assistant-model": assistant_model,
             "--user-model": user_model,
             "--assistant-description": assistant_description,
@@ -179,6 +184,10 @@ def play(
     solves, instructs = _roles(
         roles, (assistant, EXAMPLE[1], assistant_description), (user, EXAMPLE[2], user_description)
     )
+    if search is not None and critic is None:
+        raise InputError(
+            "A search needs somebody who ranks its lines.", where="--search", next="Give --critic ROLE, too."
+        )
     setup = Setup(
         idea=_idea(idea),
         assistant=solves,
@@ -200,7 +209,14 @@ def play(
         language=language,
         critic=None
         if critic is None
-        else Criticism(critic, proposals, critic_rounds, criteria or CRITERIA, unreadable.value),
+        else Criticism(
+            critic,
+            proposals,
+            critic_rounds,
+            criteria or CRITERIA,
+            unreadable.value,
+            *_beam(search, critic_rounds),
+        ),
     )
     reach = access(base_url, window=window, timeout=timeout)
     brake = Brake()
@@ -208,6 +224,24 @@ def play(
         reach = _with_person(reach, brake, idea)
     work = _play(setup, load_pack(prompts or setup.pack), reach, run_file, json=json)
     run(work, resume=_resume(run_file), brake=brake)
+
+
+def _beam(search: str | None, rounds: int) -> tuple[int, int]:
+    """Width and depth. Raises InputError if they are none."""
+    from bactrian.records.criticism import read_search
+
+    if search is None:
+        return 1, 1
+    try:
+        beam = read_search(search)
+    except ValueError as error:
+        message = str(error)
+        raise InputError(f"{message[:1].upper()}{message[1:]}.", where="--search") from error
+    if beam != (1, 1) and rounds > 1:
+        raise InputError(
+            "A search has one round of proposals a turn.", where="--critic-rounds", next="Leave it out."
+        )
+    return beam
 
 
 def _resume(run_file: Path | None) -> str:
@@ -305,7 +339,7 @@ async def _play(setup: Setup, pack: Pack, reach: Access, run_file: Path | None, 
             session = await prepare(session, setup, pack, models, keep)
         known = NOTHING_KNOWN
         if store is not None and setup.critic is not None:
-            known = await store.deliberation(session.id, after=len(session.turns))
+            known = await store.deliberation(session.id, after=setup.critic.settled(len(session.turns)))
         scene = role_play(
             session,
             pack,

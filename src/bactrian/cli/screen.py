@@ -117,7 +117,8 @@ class Screen:
 
     def _propose(self, proposal: Proposal) -> None:
         again = f", round {proposal.round}" if proposal.round > 1 else ""
-        self._dim(f"\n{self._roles[proposal.speaker]} could say ({proposal.place}{again}):")
+        after = f", after {proposal.parent}" if proposal.parent is not None else ""
+        self._dim(f"\n{self._roles[proposal.speaker]} could say ({proposal.place}{again}{after}):")
         self._dim(_indented(proposal.text))
 
     def _choose(self, verdict: Verdict) -> None:

@@ -114,8 +114,8 @@ class RolePlays:
             yield await failed(session, error, store)
             return
         known = NOTHING_KNOWN
-        if session.provenance.critic is not None:
-            known = await store.deliberation(session.id, after=len(session.turns))
+        if (critic := session.provenance.critic) is not None:
+            known = await store.deliberation(session.id, after=critic.settled(len(session.turns)))
         scene = role_play(session, self._pack, self._models, rules=self._rules, known=known)
         async for event in kept(play(scene), session.id, store):
             yield event

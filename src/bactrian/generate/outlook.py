@@ -26,6 +26,7 @@ from bactrian.generate.translations import source_path
 from bactrian.generate.work import Order
 from bactrian.models.spend import Price
 from bactrian.play.manners import MAX_MESSAGES, SMALL_MAX_MESSAGES
+from bactrian.records.criticism import read_search
 from bactrian.records.usage import Usage
 from bactrian.store.rows import Progress
 from bactrian.store.store import open_store
@@ -78,7 +79,10 @@ async def outlook(order: Order) -> Forecast:
     else:
         sizes = guessed_translations(originals)
     if critic := plan.recipe.critic:
-        sizes = with_critic(sizes, critic.proposals, critic.rounds, guessed=not good)
+        width, depth = read_search(critic.search) if critic.search else (1, 1)
+        # Each level of a search after its first continues every line that is alive.
+        proposals = critic.proposals * -(-(1 + width * (depth - 1)) // depth)
+        sizes = with_critic(sizes, proposals, critic.rounds, guessed=not good)
     return forecast(sizes, Remaining(left, usage, calls, price, seconds, window))
 
 

@@ -10,8 +10,7 @@ from bactrian.errors import InputError
 from bactrian.play.setup import Setup
 from bactrian.prompts.pack import Pack, load_pack
 from bactrian.recipes.load import differences
-from bactrian.recipes.schema import Recipe
-from bactrian.records.criticism import Criticism
+from bactrian.recipes.schema import Recipe, criticism_of
 from bactrian.records.task import Role
 
 
@@ -45,7 +44,7 @@ class Plan:
             language=leaf.language,
             preamble=leaf.preamble,
             needs_code=leaf.needs_code,
-            critic=critic and Criticism(**critic.model_dump()),
+            critic=critic and criticism_of(critic),
         )
 
     def pack(self) -> Pack | None:

@@ -115,7 +115,7 @@ def critique(
         sampling=session.provenance.sampling.get(CRITIC, Sampling()),
         constrained=session.provenance.protocol == "enforced" or model.name.partition(":")[0] == "local",
     )
-    return Critique(critic, of, wish.proposals, wish.rounds, wish.unreadable, known)
+    return Critique(critic, of, wish.proposals, wish.rounds, wish.unreadable, known, wish.width, wish.depth)
 
 
 def _is_small(model: Model) -> bool:

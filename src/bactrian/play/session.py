@@ -11,6 +11,7 @@ from bactrian.play.critique import Stage, deliberate
 from bactrian.play.endings import first_ending
 from bactrian.play.proposing import Proposer
 from bactrian.play.scene import Scene
+from bactrian.play.search import explore
 from bactrian.records.ending import Ending, EndingCode
 from bactrian.records.events import Chose, Ended, Event, Proposed, Spoke, Started
 from bactrian.records.turn import Speaker
@@ -37,10 +38,13 @@ async def play(scene: Scene) -> AsyncGenerator[Event]:
 
     while (ending := first_ending(scene.rules, turns)) is None:
         speaker = scene.order.next_speaker(turns)
-        stage = Stage(scene.session.id, calls_before + len(turns), turns, views[speaker])
-        proposer = proposers.get(speaker)
+        if critique is not None and critique.searches:
+            way = explore(scene, critique, turns, calls_before)
+        else:
+            stage = Stage(scene.session.id, calls_before + len(turns), turns, views[speaker])
+            way = _next_turn(scene, stage, proposers.get(speaker))
         try:
-            async with aclosing(_next_turn(scene, stage, proposer)) as events:
+            async with aclosing(way) as events:
                 async for event in events:
                     if isinstance(event, Spoke):
                         turns.append(event.turn)

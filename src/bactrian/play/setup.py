@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
+from bactrian.errors import InputError
 from bactrian.play.critic import CRITIC
 from bactrian.play.endings import Rule, default_rules, paper_rules
 from bactrian.play.human import HUMAN
@@ -78,6 +79,12 @@ def new_session(setup: Setup, pack: Pack, *, name: str | None = None) -> Session
     if setup.critic is not None:
         checked_name(setup.critic.role, "critic role")
         checked_idea(setup.critic.criteria, "criteria")
+        if setup.critic.searches and HUMAN in setup.models.values():
+            raise InputError(
+                "A person cannot take part in a search: it would ask them for every line of it.",
+                where="--search",
+                next="Leave it out, or let a model play.",
+            )
     return Session(
         id=name or _identity(setup, pack),
         assistant=setup.assistant,

@@ -18,8 +18,8 @@ from bactrian.play.session import play
 from bactrian.play.setup import Setup, new_session
 from bactrian.play.talk import Circumstances, new_talk, talk
 from bactrian.prompts.pack import Pack, load_pack
+from bactrian.recipes.schema import criticism_of
 from bactrian.recipes.society import Prompts, Society, Stage
-from bactrian.records.criticism import Criticism
 from bactrian.records.ending import Ending
 from bactrian.records.events import Ended, Event, Spoke
 from bactrian.records.proposal import NOTHING_KNOWN
@@ -153,7 +153,7 @@ async def _open(
     session = await prepare(session, setup, pack, seats, store.prepared if store else None)
     known = NOTHING_KNOWN
     if store is not None and setup.critic is not None:
-        known = await store.deliberation(session.id, after=len(session.turns))
+        known = await store.deliberation(session.id, after=setup.critic.settled(len(session.turns)))
     return session, role_play(session, pack, seats, rules=setup.rules(), known=known, listener=listener)
 
 
@@ -174,7 +174,7 @@ def _setup(wish: Performance, stage: Stage, task: str) -> tuple[Setup, Pack]:
         max_messages=given.max_messages or stage.max_messages,
         seed=given.seed,
         language=given.language,
-        critic=stage.critic and Criticism(**stage.critic.model_dump()),
+        critic=stage.critic and criticism_of(stage.critic),
     )
     return setup, load_pack(wish.pack or setup.pack)
 

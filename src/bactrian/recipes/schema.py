@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from bactrian.records.criticism import CRITERIA, Unreadable
+from bactrian.records.criticism import CRITERIA, Criticism, Unreadable, read_search
 
 _NAME = r"^[a-z][a-z0-9_]{0,63}$"
 _MOST = 1_000_000
@@ -143,6 +143,24 @@ class Critic(_Part):
         Unreadable,
         Field(description="After a choice that cannot be read, twice: the first proposal, or failure."),
     ] = "first"
+    search: Annotated[
+        str | None,
+        Field(description="beam:WIDTHxDEPTH: lines that are kept alive, and turns that are looked ahead."),
+    ] = None
+
+    @model_validator(mode="after")
+    def _is_a_search(self) -> Self:
+        if self.search is not None and read_search(self.search) != (1, 1) and self.rounds > 1:
+            raise ValueError("a search has one round of proposals a turn")
+        return self
+
+
+def criticism_of(critic: Critic) -> Criticism:
+    """The critic that a recipe or a society asks for."""
+    width, depth = read_search(critic.search) if critic.search else (1, 1)
+    return Criticism(
+        critic.role, critic.proposals, critic.rounds, critic.criteria, critic.unreadable, width, depth
+    )
 
 
 class Answer(_Part):

@@ -50,6 +50,12 @@ def _m006_confirmations(connection: Connection) -> None:
     schema.metadata.create_all(connection, [schema.confirmations])
 
 
+def _m007_search(connection: Connection) -> None:
+    """A tree of proposals: which follows which, and which were gone on with."""
+    for table in (schema.proposals, schema.verdicts):
+        _add_columns(connection, table)
+
+
 def _add_columns(connection: Connection, table: Table) -> None:
     """The columns of ``table`` that an older run lacks."""
     have = {column["name"] for column in inspect(connection).get_columns(table.name)}
@@ -66,6 +72,7 @@ MIGRATIONS: tuple[Callable[[Connection], None], ...] = (
     _m004_proposals,
     _m005_fingerprints,
     _m006_confirmations,
+    _m007_search,
 )
 """In order; the number of a migration is its place, from 1."""
 
