@@ -66,7 +66,7 @@ class Retry:
         return self._model.name
 
     async def reply(self, request: Request) -> Reply:
-        """Answer ``request``, asking as often as it takes.
+        """Answer ``request``, asking as often as it takes; once more for a garbled reply.
 
         Raises:
             GaveUp: patience is at an end.
@@ -75,11 +75,14 @@ class Retry:
         patience = self._patience
         started = self._clock()
         asked = attempts = bad = 0
+        garbled = False
         while True:
             try:
                 reply = await self._model.reply(request)
                 self._has_answered = True
-                return reply
+                if garbled or not reply.garbled:
+                    return reply
+                garbled, wait = True, 0.0
             except (TryAgain, BadReply) as error:
                 if isinstance(error, (Unreachable, NotAnEndpoint)) and not self._has_answered:
                     raise

@@ -127,6 +127,7 @@ def reply_of(value: Any, *, raw: bytes, sent: int, ratio: float, lossy: bool = F
         cleaned(model) if isinstance(model, str) else "",
         raw,
         cleaned(fingerprint) if isinstance(fingerprint, str) else None,
+        garbled=lossy,
     )
 
 
