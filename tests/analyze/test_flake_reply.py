@@ -6,6 +6,10 @@ from bactrian.analyze.behaviours.catalogue import find
 from benchmarks.labelled import conversation
 
 EXAMPLES = {
+    "a choice put off": (
+        "Choose a color.\nInput: red, blue",
+        "Solution: I will choose a color.\nNext request.",
+    ),
     "a bare promise": ("Write the scraper.", "I will write the scraper."),
     "a promise between the protocol's words": (
         "Write the scraper.",
@@ -49,6 +53,10 @@ EXAMPLES = {
     "Chinese": ("写一封信。", "好的，我会马上写这封信。"),
 }
 NEAR_MISSES = {
+    "a choice": (
+        "Choose a color for the logo.\nInput: red, blue",
+        "Solution: I will choose blue.\nNext request.",
+    ),
     "a resolution": ("Make a New Year's resolution.", "I will read one book a month."),
     "a slogan": ("Write a slogan.", "We'll fix it."),
     "a translated promise": ("Translate into English: Ich rufe dich an.", "I will call you."),

@@ -17,6 +17,7 @@ ASSISTANT_EXAMPLES = {
     "claims the other role": "As the Stock Trader, I need you to write the function for me.",
     "gives the work back": "Volatility. Now I want you to calculate it for the last ten days.",
     "assigns a task": "Solution: Volatility.\nYour next task is to write a function that computes it.",
+    "hands over any kind of work": "Solution: Volatility. Now I want you to rank both and report back to me.",
     "takes turns": "Solution: Volatility. Now it's your turn: name another one and explain it.",
 }
 ASSISTANT_NEAR_MISSES = {
@@ -29,6 +30,7 @@ ASSISTANT_NEAR_MISSES = {
     ),
     "a missing input": "Solution: No prices are given. Please provide the prices.\nNext request.",
     "waiting for the next request": "Solution: Volatility and drawdown. Please give me your next instruction.",
+    "what to keep in mind": "Solution: Volatility. I want you to know that it has no direction.",
     "its own role": "As a Python Programmer, I suggest volatility and drawdown.\nNext request.",
     "advice to you": "Solution: You should look at volatility and drawdown. You can compute both with pandas.",
 }
@@ -37,6 +39,7 @@ USER_EXAMPLES = {
     "solves its own instruction": f"{ASKED}\n\n{ANSWERED}",
     "in lower case": "solution: volatility is the standard deviation of returns.",
     "offers help": "How can I help you today?",
+    "accepts work": "Sure, I can help you with that! What would you like me to do first?",
     "waits for an instruction": "I am ready. Please give me your first instruction.",
     "delivers": "Sure! Here is the function you asked for:\n```python\ndef vol(x): ...\n```",
 }

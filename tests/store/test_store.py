@@ -177,6 +177,32 @@ async def test_a_full_disk_keeps_what_was_committed(tmp_path: Path) -> None:
         subprocess.run(["umount", "-l", str(tmp_path)], check=True)
 
 
+async def test_a_place_that_cannot_be_written_is_told_before_anything_is_made(tmp_path: Path) -> None:
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "ro", "tmpfs", str(tmp_path)], check=False).returncode:
+        pytest.skip("mounting a file system is not permitted here")
+    try:
+        with pytest.raises(InputError, match="The folder cannot be written"):
+            async with open_store(tmp_path / "run.db"):
+                pass
+    finally:
+        subprocess.run(["umount", "-l", str(tmp_path)], check=True)
+
+
+async def test_a_write_waits_for_another_program_that_holds_the_file(store: Store) -> None:
+    await store.begin(session())
+    backup = sqlite3.connect(store.path, isolation_level=None)
+    backup.execute("BEGIN IMMEDIATE")
+    writing = asyncio.create_task(store.add_turn("one", turn(1)))
+    await asyncio.sleep(0.3)
+    assert not writing.done()
+    backup.execute("ROLLBACK")
+    backup.close()
+    await writing
+    found = await store.session("one")
+    assert found is not None
+    assert len(found.turns) == 1
+
+
 def text_file(path: Path) -> None:
     path.write_text("These are notes, not a run.\n" * 20)
 

@@ -197,6 +197,7 @@ _TIME = re.compile(
     r"\d+(?::\d+)?(?: ?(?:-|–|to) ?\d+)? ?(?:%|a\.?m|p\.?m|sec|min|h\b|hours?|days?|weeks?|months?|words?|pages?"
     r"|steps?|parts?|sections?)"
 )
+_ASKS_FOR_CHOICE = re.compile(r"\W*(?:please )?(?:choose|pick|select|decide|vote)\b")
 _HAS_DIGIT = re.compile(r"\w*\d\w*")
 
 
@@ -233,6 +234,8 @@ def _weighed(parts: list[str], asked: str) -> float:
         if says is _Says.WORK:
             return 0.0
         said.append(says)
+    if _decides(parts, asked):
+        return 0.3
     may_answer = _MAY_ANSWER.search(asked) is not None and not _promises_the_asked(parts, asked)
     if may_answer and (_Says.VAGUE in said or _ASKS_FOR_PROMISE.search(asked)):
         return 0.3
@@ -320,6 +323,16 @@ def _promises_the_asked(parts: list[str], asked: str) -> bool:
     """True if the reply names the verb of the instruction: what is promised is the work itself."""
     heads = content(" ".join(tokens(asked)[:1]))
     return bool(heads) and any(heads[0] in content(part) for part in parts)
+
+
+def _decides(parts: list[str], asked: str) -> bool:
+    """True if the reply names what it takes, where the instruction asks for a choice."""
+    instruction, _, options = asked.partition("\n")
+    if _ASKS_FOR_CHOICE.match(instruction) is None:
+        return False
+    known = frozenset(content(instruction))
+    offered = frozenset(content(options)) - known
+    return any(word in offered for part in parts for word in content(part))
 
 
 def _puts_off(sentence: str, asked: frozenset[str], *, words_asked: bool) -> bool:

@@ -61,7 +61,9 @@ _HANDS_OVER = (
         ("you to ", "you now ", "you also ", "you then ", "you next ", "you all "),
         re.compile(
             r"\bi(?: would|'d)?(?: now| also| then)? (?:want|need|like|ask|expect|require)"
-            rf" you (?:now |also |then |next |all )?to (?:now |please |first )?{_WORK}\b"
+            r" you (?:now |also |then |next |all )?to (?:now |please |first )?"
+            r"(?!(?:know|understand|remember|realize|realise|note|notice|see|feel|be|have|imagine|consider|keep|think)\b)"
+            r"[a-z]+"
         ),
     ),
     (
@@ -168,7 +170,7 @@ _AT_ONCE = 40
 _USER_OFFERS = re.compile(
     r"\b(?:how (?:can|may) i (?:help|assist)|(?:as|i am|i'm) your (?:ai )?assistant|as an ai\b|i(?:'m"
     r"| am) an ai\b|thank you for (?:the|your) (?:instruction|task|request)\b|i hope (?:this"
-    r"|that) helps"
+    r"|that) helps|i can (?:help|assist)(?: you)?\b|what would you like (?:me|us) to\b"
     r"|(?:i am|i'm|i'd be|i would be) (?:here|happy|glad|ready) to (?:help|assist)(?: you)?\b"
     r"|let me know (?:what|if) you (?:want|need|would like|have)|(?:as|like) you (?:requested|asked|instructed)"
     r"|(?:what is|what's|give me|provide|waiting for|ready for)(?: me)?(?: with)? (?:your|the|my)"
