@@ -125,9 +125,9 @@ class Screen:
         if verdict.problem:
             self._dim(f"\n{verdict.chooser} cannot be understood: {verdict.problem}")
             return
-        self._dim(
-            f"\n{verdict.chooser} takes {verdict.place or 'words of their own'}. {verdict.reason}".rstrip()
-        )
+        taken = str(verdict.place) if verdict.instead is None else "words of their own"
+        does = f"goes on with {', '.join(map(str, verdict.kept))}" if verdict.kept else f"takes {taken}"
+        self._dim(f"\n{verdict.chooser} {does}. {verdict.reason}".rstrip())
         if verdict.feedback:
             self._dim(f"{verdict.chooser} wants it better: {verdict.feedback}")
 
