@@ -11,6 +11,7 @@ from bactrian.play.setup import Setup
 from bactrian.prompts.pack import Pack, load_pack
 from bactrian.recipes.load import differences
 from bactrian.recipes.schema import Recipe, criticism_of
+from bactrian.recipes.society import Prompts, Society, load_society
 from bactrian.records.task import Role
 
 
@@ -52,10 +53,17 @@ class Plan:
         leaf = self.recipe.role_play
         return None if leaf is None else load_pack(leaf.prompts or self.setup.pack)
 
+    def society(self) -> tuple[Society, Prompts] | None:
+        """The society that does the jobs; None if none does. Raises InputError if it cannot be read."""
+        leaf = self.recipe.society
+        return None if leaf is None else load_society(leaf.file)
+
     def content(self, pack: Pack | None) -> dict[str, Any]:
         """All of it, as it is frozen in the run."""
+        loaded = self.society()
         return {
             "recipe": self.recipe.content(),
+            **({"society": loaded[0].model_dump(mode="json", exclude_none=True)} if loaded else {}),
             "prompts": None if pack is None else {"name": pack.name, "hash": pack.hash},
             "models": dict(self.models),
             "seed": self.seed,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from bactrian.models.model import Model
@@ -44,6 +44,17 @@ class Performance:
     pack: str | None = None
     """Prompt pack of the role-plays; None for the one that suits the models."""
     paper_endings: bool = False
+    name: str | None = None
+    """Id of its last stage's session, for a job of a run; None for one that this wish alone gives."""
+    values: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Its place in a recipe."""
+    mark: str | None = None
+
+    def session_id(self, stage: Stage) -> str:
+        """Id of the session of ``stage``."""
+        if self.name is not None and stage is self.society.stages[-1]:
+            return self.name
+        return f"{self.name or self.id}-{stage.name}"
 
     @property
     def id(self) -> str:
@@ -90,8 +101,7 @@ async def perform(
     outputs: dict[str, str] = {}
     for stage in wish.society.stages:
         task = wish.prompts.task(stage.name, wish.task, outputs)
-        name = f"{wish.id}-{stage.name}"
-        session, scene = await _open(wish, stage, task, name, models, store, listener)
+        session, scene = await _open(wish, stage, task, models, store, listener)
         turns = list(session.turns)
         ending: Ending | None = None
         events = play(scene) if store is None else kept(play(scene), session.id, store)
@@ -127,15 +137,16 @@ async def _open(
     wish: Performance,
     stage: Stage,
     task: str,
-    name: str,
     models: Mapping[str, Model],
     store: Store | None,
     listener: Listener | None,
 ) -> tuple[Session, Scene]:
     """The session of a stage, with what is stored of it, and its scene."""
     society, given = wish.society, wish.given
+    name = wish.session_id(stage)
     if stage.agents:
         session = new_talk(society, stage, task, given, name)
+        session = replace(session, values=wish.values, mark=wish.mark)
         session = session if store is None else await store.begin(session)
         return session, talk(
             session,
@@ -148,6 +159,7 @@ async def _open(
         )
     setup, pack = _setup(wish, stage, task)
     session = new_session(setup, pack, name=name)
+    session = replace(session, values=wish.values, mark=wish.mark)
     session = session if store is None else await store.begin(session)
     seats = _seats(stage, models)
     session = await prepare(session, setup, pack, seats, store.prepared if store else None)

@@ -14,7 +14,7 @@ from typing import Any, cast
 from pydantic import BaseModel, ValidationError
 
 from bactrian.errors import InputError, RecipeError
-from bactrian.recipes.schema import Answer, Axis, Critic, Recipe, RolePlay, Translate
+from bactrian.recipes.schema import Answer, Axis, Critic, Ensemble, Recipe, RolePlay, Translate
 from bactrian.source import LARGEST, Kind, Source, decoded, did_you_mean
 from bactrian.template import TemplateFault, compiled
 
@@ -32,6 +32,7 @@ _TEMPLATES = {
     "role_play": ("assistant", "user", "idea", "assistant_description", "user_description"),
     "answer": ("system", "question"),
     "translate": ("system",),
+    "society": ("task",),
 }
 """The keys of each leaf that hold templates."""
 _CRITIC_TEMPLATES = ("role", "criteria")
@@ -224,6 +225,7 @@ _MODELS: dict[str, type[BaseModel]] = {
     "role_play": RolePlay,
     "answer": Answer,
     "translate": Translate,
+    "society": Ensemble,
     "critic": Critic,
 }
 
