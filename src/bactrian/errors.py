@@ -105,6 +105,12 @@ class BadReply(ModelError):
     """The endpoint answered with something that is not a reply. Asked again a few times, then given up."""
 
 
+class NotAnEndpoint(BadReply):
+    """A web page in place of a reply: from an endpoint that has answered a bad reply, else a mistake in its address."""
+
+    endpoint_wide = True
+
+
 class Denied(ModelError):
     """The key is missing, wrong, or has no rights or money left (401, 402, 403)."""
 

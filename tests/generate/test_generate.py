@@ -511,3 +511,79 @@ async def test_any_recipe_can_be_given_a_critic(folder: Path) -> None:
         assert (code, "critic" in err) == (2, True)
         code, _, err = await generate(folder, endpoint, "--set", "critic.roles=x")
         assert (code, "Did you mean 'critic.role'" in err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (Answer("<!doctype html><title>Log in</title>", content_type="text/html"), "did you omit /v1?"),
+        (
+            Answer({"error": {"message": "No such value.", "param": "temperature"}}, 400),
+            "parameter 'temperature'",
+        ),
+        (Answer({"detail": "Not Found"}, 404), "did you omit /v1?"),
+    ],
+    ids=["login page", "bad parameter", "wrong path"],
+)
+async def test_what_no_session_can_get_past_stops_the_run_at_its_first_requests(
+    folder: Path, answer: Answer, says: str
+) -> None:
+    async with Endpoint([answer]) as endpoint:
+        code, _, err = await generate(folder, endpoint, "--concurrency", "2")
+        assert code == 1
+        assert says in err
+        assert len(endpoint.requests) <= 2
+        assert [session.ending for session in await stored(folder)] == []
+
+
+async def test_a_bad_request_of_one_session_fails_that_one_alone(folder: Path) -> None:
+    def reply(request: Received) -> Reply:
+        if "Fly a kite" in request.body.decode() and asks(request) == "assistant":
+            return Answer({"error": {"message": "No.", "param": "messages"}}, 400)
+        return said(request)
+
+    async with Endpoint([reply]) as endpoint:
+        code, lines, _ = await generate(folder, endpoint, "--json", "--limit", "4", "--concurrency", "1")
+    assert code == 4
+    assert lines[-1]["endings"] == {"max_messages": 3, "failed": 1}
+
+
+async def test_a_tool_that_nobody_offered_is_not_called_and_the_turn_asked_for_again(folder: Path) -> None:
+    called = 0
+
+    def reply(request: Received) -> Reply:
+        nonlocal called
+        if asks(request) == "assistant" and not called:
+            called += 1
+            calls = [{"id": "1", "type": "function", "function": {"name": "rm", "arguments": "{not json"}}]
+            return completion(None, finish="tool_calls", tool_calls=calls)
+        text = said(request)
+        assert isinstance(text, str)
+        return text
+
+    async with Endpoint([reply]) as endpoint:
+        code, _, err = await generate(folder, endpoint, "--limit", "1")
+    assert code == 0, err
+    (session,) = await stored(folder)
+    assert [turn.text for turn in session.turns if "rm" in turn.text] == []
+    assert len(session.turns) == 4
+
+
+@pytest.mark.parametrize("which", [signal.SIGTERM, signal.SIGHUP])
+async def test_a_polite_end_finishes_what_is_in_flight_and_the_run_goes_on(
+    folder: Path, which: signal.Signals
+) -> None:
+    async def slow(request: Received) -> Reply:
+        await asyncio.sleep(0.2)
+        return said(request)
+
+    async with Endpoint([slow]) as endpoint:
+        process = await start(folder, endpoint)
+        while len(endpoint.requests) < 10:
+            await asyncio.sleep(0.02)
+        process.send_signal(which)
+        _, err = await process.communicate()
+        assert process.returncode == 143
+        assert "To go on: bactrian generate small.toml" in err.decode()
+        assert (await generate(folder, endpoint))[0] == 0
+        assert len(endpoint.requests) == 12 * 4 + 3

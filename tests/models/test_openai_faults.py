@@ -19,6 +19,7 @@ from bactrian.errors import (
     Denied,
     Filtered,
     ModelError,
+    NotAnEndpoint,
     TryAgain,
     UnknownModel,
 )
@@ -241,7 +242,7 @@ async def test_what_is_no_reply_is_a_bad_reply_with_its_sample(body: bytes) -> N
 
 async def test_a_web_page_hints_at_the_base_url() -> None:
     error = await fault(Answer("\n<!DOCTYPE html><title>Log in</title>", content_type="text/html"))
-    assert type(error) is BadReply
+    assert type(error) is NotAnEndpoint
     assert "does not look like an OpenAI-compatible API" in error.what
     assert error.next is not None
     assert "did you omit /v1?" in error.next

@@ -168,3 +168,20 @@ async def test_name_and_close_are_those_of_the_model_within() -> None:
     assert model.name == "failing"
     await model.close()
     assert within.name == "closed"
+
+
+def broken(text: bytes) -> Answer:
+    body = b'{"choices":[{"message":{"content":"' + text + b'"},"finish_reason":"stop"}]}'
+    return Answer(body=body)
+
+
+async def test_a_reply_with_bytes_that_are_no_text_is_asked_for_once_more() -> None:
+    async with Endpoint([broken(b"tea \xff"), "tea"]) as endpoint:
+        reply = await Retry(OpenAI("any", base_url=endpoint.url)).reply(ASK)
+    assert (reply.text, reply.choices[0].lossy, len(endpoint.requests)) == ("tea", False, 2)
+
+
+async def test_bytes_that_are_no_text_twice_are_replaced_and_marked() -> None:
+    async with Endpoint([broken(b"tea \xff")]) as endpoint:
+        reply = await Retry(OpenAI("any", base_url=endpoint.url)).reply(ASK)
+    assert (reply.text, reply.choices[0].lossy, len(endpoint.requests)) == ("tea \ufffd", True, 2)

@@ -363,3 +363,22 @@ def test_a_turn_has_at_least_one_proposal() -> None:
     assert scene.critique is not None
     with pytest.raises(ValueError, match="at least one"):
         replace(scene.critique, proposals=0)
+
+
+async def test_a_session_that_failed_for_its_critic_asks_it_again_when_it_is_taken_up(tmp_path: Path) -> None:
+    wish = Criticism("Professor", unreadable="fail")
+    lines = [["Hm.", "All.", "Choice: 2\nIt is clear now."], *GOOD[1:]]
+    async with open_store(tmp_path / "run.db") as store:
+        first = critic_scene(script(lines), wish)
+        await store.begin(first.session)
+        ended = [event async for event in kept(play(first), first.session.id, store)][-1]
+        assert isinstance(ended, Ended)
+        assert ended.ending.code == "failed"
+        session = await store.begin(first.session)
+        known = await store.deliberation(session.id)
+        model = script(lines)
+        events = [
+            event async for event in kept(play(critic_scene(model, wish, session, known)), session.id, store)
+        ]
+    assert spoken(events) == [ASKS[1], SOLVES[2], DONE]
+    assert [request.agent for request in model.requests][:2] == ["critic", "assistant"]

@@ -135,6 +135,8 @@ def test_a_setting_is_one_value(tmp_path: Path, value: str) -> None:
         ('given = ["Chef", "Pilot"]', "", r"needs `given`, `file` or `ask`"),
         ('given = ["Chef", "Pilot"]', 'file = "missing.txt"', r"'missing.txt' cannot be read"),
         ("count = 2", "count = = 2", r"own.toml:5:\d+: The recipe is not valid TOML"),
+        ("count = 2", "count = 2\ncount = 3", r"own.toml:6:\d+: The recipe is not valid TOML"),
+        ("count = 2", f"count = {'[' * 2000}{']' * 2000}", r"nested too deeply|not valid TOML"),
     ],
 )
 def test_a_faulty_recipe_names_the_fault_and_its_place(tmp_path: Path, old: str, new: str, says: str) -> None:

@@ -33,7 +33,7 @@ def test_every_option_on_the_page_exists() -> None:
         subprocess.run(
             [sys.executable, "-m", "bactrian", verb, "--help"], capture_output=True, text=True, check=True
         ).stdout
-        for verb in ("generate", "recipes")
+        for verb in ("generate", "recipes", "recover")
     )
     assert set(re.findall(r"--[a-z][a-z-]+", PAGE)) <= set(re.findall(r"--[a-z][a-z-]+", known))
 

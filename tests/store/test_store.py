@@ -18,6 +18,7 @@ from sqlalchemy import create_engine
 from bactrian.errors import BactrianError, InputError, StoreError
 from bactrian.records.call import Call
 from bactrian.records.ending import Ending
+from bactrian.records.proposal import Proposal, Verdict
 from bactrian.records.sampling import Sampling
 from bactrian.records.session import Provenance, Session
 from bactrian.records.task import Role, Task
@@ -176,6 +177,32 @@ async def test_a_full_disk_keeps_what_was_committed(tmp_path: Path) -> None:
         subprocess.run(["umount", "-l", str(tmp_path)], check=True)
 
 
+async def test_a_place_that_cannot_be_written_is_told_before_anything_is_made(tmp_path: Path) -> None:
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "ro", "tmpfs", str(tmp_path)], check=False).returncode:
+        pytest.skip("mounting a file system is not permitted here")
+    try:
+        with pytest.raises(InputError, match="The folder cannot be written"):
+            async with open_store(tmp_path / "run.db"):
+                pass
+    finally:
+        subprocess.run(["umount", "-l", str(tmp_path)], check=True)
+
+
+async def test_a_write_waits_for_another_program_that_holds_the_file(store: Store) -> None:
+    await store.begin(session())
+    backup = sqlite3.connect(store.path, isolation_level=None)
+    backup.execute("BEGIN IMMEDIATE")
+    writing = asyncio.create_task(store.add_turn("one", turn(1)))
+    await asyncio.sleep(0.3)
+    assert not writing.done()
+    backup.execute("ROLLBACK")
+    backup.close()
+    await writing
+    found = await store.session("one")
+    assert found is not None
+    assert len(found.turns) == 1
+
+
 def text_file(path: Path) -> None:
     path.write_text("These are notes, not a run.\n" * 20)
 
@@ -208,12 +235,11 @@ async def test_a_newer_schema_is_refused_and_an_older_one_migrated(tmp_path: Pat
     with create_engine(f"sqlite:///{path}").begin() as connection:
         connection.exec_driver_sql(f"PRAGMA application_id = {APPLICATION_ID}")
         migrate(connection, 0.0, to=1)
-    with pytest.raises(InputError, match="has schema 1"):
-        async with open_store(path, read_only=True):
-            pass
+    async with open_store(path, read_only=True) as store:
+        assert [one async for one in store.progress()] == []
+    assert (tmp_path / "run.db.v1.backup").exists()
     async with open_store(path) as store:
         await store.add_call(Call("one", "user", 0, "m", 0.1))
-    assert (tmp_path / "run.db.v1.backup").exists()
     with sqlite3.connect(path) as connection:
         connection.execute("INSERT INTO migrations VALUES (?, 0)", (len(MIGRATIONS) + 1,))
     with pytest.raises(BactrianError, match="Install a newer bactrian|knows schemas up to"):
@@ -317,3 +343,24 @@ async def test_what_a_run_has_used_is_told_by_agent(store: Store) -> None:
         "task_specifier": Usage(10, 20),
         "lister": Usage(3, 4),
     }
+
+
+async def test_a_run_from_before_there_was_a_search_keeps_its_proposals(tmp_path: Path) -> None:
+    path = tmp_path / "run.db"
+    made = Proposal(1, 1, 1, "user", Text("a"), Usage(1, 2), 0.1, "m", "stop")
+    said = Verdict(1, 1, 1, "user", "Critic", Text("Choice: 1"), 1, "It is one.")
+    async with open_store(path) as store:
+        await store.begin(session())
+        await store.add_proposal("one", made)
+        await store.add_verdict("one", said)
+    with sqlite3.connect(path) as connection:
+        connection.execute("ALTER TABLE proposals DROP COLUMN parent")
+        connection.execute("ALTER TABLE verdicts DROP COLUMN kept")
+        connection.execute("DELETE FROM migrations WHERE number > 6")
+    async with open_store(path) as store:
+        known = await store.deliberation("one")
+        assert (known.proposals, known.verdicts) == ((made,), (said,))
+        await store.add_proposal("one", replace(made, place=2, parent=1))
+        await store.add_proposal("one", replace(made, text=Text("twice")))
+        assert [one.parent for one in (await store.deliberation("one")).proposals] == [None, 1]
+        assert (await store.deliberation("one", after=1)).proposals == ()

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def analyze(
     run_file: Annotated[Path, typer.Argument(metavar="RUN", help="The run.")],
     other: Annotated[
-        Path | None, typer.Argument(metavar="[RUN2]", help="Another, to see what differs in it.")
+        Path | None, typer.Argument(metavar="RUN2", help="Another, to see what differs in it.")
     ] = None,
     findings: Annotated[
         Path | None, option("--findings", "Write what the turns of RUN show, one finding a line.")

@@ -82,23 +82,25 @@ def generate(
     from bactrian.generate.plan import Plan
     from bactrian.generate.work import Order
     from bactrian.models.spend import Meter
+    from bactrian.play.society import cast_of
     from bactrian.recipes.load import load_recipe
+    from bactrian.recipes.society import load_society
 
     loaded = load_recipe(recipe, settings or ())
     if loaded.red_team:
         _check_red_team(loaded.role_play.preamble if loaded.role_play else "", acknowledge_misuse)
-    plan = Plan(
-        loaded,
-        {
-            "lister": list_model or model,
+    if loaded.society is None:
+        names = {
             "task_specifier": task_model or model,
             "task_planner": task_model or model,
             "user": user_model or model,
             "assistant": assistant_model or model,
             **({"critic": critic_model or model} if loaded.critic else {}),
-        },
-        seed,
-    )
+        }
+    else:
+        society, _ = load_society(loaded.society.file)
+        names = cast_of(society, model, task_model=task_model or model, critic_model=critic_model or model)
+    plan = Plan(loaded, {"lister": list_model or model, **names}, seed)
     reach = access(base_url, window=window, timeout=timeout)
     needed = budget is not None or forecast
     order = Order(

@@ -8,10 +8,14 @@ import os
 import shlex
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
+from bactrian.cli.bridge import Brake
 from bactrian.cli.terminal import printable
-from bactrian.errors import Left, Stopped
+from bactrian.errors import InputError, Left, Stopped
+from bactrian.models.names import Access
+from bactrian.play.human import Human
 from bactrian.records.text import Text
 
 _CHUNK = 1 << 16
@@ -96,6 +100,23 @@ class Keyboard:
         chunk = os.read(descriptor, _CHUNK)
         self._ended = not chunk
         self._read += chunk
+
+
+def with_person(reach: Access, brake: Brake, idea: str | None) -> Access:
+    """Let the person at the keyboard take part; their Ctrl-C ends the session instead of breaking it off.
+
+    Raises:
+        InputError: the idea was read from standard input, too.
+    """
+    if idea == "-":
+        raise InputError(
+            "The idea and your part cannot both come from standard input.",
+            where="-",
+            next="Give the idea as an argument.",
+        )
+    keyboard = Keyboard()
+    brake.pull = keyboard.stop
+    return replace(reach, person=lambda: Human(keyboard))
 
 
 def _ready(waiting: asyncio.Future[None]) -> None:

@@ -14,14 +14,13 @@ import typer
 
 from bactrian.cli.bridge import Brake, run
 from bactrian.cli.options import option
-from bactrian.errors import InputError, ModelError
+from bactrian.errors import ModelError
 
 if TYPE_CHECKING:
     from bactrian.models.names import Access
     from bactrian.play.setup import Setup
     from bactrian.prompts.pack import Pack
     from bactrian.recipes.schema import Tools
-    from bactrian.records.task import Role
 
 EXAMPLE = ("Develop a trading bot for the stock market", "Python Programmer", "Stock Trader")
 """The paper's example: idea, assistant role, user role."""
@@ -107,6 +106,10 @@ def play(
     criteria: Annotated[
         str | None, option("--criteria", "What the critic looks for. Default: how well the task is done.")
     ] = None,
+    search: Annotated[
+        str | None,
+        option("--search", "beam:WIDTHxDEPTH: lines that are kept alive, and turns that are looked ahead."),
+    ] = None,
     unreadable: Annotated[
         Unreadable,
         option("--unreadable", "After a choice that cannot be read, twice: the first proposal, or failure."),
@@ -152,17 +155,20 @@ def play(
 ) -> None:
     """Watch two agents solve a task."""
     from bactrian.cli.access import access
-    from bactrian.cli.society import check_flags, play_society
+    from bactrian.cli.critic import criticism
+    from bactrian.cli.keyboard import with_person
+    from bactrian.cli.roles import pair_of_roles
     from bactrian.play.human import HUMAN
     from bactrian.play.setup import Setup
-    from bactrian.play.society import Performance, cast_of
-    from bactrian.play.talk import Circumstances
     from bactrian.prompts.pack import load_pack
     from bactrian.recipes.schema import Tools
-    from bactrian.recipes.society import load_society
-    from bactrian.records.criticism import CRITERIA, Criticism
 
     if society is not None:
+        from bactrian.cli.society import check_flags, play_society
+        from bactrian.play.society import Performance, cast_of
+        from bactrian.play.talk import Circumstances
+        from bactrian.recipes.society import load_society
+
         inside = {
             "--assistant": assistant,
             "--user": user,
@@ -172,6 +178,7 @@ def play(
             "--plan": plan,
             "--tools": tools,
             "--mcp": mcp,
+            "--search": search,
             "--assistant-model": assistant_model,
             "--user-model": user_model,
             "--assistant-description": assistant_description,
@@ -180,6 +187,10 @@ def play(
         check_flags(inside)
         loaded, templates = load_society(society)
         names = cast_of(loaded, model, task_model=task_model or model, critic_model=critic_model or model)
+        reach = access(base_url, window=window, timeout=timeout)
+        brake = Brake()
+        if HUMAN in names.values():
+            reach = with_person(reach, brake, idea)
         wish = Performance(
             loaded,
             templates,
@@ -188,16 +199,16 @@ def play(
             prompts,
             paper_endings=endings is Endings.paper,
         )
-        reach = access(base_url, window=window, timeout=timeout)
-        brake = Brake()
-        if HUMAN in names.values():
-            reach = _with_person(reach, brake, idea)
         run(play_society(wish, reach, run_file, json=json), resume=_resume(run_file), brake=brake)
     if idea is None:
         idea, seed = EXAMPLE[0], EXAMPLE_SEED if seed is None else seed
-    solves, instructs = _roles(
+    solves, instructs = pair_of_roles(
         roles, (assistant, EXAMPLE[1], assistant_description), (user, EXAMPLE[2], user_description)
     )
+    reach = access(base_url, window=window, timeout=timeout)
+    brake = Brake()
+    if as_ is not None or HUMAN in (critic, model, user_model, assistant_model, task_model, critic_model):
+        reach = with_person(reach, brake, idea)
     setup = Setup(
         idea=_idea(idea),
         assistant=solves,
@@ -217,14 +228,8 @@ def play(
         max_messages=max_messages,
         seed=seed,
         language=language,
-        critic=None
-        if critic is None
-        else Criticism(critic, proposals, critic_rounds, criteria or CRITERIA, unreadable.value),
+        critic=criticism(critic, proposals, critic_rounds, criteria, unreadable.value, search),
     )
-    reach = access(base_url, window=window, timeout=timeout)
-    brake = Brake()
-    if HUMAN in setup.models.values():
-        reach = _with_person(reach, brake, idea)
     wanted = {
         tools_for.value: Tools(
             python=tuple(tools or ()), mcp=tuple(mcp or ()), rounds=tool_rounds, seconds=tool_timeout
@@ -240,58 +245,6 @@ def _resume(run_file: Path | None) -> str:
     if run_file is None:
         return "Nothing was stored; --run FILE keeps a session."
     return "All that was said is kept: run the same command again to go on."
-
-
-_Wish = tuple[str | None, str, str]
-"""Name that was given, name without one, and description."""
-
-
-def _roles(file: Path | None, *wishes: _Wish) -> tuple[Role, Role]:
-    """The roles of both sides, by name or in the order of the file.
-
-    Raises:
-        InputError: the file cannot be used, or has too few roles.
-    """
-    from bactrian.cli.roles import read_experts
-    from bactrian.records.task import Role
-
-    known = [expert.role() for expert in read_experts(file)] if file else []
-    taken = [name for name, _, _ in wishes if name]
-    free = [role for role in known if role.name not in taken]
-    made: list[Role] = []
-    for name, default, description in wishes:
-        if name is None and file is not None:
-            if not free:
-                raise InputError(
-                    f"There are {len(known)} roles, and two are needed.",
-                    where=str(file),
-                    next="Make more: bactrian roles TASK --count 2 --json",
-                )
-            role = free.pop(0)
-        else:
-            role = next((one for one in known if one.name == name), Role(default if name is None else name))
-        made.append(Role(role.name, description or role.description))
-    return made[0], made[1]
-
-
-def _with_person(reach: Access, brake: Brake, idea: str | None) -> Access:
-    """Let the person at the keyboard take part; their Ctrl-C ends the session instead of breaking it off.
-
-    Raises:
-        InputError: the idea was read from standard input, too.
-    """
-    if idea == "-":
-        raise InputError(
-            "The idea and your part cannot both come from standard input.",
-            where="-",
-            next="Give the idea as an argument.",
-        )
-    from bactrian.cli.keyboard import Keyboard
-    from bactrian.play.human import Human
-
-    keyboard = Keyboard()
-    brake.pull = keyboard.stop
-    return replace(reach, person=lambda: Human(keyboard))
 
 
 def _idea(given: str) -> str:
@@ -340,7 +293,7 @@ async def _play(
             session = await prepare(session, setup, pack, models, keep)
         known = NOTHING_KNOWN
         if store is not None and setup.critic is not None:
-            known = await store.deliberation(session.id, after=len(session.turns))
+            known = await store.deliberation(session.id, after=setup.critic.settled(len(session.turns)))
         scene = role_play(
             session,
             pack,

@@ -17,6 +17,7 @@ from bactrian.errors import InputError
 if TYPE_CHECKING:
     from bactrian.models.names import Access
     from bactrian.play.roles import Expert, Found
+    from bactrian.records.task import Role
 
 _LARGEST = 1 << 20
 
@@ -70,6 +71,37 @@ def read_experts(path: Path) -> list[Expert]:
             where=where,
             next="Make the file with `bactrian roles TASK --json`: a name and a description a line.",
         ) from error
+
+
+_Wish = tuple[str | None, str, str]
+"""Name that was given, name without one, and description."""
+
+
+def pair_of_roles(file: Path | None, *wishes: _Wish) -> tuple[Role, Role]:
+    """The roles of both sides, by name or in the order of the file.
+
+    Raises:
+        InputError: the file cannot be used, or has too few roles.
+    """
+    from bactrian.records.task import Role
+
+    known = [expert.role() for expert in read_experts(file)] if file else []
+    taken = [name for name, _, _ in wishes if name]
+    free = [role for role in known if role.name not in taken]
+    made: list[Role] = []
+    for name, default, description in wishes:
+        if name is None and file is not None:
+            if not free:
+                raise InputError(
+                    f"There are {len(known)} roles, and two are needed.",
+                    where=str(file),
+                    next="Make more: bactrian roles TASK --count 2 --json",
+                )
+            role = free.pop(0)
+        else:
+            role = next((one for one in known if one.name == name), Role(default if name is None else name))
+        made.append(Role(role.name, description or role.description))
+    return made[0], made[1]
 
 
 def _writer(*, names: bool, json: bool) -> Any:

@@ -124,16 +124,17 @@ class Screen:
 
     def _propose(self, proposal: Proposal) -> None:
         again = f", round {proposal.round}" if proposal.round > 1 else ""
-        self._dim(f"\n{self._roles[proposal.speaker]} could say ({proposal.place}{again}):")
+        after = f", after {proposal.parent}" if proposal.parent is not None else ""
+        self._dim(f"\n{self._roles[proposal.speaker]} could say ({proposal.place}{again}{after}):")
         self._dim(_indented(proposal.text))
 
     def _choose(self, verdict: Verdict) -> None:
         if verdict.problem:
             self._dim(f"\n{verdict.chooser} cannot be understood: {verdict.problem}")
             return
-        self._dim(
-            f"\n{verdict.chooser} takes {verdict.place or 'words of their own'}. {verdict.reason}".rstrip()
-        )
+        taken = str(verdict.place) if verdict.instead is None else "words of their own"
+        does = f"goes on with {', '.join(map(str, verdict.kept))}" if verdict.kept else f"takes {taken}"
+        self._dim(f"\n{verdict.chooser} {does}. {verdict.reason}".rstrip())
         if verdict.feedback:
             self._dim(f"{verdict.chooser} wants it better: {verdict.feedback}")
 

@@ -44,10 +44,7 @@ async def play_society(wish: Performance, reach: Access, run_file: Path | None, 
         sink = store.add_call if store is not None else None
         reach = replace(reach, slots=max(reach.slots, len(models)))
         cast = await stack.enter_async_context(open_cast(models, reach, sink=sink))
-        agents = wish.society.agents
-        tools = await stack.enter_async_context(
-            open_tools({agent.name: agent.tools for agent in agents if agent.tools is not None})
-        )
+        tools = await stack.enter_async_context(open_tools(wish.society.tools))
         wish = replace(wish, tools=tools)
         watching = audience(json=json)
         async for event in perform(wish, cast, store, watching.listener):

@@ -62,7 +62,7 @@ class Answers:
         self._mark = mark
         self._hash = hashlib.sha256(f"{leaf.system}\0{leaf.question}".encode()).hexdigest()
 
-    async def session(self, cell: Cell) -> Session:
+    def _session(self, cell: Cell) -> Session:
         """The session of ``cell``: its task is the question."""
         leaf = self._leaf
         seed = None if self._seed is None else self._seed + SEEDS_APART * cell.number
@@ -84,8 +84,9 @@ class Answers:
             mark=self._mark,
         )
 
-    async def events(self, session: Session, store: Store) -> AsyncGenerator[Event]:
+    async def events(self, cell: Cell, store: Store) -> AsyncGenerator[Event]:
         """Store the question, ask, store the answer."""
+        session = await store.begin(self._session(cell))
         turns = session.turns
         if not turns:
             turns = (_question(session),)

@@ -89,6 +89,16 @@ class Sizes:
     cached: Estimate
     basis: str
 
+    def times(self, factor: float) -> Sizes:
+        """So many sessions in place of one."""
+        return Sizes(
+            self.calls.times(factor),
+            self.prompt.times(factor),
+            self.completion.times(factor),
+            self.cached.times(factor),
+            self.basis,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Remaining:

@@ -31,20 +31,15 @@ RED_TEAM = "red-team"
 
 
 class Leaf(Protocol):
-    """Makes the session of a job, and plays it."""
+    """Does a job."""
 
-    async def session(self, cell: Cell) -> Session:
-        """The session of ``cell``, before anything was said.
-
-        Raises:
-            InputError: an item of it cannot be a role or an idea.
-        """
-        ...
-
-    def events(self, session: Session, store: Store) -> AsyncGenerator[Event]:
-        """Play ``session`` from where it is to its ending; each event is on disk when it is given.
+    def events(self, cell: Cell, store: Store) -> AsyncGenerator[Event]:
+        """Play the session of ``cell`` from where it is to its ending; each event is on disk when it is given.
 
         A model that fails ends it as ``failed``; a fault of the endpoint leaves it open.
+
+        Raises:
+            InputError: an item of the cell cannot be a role or an idea.
         """
         ...
 
@@ -89,7 +84,7 @@ class RolePlays:
         self._rules = setup.rules()
         self._provenance: Provenance | None = None
 
-    async def session(self, cell: Cell) -> Session:
+    def _session(self, cell: Cell) -> Session:
         """The session of ``cell``, before anything was said."""
         fill, values = self._fill, cell.values
         seed = self._setup.seed
@@ -109,16 +104,17 @@ class RolePlays:
             self._provenance = session.provenance
         return replace(session, values=values, mark=self._mark)
 
-    async def events(self, session: Session, store: Store) -> AsyncGenerator[Event]:
+    async def events(self, cell: Cell, store: Store) -> AsyncGenerator[Event]:
         """Specify the task, then play."""
+        session = await store.begin(self._session(cell))
         try:
             session = await prepare(session, self._setup, self._pack, self._models, store.prepared)
         except ModelError as error:
             yield await failed(session, error, store)
             return
         known = NOTHING_KNOWN
-        if session.provenance.critic is not None:
-            known = await store.deliberation(session.id, after=len(session.turns))
+        if (critic := session.provenance.critic) is not None:
+            known = await store.deliberation(session.id, after=critic.settled(len(session.turns)))
         scene = role_play(
             session, self._pack, self._models, rules=self._rules, known=known, tools=self._tools
         )

@@ -95,7 +95,9 @@ async def list_items(
             if axis.max_tokens <= 1 or not so_far.items:
                 raise
             fruitless = _FRUITLESS  # the items themselves have filled the window
-        except BadReply:
+        except BadReply as error:
+            if error.endpoint_wide:
+                raise
             fruitless += 1
         else:
             usage += reply.usage

@@ -26,6 +26,7 @@ from bactrian.generate.translations import source_path
 from bactrian.generate.work import Order
 from bactrian.models.spend import Price
 from bactrian.play.manners import MAX_MESSAGES, SMALL_MAX_MESSAGES
+from bactrian.records.criticism import read_search
 from bactrian.records.usage import Usage
 from bactrian.store.rows import Progress
 from bactrian.store.store import open_store
@@ -67,8 +68,9 @@ async def outlook(order: Order) -> Forecast:
         calls += left
         if not good:  # What ended sessions used has this in it.
             usage += Usage(_SPECIFIED.prompt * left, _SPECIFIED.completion * left)
-    small = plan.models["assistant"] == "local"
-    local = plan.models["assistant"].partition(":")[0] == "local"
+    speakers = _speakers(plan)
+    small = all(name == "local" for name in speakers)
+    local = any(name.partition(":")[0] == "local" for name in speakers)
     window = order.limits.concurrency or (LOCAL_WINDOW if local else 64)
     price = _price(order)
     if good:
@@ -77,8 +79,14 @@ async def outlook(order: Order) -> Forecast:
         sizes = _guess(plan, small=small)
     else:
         sizes = guessed_translations(originals)
+    if (society := plan.society()) is not None:
+        # Each stage is a session of its own, and only the last one counts as the job's.
+        sizes = sizes.times(len(society[0].stages))
     if critic := plan.recipe.critic:
-        sizes = with_critic(sizes, critic.proposals, critic.rounds, guessed=not good)
+        width, depth = read_search(critic.search) if critic.search else (1, 1)
+        # Each level of a search after its first continues every line that is alive.
+        proposals = critic.proposals * -(-(1 + width * (depth - 1)) // depth)
+        sizes = with_critic(sizes, proposals, critic.rounds, guessed=not good)
     return forecast(sizes, Remaining(left, usage, calls, price, seconds, window))
 
 
@@ -92,7 +100,7 @@ async def _originals(plan: Plan) -> list[Progress] | None:
 
 
 def _guess(plan: Plan, *, small: bool) -> Sizes:
-    leaf = plan.recipe.role_play
+    leaf = plan.recipe.role_play or plan.recipe.society
     if leaf is None:
         return guessed_answers(*_ANSWER)
     longest = float(leaf.max_messages or (SMALL_MAX_MESSAGES if small else MAX_MESSAGES))
@@ -119,9 +127,16 @@ def _beside(plan: Plan, size: int, done: set[str]) -> tuple[Usage, int]:
     return usage, calls
 
 
+def _speakers(plan: Plan) -> list[str]:
+    """The models of those who converse."""
+    if plan.recipe.society is None:
+        return [plan.models["user"], plan.models["assistant"]]
+    return [name for agent, name in plan.models.items() if agent != "lister"]
+
+
 def _price(order: Order) -> Price | None:
     """The price of a call; with several models, the middle of the two that talk."""
-    prices = [order.meter.prices.get(order.plan.models[agent]) for agent in ("user", "assistant")]
+    prices = [order.meter.prices.get(name) for name in _speakers(order.plan)]
     known = [price for price in prices if price is not None]
     if len(known) < len(prices):
         return None

@@ -11,8 +11,8 @@ from bactrian.play.setup import Setup
 from bactrian.play.toolbox import NO_TOOLS, Toolbox
 from bactrian.prompts.pack import Pack, load_pack
 from bactrian.recipes.load import differences
-from bactrian.recipes.schema import Recipe, Tools
-from bactrian.records.criticism import Criticism
+from bactrian.recipes.schema import Recipe, Tools, criticism_of
+from bactrian.recipes.society import Prompts, Society, load_society
 from bactrian.records.task import Role
 from bactrian.records.trace import compact
 
@@ -47,7 +47,7 @@ class Plan:
             language=leaf.language,
             preamble=leaf.preamble,
             needs_code=leaf.needs_code,
-            critic=critic and Criticism(**critic.model_dump()),
+            critic=critic and criticism_of(critic),
         )
 
     def pack(self) -> Pack | None:
@@ -55,9 +55,15 @@ class Plan:
         leaf = self.recipe.role_play
         return None if leaf is None else load_pack(leaf.prompts or self.setup.pack)
 
-    @property
+    def society(self) -> tuple[Society, Prompts] | None:
+        """The society that does the jobs; None if none does. Raises InputError if it cannot be read."""
+        leaf = self.recipe.society
+        return None if leaf is None else load_society(leaf.file)
+
     def wanted_tools(self) -> Mapping[str, Tools]:
-        """What agents may call, by agent."""
+        """What agents may call, by agent. Raises InputError if the society cannot be read."""
+        if (loaded := self.society()) is not None:
+            return loaded[0].tools
         tools = self.recipe.tools
         return {} if tools is None else {tools.agent: tools}
 
@@ -67,9 +73,11 @@ class Plan:
             agent: {tool.name: compact(asdict(tool)) for tool in box.kit.tools}
             for agent, box in tools.items()
         }
+        loaded = self.society()
         return {
             **({"tools": offered} if offered else {}),
             "recipe": self.recipe.content(),
+            **({"society": loaded[0].model_dump(mode="json", exclude_none=True)} if loaded else {}),
             "prompts": None if pack is None else {"name": pack.name, "hash": pack.hash},
             "models": dict(self.models),
             "seed": self.seed,

@@ -76,24 +76,21 @@ class Runner:
                 self._tally.in_flight -= 1
 
     async def _session(self, cell: Cell) -> None:
-        try:
-            session = await self._leaf.session(cell)
-        except InputError as error:
-            self._tally.refused.append(f"{cell.id}: {error.what}")
-            return
-        session = await self._store.begin(session)
-        async with aclosing(self._leaf.events(session, self._store)) as events:
-            async for event in events:
-                self._tally.take(event)
-                match event:
-                    case Spoke():
-                        self._given_up = 0
-                        if self._stopping:
-                            return
-                    case Ended(_, ModelError(endpoint_wide=True) as fault):
-                        await self._left_open(fault)
-                    case _:
-                        pass
+        async with aclosing(self._leaf.events(cell, self._store)) as events:
+            try:
+                async for event in events:
+                    self._tally.take(event)
+                    match event:
+                        case Spoke():
+                            self._given_up = 0
+                            if self._stopping:
+                                return
+                        case Ended(_, ModelError(endpoint_wide=True) as fault):
+                            await self._left_open(fault)
+                        case _:
+                            pass
+            except InputError as error:
+                self._tally.refused.append(f"{cell.id}: {error.what}")
 
     async def _left_open(self, fault: ModelError) -> None:
         """One session may have had bad luck; as many in a row as there are at once, and the endpoint is gone."""

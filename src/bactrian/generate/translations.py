@@ -81,9 +81,8 @@ class Translations:
         self._seed = seed
         self._hash = hashlib.sha256(leaf.system.encode()).hexdigest()
 
-    async def session(self, cell: Cell) -> Session:
+    def _session(self, cell: Cell, original: Session) -> Session:
         """The session of ``cell``, before anything is translated: the original's roles and task."""
-        original = await self._original(cell.values["source"])
         name = self._leaf.languages.get(cell.values["language"], cell.values["language"])
         seed = None if self._seed is None else self._seed + SEEDS_APART * cell.number
         longest = self._leaf.max_tokens
@@ -106,9 +105,10 @@ class Translations:
             values={**original.values, **cell.values},
         )
 
-    async def events(self, session: Session, store: Store) -> AsyncGenerator[Event]:
+    async def events(self, cell: Cell, store: Store) -> AsyncGenerator[Event]:
         """Translate the turns that are missing, then end as the original did."""
-        original = await self._original(session.values["source"])
+        original = await self._original(cell.values["source"])
+        session = await store.begin(self._session(cell, original))
         yield Started(session)
         used = session.usage
         try:

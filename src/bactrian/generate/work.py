@@ -17,6 +17,7 @@ from bactrian.generate.leaves import RED_TEAM, Leaf, RolePlays
 from bactrian.generate.listing import Listing, list_items
 from bactrian.generate.plan import Plan, check_same
 from bactrian.generate.runner import Runner
+from bactrian.generate.societies import Societies
 from bactrian.generate.tally import Tally
 from bactrian.generate.translations import Translations, source_path, translatable
 from bactrian.models.names import Access
@@ -78,7 +79,7 @@ async def open_work(order: Order) -> AsyncGenerator[Work]:
     pack = plan.pack()
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(open_store(order.run))
-        tools = await stack.enter_async_context(open_tools(plan.wanted_tools))
+        tools = await stack.enter_async_context(open_tools(plan.wanted_tools()))
         content = plan.content(pack, tools)
         check_same(await store.freeze(content), content, str(order.run))
         crew = await stack.enter_async_context(
@@ -163,6 +164,10 @@ async def _leaf(
     if recipe.answer is not None:
         answers = Answers(recipe.answer, names, recipe.name, crew.models, seed=plan.seed, mark=mark)
         return answers, recipe.axes, partial(number_of, axes=recipe.axes)
+    if (society := plan.society()) is not None:
+        assert recipe.society is not None
+        societies = Societies(recipe.society, names, society, crew.models, tools, seed=plan.seed, mark=mark)
+        return societies, recipe.axes, partial(number_of, axes=recipe.axes)
     assert recipe.translate is not None
     source = await stack.enter_async_context(open_store(source_path(recipe.translate), read_only=True))
     sessions = await translatable(source)
@@ -202,6 +207,6 @@ async def _what_is_there(
 async def _count_what_was_spent(store: Store, meter: Meter, models: Mapping[str, str]) -> None:
     for agent, usage in (await store.spent()).items():
         meter.used += usage
-        name = models.get(agent, models["assistant"])
+        name = models.get(agent, models["lister"])
         if name in meter.prices:
             meter.usd += meter.prices[name].of(usage)

@@ -85,6 +85,8 @@ class Reply:
     """The endpoint's name for the exact system that answered, if it gives one."""
     first_token: float | None = None
     """Seconds from sending to the first piece of text; None if the reply was not streamed."""
+    garbled: bool = False
+    """True if some of its bytes were no UTF-8 and had to be replaced: another attempt may bring a clean one."""
 
     @property
     def text(self) -> Text:

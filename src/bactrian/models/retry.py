@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from bactrian.errors import BadReply, GaveUp, ModelError, TryAgain, Unreachable
+from bactrian.errors import BadReply, GaveUp, ModelError, NotAnEndpoint, TryAgain, Unreachable
 from bactrian.models.model import Model, Reply, Request
 
 _RESUME = "All so far is kept: run the same command again to go on."
@@ -35,8 +35,9 @@ class Patience:
 class Retry:
     """Asks ``model`` again after a passing fault; raises every other error at once.
 
-    An endpoint that cannot be reached is asked again only if it has answered before: until then its address is
-    more likely wrong than its network down.
+    An endpoint that cannot be reached, or sends web pages, is asked again only if it has answered before: until then
+    its address is more likely wrong than its network down. What it refuses before it has answered anything, it
+    will refuse to every session.
 
     Waits double and are drawn evenly from zero to their length ("full jitter"), so that many conversations
     that failed together do not come back together. Where the endpoint says how long to wait, that is done
@@ -65,7 +66,7 @@ class Retry:
         return self._model.name
 
     async def reply(self, request: Request) -> Reply:
-        """Answer ``request``, asking as often as it takes.
+        """Answer ``request``, asking as often as it takes; once more for a garbled reply.
 
         Raises:
             GaveUp: patience is at an end.
@@ -74,13 +75,16 @@ class Retry:
         patience = self._patience
         started = self._clock()
         asked = attempts = bad = 0
+        garbled = False
         while True:
             try:
                 reply = await self._model.reply(request)
                 self._has_answered = True
-                return reply
+                if garbled or not reply.garbled:
+                    return reply
+                garbled, wait = True, 0.0
             except (TryAgain, BadReply) as error:
-                if isinstance(error, Unreachable) and not self._has_answered:
+                if isinstance(error, (Unreachable, NotAnEndpoint)) and not self._has_answered:
                     raise
                 asked += 1
                 after = error.after if isinstance(error, TryAgain) else None
@@ -91,6 +95,10 @@ class Retry:
                 too_long = spent + wait > patience.budget or (after or 0) > patience.max_wait
                 if attempts >= patience.attempts or bad >= patience.bad_replies or too_long:
                     raise _given_up(error, asked, spent) from error
+            except ModelError as error:
+                if type(error) is ModelError and not self._has_answered:
+                    error.endpoint_wide = True
+                raise
             if request.on_restart is not None:
                 request.on_restart()
             await self._sleep(wait)

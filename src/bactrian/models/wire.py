@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from bactrian.errors import BadReply
+from bactrian.errors import BadReply, NotAnEndpoint
 from bactrian.models import toolcalls
 from bactrian.models.decode import decoded, is_array, is_object
 from bactrian.models.faults import reported
@@ -111,7 +111,7 @@ def _unreadable(body: bytes) -> BadReply:
     if not body.strip():
         return BadReply("The endpoint sent an empty reply.")
     if body.lstrip()[:1] == b"<":
-        return BadReply(
+        return NotAnEndpoint(
             "The endpoint sent a web page: it does not look like an OpenAI-compatible API.",
             next="Check the base URL; did you omit /v1?",
             sample=body,
@@ -138,6 +138,7 @@ def reply_of(value: Any, *, raw: bytes, sent: int, ratio: float, lossy: bool = F
         cleaned(model) if isinstance(model, str) else "",
         raw,
         cleaned(fingerprint) if isinstance(fingerprint, str) else None,
+        garbled=lossy,
     )
 
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from time import perf_counter
 
 from bactrian.errors import BadReply
-from bactrian.models.model import Model, Request
+from bactrian.models.model import Form, Model, Request
 from bactrian.play.agent import seeded
 from bactrian.play.critique import Question
-from bactrian.play.verdicts import Reading, read_verdict, verdict_form
+from bactrian.play.verdicts import Reading, ranking_form, read_ranking, read_verdict, verdict_form
 from bactrian.records.message import Message
 from bactrian.records.proposal import Verdict
 from bactrian.records.sampling import Sampling
@@ -45,7 +45,7 @@ class Critic:
 
     async def choose(self, question: Question) -> AsyncGenerator[Verdict]:
         """Ask the model, and once more if its answer cannot be read."""
-        if len(question.proposals) == 1 and not question.feedback:
+        if len(question.places) == 1 and not question.feedback:
             return
         messages = [Message("system", self.system), Message("user", _ballot(question))]
         done = len(question.heard)
@@ -59,11 +59,9 @@ class Critic:
             messages += _complaint(question, verdict)
 
     async def _ask(self, messages: Sequence[Message], question: Question, attempt: int) -> Verdict:
-        places = _places(question)
         first = question.proposals[0]
         before = tried(first.round, attempt)
-        small = self.model.name == "local"
-        form = verdict_form(places, feedback=question.feedback, small=small) if self.constrained else None
+        form = _constraint(question, small=self.model.name == "local") if self.constrained else None
         request = Request(
             messages=messages,
             sampling=seeded(self.sampling, question.number + _SEEDS_APART * before),
@@ -85,7 +83,7 @@ class Critic:
             reading = Reading(None, problem=error.what)
         else:
             text, usage, model = reply.text, reply.usage, reply.model
-            reading = read_verdict(text, places)
+            reading = _reading(question, text)
         return Verdict(
             number=question.number,
             round=first.round,
@@ -100,6 +98,7 @@ class Critic:
             usage=usage,
             seconds=perf_counter() - begun,
             model=model,
+            kept=reading.kept,
         )
 
 
@@ -108,25 +107,38 @@ def tried(round_: int, attempt: int) -> int:
     return (round_ - 1) * _ATTEMPTS + attempt - 1
 
 
-def _places(question: Question) -> list[int]:
-    return [proposal.place for proposal in question.proposals]
+def _constraint(question: Question, *, small: bool) -> Form:
+    if question.ways is not None:
+        return ranking_form(question.places, question.keep, small=small)
+    return verdict_form(question.places, feedback=question.feedback, small=small)
+
+
+def _reading(question: Question, text: str) -> Reading:
+    if question.ways is not None:
+        return read_ranking(text, question.places, question.keep)
+    return read_verdict(text, question.places)
 
 
 def _ballot(question: Question) -> Text:
-    """The conversation, then the proposals: what a server has cached of the one serves the next turn's, too."""
+    """The conversation, then what can be chosen: what a server has cached of the one serves the next turn's, too."""
     said = "".join([_as_told(turn) for turn in question.turns]) or "Nothing has been said yet.\n\n"
-    options = "".join(
-        [f"Proposal {proposal.place}:\n{proposal.text.strip()}\n\n" for proposal in question.proposals]
-    )
-    last = (
-        '\nIf none of them is good enough, add a last line that begins with "Feedback:" and says what would be better.'
-        if question.feedback
-        else ""
-    )
     return Text(
-        f"The conversation so far:\n\n{said}Proposals for what {question.speaker.role.name} says next:\n\n"
-        f"{options}Which one is best? The first line of your answer is {_form(question)} and nothing else. "
-        f"Then give your reasons.{last}"
+        f"The conversation so far:\n\n{said}{_options(question)}The first line of your answer is {_form(question)} "
+        f"and nothing else. Then give your reasons.{_LAST if question.feedback else ''}"
+    )
+
+
+_LAST = '\nIf none of them is good enough, add a last line that begins with "Feedback:" and says what would be better.'
+
+
+def _options(question: Question) -> str:
+    if question.ways is not None:
+        ways = [f"Way {place}:\n{''.join(map(_as_told, way))}" for place, way in question.ways.items()]
+        best = "Which one is best?" if question.keep == 1 else f"Which {question.keep} are best?"
+        return f"Ways in which it could go on:\n\n{''.join(ways)}{best} "
+    texts = [f"Proposal {one.place}:\n{one.text.strip()}\n\n" for one in question.proposals]
+    return (
+        f"Proposals for what {question.speaker.role.name} says next:\n\n{''.join(texts)}Which one is best? "
     )
 
 
@@ -135,7 +147,10 @@ def _as_told(turn: Turn) -> str:
 
 
 def _form(question: Question) -> str:
-    numbers = [f'"Choice: {place}"' for place in _places(question)]
+    if question.ways is not None:
+        many = "the number" if question.keep == 1 else f"the numbers of the {question.keep} best ways"
+        return f'"Ranking:" with {many}, the best one first, divided by commas,'
+    numbers = [f'"Choice: {place}"' for place in question.places]
     return numbers[0] if len(numbers) == 1 else f"{', '.join(numbers[:-1])} or {numbers[-1]}"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Protocol
@@ -35,6 +35,15 @@ class Question:
     """Its earlier answers to this question, none of which could be read."""
     feedback: bool
     """True if it may ask for another round of proposals."""
+    keep: int = 1
+    """How many are wanted, best first; more than one only in a search."""
+    ways: Mapping[int, Sequence[Turn]] | None = None
+    """In a search, where each place leads to from the end of ``turns``."""
+
+    @property
+    def places(self) -> list[int]:
+        """What can be chosen."""
+        return [one.place for one in self.proposals] if self.ways is None else list(self.ways)
 
     @property
     def number(self) -> int:
@@ -66,11 +75,24 @@ class Critique:
     """Most rounds of proposals for a turn; from the second on, each needs feedback on the one before."""
     unreadable: Unreadable = "first"
     known: Deliberation = NOTHING_KNOWN
-    """What a session that is taken up again has of the turn it stands at."""
+    """What a session that is taken up again has of the turns after its last full ``depth``."""
+    width: int = 1
+    """Lines that a search keeps alive."""
+    depth: int = 1
+    """Turns that it looks ahead."""
 
     def __post_init__(self) -> None:
         if self.proposals < 1 or self.rounds < 1:
             raise ValueError("A turn has at least one proposal and one round of them.")
+        if self.width < 1 or self.depth < 1 or (self.searches and self.rounds > 1):
+            raise ValueError(
+                "A search is at least one line wide and one turn deep, and has one round a turn."
+            )
+
+    @property
+    def searches(self) -> bool:
+        """True if it looks further than the next turn, or at more than one line."""
+        return (self.width, self.depth) != (1, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,11 +136,11 @@ async def deliberate(
             async for proposal in made:
                 yield Proposed(proposal)
                 proposals.append(proposal)
-        offered = _offered(proposals)
+        options = offered(proposals)
         question = Question(
-            stage.session, stage.ordinal, stage.turns, agent, offered, verdicts, round_ < critique.rounds
+            stage.session, stage.ordinal, stage.turns, agent, options, verdicts, round_ < critique.rounds
         )
-        if _is_open(verdicts, critique.unreadable):
+        if is_open(verdicts, critique.unreadable):
             async with aclosing(critique.chooser.choose(question)) as said:
                 async for verdict in said:
                     yield Chose(verdict)
@@ -126,21 +148,15 @@ async def deliberate(
         usage = sum((one.usage for one in (*proposals, *verdicts)), usage)
         seconds += max(one.seconds for one in proposals) + sum(one.seconds for one in verdicts)
         last = verdicts[-1] if verdicts else None
-        if last is not None and last.problem and critique.unreadable == "fail":
-            raise ModelError(
-                f"The choice of {last.chooser} for turn {stage.number} cannot be read. {last.problem}",
-                where=last.model,
-                next="Use a model that keeps to a form, or let the first proposal be taken.",
-                sample=last.text.encode(),
-            )
-        chosen = _chosen(offered, last)
+        check_readable(verdicts, critique.unreadable)
+        chosen = _chosen(options, last)
         if round_ == critique.rounds or last is None or not last.feedback or last.instead is not None:
             break
         notes += _note(chosen, last)
     yield Spoke(agent.turn(chosen, usage=usage, seconds=seconds))
 
 
-def _offered(proposals: Sequence[Proposal]) -> list[Proposal]:
+def offered(proposals: Sequence[Proposal]) -> list[Proposal]:
     """Those that say something, each text once, in the order of their places."""
     texts: dict[str, Proposal] = {}
     for proposal in sorted(proposals, key=lambda one: one.place):
@@ -155,23 +171,40 @@ def _offered(proposals: Sequence[Proposal]) -> list[Proposal]:
     return list(texts.values())
 
 
-def _is_open(verdicts: Sequence[Verdict], unreadable: Unreadable) -> bool:
+def is_open(verdicts: Sequence[Verdict], unreadable: Unreadable) -> bool:
     """True if the question must still be asked: an even number of unreadable answers has been dealt with."""
     if not verdicts:
         return True
     return bool(verdicts[-1].problem) and (len(verdicts) % 2 == 1 or unreadable == "fail")
 
 
-def _chosen(offered: Sequence[Proposal], verdict: Verdict | None) -> Proposal:
+def check_readable(verdicts: Sequence[Verdict], unreadable: Unreadable) -> None:
+    """Fail if the last verdict cannot be read and that is not to be passed over.
+
+    Raises:
+        ModelError: as is wished.
+    """
+    if not verdicts or not verdicts[-1].problem or unreadable == "first":
+        return
+    last = verdicts[-1]
+    raise ModelError(
+        f"The choice of {last.chooser} for turn {last.number} cannot be read. {last.problem}",
+        where=last.model,
+        next="Use a model that keeps to a form, or let the first proposal be taken.",
+        sample=last.text.encode(),
+    )
+
+
+def _chosen(options: Sequence[Proposal], verdict: Verdict | None) -> Proposal:
     """The proposal that is spoken: the chosen one, or the first if nobody chose readably."""
-    first = offered[0]
+    first = options[0]
     if verdict is None:
         return first
     if verdict.instead is not None:
         return Proposal(
             first.number,
             first.round,
-            len(offered) + 1,
+            len(options) + 1,
             first.speaker,
             verdict.instead,
             Usage(),
@@ -179,7 +212,7 @@ def _chosen(offered: Sequence[Proposal], verdict: Verdict | None) -> Proposal:
             verdict.model,
             "stop",
         )
-    return next((one for one in offered if one.place == verdict.place), first)
+    return next((one for one in options if one.place == verdict.place), first)
 
 
 def _note(chosen: Proposal, verdict: Verdict) -> list[Message]:

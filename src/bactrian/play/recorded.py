@@ -75,6 +75,11 @@ class Recorded:
 
 def _deliberated(session: Session, known: Deliberation, request: Request) -> Reply | None:
     """The reply to a request for proposals or for a choice among them; None if the session has had no such thing."""
+    if any(verdict.kept for verdict in known.verdicts):
+        raise ModelError(
+            f"Session {session.id} was found by a search, which cannot be replayed.",
+            next="Export it, or play it without one.",
+        )
     position = request.position or 0
     if request.agent == CRITIC:
         verdicts = [one for one in known.verdicts if one.number == position + 1]

@@ -120,7 +120,7 @@ def critique(
         sampling=session.provenance.sampling.get(CRITIC, Sampling()),
         constrained=session.provenance.protocol == "enforced" or model.name.partition(":")[0] == "local",
     )
-    return Critique(critic, of, wish.proposals, wish.rounds, wish.unreadable, known)
+    return Critique(critic, of, wish.proposals, wish.rounds, wish.unreadable, known, wish.width, wish.depth)
 
 
 def toolbox(session: Session, agent: Speaker, tools: Mapping[str, Toolbox]) -> Toolbox | None:

@@ -11,6 +11,7 @@ from bactrian.play.critique import Stage, deliberate
 from bactrian.play.endings import first_ending
 from bactrian.play.proposing import Proposer
 from bactrian.play.scene import Scene
+from bactrian.play.search import explore
 from bactrian.play.tools import Place, speak_with_tools
 from bactrian.records.ending import Ending, EndingCode
 from bactrian.records.events import Called, Chose, Ended, Event, Proposed, Returned, Spoke, Started
@@ -40,10 +41,13 @@ async def play(scene: Scene) -> AsyncGenerator[Event]:
 
     while (ending := first_ending(scene.rules, turns)) is None:
         speaker = scene.order.next_speaker(turns)
-        stage = Stage(scene.session.id, asked, turns, views[speaker])
-        proposer = proposers.get(speaker)
+        if critique is not None and critique.searches:
+            way = explore(scene, critique, turns, asked - len(turns))
+        else:
+            stage = Stage(scene.session.id, asked, turns, views[speaker])
+            way = _next_turn(scene, stage, proposers.get(speaker), pending)
         try:
-            async with aclosing(_next_turn(scene, stage, proposer, pending)) as events:
+            async with aclosing(way) as events:
                 async for event in events:
                     if isinstance(event, Spoke):
                         turns.append(event.turn)

@@ -82,6 +82,12 @@ def new_session(setup: Setup, pack: Pack, *, name: str | None = None) -> Session
     if setup.critic is not None:
         checked_name(setup.critic.role, "critic role")
         checked_idea(setup.critic.criteria, "criteria")
+        if setup.critic.searches and HUMAN in setup.models.values():
+            raise InputError(
+                "A person cannot take part in a search: it would ask them for every line of it.",
+                where="--search",
+                next="Leave it out, or let a model play.",
+            )
     checked_tools(setup.tools, setup.models)
     if setup.tools and setup.critic is not None:
         raise InputError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TypeVar
 
 from bactrian.models.model import Model
@@ -19,8 +19,8 @@ from bactrian.play.setup import Setup, new_session
 from bactrian.play.talk import Circumstances, new_talk, talk
 from bactrian.play.toolbox import Toolbox
 from bactrian.prompts.pack import Pack, load_pack
+from bactrian.recipes.schema import criticism_of
 from bactrian.recipes.society import Prompts, Society, Stage
-from bactrian.records.criticism import Criticism
 from bactrian.records.ending import Ending
 from bactrian.records.events import Ended, Event, Spoke
 from bactrian.records.proposal import NOTHING_KNOWN
@@ -47,6 +47,17 @@ class Performance:
     paper_endings: bool = False
     tools: Mapping[str, Toolbox] = field(default_factory=dict[str, Toolbox])
     """By agent."""
+    name: str | None = None
+    """Id of its last stage's session, for a job of a run; None for one that this wish alone gives."""
+    values: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Its place in a recipe."""
+    mark: str | None = None
+
+    def session_id(self, stage: Stage) -> str:
+        """Id of the session of ``stage``."""
+        if self.name is not None and stage is self.society.stages[-1]:
+            return self.name
+        return f"{self.name or self.id}-{stage.name}"
 
     @property
     def id(self) -> str:
@@ -95,8 +106,7 @@ async def perform(
     outputs: dict[str, str] = {}
     for stage in wish.society.stages:
         task = wish.prompts.task(stage.name, wish.task, outputs)
-        name = f"{wish.id}-{stage.name}"
-        session, scene = await _open(wish, stage, task, name, models, store, listener)
+        session, scene = await _open(wish, stage, task, models, store, listener)
         turns = list(session.turns)
         ending: Ending | None = None
         events = play(scene) if store is None else kept(play(scene), session.id, store)
@@ -132,15 +142,16 @@ async def _open(
     wish: Performance,
     stage: Stage,
     task: str,
-    name: str,
     models: Mapping[str, Model],
     store: Store | None,
     listener: Listener | None,
 ) -> tuple[Session, Scene]:
     """The session of a stage, with what is stored of it, and its scene."""
     society, given = wish.society, wish.given
+    name = wish.session_id(stage)
     if stage.agents:
         session = new_talk(society, stage, task, given, name, wish.tools)
+        session = replace(session, values=wish.values, mark=wish.mark)
         session = session if store is None else await store.begin(session)
         return session, talk(
             session,
@@ -154,12 +165,13 @@ async def _open(
         )
     setup, pack = _setup(wish, stage, task)
     session = new_session(setup, pack, name=name)
+    session = replace(session, values=wish.values, mark=wish.mark)
     session = session if store is None else await store.begin(session)
     seats = _seats(stage, models)
     session = await prepare(session, setup, pack, seats, store.prepared if store else None)
     known = NOTHING_KNOWN
     if store is not None and setup.critic is not None:
-        known = await store.deliberation(session.id, after=len(session.turns))
+        known = await store.deliberation(session.id, after=setup.critic.settled(len(session.turns)))
     return session, role_play(
         session,
         pack,
@@ -188,7 +200,7 @@ def _setup(wish: Performance, stage: Stage, task: str) -> tuple[Setup, Pack]:
         max_messages=given.max_messages or stage.max_messages,
         seed=given.seed,
         language=given.language,
-        critic=stage.critic and Criticism(**stage.critic.model_dump()),
+        critic=stage.critic and criticism_of(stage.critic),
         tools={side: box.kit for side, box in _seated_tools(stage, wish.tools).items()},
     )
     return setup, load_pack(wish.pack or setup.pack)

@@ -21,6 +21,10 @@ _CHOICE = re.compile(
     r"[*_#> \t]*choice[*_]*[ \t]*:[*_ \t]*(?:proposal|option)?[ \t]*#?(?P<place>\d{1,6})[*_ \t]*\.?[*_ \t]*",
     re.IGNORECASE,
 )
+_RANKING = re.compile(
+    r"[*_#> \t]*ranking[*_]*[ \t]*:[*_ \t]*(?P<places>\d{1,6}(?:[ \t]*[,>][ \t]*\d{1,6})*)[*_ \t]*\.?[*_ \t]*",
+    re.IGNORECASE,
+)
 _FEEDBACK = re.compile(r"^[*_#> \t]*feedback[*_]*[ \t]*:[*_]*[ \t]*", re.IGNORECASE | re.MULTILINE)
 _REASON = re.compile(r"[*_#> \t]*reason[*_]*[ \t]*:[*_]*[ \t]*", re.IGNORECASE)
 _NO_FEEDBACK = re.compile(r"(?:none|n/a|no|no feedback|null)?[.\s]*", re.IGNORECASE)
@@ -35,6 +39,13 @@ class Reading:
     reason: str = ""
     feedback: str = ""
     problem: str = ""
+    kept: tuple[int, ...] = ()
+    """All that a ranking names, best first."""
+
+
+class _Ranking(BaseModel):
+    ranking: list[int]
+    reason: str
 
 
 class _Fields(BaseModel):
@@ -61,6 +72,55 @@ def read_verdict(text: str, places: Sequence[int]) -> Reading:
         reason[before.end() :] if before else reason,
         "" if _NO_FEEDBACK.fullmatch(feedback) else feedback,
     )
+
+
+def read_ranking(text: str, places: Sequence[int], keep: int) -> Reading:
+    """Read an answer that ranks the best ``keep`` of ``places``; what it names beyond those is not needed."""
+    first, _, rest = text.strip().partition("\n")
+    match = _RANKING.fullmatch(first)
+    if match is None:
+        return Reading(None, problem='The first line is not "Ranking:" with numbers divided by commas.')
+    named = [int(place) for place in re.findall(r"\d+", match["places"])]
+    if strange := [place for place in named if place not in places]:
+        return Reading(None, problem=f"There is no way {strange[0]}.")
+    if len(set(named)) < len(named) or len(named) < keep:
+        return Reading(None, problem=f"It does not name {keep} different ways.")
+    before = _REASON.match(rest.strip())
+    reason = rest.strip()[before.end() if before else 0 :]
+    return Reading(named[0], reason, kept=tuple(named[:keep]))
+
+
+def ranking_form(places: Sequence[int], keep: int, *, small: bool = False) -> Form:
+    """The shape of a ranking, for models that can be constrained. ``small``: for the built-in model."""
+    numbers = " | ".join(f'"{place}"' for place in places)
+    ranked = ' ", " '.join(["place"] * keep)
+    longest = 160 if small else 1200
+    return Form(
+        name="ranking",
+        schema={
+            "type": "object",
+            "properties": {
+                "ranking": {
+                    "type": "array",
+                    "items": {"type": "integer", "enum": list(places)},
+                    "description": f"numbers of the {keep} best ways, the best one first, none of them twice",
+                },
+                "reason": {"type": "string", "description": "how the ways compare"},
+            },
+            "required": ["ranking", "reason"],
+            "additionalProperties": False,
+        },
+        grammar=(
+            f'root ::= "Ranking: " {ranked} "\\n" line\nplace ::= {numbers}\n'
+            f'line ::= [A-Z] [^\\n]{{10,{longest}}} "."\n'
+        ),
+        read=_ranking_from_json,
+    )
+
+
+def _ranking_from_json(text: str) -> str:
+    fields = _Ranking.model_validate_json(text)
+    return f"Ranking: {', '.join(map(str, fields.ranking))}\n{fields.reason}"
 
 
 def write_verdict(place: int, reason: str, feedback: str | None = None) -> str:

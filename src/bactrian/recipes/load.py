@@ -14,7 +14,16 @@ from typing import Any, cast
 from pydantic import BaseModel, ValidationError
 
 from bactrian.errors import InputError, RecipeError
-from bactrian.recipes.schema import Answer, Axis, Critic, Recipe, RolePlay, RolePlayTools, Translate
+from bactrian.recipes.schema import (
+    Answer,
+    Axis,
+    Critic,
+    Ensemble,
+    Recipe,
+    RolePlay,
+    RolePlayTools,
+    Translate,
+)
 from bactrian.source import LARGEST, Kind, Source, as_table, beside, decoded, did_you_mean
 from bactrian.template import TemplateFault, compiled
 
@@ -32,6 +41,7 @@ _TEMPLATES = {
     "role_play": ("assistant", "user", "idea", "assistant_description", "user_description"),
     "answer": ("system", "question"),
     "translate": ("system",),
+    "society": ("task",),
 }
 """The keys of each leaf that hold templates."""
 _CRITIC_TEMPLATES = ("role", "criteria")
@@ -228,6 +238,7 @@ _MODELS: dict[str, type[BaseModel]] = {
     "role_play": RolePlay,
     "answer": Answer,
     "translate": Translate,
+    "society": Ensemble,
     "critic": Critic,
     "tools": RolePlayTools,
 }

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from bactrian.records.criticism import CRITERIA, Unreadable
+from bactrian.records.criticism import CRITERIA, Criticism, Unreadable, read_search
 
 _NAME = r"^[a-z][a-z0-9_]{0,63}$"
 _MOST = 1_000_000
@@ -143,6 +143,24 @@ class Critic(_Part):
         Unreadable,
         Field(description="After a choice that cannot be read, twice: the first proposal, or failure."),
     ] = "first"
+    search: Annotated[
+        str | None,
+        Field(description="beam:WIDTHxDEPTH: lines that are kept alive, and turns that are looked ahead."),
+    ] = None
+
+    @model_validator(mode="after")
+    def _is_a_search(self) -> Self:
+        if self.search is not None and read_search(self.search) != (1, 1) and self.rounds > 1:
+            raise ValueError("a search has one round of proposals a turn")
+        return self
+
+
+def criticism_of(critic: Critic) -> Criticism:
+    """The critic that a recipe or a society asks for."""
+    width, depth = read_search(critic.search) if critic.search else (1, 1)
+    return Criticism(
+        critic.role, critic.proposals, critic.rounds, critic.criteria, critic.unreadable, width, depth
+    )
 
 
 class Tools(_Part):
@@ -198,7 +216,28 @@ class Translate(_Part):
     max_tokens: Annotated[int, Field(gt=0, strict=True)] = 4096
 
 
-Leaf = RolePlay | Answer | Translate
+class Ensemble(_Part):
+    """Each job is a society at work: several agents, or several conversations one after another."""
+
+    kind: Annotated[Literal["society"], Field(exclude=True)] = "society"
+    file: Annotated[_Filled, Field(description="A society's name or .toml file.")]
+    task: Annotated[_Filled, Field(description="Template of its task.")]
+    prompts: Annotated[
+        str | None,
+        Field(description="Prompt pack of its role-plays. Default: the one that suits the models."),
+    ] = None
+    protocol: Annotated[
+        Literal["free", "enforced"] | None,
+        Field(description="Default: enforced if its models are in this process, else free."),
+    ] = None
+    endings: Annotated[Literal["default", "paper"], Field(description="Of its role-plays.")] = "default"
+    max_messages: Annotated[
+        int | None, Field(gt=0, strict=True, description="Of each stage. Default: what the society says.")
+    ] = None
+    language: Annotated[str | None, Field(description="Language in which to answer.")] = None
+
+
+Leaf = RolePlay | Answer | Translate | Ensemble
 
 
 class Recipe(_Part):
@@ -218,11 +257,12 @@ class Recipe(_Part):
     tools: RolePlayTools | None = None
     answer: Answer | None = None
     translate: Translate | None = None
+    society: Ensemble | None = None
 
     @property
     def leaf(self) -> Leaf:
         """What is done at each combination."""
-        leaf = self.role_play or self.answer or self.translate
+        leaf = self.role_play or self.answer or self.translate or self.society
         assert leaf is not None
         return leaf
 
@@ -240,8 +280,9 @@ class Recipe(_Part):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        if sum(leaf is not None for leaf in (self.role_play, self.answer, self.translate)) != 1:
-            raise ValueError("a recipe has exactly one of [role_play], [answer] and [translate]")
+        leaves = (self.role_play, self.answer, self.translate, self.society)
+        if sum(leaf is not None for leaf in leaves) != 1:
+            raise ValueError("a recipe has exactly one of [role_play], [answer], [translate] and [society]")
         if self.critic is not None and self.role_play is None:
             raise ValueError("`critic` is only for a recipe that role-plays")
         if self.tools is not None and (self.role_play is None or self.critic is not None):

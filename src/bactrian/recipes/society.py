@@ -126,6 +126,11 @@ class Society(_Part):
         return next(agent for agent in self.agents if agent.name == name)
 
     @property
+    def tools(self) -> dict[str, Tools]:
+        """What agents may call, by agent."""
+        return {agent.name: agent.tools for agent in self.agents if agent.tools is not None}
+
+    @property
     def hash(self) -> str:
         """SHA-256, hexadecimal, of all that the file says."""
         return hashlib.sha256(json.dumps(self.model_dump(mode="json"), sort_keys=True).encode()).hexdigest()

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import groupby
+from dataclasses import dataclass, replace
 
 from bactrian.records.choice import Choice
 from bactrian.records.text import Text
@@ -32,6 +31,9 @@ class Proposal:
     finish: Finish
     lossy: bool = False
     """True if bytes or characters that no store can hold were replaced in ``text``."""
+    parent: int | None = None
+    """In a search, the place of the proposal for the turn before that this one follows; None if it follows what was
+    said."""
     fingerprint: str | None = None
     """The endpoint's name for the exact system that answered, if it gives one."""
 
@@ -63,6 +65,8 @@ class Verdict:
     usage: Usage = Usage()
     seconds: float = 0.0
     model: str = ""
+    kept: tuple[int, ...] = ()
+    """In a search, the places that it goes on with, best first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +84,29 @@ class Deliberation:
         )
 
     def choices(self) -> Iterator[Choice]:
-        """What was chosen over what, in each round whose verdict could be read."""
+        """What was chosen over what, in each round whose verdict could be read.
+
+        In a search that is what the best line says over the others that could follow what it had said before.
+        """
         ordered = sorted(self.verdicts, key=lambda one: (one.number, one.round, one.attempt))
-        for (number, round_), verdicts in groupby(ordered, key=lambda one: (one.number, one.round)):
-            last = list(verdicts)[-1]
+        last = {(one.number, one.round): one for one in ordered}
+        best: tuple[int, int | None] | None = None
+        searched: list[Choice] = []
+        for (number, round_), verdict in reversed(last.items()):
             proposals, _ = self.of(number, round_)
-            if (choice := _choice(last, proposals)) is not None:
-                yield choice
+            if not verdict.kept:
+                if (choice := _choice(verdict, proposals)) is not None:
+                    searched.append(choice)
+                continue
+            # From its end back: what was best for one turn is told by what was best for the next one.
+            place = best[1] if best is not None and best[0] == number else verdict.kept[0]
+            chosen = next((one for one in proposals if one.place == place), None)
+            best = None if chosen is None or chosen.parent is None else (number - 1, chosen.parent)
+            if chosen is not None:
+                rivals = [one for one in proposals if one.parent == chosen.parent]
+                if (choice := _choice(replace(verdict, place=place), rivals)) is not None:
+                    searched.append(choice)
+        yield from reversed(searched)
 
 
 NOTHING_KNOWN = Deliberation()

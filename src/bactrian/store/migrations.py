@@ -50,7 +50,13 @@ def _m006_confirmations(connection: Connection) -> None:
     schema.metadata.create_all(connection, [schema.confirmations])
 
 
-def _m007_tools(connection: Connection) -> None:
+def _m007_search(connection: Connection) -> None:
+    """A tree of proposals: which follows which, and which were gone on with."""
+    for table in (schema.proposals, schema.verdicts):
+        _add_columns(connection, table)
+
+
+def _m008_tools(connection: Connection) -> None:
     """What agents called in the course of their turns."""
     schema.metadata.create_all(connection, [schema.tools])
 
@@ -71,7 +77,8 @@ MIGRATIONS: tuple[Callable[[Connection], None], ...] = (
     _m004_proposals,
     _m005_fingerprints,
     _m006_confirmations,
-    _m007_tools,
+    _m007_search,
+    _m008_tools,
 )
 """In order; the number of a migration is its place, from 1."""
 

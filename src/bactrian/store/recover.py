@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pydantic_core import from_json
-from sqlalchemy import Table, bindparam, func, select
+from sqlalchemy import Table, bindparam, delete, func, select
 from sqlalchemy.dialects import sqlite
 
 from bactrian.errors import InputError, StoreError
@@ -22,20 +22,11 @@ from bactrian.store import schema
 from bactrian.store.migrations import migrate
 from bactrian.store.sqlite import log_of, writing_engine
 
-_TABLES = (
-    schema.run,
-    schema.lists,
-    schema.sessions,
-    schema.turns,
-    schema.proposals,
-    schema.verdicts,
-    schema.tools,
-    schema.calls,
-)
-"""In the order in which they can be filled: a turn needs its session."""
 _JSON = frozenset({"provenance", "preparation", "axis_values", "said", "recipe", "items", "usage"})
 _FARTHEST = 100_000
 """Numbers in a row under which nothing can be read, after which nothing more is looked for."""
+_ABOUT_TURNS = (schema.proposals.c.number, schema.verdicts.c.number, schema.confirmations.c.turn)
+"""What is said of a turn that is lost would be taken for what is said of the one that is made in its place."""
 _DIALECT = sqlite.dialect(paramstyle="named")
 
 
@@ -103,7 +94,8 @@ def _take_over(damaged: sqlite3.Connection, new: Path, path: Path) -> Recovered:
         with engine.begin() as connection:
             target = connection.connection.driver_connection
             assert isinstance(target, sqlite3.Connection)
-            written = {table.name: _copy(damaged, target, table) for table in _TABLES}
+            # In the order in which they can be filled: a turn needs its session.
+            written = {table.name: _copy(damaged, target, table) for table in schema.metadata.sorted_tables}
             if not written["sessions"] and not written["lists"] and not written["run"]:
                 raise StoreError(
                     "Nothing of a run can be read in this file.",
@@ -111,9 +103,10 @@ def _take_over(damaged: sqlite3.Connection, new: Path, path: Path) -> Recovered:
                     next="Take an older copy of it; this file is as it was.",
                 )
             target.execute(_AFTER_A_GAP)
-            for table in (schema.proposals, schema.verdicts):
-                said = select(func.count()).where(schema.turns.c.session == table.c.session).scalar_subquery()
-                connection.execute(table.delete().where(table.c.number > said))
+            for number in _ABOUT_TURNS:
+                session = number.table.c.session
+                said = select(func.count()).where(schema.turns.c.session == session).scalar_subquery()
+                connection.execute(delete(number.table).where(number > said))
             opened = target.execute(_OPEN_AGAIN).rowcount
             sessions, turns = (
                 connection.execute(select(func.count()).select_from(table)).scalar_one()

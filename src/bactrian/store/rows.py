@@ -128,6 +128,7 @@ def proposal_row(session: str, proposal: Proposal) -> Values:
         "model": proposal.model,
         "finish": proposal.finish,
         "lossy": proposal.lossy,
+        "parent": proposal.parent,
         "fingerprint": proposal.fingerprint,
     }
 
@@ -150,6 +151,7 @@ def verdict_row(session: str, verdict: Verdict) -> Values:
         **_usage_columns(verdict.usage),
         "seconds": verdict.seconds,
         "model": verdict.model,
+        "kept": to_json(verdict.kept).decode(),
     }
 
 
@@ -210,6 +212,7 @@ def read_proposal(row: Row[Any]) -> Proposal:
         model=row.model,
         finish=row.finish,
         lossy=bool(row.lossy),
+        parent=row.parent,
         fingerprint=row.fingerprint,
     )
 
@@ -261,6 +264,7 @@ def read_verdict(row: Row[Any]) -> Verdict:
         usage=_usage(row),
         seconds=row.seconds,
         model=row.model,
+        kept=tuple(from_json(row.kept)),
     )
 
 

@@ -132,6 +132,7 @@ proposals = Table(
     Column("model", Text, nullable=False),
     Column("finish", Text, nullable=False),
     Column("lossy", Integer, nullable=False),
+    Column("parent", Integer, comment="place of the one it follows, in a search"),
     Column("fingerprint", Text, comment="the endpoint's name for the exact system that answered"),
     UniqueConstraint("session", "number", "round", "place"),
 )
@@ -158,6 +159,9 @@ verdicts = Table(
     Column("estimated", Integer, nullable=False),
     Column("seconds", Float, nullable=False),
     Column("model", Text, nullable=False),
+    Column(
+        "kept", Text, nullable=False, server_default="[]", comment="JSON: places to go on with, in a search"
+    ),
     UniqueConstraint("session", "number", "round", "attempt"),
 )
 

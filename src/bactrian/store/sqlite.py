@@ -40,13 +40,15 @@ def check_file(path: Path, *, create: bool) -> None:
         raise InputError(f"The run cannot be read: {error.strerror}.", where=where) from error
     if len(header) < 100 or not header.startswith(_HEADER):
         raise InputError(
-            "This file is not a run.", where=where, next="Give another file; this one is as it was."
+            "This file is not a run.",
+            where=where,
+            next="Give another file; this one is as it was. Chats that others made: `bactrian import`.",
         )
     if int.from_bytes(header[68:72], "big") != APPLICATION_ID:
         raise InputError(
             "This is a database of another program.",
             where=where,
-            next="Give another file; this one is as it was.",
+            next="Give another file; this one is as it was. Chats that others made: `bactrian import`.",
         )
 
 

@@ -311,7 +311,9 @@ class Store:
 
 @asynccontextmanager
 async def open_store(path: Path, *, read_only: bool = False) -> AsyncGenerator[Store]:
-    """Open the run at ``path``; unless ``read_only``, make it if it is not there and migrate it if it is older.
+    """Open the run at ``path``; unless ``read_only``, make it if it is not there.
+
+    A run of an older version of this program is migrated, and a copy of it kept.
 
     Raises:
         InputError: the path holds something else, or cannot be written.
@@ -319,6 +321,9 @@ async def open_store(path: Path, *, read_only: bool = False) -> AsyncGenerator[S
     """
     check_file(path, create=not read_only)
     if read_only:
+        if await asyncio.to_thread(_is_older, path):
+            async with open_store(path):
+                pass
         reading = reading_engine(path)
         await asyncio.to_thread(check_version, reading, path)
         try:
@@ -374,6 +379,16 @@ def _warn_of_what_may_be_lost(path: Path) -> None:
         )
 
 
+def _is_older(path: Path) -> bool:
+    """True if the run lacks a migration."""
+    reading = reading_engine(path)
+    try:
+        with explaining(path), reading.connect() as connection:
+            return 0 < version(connection) < len(MIGRATIONS)
+    finally:
+        reading.dispose()
+
+
 def check_version(reading: Engine, path: Path) -> None:
     """Refuse a run whose schema is not today's. Raises InputError or StoreError."""
     with explaining(path), reading.connect() as connection:
@@ -382,7 +397,7 @@ def check_version(reading: Engine, path: Path) -> None:
         raise InputError(
             f"The run has schema {have}; this program reads {len(MIGRATIONS)}.",
             where=str(path),
-            next="Open it once for writing (play --run) to migrate it; a copy is kept.",
+            next="Make it writable and run the same command: it is migrated then, and a copy is kept.",
         )
 
 
