@@ -213,3 +213,18 @@ def test_an_agent_of_a_society_has_its_tools_in_talks_and_in_role_plays(folder: 
         ("spoke", "user"),
     ]
     assert [line["text"] for line in shown if line["event"] == "returned"] == ["5", "5"]
+
+
+def test_a_run_of_societies_has_their_tools(folder: Path) -> None:
+    (folder / "club.toml").write_text(
+        SOCIETY.partition("[[stages]]")[0] + SOCIETY[SOCIETY.rindex("[[stages]]") :]
+    )
+    (folder / "many.toml").write_text(
+        RECIPE.partition("[role_play]")[0] + '[society]\nfile = "club.toml"\ntask = "{{ task }}"\n'
+    )
+    done = bactrian(
+        "generate", "many.toml", "--model", "scripted:script.json", "--run", "a.db", "--json", cwd=folder
+    )
+    assert done.returncode == 0, done.stderr
+    report = json.loads(bactrian("analyze", "a.db", "--json", cwd=folder).stdout)
+    assert report["tools"] == {"add": {"calls": 2, "problems": {}}}

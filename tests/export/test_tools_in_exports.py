@@ -10,6 +10,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from bactrian.ingest.chats import MESSAGES, read_row
+from bactrian.ingest.found import Origin
 from bactrian.models.scripted import Scripted
 from bactrian.play.endings import default_rules
 from bactrian.play.functions import Function
@@ -108,3 +110,11 @@ async def test_results_are_redacted_too(tmp_path: Path) -> None:
     text = (tmp_path / "tea.jsonl").read_text()
     assert "anna@teahouse.de" not in text
     assert "<EMAIL>" in text
+
+
+async def test_what_was_exported_comes_back_without_the_calls(tmp_path: Path) -> None:
+    run, stored = await used(tmp_path)
+    await handed(run, "messages", tmp_path / "tea.jsonl")
+    with (tmp_path / "tea.jsonl").open("rb") as file:
+        again = read_row(json.loads(file.readline()), MESSAGES, Origin())
+    assert [turn.text for turn in again.turns] == [turn.text for turn in stored.turns[:2]]

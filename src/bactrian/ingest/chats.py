@@ -40,6 +40,7 @@ _SPEAKERS: Mapping[str, Speaker | None] = {
     "assistant": "assistant",
     "gpt": "assistant",
     "system": None,
+    "tool": None,
 }
 
 
@@ -150,6 +151,8 @@ def _message(message: object, shape: Shape) -> tuple[Speaker | None, str]:
     role, text = parts.get(shape.role), parts.get(shape.content)
     if not isinstance(role, str) or role not in _SPEAKERS:
         raise NoChat(f"it has a message of {role!r}")
+    if parts.get("tool_calls"):  # On its way to what it says in a later message.
+        return None, ""
     if not isinstance(text, str):
         raise NoChat("one of its messages is no text")
     return _SPEAKERS[role], text

@@ -20,7 +20,7 @@ from itertools import groupby
 from typing import Any
 
 from bactrian.models.call_grammar import arguments_of, with_calls
-from bactrian.models.model import Choice, Reply, Request
+from bactrian.models.model import Choice, Form, Reply, Request
 from bactrian.records.message import Invocation, Message
 from bactrian.records.protocol import without_code
 from bactrian.records.text import Text
@@ -47,7 +47,7 @@ async def in_words(ask: Callable[[Request], Awaitable[Reply]], request: Request)
     asked = replace(
         request,
         messages=worded(request.messages, request.tools, may_call=request.may_call),
-        form=with_calls(request.form, request.tools) if request.form and request.may_call else request.form,
+        form=_form(request),
         tools=(),
         on_text=None,
     )
@@ -57,6 +57,14 @@ async def in_words(ask: Callable[[Request], Awaitable[Reply]], request: Request)
     if request.on_text is not None and not reply.choices[0].calls:
         request.on_text(reply.text)
     return reply
+
+
+def _form(request: Request) -> Form | None:
+    """The form of the reply, or calls; one that has only a schema cannot be mixed with anything."""
+    form = request.form
+    if form is None or not form.grammar or not request.may_call:
+        return form
+    return with_calls(form, request.tools)
 
 
 def worded(messages: Sequence[Message], tools: Sequence[Tool], *, may_call: bool = True) -> list[Message]:

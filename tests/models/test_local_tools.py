@@ -1,0 +1,83 @@
+"""Calls by the real built-in model, held to them by its grammar."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Literal
+
+import pytest
+from pydantic import BaseModel
+
+from bactrian.models.call_grammar import with_calls
+from bactrian.models.in_words import read_calls
+from bactrian.models.local import Local
+from bactrian.models.model import Request
+from bactrian.play.forms import assistant_form
+from bactrian.play.functions import Function
+from bactrian.records.message import Message
+from bactrian.records.sampling import Sampling
+from bactrian.records.text import Text
+
+
+class Size(BaseModel):
+    width: float
+
+
+def draw(
+    shape: Literal['a "ring"', "bøx"], names: list[str], size: Size, deep: bool = True, n: int | None = None
+) -> str:
+    """Draw a shape."""
+    return f"{shape} {names} {size} {deep} {n}"
+
+
+def now(zone: str = "UTC", fast: bool = False) -> str:
+    """Tell the time."""
+    return f"{zone} {fast}"
+
+
+def ping() -> str:
+    """Say pong."""
+    return "pong"
+
+
+@pytest.mark.parametrize("function", [draw, now, ping])
+async def test_what_the_grammar_allows_is_read_and_fits_the_function(function: Callable[..., Any]) -> None:
+    tool = Function(function)
+    form = with_calls(assistant_form(small=True), [tool.tool])
+    calls_only = form.grammar.replace("root ::= said | tool-call", "root ::= tool-call")
+    request = Request(
+        (Message("system", Text("You draw.")), Message("user", Text("Draw a ring for Ann and Bob, now."))),
+        Sampling(0.3, max_tokens=700, seed=1),
+        form=replace(form, grammar=calls_only),
+    )
+    model = Local(window=2048)
+    try:
+        reply = await model.reply(request)
+    finally:
+        await model.close()
+    said, calls = read_calls(reply.text, {tool.tool.name})
+    assert said == ""
+    assert calls
+    for call in calls:
+        assert call.name == tool.tool.name
+        assert await tool.run(call.arguments)
+
+
+async def test_a_model_with_tools_answers_in_its_form_or_calls() -> None:
+    tool = Function(ping)
+    model = Local(window=2048)
+    request = Request(
+        (Message("system", Text("You help.")), Message("user", Text("Instruction: Name a tea."))),
+        Sampling(0.3, max_tokens=300, seed=1),
+        form=assistant_form(small=True),
+        tools=(tool.tool,),
+    )
+    try:
+        free = await model.reply(request)
+        bound = await model.reply(replace(request, may_call=False))
+    finally:
+        await model.close()
+    assert free.choices[0].calls or free.text.startswith("Solution: ")
+    assert not bound.choices[0].calls
+    assert bound.text.startswith("Solution: ")
