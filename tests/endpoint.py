@@ -57,7 +57,27 @@ class Raw:
     pause: float = 0.0
 
 
-Plan = str | dict[str, Any] | Answer | Raw
+@dataclass(frozen=True)
+class Calls:
+    """A good reply that calls tools: name and arguments of each. Streamed if the request asks for a stream."""
+
+    calls: Sequence[tuple[str, dict[str, Any] | str]]
+    text: str | None = None
+
+    @property
+    def wire(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "id": f"call_{name}_{place}",
+                "type": "function",
+                "function": {"name": name, "arguments": written},
+            }
+            for place, (name, given) in enumerate(self.calls)
+            for written in [given if isinstance(given, str) else json.dumps(given)]
+        ]
+
+
+Plan = str | Calls | dict[str, Any] | Answer | Raw
 Reply = Plan | Callable[[Received], Plan | Awaitable[Plan]]
 """What to answer, or a function of the request that says so.
 
@@ -83,6 +103,24 @@ def streamed(text: str) -> bytes:
     deltas.append({"index": 0, "delta": {}, "finish_reason": "stop"})
     chunks: list[dict[str, Any]] = [{"model": "served-model", "choices": [delta]} for delta in deltas]
     chunks.append({"model": "served-model", "choices": [], "usage": completion(text)["usage"]})
+    return b"".join(b"data: %b\n\n" % json.dumps(chunk).encode() for chunk in chunks) + b"data: [DONE]\n\n"
+
+
+def streamed_calls(plan: Calls) -> bytes:
+    """A reply with tool calls as server-sent events: the text, then each call's name and its arguments in pieces."""
+    deltas: list[dict[str, Any]] = [{"role": "assistant", "content": plan.text}]
+    for index, call in enumerate(plan.wire):
+        arguments = call["function"]["arguments"]
+        head = call | {"index": index, "function": {"name": call["function"]["name"], "arguments": ""}}
+        pieces = [arguments[at : at + 5] for at in range(0, len(arguments), 5)]
+        deltas += [
+            {"tool_calls": [part]}
+            for part in (head, *({"index": index, "function": {"arguments": piece}} for piece in pieces))
+        ]
+    choices = [{"index": 0, "delta": delta, "finish_reason": None} for delta in deltas]
+    choices.append({"index": 0, "delta": {}, "finish_reason": "tool_calls"})
+    chunks: list[dict[str, Any]] = [{"model": "served-model", "choices": [choice]} for choice in choices]
+    chunks.append({"model": "served-model", "choices": [], "usage": completion("")["usage"]})
     return b"".join(b"data: %b\n\n" % json.dumps(chunk).encode() for chunk in chunks) + b"data: [DONE]\n\n"
 
 
@@ -141,6 +179,8 @@ class Endpoint:
             return await _write_raw(request, plan)
         if isinstance(plan, str):
             plan = _good(plan, received)
+        elif isinstance(plan, Calls):
+            plan = _calling(plan, received)
         elif isinstance(plan, dict):
             plan = Answer(plan)
         await asyncio.sleep(plan.delay)
@@ -156,6 +196,12 @@ def _good(text: str, received: Received) -> Answer:
     if received.json.get("stream"):
         return Answer(streamed(text), content_type="text/event-stream")
     return Answer(completion(*[text] * received.json.get("n", 1)))
+
+
+def _calling(plan: Calls, received: Received) -> Answer:
+    if received.json.get("stream"):
+        return Answer(streamed_calls(plan), content_type="text/event-stream")
+    return Answer(completion(plan.text, finish="tool_calls", tool_calls=plan.wire))
 
 
 async def _write_raw(request: web.Request, plan: Raw) -> web.StreamResponse:

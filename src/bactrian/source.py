@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import islice
+from pathlib import Path
 from typing import cast
 
 from bactrian.errors import InputError
@@ -126,6 +127,24 @@ def decoded(where: str, content: bytes, kind: Kind) -> Source:
         raise kind.error(
             f"The {kind.name} is not UTF-8 text.", where=f"{where}:{line}", next="Save it as UTF-8."
         ) from error
+
+
+def as_table(value: object) -> dict[str, object]:
+    """``value`` if it is a table; an empty one for anything else, which a schema refuses later."""
+    return cast("dict[str, object]", value) if isinstance(value, dict) else {}
+
+
+def beside(where: str, table: dict[str, object], key: str) -> None:
+    """Have the path, or the list of paths, under ``key`` begin at the folder of the file ``where``."""
+    folder = Path(where).parent
+    match table.get(key):
+        case str(path):
+            table[key] = str(folder / path)
+        case list():
+            paths = cast("list[object]", table[key])
+            table[key] = [str(folder / path) if isinstance(path, str) else path for path in paths]
+        case _:
+            pass
 
 
 def did_you_mean(word: str, known: Collection[str]) -> str:

@@ -11,6 +11,7 @@ from bactrian.analyze.sample import Sample
 from bactrian.analyze.spread import Mean, Spread
 from bactrian.records.finding import Finding
 from bactrian.records.session import Session
+from bactrian.records.tool import Use
 from bactrian.records.turn import Instruction
 from bactrian.records.usage import Usage
 
@@ -35,6 +36,8 @@ class Part:
     instructions: Sample = field(default_factory=Sample)
     prompts: Counter[str] = field(default_factory=Counter[str])
     """Sessions by prompt pack."""
+    tools: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
+    """Calls by name of the tool and by what went wrong; empty if nothing did."""
     marks: set[str] = field(default_factory=set[str])
 
     def add(self, session: Session, *, keep_findings: bool) -> None:
@@ -50,6 +53,7 @@ class Part:
             self.usage[turn.speaker, models.get(turn.speaker, "")] += turn.usage
             if turn.seconds > 0:
                 self.seconds[turn.speaker].add(turn.seconds)
+            self.tools.update((use.call.wanted.name, _problem(use)) for use in turn.uses)
             if turn.usage.prompt:
                 self.growth[turn.number].add(turn.usage.prompt)
             if isinstance(turn.said, Instruction):
@@ -72,7 +76,12 @@ class Part:
         self.tasks.take(other.tasks)
         self.instructions.take(other.instructions)
         self.prompts += other.prompts
+        self.tools += other.tools
         self.marks |= other.marks
+
+
+def _problem(use: Use) -> str:
+    return (use.result.problem if use.result else None) or ""
 
 
 async def read_part(sessions: AsyncIterator[Session], *, keep_findings: bool) -> Part:

@@ -56,6 +56,7 @@ def report(run: str, part: Part, prices: Prices) -> Json:
         COOPERATION: share(cooperation(facts), "sessions"),
         "length": _length(facts, sums),
         "usage": _usage(part, sums, prices),
+        "tools": _tools(part),
         "latency": {agent: _quantiles(spread) for agent, spread in sorted(part.seconds.items())},
         "growth": [
             {"turn": turn, "turns": mean.count, **_mean("prompt_tokens", mean)}
@@ -169,6 +170,21 @@ def _length(facts: Sequence[Facts], sums: Resampled) -> Json:
         },
         "solved": {"mean": sums.ratio("solved", "sessions"), **ends(sums.interval("solved", "sessions"))},
         "sessions_by_messages": {str(messages): count[messages] for messages in sorted(count)},
+    }
+
+
+def _tools(part: Part) -> Json:
+    """Calls of each tool, and how many of them gave nothing, by reason."""
+    return {
+        name: {
+            "calls": sum(count for (tool, _), count in part.tools.items() if tool == name),
+            "problems": {
+                problem: count
+                for (tool, problem), count in sorted(part.tools.items())
+                if tool == name and problem
+            },
+        }
+        for name in sorted({tool for tool, _ in part.tools})
     }
 
 

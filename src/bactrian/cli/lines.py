@@ -6,8 +6,9 @@ import json
 import sys
 from dataclasses import asdict
 
-from bactrian.records.events import Chose, Ended, Event, Proposed, Spoke, Started
+from bactrian.records.events import Called, Chose, Ended, Event, Proposed, Returned, Spoke, Started
 from bactrian.records.proposal import Proposal, Verdict
+from bactrian.records.tool import ToolCall, ToolResult, read_arguments
 from bactrian.records.turn import Turn
 from bactrian.records.usage import Usage
 
@@ -49,6 +50,10 @@ def as_object(event: Event) -> dict[str, object]:
             return {"event": "proposed", **_proposal(proposal)}
         case Chose(verdict):
             return {"event": "chose", **_verdict(verdict)}
+        case Called(call):
+            return {"event": "called", **_call(call)}
+        case Returned(result):
+            return {"event": "returned", **_result(result)}
         case Ended(ending, error):
             line: dict[str, object] = {
                 "event": "ended",
@@ -109,6 +114,35 @@ def _verdict(verdict: Verdict) -> dict[str, object]:
         "usage": _usage(verdict.usage),
         "seconds": round(verdict.seconds, 4),
         "model": verdict.model,
+    }
+
+
+def _call(call: ToolCall) -> dict[str, object]:
+    return {
+        "turn": call.number,
+        "round": call.round,
+        "place": call.place,
+        "speaker": call.speaker,
+        "name": call.wanted.name,
+        "arguments": read_arguments(call.wanted.arguments),
+        "text": call.text,
+        "usage": _usage(call.usage),
+        "seconds": round(call.seconds, 4),
+        "model": call.model,
+    }
+
+
+def _result(result: ToolResult) -> dict[str, object]:
+    return {
+        "turn": result.number,
+        "round": result.round,
+        "place": result.place,
+        "speaker": result.speaker,
+        "name": result.name,
+        "text": result.text,
+        "problem": result.problem,
+        "seconds": round(result.seconds, 4),
+        "cut": result.cut,
     }
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from bactrian.models.names import Access
     from bactrian.play.setup import Setup
     from bactrian.prompts.pack import Pack
+    from bactrian.recipes.schema import Tools
 
 EXAMPLE = ("Develop a trading bot for the stock market", "Python Programmer", "Stock Trader")
 """The paper's example: idea, assistant role, user role."""
@@ -111,6 +114,19 @@ def play(
         Unreadable,
         option("--unreadable", "After a choice that cannot be read, twice: the first proposal, or failure."),
     ] = Unreadable.first,
+    tools: Annotated[
+        list[str] | None,
+        option("--tools", "Python functions that an agent may call: FILE.py or FILE.py:NAME,NAME."),
+    ] = None,
+    mcp: Annotated[
+        list[str] | None,
+        option("--mcp", "Command line of an MCP server whose tools an agent may call. Can be given often."),
+    ] = None,
+    tools_for: Annotated[Side, option("--tools-for", "Who may call them.")] = Side.assistant,
+    tool_timeout: Annotated[float, option("--tool-timeout", "Seconds for one call.", min=0.001)] = 30.0,
+    tool_rounds: Annotated[
+        int, option("--tool-rounds", "Replies of a turn that may call tools.", min=1, max=100)
+    ] = 8,
     endings: Annotated[
         Endings, option("--endings", "The paper's endings, or also the one for repeat loops.")
     ] = Endings.default,
@@ -145,6 +161,7 @@ def play(
     from bactrian.play.human import HUMAN
     from bactrian.play.setup import Setup
     from bactrian.prompts.pack import load_pack
+    from bactrian.recipes.schema import Tools
 
     if society is not None:
         from bactrian.cli.society import check_flags, play_society
@@ -159,6 +176,8 @@ def play(
             "--as": as_,
             "--critic": critic,
             "--plan": plan,
+            "--tools": tools,
+            "--mcp": mcp,
             "--search": search,
             "--assistant-model": assistant_model,
             "--user-model": user_model,
@@ -211,7 +230,14 @@ def play(
         language=language,
         critic=criticism(critic, proposals, critic_rounds, criteria, unreadable.value, search),
     )
-    work = _play(setup, load_pack(prompts or setup.pack), reach, run_file, json=json)
+    wanted = {
+        tools_for.value: Tools(
+            python=tuple(tools or ()), mcp=tuple(mcp or ()), rounds=tool_rounds, seconds=tool_timeout
+        )
+    }
+    work = _play(
+        setup, load_pack(prompts or setup.pack), wanted if tools or mcp else {}, reach, run_file, json=json
+    )
     run(work, resume=_resume(run_file), brake=brake)
 
 
@@ -229,10 +255,19 @@ def _idea(given: str) -> str:
     return sys.stdin.buffer.read().decode(errors="surrogateescape").strip()
 
 
-async def _play(setup: Setup, pack: Pack, reach: Access, run_file: Path | None, *, json: bool) -> int:
+async def _play(
+    setup: Setup,
+    pack: Pack,
+    wanted: Mapping[str, Tools],
+    reach: Access,
+    run_file: Path | None,
+    *,
+    json: bool,
+) -> int:
     """Play the session and give the exit code."""
     from bactrian.cli.audience import audience
     from bactrian.play.cast import open_cast
+    from bactrian.play.equipment import open_tools
     from bactrian.play.keep import kept
     from bactrian.play.prepare import prepare
     from bactrian.play.scene import role_play
@@ -242,9 +277,11 @@ async def _play(setup: Setup, pack: Pack, reach: Access, run_file: Path | None, 
     from bactrian.records.proposal import NOTHING_KNOWN
     from bactrian.store.store import open_store
 
-    session = new_session(setup, pack)
-    names = {agent: setup.models[agent] for agent in session.provenance.models}
     async with AsyncExitStack() as stack:
+        tools = await stack.enter_async_context(open_tools(wanted))
+        setup = replace(setup, tools={agent: box.kit for agent, box in tools.items()})
+        session = new_session(setup, pack)
+        names = {agent: setup.models[agent] for agent in session.provenance.models}
         store = await stack.enter_async_context(open_store(run_file)) if run_file else None
         if store is not None:
             session = await store.begin(session)
@@ -263,6 +300,7 @@ async def _play(setup: Setup, pack: Pack, reach: Access, run_file: Path | None, 
             models,
             rules=setup.rules(),
             known=known,
+            tools=tools,
             listener=watching.listener,
         )
         events = played(scene)

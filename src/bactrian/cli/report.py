@@ -79,6 +79,9 @@ def _overview(console: Console, report: Json) -> None:
     console.print(
         f"{about}{used['total']:,} tokens, {used['cached_share']['rate']:.0%} of the prompts' cached; {cost}"
     )
+    for name, of in report["tools"].items():
+        wrong = ", ".join(f"{count:,} {problem}" for problem, count in of["problems"].items())
+        console.print(printable(f"tool {name}: {of['calls']:,} calls" + (f" ({wrong})" if wrong else "")))
     for agent, times in report["latency"].items():
         middle, slow = times["p50"], times["p90"]
         console.print(

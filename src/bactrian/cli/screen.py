@@ -13,15 +13,18 @@ from rich.text import Text
 from bactrian.cli.terminal import printable
 from bactrian.play.agent import Listener
 from bactrian.records.ending import Ending
-from bactrian.records.events import Chose, Ended, Event, Proposed, Spoke, Started
+from bactrian.records.events import Called, Chose, Ended, Event, Proposed, Returned, Spoke, Started
 from bactrian.records.proposal import Proposal, Verdict
 from bactrian.records.session import Session
+from bactrian.records.tool import ToolCall, ToolResult
 from bactrian.records.turn import Speaker, Turn
 from bactrian.records.usage import Usage
 
 _STYLE: dict[Speaker, str] = {"user": "bold cyan", "assistant": "bold green"}
 _MORE = ("bold cyan", "bold green", "bold yellow", "bold magenta", "bold blue", "bold red")
 _WORDS = re.compile(r"\n|[^ \n]* *")
+_SHOWN = 300
+"""Characters of a tool's arguments or result that are shown; the record has them all."""
 _PART: dict[Speaker, str] = {"user": "AI user", "assistant": "AI assistant"}
 
 
@@ -62,6 +65,10 @@ class Screen:
                 self._propose(proposal)
             case Chose(verdict):
                 self._choose(verdict)
+            case Called(call):
+                self._call(call)
+            case Returned(result):
+                self._return(result)
 
     def hear(self, speaker: Speaker, piece: str) -> None:
         """Show the next piece of a turn, word by word, so that lines break between words."""
@@ -131,6 +138,21 @@ class Screen:
         if verdict.feedback:
             self._dim(f"{verdict.chooser} wants it better: {verdict.feedback}")
 
+    def _call(self, call: ToolCall) -> None:
+        if self._speaking is not None:  # What it says beside its calls was heard already.
+            self._write(self._held)
+            self._held, self._speaking = "", None
+        elif call.text:
+            self._announce(call.speaker)
+            self._write(call.text)
+            self._speaking = None
+        self._out.print() if call.place == 1 else None
+        self._dim(f"{self._roles[call.speaker]} calls {call.wanted.name} {_short(call.wanted.arguments)}")
+
+    def _return(self, result: ToolResult) -> None:
+        wrong = " (wrong)" if result.problem else ""
+        self._dim(f"{result.name} says{wrong}, after {result.seconds:.1f} s: {_short(result.text)}")
+
     def _end(self, ending: Ending) -> None:
         self._out.print()
         self._out.print(Rule(f"{ending.code} · turn {ending.turn}", style="dim"))
@@ -171,6 +193,12 @@ class Screen:
 
 def _indented(text: str) -> str:
     return "\n".join(f"  {line}" for line in text.strip().splitlines())
+
+
+def _short(text: str) -> str:
+    """A few lines' worth of a text, in one."""
+    line = " ".join(text.split())
+    return line if len(line) <= _SHOWN else f"{line[:_SHOWN]} …"
 
 
 def _tokens(usage: Usage) -> str:

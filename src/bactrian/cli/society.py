@@ -33,6 +33,7 @@ async def play_society(wish: Performance, reach: Access, run_file: Path | None, 
     """Play the society's stages and give the exit code."""
     from bactrian.cli.audience import audience
     from bactrian.play.cast import open_cast
+    from bactrian.play.equipment import open_tools
     from bactrian.play.society import perform
     from bactrian.records.events import Ended
     from bactrian.store.store import open_store
@@ -43,6 +44,8 @@ async def play_society(wish: Performance, reach: Access, run_file: Path | None, 
         sink = store.add_call if store is not None else None
         reach = replace(reach, slots=max(reach.slots, len(models)))
         cast = await stack.enter_async_context(open_cast(models, reach, sink=sink))
+        tools = await stack.enter_async_context(open_tools(wish.society.tools))
+        wish = replace(wish, tools=tools)
         watching = audience(json=json)
         async for event in perform(wish, cast, store, watching.listener):
             watching.show(event)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from bactrian.export.form import Add, Format, Frame
 from bactrian.records.session import Session
+from bactrian.records.tables import used
 from bactrian.records.trace import COLUMNS, trace
 
 _FORMULA = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
@@ -28,17 +29,17 @@ def opened(path: Path, frame: Frame) -> Generator[Add]:
     """Open ``path`` for one table."""
     with path.open("w", encoding="utf-8", newline="") as file:
         table = csv.writer(file)
-        table.writerow(("turn", "speaker", "text", "original_task", "specified_task", *COLUMNS))
+        table.writerow(("turn", "speaker", "text", "original_task", "specified_task", *COLUMNS, "tools"))
 
         def add(session: Session) -> int:
             source = trace(session, frame.run).values()
             tasks = (session.task.original, session.task.specified or session.task.original)
             for turn in session.turns:
-                cells = (turn.speaker, turn.text, *tasks, *source)
+                cells = (turn.speaker, turn.text, *tasks, *source, used(turn) or "")
                 table.writerow((turn.number, *(cell(value) for value in cells)))
             return len(session.turns)
 
         yield add
 
 
-FORMAT = Format("csv", opened, ".csv", frozenset(("role-play", "translation", "answer", "talk")))
+FORMAT = Format("csv", opened, ".csv", frozenset(("role-play", "translation", "answer", "talk")), tools=True)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bactrian.export.prompts import Prompts
+from bactrian.models.toolcalls import wire_calls
 from bactrian.records.message import Message
 from bactrian.records.session import Session
 from bactrian.records.text import Text
+from bactrian.records.tool import as_messages
 from bactrian.records.turn import Speaker, Turn
 
 
@@ -27,17 +29,25 @@ def rounds(session: Session) -> list[tuple[Turn, Turn]]:
     return list(zip(turns[::2], turns[1::2], strict=False))
 
 
-def view(session: Session, side: Speaker, turns: Sequence[Turn], prompts: Prompts) -> list[Message]:
-    """What the agent of ``side`` saw when these turns had been said; its own words are the assistant's."""
+def view(
+    session: Session, side: Speaker, turns: Sequence[Turn], prompts: Prompts, *, tools: bool = False
+) -> list[Message]:
+    """What the agent of ``side`` saw when these turns had been said; its own words are the assistant's.
+
+    With ``tools`` also what it called and what came back.
+    """
     told = prompts.of(session)
     messages = [Message("system", Text(told.assistant if side == "assistant" else told.user))]
     if side == "user":
         messages.append(Message("user", Text(told.opening)))
-    messages += [Message("assistant" if turn.speaker == side else "user", turn.text) for turn in turns]
+    for turn in turns:
+        own = turn.speaker == side
+        messages += as_messages(turn.uses) if own and tools else []
+        messages.append(Message("assistant" if own else "user", turn.text))
     return messages
 
 
-def dialogue(session: Session, side: Speaker, prompts: Prompts) -> list[Message]:
+def dialogue(session: Session, side: Speaker, prompts: Prompts, *, tools: bool = False) -> list[Message]:
     """The conversation as ``side`` had it: its system prompt, then user and assistant in turn.
 
     ``side`` has the last word: a turn that nobody answered is left out, so that the AI user's done token ends a chat
@@ -46,9 +56,18 @@ def dialogue(session: Session, side: Speaker, prompts: Prompts) -> list[Message]
     turns = list(alternating(session))
     while turns and turns[-1].speaker != side:
         turns.pop()
-    return view(session, side, turns, prompts) if turns else []
+    return view(session, side, turns, prompts, tools=tools) if turns else []
 
 
-def plain(messages: Sequence[Message]) -> list[dict[str, str]]:
+def plain(messages: Sequence[Message]) -> list[dict[str, object]]:
     """Messages as most tools take them."""
-    return [{"role": message.role, "content": str(message.text)} for message in messages]
+    return [_plain(message) for message in messages]
+
+
+def _plain(message: Message) -> dict[str, object]:
+    made: dict[str, object] = {"role": message.role, "content": str(message.text)}
+    if message.calls:
+        made["tool_calls"] = wire_calls(message.calls)
+    if message.answers:
+        made["tool_call_id"] = message.answers
+    return made

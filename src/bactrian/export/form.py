@@ -51,6 +51,8 @@ class Format:
     """What it can hold."""
     sides: bool = False
     """True if it differs by the side that a model is to learn."""
+    tools: bool = False
+    """True if it holds what agents called in the course of their turns."""
     needs: str = ""
     """What sessions must hold besides turns."""
     layout: str | None = None

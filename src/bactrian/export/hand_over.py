@@ -109,6 +109,8 @@ async def _write(
                         one if redactor is None else redactor.choice(one) for one in known.choices()
                     ]
                 if rows := add[part](given):
+                    if not wish.format.tools and any(turn.uses for turn in given.turns):
+                        frame.notes[_WITHOUT_TOOLS] += 1
                     tally.take(given, part, rows)
                     continue
                 reason = _nothing_in_it(wish)
@@ -118,6 +120,9 @@ async def _write(
         if not tally.sessions:
             raise _nothing(tally, wish, str(store.path))
     return tally
+
+
+_WITHOUT_TOOLS = "sessions are without what their agents called: only messages, csv and parquet hold it"
 
 
 def _opened(wish: Wish, frame: Frame, target: Path, stack: ExitStack) -> Mapping[str, Add]:

@@ -9,17 +9,24 @@ from pathlib import Path
 from bactrian.export.dialogue import dialogue, plain
 from bactrian.export.form import Add, Format, Frame
 from bactrian.export.lines import json_lines
+from bactrian.models.toolcalls import offered
 from bactrian.records.session import Session
-from bactrian.records.trace import trace
+from bactrian.records.trace import compact, trace
 
 
-def row(session: Session, frame: Frame) -> dict[str, object] | None:
-    """The chat of a session as ``frame.side`` had it, with its source; None if that side never spoke."""
-    messages = dialogue(session, frame.side, frame.prompts)
+def row(session: Session, frame: Frame, *, tools: bool = False) -> dict[str, object] | None:
+    """The chat of a session as ``frame.side`` had it, with its source; None if that side never spoke.
+
+    With ``tools`` also what it called, and in ``tools`` what it could call: a JSON text, because the schemas of two
+    tools have no columns in common.
+    """
+    messages = dialogue(session, frame.side, frame.prompts, tools=tools)
     if not messages:
         return None
+    kit = session.provenance.tools.get(frame.side) if tools else None
     return {
         "messages": plain(messages),
+        **({"tools": compact(offered(kit.tools))} if kit else {}),
         "original_task": session.task.original,
         "specified_task": session.task.specified or session.task.original,
         "side": frame.side,
@@ -34,7 +41,7 @@ def opened(path: Path, frame: Frame) -> Generator[Add]:
     with json_lines(path) as write:
 
         def add(session: Session) -> int:
-            made = row(session, frame)
+            made = row(session, frame, tools=True)
             if made is not None:
                 write(made)
             return int(made is not None)
@@ -42,4 +49,6 @@ def opened(path: Path, frame: Frame) -> Generator[Add]:
         yield add
 
 
-FORMAT = Format("messages", opened, kinds=frozenset(("role-play", "translation", "answer")), sides=True)
+FORMAT = Format(
+    "messages", opened, kinds=frozenset(("role-play", "translation", "answer")), sides=True, tools=True
+)

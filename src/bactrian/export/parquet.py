@@ -41,4 +41,4 @@ def opened(path: Path, frame: Frame) -> Generator[Add]:
         table.join(path / f"{name}.parquet")
 
 
-FORMAT = Format("parquet", opened, "", frozenset(("role-play", "translation", "answer", "talk")))
+FORMAT = Format("parquet", opened, "", frozenset(("role-play", "translation", "answer", "talk")), tools=True)

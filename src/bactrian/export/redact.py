@@ -20,6 +20,7 @@ from bactrian.records.protocol import read_instruction, read_solution
 from bactrian.records.session import Session
 from bactrian.records.task import Role, Task
 from bactrian.records.text import Text
+from bactrian.records.tool import Use
 from bactrian.records.turn import Turn
 
 _EMAIL = re.compile(r"[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63})+")
@@ -91,10 +92,20 @@ class Redactor:
 
     def _turn(self, turn: Turn) -> Turn:
         text = self.text(turn.text)
+        if turn.uses:
+            turn = replace(turn, uses=tuple(self._use(use) for use in turn.uses))
         if text == turn.text:
             return turn
         said = (read_instruction if turn.speaker == "user" else read_solution)(text)
         return replace(turn, text=Text(text), said=said)
+
+    def _use(self, use: Use) -> Use:
+        call, result = use.call, use.result
+        wanted = replace(call.wanted, arguments=self.text(call.wanted.arguments))
+        return Use(
+            replace(call, wanted=wanted, text=Text(self.text(call.text))),
+            result and replace(result, text=Text(self.text(result.text))),
+        )
 
 
 def _finders() -> tuple[tuple[str, Find], ...]:

@@ -14,6 +14,7 @@ from bactrian.play.prepare import prepare
 from bactrian.play.scene import role_play
 from bactrian.play.session import play
 from bactrian.play.setup import Setup, new_session
+from bactrian.play.toolbox import NO_TOOLS, Toolbox
 from bactrian.prompts.pack import Pack
 from bactrian.recipes.schema import RolePlay
 from bactrian.records.criticism import Criticism
@@ -67,6 +68,7 @@ class RolePlays:
         setup: Setup,
         pack: Pack,
         models: Mapping[str, Model],
+        tools: Mapping[str, Toolbox] = NO_TOOLS,
         *,
         mark: str | None,
     ) -> None:
@@ -74,7 +76,8 @@ class RolePlays:
         self._fill = Fill({key: getattr(leaf, key) for key in keys}, axes)
         critic = setup.critic
         self._fill_critic = Fill({"role": critic.role, "criteria": critic.criteria} if critic else {}, axes)
-        self._setup = setup
+        self._setup = replace(setup, tools={agent: box.kit for agent, box in tools.items()})
+        self._tools = tools
         self._pack = pack
         self._models = models
         self._mark = mark
@@ -112,7 +115,9 @@ class RolePlays:
         known = NOTHING_KNOWN
         if (critic := session.provenance.critic) is not None:
             known = await store.deliberation(session.id, after=critic.settled(len(session.turns)))
-        scene = role_play(session, self._pack, self._models, rules=self._rules, known=known)
+        scene = role_play(
+            session, self._pack, self._models, rules=self._rules, known=known, tools=self._tools
+        )
         async for event in kept(play(scene), session.id, store):
             yield event
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from bactrian.errors import InputError
 from bactrian.play.setup import Setup
+from bactrian.play.toolbox import NO_TOOLS, Toolbox
 from bactrian.prompts.pack import Pack, load_pack
 from bactrian.recipes.load import differences
-from bactrian.recipes.schema import Recipe, criticism_of
+from bactrian.recipes.schema import Recipe, Tools, criticism_of
 from bactrian.recipes.society import Prompts, Society, load_society
 from bactrian.records.task import Role
+from bactrian.records.trace import compact
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +60,22 @@ class Plan:
         leaf = self.recipe.society
         return None if leaf is None else load_society(leaf.file)
 
-    def content(self, pack: Pack | None) -> dict[str, Any]:
-        """All of it, as it is frozen in the run."""
+    def wanted_tools(self) -> Mapping[str, Tools]:
+        """What agents may call, by agent. Raises InputError if the society cannot be read."""
+        if (loaded := self.society()) is not None:
+            return loaded[0].tools
+        tools = self.recipe.tools
+        return {} if tools is None else {tools.agent: tools}
+
+    def content(self, pack: Pack | None, tools: Mapping[str, Toolbox] = NO_TOOLS) -> dict[str, Any]:
+        """All of it, as it is frozen in the run, with the tools that were found."""
+        offered = {
+            agent: {tool.name: compact(asdict(tool)) for tool in box.kit.tools}
+            for agent, box in tools.items()
+        }
         loaded = self.society()
         return {
+            **({"tools": offered} if offered else {}),
             "recipe": self.recipe.content(),
             **({"society": loaded[0].model_dump(mode="json", exclude_none=True)} if loaded else {}),
             "prompts": None if pack is None else {"name": pack.name, "hash": pack.hash},

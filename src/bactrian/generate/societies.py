@@ -11,6 +11,7 @@ from bactrian.generate.leaves import SEEDS_APART, Fill, failed
 from bactrian.models.model import Model
 from bactrian.play.society import Performance, perform
 from bactrian.play.talk import Circumstances
+from bactrian.play.toolbox import NO_TOOLS, Toolbox
 from bactrian.recipes.schema import Ensemble
 from bactrian.recipes.society import Prompts, Society
 from bactrian.records.events import Ended, Event, Started
@@ -31,6 +32,7 @@ class Societies:
         axes: frozenset[str],
         society: tuple[Society, Prompts],
         models: Mapping[str, Model],
+        tools: Mapping[str, Toolbox] = NO_TOOLS,
         *,
         seed: int | None,
         mark: str | None,
@@ -46,6 +48,7 @@ class Societies:
             pack=leaf.prompts,
             paper_endings=leaf.endings == "paper",
             mark=mark,
+            tools=tools,
         )
 
     async def events(self, cell: Cell, store: Store) -> AsyncGenerator[Event]:

@@ -22,6 +22,8 @@ from bactrian.generate.tally import Tally
 from bactrian.generate.translations import Translations, source_path, translatable
 from bactrian.models.names import Access
 from bactrian.models.spend import Meter
+from bactrian.play.equipment import open_tools
+from bactrian.play.toolbox import Toolbox
 from bactrian.prompts.pack import Pack
 from bactrian.store.store import Store, open_store
 
@@ -77,12 +79,13 @@ async def open_work(order: Order) -> AsyncGenerator[Work]:
     pack = plan.pack()
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(open_store(order.run))
-        content = plan.content(pack)
+        tools = await stack.enter_async_context(open_tools(plan.wanted_tools()))
+        content = plan.content(pack, tools)
         check_same(await store.freeze(content), content, str(order.run))
         crew = await stack.enter_async_context(
             open_crew(plan.models, order.access, order.limits, meter, store.add_call)
         )
-        leaf, axes, number = await _leaf(plan, pack, crew, stack)
+        leaf, axes, number = await _leaf(plan, pack, crew, tools, stack)
         tally = Tally(
             meter, 0, has_price=set(plan.models.values()) <= meter.prices.keys(), throttle=crew.pressure
         )
@@ -144,7 +147,11 @@ def spare_the_collector() -> None:
 
 
 async def _leaf(
-    plan: Plan, pack: Pack | None, crew: Crew, stack: AsyncExitStack
+    plan: Plan,
+    pack: Pack | None,
+    crew: Crew,
+    tools: Mapping[str, Toolbox],
+    stack: AsyncExitStack,
 ) -> tuple[Leaf, tuple[Dimension, ...], _Number]:
     """What is done at each job, over which axes, and the number of the job that a session's id tells."""
     recipe = plan.recipe
@@ -152,14 +159,14 @@ async def _leaf(
     mark = RED_TEAM if recipe.red_team else None
     if recipe.role_play is not None:
         assert pack is not None
-        plays = RolePlays(recipe.role_play, names, plan.setup, pack, crew.models, mark=mark)
+        plays = RolePlays(recipe.role_play, names, plan.setup, pack, crew.models, tools, mark=mark)
         return plays, recipe.axes, partial(number_of, axes=recipe.axes)
     if recipe.answer is not None:
         answers = Answers(recipe.answer, names, recipe.name, crew.models, seed=plan.seed, mark=mark)
         return answers, recipe.axes, partial(number_of, axes=recipe.axes)
     if (society := plan.society()) is not None:
         assert recipe.society is not None
-        societies = Societies(recipe.society, names, society, crew.models, seed=plan.seed, mark=mark)
+        societies = Societies(recipe.society, names, society, crew.models, tools, seed=plan.seed, mark=mark)
         return societies, recipe.axes, partial(number_of, axes=recipe.axes)
     assert recipe.translate is not None
     source = await stack.enter_async_context(open_store(source_path(recipe.translate), read_only=True))

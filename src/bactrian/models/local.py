@@ -9,6 +9,7 @@ from pathlib import Path
 from time import perf_counter
 
 from bactrian.errors import BadReply, ContextFull, ModelError
+from bactrian.models.in_words import in_words
 from bactrian.models.llama import Generated, Llama, start
 from bactrian.models.model import Choice, Form, Reply, Request
 from bactrian.models.prefixes import Computed, Key, Prefixes, Slots
@@ -80,6 +81,9 @@ class Local:
             MissingExtra: the package's part ``local`` is not installed.
             ModelError: the built-in model cannot be fetched, or llama.cpp refuses the request.
         """
+        return await in_words(self._reply, request)
+
+    async def _reply(self, request: Request) -> Reply:
         ready = await self._load()
         key = (request.session, request.agent)
         text = await ready.llama.chat(request.messages)

@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from bactrian.records.message import Message
+from bactrian.records.message import Invocation, Message
 from bactrian.records.sampling import Sampling
 from bactrian.records.text import Text
+from bactrian.records.tool import Tool
 from bactrian.records.turn import Finish
 from bactrian.records.usage import Usage
 
@@ -35,6 +36,10 @@ class Request:
     n: int = 1
     """How many alternative replies are wanted."""
     form: Form | None = None
+    tools: Sequence[Tool] = ()
+    """What the model may call instead of answering, or has called earlier in the conversation."""
+    may_call: bool = True
+    """False if it has to answer now, although there are tools."""
     session: str = ""
     """Id of the session the call belongs to; with ``agent`` it tells a model which prefix cache to use."""
     agent: str = "assistant"
@@ -61,6 +66,8 @@ class Choice:
     """True if something that no store can hold was replaced in ``text``."""
     refusal: bool = False
     """True if the endpoint marked the text as a refusal."""
+    calls: tuple[Invocation, ...] = ()
+    """The tools that the model calls; it goes on when it knows their results."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bactrian.errors import ContextFull, InputError, ModelError
+from bactrian.models.in_words import in_words
 from bactrian.models.model import Choice, Reply, Request
 from bactrian.records.text import Text, cleaned
 from bactrian.records.turn import Finish
@@ -45,7 +46,8 @@ class Scripted:
     Which line comes next is read off the request, so one script serves any number of sessions at once and a resumed
     session goes on where it was. Where a line is a list, a request for several replies gets as many of them as there
     are, and one that is asked again the next; a critic has one such line for each turn. With ``window``, requests
-    longer than that many tokens (four bytes each) raise :class:`~bactrian.errors.ContextFull`.
+    longer than that many tokens (four bytes each) raise :class:`~bactrian.errors.ContextFull`. A script calls tools in
+    words, see :mod:`~bactrian.models.in_words`.
     """
 
     def __init__(
@@ -61,6 +63,9 @@ class Scripted:
         Raises:
             ModelError: the script has no line left for this call, or the line is an error.
         """
+        return await in_words(self._reply, request)
+
+    async def _reply(self, request: Request) -> Reply:
         prompt = sum(_tokens(message.text) for message in request.messages)
         room = request.sampling.max_tokens or 0
         if self._window is not None and prompt + room > self._window:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from bactrian.errors import BadReply
+from bactrian.models import toolcalls
 from bactrian.models.decode import decoded, is_array, is_object
 from bactrian.models.faults import reported
 from bactrian.models.response import Response
@@ -120,7 +121,8 @@ class Gathering:
             return ""
         index = part.get("index", 0)
         whole = self._choices.setdefault(
-            index if isinstance(index, int) else 0, {"texts": [], "refusals": [], "finish_reason": None}
+            index if isinstance(index, int) else 0,
+            {"texts": [], "refusals": [], "calls": {}, "finish_reason": None},
         )
         if part.get("finish_reason") is not None:
             whole["finish_reason"] = part["finish_reason"]
@@ -132,6 +134,7 @@ class Gathering:
             whole["role"] = delta["role"]
         if isinstance(refusal := delta.get("refusal"), str):
             whole["refusals"].append(refusal)
+        toolcalls.gather(whole["calls"], delta.get("tool_calls"))
         text = delta.get("content")
         if not isinstance(text, str):
             return ""
@@ -151,6 +154,7 @@ class Gathering:
                     "role": whole.get("role") or "assistant",
                     "content": "".join(whole["texts"]),
                     "refusal": "".join(whole["refusals"]),
+                    "tool_calls": list(whole["calls"].values()),
                 },
                 "finish_reason": whole["finish_reason"],
             }

@@ -8,6 +8,7 @@ from typing import Any
 from pydantic_core import to_json
 
 from bactrian.errors import BadReply, NotAnEndpoint
+from bactrian.models import toolcalls
 from bactrian.models.decode import decoded, is_array, is_object
 from bactrian.models.faults import reported
 from bactrian.models.model import Choice, Form, Reply, Request
@@ -25,6 +26,7 @@ _OPENINGS = {
     "system": b'},{"role":"system","content":',
     "user": b'},{"role":"user","content":',
     "assistant": b'},{"role":"assistant","content":',
+    "tool": b'},{"role":"tool","content":',
 }
 
 _FINISHES: Mapping[str, Finish] = {
@@ -49,7 +51,12 @@ def request_parts(
     Equal histories give equal bytes up to the newest message, so a server's prefix cache can serve them.
     """
     parts = [b'{"model":', to_json(model), b',"messages":[']
-    parts += [piece for message in request.messages for piece in (_OPENINGS[message.role], message.text.json)]
+    for message in request.messages:
+        parts += (_OPENINGS[message.role], message.text.json)
+        if message.calls:
+            parts.append(toolcalls.written(message.calls))
+        elif message.answers:
+            parts.append(b',"tool_call_id":' + to_json(message.answers))
     if request.messages:
         parts[3] = parts[3][2:]
         parts.append(b"}")
@@ -77,6 +84,10 @@ def _options(request: Request, *, stream: bool, longest: str) -> dict[str, objec
     if request.form is not None:
         shape = {"name": request.form.name, "strict": True, "schema": request.form.schema}
         options["response_format"] = {"type": "json_schema", "json_schema": shape}
+    if request.tools:
+        options["tools"] = toolcalls.offered(request.tools)
+        if not request.may_call:
+            options["tool_choice"] = "none"
     if stream:
         options["stream"] = True
         options["stream_options"] = {"include_usage": True}
@@ -146,7 +157,8 @@ def _choice(choice: Any, raw: bytes, lossy: bool) -> Choice:
         lossy = lossy or "\0" in found or text.count("\ufffd") > found.count("\ufffd")
     reason = choice.get("finish_reason")
     finish = _FINISHES.get(reason, "other") if isinstance(reason, str) else "other"
-    return Choice(Text(text), finish, lossy, refusal != "")
+    calls = toolcalls.read_calls(message.get("tool_calls"), raw)
+    return Choice(Text(text), finish, lossy, refusal != "", calls)
 
 
 def _content(content: Any, raw: bytes) -> str:
@@ -180,6 +192,7 @@ def _count(value: Any) -> int | None:
 def estimated_usage(choices: Sequence[Choice], sent: int, ratio: float) -> Usage:
     """Derive usage from the bytes sent and received."""
     received = sum(len(choice.text.encode()) for choice in choices)
+    received += sum(len(call.arguments.encode()) for choice in choices for call in choice.calls)
     return Usage(round(sent / ratio), round(received / BYTES_PER_TOKEN), estimated=True)
 
 
@@ -199,12 +212,12 @@ def read_models(body: bytes) -> tuple[str, ...]:
 def formed(choice: Choice, form: Form) -> Choice:
     """Turn the JSON of a choice that follows ``form`` into the protocol's text.
 
-    A refusal, a filtered text and an empty one are left as they are: they never had the form.
+    A refusal, a filtered text, an empty one and one beside tool calls are left as they are: they never had the form.
 
     Raises:
         BadReply: the JSON is cut short, or does not follow the form.
     """
-    if choice.refusal or choice.finish == "content_filter" or not choice.text.strip():
+    if choice.refusal or choice.calls or choice.finish == "content_filter" or not choice.text.strip():
         return choice
     if choice.finish == "length":
         raise BadReply(

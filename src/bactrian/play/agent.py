@@ -10,12 +10,14 @@ from typing import Protocol
 
 from bactrian.errors import BadReply
 from bactrian.models.model import Form, Model, Reply, Request
+from bactrian.play.toolbox import Toolbox
 from bactrian.records.message import Message
 from bactrian.records.proposal import Proposal
 from bactrian.records.protocol import read_instruction, read_solution
 from bactrian.records.sampling import Sampling
 from bactrian.records.task import Role
 from bactrian.records.text import Text
+from bactrian.records.tool import as_messages
 from bactrian.records.turn import Instruction, Solution, Speaker, Turn
 from bactrian.records.usage import Usage
 
@@ -38,6 +40,8 @@ class Agent:
     """True if it is one of several: it is told who says what, and what others say between its turns is one message."""
     hears: frozenset[Speaker] | None = None
     """Whose turns it hears, besides its own; None for everyone's."""
+    toolbox: Toolbox | None = None
+    """The tools that it may use in the course of its turn."""
 
     def read(self, text: str) -> Instruction | Solution | None:
         """What ``text`` says by the protocol of its side; None if it does not keep to it, or has no side."""
@@ -101,6 +105,7 @@ class View:
             self._hear_among_others(turn)
             return
         role = "assistant" if turn.speaker == self.agent.speaker else "user"
+        self.messages += as_messages(turn.uses) if role == "assistant" else []
         self.messages.append(Message(role, turn.text))
 
     def question(self) -> list[Message]:
@@ -114,7 +119,7 @@ class View:
         agent, last = self.agent, self.messages[-1]
         if turn.speaker == agent.speaker:
             self.messages += [] if last.role == "user" else [_GO_ON]
-            self.messages.append(Message("assistant", turn.text))
+            self.messages += [*as_messages(turn.uses), Message("assistant", turn.text)]
         elif agent.hears is None or turn.speaker in agent.hears:
             text = f"{turn.role}: {turn.text}"
             if last.role == "user":
@@ -129,25 +134,43 @@ _GO_ON = Message("user", Text("It is your turn."))
 async def speak(
     view: View, number: int, *, session: str, ordinal: int, listener: Listener | None = None
 ) -> Turn:
-    """Ask an agent for turn ``number``.
+    """Ask an agent for turn ``number``. Raises what :func:`answer` raises."""
+    begun = perf_counter()
+    reply, usage = await answer(view, number, session=session, ordinal=ordinal, listener=listener)
+    return turn_of(view.agent, number, reply, usage=usage, seconds=perf_counter() - begun)
 
-    An empty reply is asked for once more with another seed; its cost is added to the turn's.
+
+async def answer(
+    view: View,
+    number: int,
+    *,
+    session: str,
+    ordinal: int,
+    used: Sequence[Message] = (),
+    may_call: bool = True,
+    listener: Listener | None = None,
+) -> tuple[Reply, Usage]:
+    """What the agent's model replies when it is asked for turn ``number``, and what that cost.
+
+    ``used`` is what the agent did for this turn already. An empty reply is asked for once more with another seed;
+    its cost is added.
 
     Raises:
         ModelError: the model does not answer, or answers with nothing twice.
     """
     agent = view.agent
     request = Request(
-        messages=view.question(),
+        messages=[*view.question(), *used] if used else view.question(),
         sampling=seeded(agent.sampling, number),
         form=agent.form,
+        tools=agent.toolbox.kit.tools if agent.toolbox else (),
+        may_call=may_call,
         session=session,
         agent=agent.speaker,
         ordinal=ordinal,
         on_text=partial(listener.hear, agent.speaker) if listener else None,
         on_restart=partial(listener.restart, agent.speaker) if listener else None,
     )
-    begun = perf_counter()
     reply = await agent.model.reply(request)
     usage = reply.usage
     if not _says_something(reply):
@@ -162,6 +185,11 @@ async def speak(
                 next="Try another model or other sampling; the session can be taken up again.",
                 sample=reply.raw,
             )
+    return reply, usage
+
+
+def turn_of(agent: Agent, number: int, reply: Reply, *, usage: Usage, seconds: float) -> Turn:
+    """The turn that ``reply`` makes; ``usage`` and ``seconds`` are those of all that it took."""
     choice = reply.choices[0]
     return Turn(
         number=number,
@@ -170,7 +198,7 @@ async def speak(
         text=choice.text,
         said=agent.read(choice.text),
         usage=usage,
-        seconds=perf_counter() - begun,
+        seconds=seconds,
         first_token=reply.first_token,
         model=reply.model,
         finish="content_filter" if choice.refusal else choice.finish,
@@ -185,7 +213,7 @@ _SECOND_TRY = 1_000_003
 
 def _says_something(reply: Reply) -> bool:
     first = reply.choices[0]
-    return bool(first.text.strip()) or first.refusal or first.finish == "content_filter"
+    return bool(first.text.strip() or first.calls) or first.refusal or first.finish == "content_filter"
 
 
 def seeded(sampling: Sampling, number: int) -> Sampling:

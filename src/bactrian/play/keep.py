@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from bactrian.errors import ModelError
-from bactrian.records.events import Chose, Ended, Event, Proposed, Spoke, Started
+from bactrian.records.events import Called, Chose, Ended, Event, Proposed, Returned, Spoke, Started
 from bactrian.records.usage import Usage
 from bactrian.store.store import Store
 
@@ -17,7 +17,7 @@ async def kept(events: AsyncIterator[Event], session: str, store: Store) -> Asyn
     """
     used = Usage()
     undecided = Usage()
-    """Of proposals and verdicts for a turn that is not spoken yet; a turn counts what led to it."""
+    """Of proposals, verdicts and tool calls for a turn that is not spoken yet; a turn counts what led to it."""
     async for event in events:
         match event:
             case Started(begun):
@@ -28,6 +28,11 @@ async def kept(events: AsyncIterator[Event], session: str, store: Store) -> Asyn
             case Chose(verdict):
                 undecided += verdict.usage
                 await store.add_verdict(session, verdict)
+            case Called(call):
+                undecided += call.usage
+                await store.add_tool_call(session, call)
+            case Returned(result):
+                await store.add_tool_result(session, result)
             case Spoke(turn):
                 used, undecided = used + turn.usage, Usage()
                 await store.add_turn(session, turn)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from bactrian.errors import ModelError, UnknownModel
@@ -10,6 +11,8 @@ from bactrian.play.critic import CRITIC, tried
 from bactrian.records.proposal import Deliberation
 from bactrian.records.session import Session
 from bactrian.records.text import Text
+from bactrian.records.tool import rounds
+from bactrian.records.turn import Turn
 from bactrian.records.usage import Usage
 from bactrian.store.store import open_store
 
@@ -102,9 +105,24 @@ def _said(session: Session, request: Request) -> Reply | None:
         text = session.task.specified if specifier else session.task.planned
         usage = session.preparation if specifier else Usage()
         return None if text is None else Reply((Choice(Text(text)),), usage, session.id)
-    own = [turn for turn in session.turns if turn.speaker == request.agent]
+    own = [reply for turn in session.turns if turn.speaker == request.agent for reply in _replies(turn)]
     position = sum(message.role == "assistant" for message in request.messages)
-    if position >= len(own):
-        return None
-    turn = own[position]
-    return Reply((Choice(turn.text, turn.finish, turn.lossy),), turn.usage, turn.model, turn.text.encode())
+    return own[position] if position < len(own) else None
+
+
+def _replies(turn: Turn) -> list[Reply]:
+    """The replies that called tools, and the one that was said."""
+    replies: list[Reply] = []
+    usage = turn.usage
+    for first, *others in rounds(turn.uses):
+        call = first.call
+        calls = tuple(use.call.wanted for use in (first, *others))
+        replies.append(Reply((Choice(call.text, "tool_calls", calls=calls),), call.usage, call.model))
+        usage = replace(
+            usage,
+            prompt=usage.prompt - call.usage.prompt,
+            completion=usage.completion - call.usage.completion,
+            cached=usage.cached - call.usage.cached,
+        )
+    said = Choice(turn.text, turn.finish, turn.lossy)
+    return [*replies, Reply((said,), usage, turn.model, turn.text.encode())]

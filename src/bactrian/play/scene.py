@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from bactrian.errors import InputError
 from bactrian.models.model import Model
 from bactrian.play.agent import Agent, Listener
 from bactrian.play.critic import CRITIC, Critic
@@ -13,6 +14,7 @@ from bactrian.play.endings import Rule, default_rules
 from bactrian.play.forms import assistant_form, user_form
 from bactrian.play.human import Human, HumanCritic
 from bactrian.play.order import Alternate, Order
+from bactrian.play.toolbox import NO_TOOLS, Toolbox
 from bactrian.prompts.inception import criticism, inception
 from bactrian.prompts.pack import Pack
 from bactrian.records.criticism import Criticism
@@ -45,13 +47,14 @@ def role_play(
     *,
     rules: tuple[Rule, ...],
     known: Deliberation = NOTHING_KNOWN,
+    tools: Mapping[str, Toolbox] = NO_TOOLS,
     listener: Listener | None = None,
 ) -> Scene:
     """The scene of the paper: an AI user instructs, an AI assistant solves (section 3.1).
 
     ``models`` holds one model each for ``user`` and ``assistant``, and for ``critic`` if there is one; the prompts
     come from ``pack``, everything else from the session's record. ``known`` is what the session has of the turn at
-    which it is taken up again.
+    which it is taken up again; ``tools`` are those that the record speaks of, by agent.
 
     Raises:
         PromptError: the pack cannot be rendered with these roles and this task.
@@ -72,6 +75,7 @@ def role_play(
                 sampling=origin.sampling.get("user", Sampling()),
                 opening=Text(said.opening),
                 form=user_form(small=_is_small(models["user"])) if enforced else None,
+                toolbox=toolbox(session, "user", tools),
             ),
             "assistant": Agent(
                 speaker="assistant",
@@ -80,6 +84,7 @@ def role_play(
                 model=models["assistant"],
                 sampling=origin.sampling.get("assistant", Sampling()),
                 form=assistant_form(small=small_talk) if enforced else None,
+                toolbox=toolbox(session, "assistant", tools),
             ),
         },
         rules=rules,
@@ -116,6 +121,24 @@ def critique(
         constrained=session.provenance.protocol == "enforced" or model.name.partition(":")[0] == "local",
     )
     return Critique(critic, of, wish.proposals, wish.rounds, wish.unreadable, known, wish.width, wish.depth)
+
+
+def toolbox(session: Session, agent: Speaker, tools: Mapping[str, Toolbox]) -> Toolbox | None:
+    """The tools of ``agent``; None if the session's record gives it none.
+
+    Raises:
+        InputError: the record gives it some, and they are not at hand.
+    """
+    kit = session.provenance.tools.get(agent)
+    if kit is None:
+        return None
+    if agent not in tools or not {tool.name for tool in kit.tools} <= tools[agent].tools.keys():
+        raise InputError(
+            f"The session needs the tools that it was begun with, and the {agent} lacks some.",
+            where=session.id,
+            next="Give all of them.",
+        )
+    return replace(tools[agent], kit=kit)
 
 
 def _is_small(model: Model) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 
 from bactrian.errors import ContextFull, Filtered, ModelError, Stopped
@@ -12,8 +12,10 @@ from bactrian.play.endings import first_ending
 from bactrian.play.proposing import Proposer
 from bactrian.play.scene import Scene
 from bactrian.play.search import explore
+from bactrian.play.tools import Place, speak_with_tools
 from bactrian.records.ending import Ending, EndingCode
-from bactrian.records.events import Chose, Ended, Event, Proposed, Spoke, Started
+from bactrian.records.events import Called, Chose, Ended, Event, Proposed, Returned, Spoke, Started
+from bactrian.records.tool import Use
 from bactrian.records.turn import Speaker
 
 
@@ -33,21 +35,24 @@ async def play(scene: Scene) -> AsyncGenerator[Event]:
     critique = scene.critique
     proposers = {name: Proposer(critique.proposals) for name in critique.of} if critique else {}
     prepared = (scene.session.task.specified, scene.session.task.planned)
-    calls_before = sum(step is not None for step in prepared)
+    asked = sum(step is not None for step in prepared) + sum(turn.requests for turn in turns)
+    pending = scene.session.pending
     yield Started(scene.session)
 
     while (ending := first_ending(scene.rules, turns)) is None:
         speaker = scene.order.next_speaker(turns)
         if critique is not None and critique.searches:
-            way = explore(scene, critique, turns, calls_before)
+            way = explore(scene, critique, turns, asked - len(turns))
         else:
-            stage = Stage(scene.session.id, calls_before + len(turns), turns, views[speaker])
-            way = _next_turn(scene, stage, proposers.get(speaker))
+            stage = Stage(scene.session.id, asked, turns, views[speaker])
+            way = _next_turn(scene, stage, proposers.get(speaker), pending)
         try:
             async with aclosing(way) as events:
                 async for event in events:
                     if isinstance(event, Spoke):
                         turns.append(event.turn)
+                        asked += event.turn.requests
+                        pending = ()
                         for view in views.values():
                             view.hear(event.turn)
                     yield event
@@ -59,9 +64,15 @@ async def play(scene: Scene) -> AsyncGenerator[Event]:
 
 
 async def _next_turn(
-    scene: Scene, stage: Stage, proposer: Proposer | None
-) -> AsyncGenerator[Proposed | Chose | Spoke]:
+    scene: Scene, stage: Stage, proposer: Proposer | None, pending: Sequence[Use]
+) -> AsyncGenerator[Proposed | Chose | Called | Returned | Spoke]:
     """What leads to the next turn, and the turn."""
+    if (toolbox := stage.view.agent.toolbox) is not None:
+        place = Place(stage.session, stage.ordinal, stage.number, pending)
+        async with aclosing(speak_with_tools(toolbox, stage.view, place, scene.listener)) as events:
+            async for event in events:
+                yield event
+        return
     if scene.critique is None or proposer is None:
         yield Spoke(
             await speak(

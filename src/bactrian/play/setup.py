@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
 
 from bactrian.errors import InputError
 from bactrian.play.critic import CRITIC
@@ -17,6 +17,7 @@ from bactrian.prompts.values import checked_idea, checked_name, checked_role
 from bactrian.records.criticism import Criticism
 from bactrian.records.session import Provenance, Session
 from bactrian.records.task import Role, Task
+from bactrian.records.tool import Toolkit
 
 _SMALL = "local"
 WORD_LIMIT = 50
@@ -48,6 +49,8 @@ class Setup:
     """Text before both agents' system prompts."""
     needs_code: bool = False
     critic: Criticism | None = None
+    tools: Mapping[str, Toolkit] = field(default_factory=dict[str, Toolkit])
+    """What ``user`` and ``assistant`` may use."""
 
     @property
     def small(self) -> bool:
@@ -85,6 +88,13 @@ def new_session(setup: Setup, pack: Pack, *, name: str | None = None) -> Session
                 where="--search",
                 next="Leave it out, or let a model play.",
             )
+    checked_tools(setup.tools, setup.models)
+    if setup.tools and setup.critic is not None:
+        raise InputError(
+            "Tools and a critic do not go together: what a tool does cannot be a proposal to choose from.",
+            where="tools",
+            next="Leave one of them out.",
+        )
     return Session(
         id=name or _identity(setup, pack),
         assistant=setup.assistant,
@@ -92,6 +102,21 @@ def new_session(setup: Setup, pack: Pack, *, name: str | None = None) -> Session
         task=Task(original=setup.idea),
         provenance=_provenance(setup, pack),
     )
+
+
+def checked_tools(tools: Iterable[str], models: Mapping[str, str]) -> None:
+    """Refuse tools of agents who could not use them.
+
+    Raises:
+        InputError: one of them is a person.
+    """
+    for agent in tools:
+        if models.get(agent) == HUMAN:
+            raise InputError(
+                f"The {agent} is a person, who cannot be given tools.",
+                where="tools",
+                next="Give them to another agent.",
+            )
 
 
 def _provenance(setup: Setup, pack: Pack) -> Provenance:
@@ -114,6 +139,7 @@ def _provenance(setup: Setup, pack: Pack) -> Provenance:
         preamble=setup.preamble,
         needs_code=setup.needs_code,
         critic=setup.critic,
+        tools=setup.tools,
     )
 
 
@@ -121,5 +147,7 @@ def _identity(setup: Setup, pack: Pack) -> str:
     wish = asdict(setup)
     if setup.critic is None:  # A session without one is the same as before there were any.
         del wish["critic"]
+    if not setup.tools:
+        del wish["tools"]
     content = json.dumps([wish, pack.hash], sort_keys=True)
     return hashlib.sha256(content.encode()).hexdigest()[:12]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TypeVar
 
 from bactrian.models.model import Model
@@ -17,6 +17,7 @@ from bactrian.play.scene import Scene, role_play
 from bactrian.play.session import play
 from bactrian.play.setup import Setup, new_session
 from bactrian.play.talk import Circumstances, new_talk, talk
+from bactrian.play.toolbox import Toolbox
 from bactrian.prompts.pack import Pack, load_pack
 from bactrian.recipes.schema import criticism_of
 from bactrian.recipes.society import Prompts, Society, Stage
@@ -44,6 +45,8 @@ class Performance:
     pack: str | None = None
     """Prompt pack of the role-plays; None for the one that suits the models."""
     paper_endings: bool = False
+    tools: Mapping[str, Toolbox] = field(default_factory=dict[str, Toolbox])
+    """By agent."""
     name: str | None = None
     """Id of its last stage's session, for a job of a run; None for one that this wish alone gives."""
     values: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -60,7 +63,7 @@ class Performance:
     def id(self) -> str:
         """What the ids of its sessions begin with: the same wish, the same sessions."""
         given = self.given
-        wish = [
+        wish: list[object] = [
             self.society.hash,
             self.task,
             dict(given.models),
@@ -69,6 +72,8 @@ class Performance:
             given.max_messages,
         ]
         wish += [given.protocol, self.pack, self.paper_endings]
+        if self.tools:
+            wish.append({agent: asdict(box.kit) for agent, box in self.tools.items()})
         return hashlib.sha256(json.dumps(wish, sort_keys=True).encode()).hexdigest()[:12]
 
 
@@ -145,7 +150,7 @@ async def _open(
     society, given = wish.society, wish.given
     name = wish.session_id(stage)
     if stage.agents:
-        session = new_talk(society, stage, task, given, name)
+        session = new_talk(society, stage, task, given, name, wish.tools)
         session = replace(session, values=wish.values, mark=wish.mark)
         session = session if store is None else await store.begin(session)
         return session, talk(
@@ -155,6 +160,7 @@ async def _open(
             stage,
             models,
             max_messages=given.max_messages,
+            tools=wish.tools,
             listener=listener,
         )
     setup, pack = _setup(wish, stage, task)
@@ -166,7 +172,15 @@ async def _open(
     known = NOTHING_KNOWN
     if store is not None and setup.critic is not None:
         known = await store.deliberation(session.id, after=setup.critic.settled(len(session.turns)))
-    return session, role_play(session, pack, seats, rules=setup.rules(), known=known, listener=listener)
+    return session, role_play(
+        session,
+        pack,
+        seats,
+        rules=setup.rules(),
+        known=known,
+        tools=_seated_tools(stage, wish.tools),
+        listener=listener,
+    )
 
 
 def _setup(wish: Performance, stage: Stage, task: str) -> tuple[Setup, Pack]:
@@ -187,8 +201,15 @@ def _setup(wish: Performance, stage: Stage, task: str) -> tuple[Setup, Pack]:
         seed=given.seed,
         language=given.language,
         critic=stage.critic and criticism_of(stage.critic),
+        tools={side: box.kit for side, box in _seated_tools(stage, wish.tools).items()},
     )
     return setup, load_pack(wish.pack or setup.pack)
+
+
+def _seated_tools(stage: Stage, tools: Mapping[str, Toolbox]) -> dict[str, Toolbox]:
+    """The tools of the agents of a role-play, by side; none where a critic chooses what is said."""
+    seats = {"user": stage.user or "", "assistant": stage.assistant or ""}
+    return {side: tools[name] for side, name in seats.items() if name in tools and not stage.critic}
 
 
 def _seats(stage: Stage, by_agent: Mapping[str, _T]) -> dict[str, _T]:

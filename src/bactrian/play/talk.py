@@ -14,7 +14,9 @@ from bactrian.play.agent import Agent, Listener
 from bactrian.play.endings import MaxMessages, Refused, TaskDone
 from bactrian.play.human import HUMAN
 from bactrian.play.order import Moderated, Order, ReplyTo, RoundRobin
-from bactrian.play.scene import Scene
+from bactrian.play.scene import Scene, toolbox
+from bactrian.play.setup import checked_tools
+from bactrian.play.toolbox import NO_TOOLS, Toolbox
 from bactrian.prompts.values import checked_idea, checked_name, checked_value
 from bactrian.recipes.society import Agent as Wanted
 from bactrian.recipes.society import Prompts, Society, Stage
@@ -43,7 +45,14 @@ class Circumstances:
     """``enforced`` where the models can be held to a form; None if they are in this process."""
 
 
-def new_talk(society: Society, stage: Stage, task: str, given: Circumstances, name: str) -> Session:
+def new_talk(
+    society: Society,
+    stage: Stage,
+    task: str,
+    given: Circumstances,
+    name: str,
+    tools: Mapping[str, Toolbox] = NO_TOOLS,
+) -> Session:
     """The session of a stage with ``agents``, before anything was said.
 
     Raises:
@@ -57,6 +66,7 @@ def new_talk(society: Society, stage: Stage, task: str, given: Circumstances, na
         checked_name(agent.role, "role")
         checked_value(agent.description, "description")
     models = {agent.name: given.models[agent.name] for agent in agents}
+    checked_tools(tools.keys() & models.keys(), models)
     local = all(model.partition(":")[0] == "local" for model in models.values() if model != HUMAN)
     cast = {agent.name: Role(agent.role, agent.description) for agent in agents}
     first, second, *_ = cast.values()
@@ -77,6 +87,7 @@ def new_talk(society: Society, stage: Stage, task: str, given: Circumstances, na
             },
             language=given.language,
             cast=cast,
+            tools={agent: box.kit for agent, box in tools.items() if agent in models},
         ),
     )
 
@@ -89,6 +100,7 @@ def talk(
     models: Mapping[str, Model],
     *,
     max_messages: int | None = None,
+    tools: Mapping[str, Toolbox] = NO_TOOLS,
     listener: Listener | None = None,
 ) -> Scene:
     """The scene of a stage with ``agents``."""
@@ -114,6 +126,7 @@ def talk(
             form=moderator_form(others, small=models[name].name == "local") if enforced else None,
             among=True,
             hears=None if wanted.hears is None else frozenset(wanted.hears),
+            toolbox=toolbox(session, name, tools),
         )
     done_by = stage.done_by or ((stage.moderator,) if stage.moderator else stage.agents)
     limit = max_messages or stage.max_messages or MAX_MESSAGES

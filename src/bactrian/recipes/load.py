@@ -14,8 +14,17 @@ from typing import Any, cast
 from pydantic import BaseModel, ValidationError
 
 from bactrian.errors import InputError, RecipeError
-from bactrian.recipes.schema import Answer, Axis, Critic, Ensemble, Recipe, RolePlay, Translate
-from bactrian.source import LARGEST, Kind, Source, decoded, did_you_mean
+from bactrian.recipes.schema import (
+    Answer,
+    Axis,
+    Critic,
+    Ensemble,
+    Recipe,
+    RolePlay,
+    RolePlayTools,
+    Translate,
+)
+from bactrian.source import LARGEST, Kind, Source, as_table, beside, decoded, did_you_mean
 from bactrian.template import TemplateFault, compiled
 
 _KIND = Kind("recipe", RecipeError, "docs/recipes.md")
@@ -36,6 +45,8 @@ _TEMPLATES = {
 }
 """The keys of each leaf that hold templates."""
 _CRITIC_TEMPLATES = ("role", "criteria")
+_ADDED = ("critic", "tools")
+"""Tables that a setting may add."""
 
 
 def built_in_recipes() -> tuple[str, ...]:
@@ -64,6 +75,7 @@ def load_recipe(name_or_path: str, settings: Sequence[str] = ()) -> Recipe:
     for setting in settings:
         _set(data, setting, source)
     _read_lists(data, source)
+    beside(source.where, as_table(data.get("tools")), "python")
     try:
         recipe = Recipe.model_validate(data)
     except ValidationError as error:
@@ -178,9 +190,10 @@ def _set(data: dict[str, Any], setting: str, source: Source) -> None:
         **{str(axis.get("name")): (axis, Axis) for axis in _axes(data)},
         "": (data, Recipe),
     }
-    critic = data.get("critic", {})
-    if isinstance(critic, dict):
-        tables["critic"] = (critic, Critic)
+    for name in _ADDED:
+        added = data.get(name, {})
+        if isinstance(added, dict):
+            tables[name] = (added, _MODELS[name])
     if leaf is not None:
         tables[leaf] = (data[leaf], _MODELS[leaf])
         if not path and last not in Recipe.model_fields:
@@ -201,8 +214,8 @@ def _set(data: dict[str, Any], setting: str, source: Source) -> None:
         table.pop("given", None)
         table.pop("file", None)
     table[last] = value
-    if path == ["critic"]:
-        data["critic"] = table
+    if path and path[0] in _ADDED:
+        data[path[0]] = table
 
 
 def _fields(model: type[BaseModel]) -> list[str]:
@@ -227,6 +240,7 @@ _MODELS: dict[str, type[BaseModel]] = {
     "translate": Translate,
     "society": Ensemble,
     "critic": Critic,
+    "tools": RolePlayTools,
 }
 
 

@@ -163,6 +163,35 @@ def criticism_of(critic: Critic) -> Criticism:
     )
 
 
+class Tools(_Part):
+    """What an agent may call in the course of its turn."""
+
+    # Left out of what is frozen: what counts is what they offer, and a file may lie elsewhere tomorrow.
+    python: Annotated[
+        tuple[str, ...],
+        Field(exclude=True, description="FILE.py or FILE.py:NAME,NAME, beside this file."),
+    ] = ()
+    mcp: Annotated[
+        tuple[str, ...], Field(exclude=True, description="Command lines of MCP servers, run in this folder.")
+    ] = ()
+    rounds: Annotated[
+        int, Field(gt=0, le=100, strict=True, description="Replies of a turn that may call tools.")
+    ] = 8
+    seconds: Annotated[float, Field(gt=0, description="Longest time for one call.")] = 30.0
+    characters: Annotated[int, Field(gt=0, strict=True, description="Longest result; more is cut.")] = 4000
+
+    @field_validator("python", "mcp", mode="before")
+    @classmethod
+    def _one_or_several(cls, given: object) -> object:
+        return (given,) if isinstance(given, str) else given
+
+
+class RolePlayTools(Tools):
+    """What one side of a role-play may call in the course of its turn."""
+
+    agent: Annotated[Literal["assistant", "user"], Field(description="Who may call them.")] = "assistant"
+
+
 class Answer(_Part):
     """Each job is one question and its answer (the paper's science data sets)."""
 
@@ -225,6 +254,7 @@ class Recipe(_Part):
     axes: Annotated[tuple[Axis, ...], Field(min_length=1)]
     role_play: RolePlay | None = None
     critic: Critic | None = None
+    tools: RolePlayTools | None = None
     answer: Answer | None = None
     translate: Translate | None = None
     society: Ensemble | None = None
@@ -255,6 +285,8 @@ class Recipe(_Part):
             raise ValueError("a recipe has exactly one of [role_play], [answer], [translate] and [society]")
         if self.critic is not None and self.role_play is None:
             raise ValueError("`critic` is only for a recipe that role-plays")
+        if self.tools is not None and (self.role_play is None or self.critic is not None):
+            raise ValueError("`tools` are only for a recipe that role-plays without a critic")
         names: list[str] = []
         for axis in self.axes:
             if axis.name in (*names, "count", "language_name"):

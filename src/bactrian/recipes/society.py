@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, cast
 
 from jinja2 import Template
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from bactrian.errors import InputError
-from bactrian.recipes.schema import Critic
-from bactrian.source import LARGEST, Kind, Source, decoded, did_you_mean
+from bactrian.recipes.schema import Critic, Tools
+from bactrian.source import LARGEST, Kind, Source, as_table, beside, decoded, did_you_mean
 from bactrian.template import TemplateFault, compiled
 
 _KIND = Kind("society", InputError, "docs/societies.md")
@@ -54,6 +54,9 @@ class Agent(_Part):
     ] = None
     temperature: Annotated[float | None, Field(ge=0, le=5)] = None
     max_tokens: Annotated[int | None, Field(gt=0, strict=True)] = None
+    tools: Annotated[
+        Tools | None, Field(description="What it may call; where it has a critic, it does without.")
+    ] = None
 
 
 class Stage(_Part):
@@ -123,6 +126,11 @@ class Society(_Part):
         return next(agent for agent in self.agents if agent.name == name)
 
     @property
+    def tools(self) -> dict[str, Tools]:
+        """What agents may call, by agent."""
+        return {agent.name: agent.tools for agent in self.agents if agent.tools is not None}
+
+    @property
     def hash(self) -> str:
         """SHA-256, hexadecimal, of all that the file says."""
         return hashlib.sha256(json.dumps(self.model_dump(mode="json"), sort_keys=True).encode()).hexdigest()
@@ -186,10 +194,19 @@ def load_society(name_or_path: str) -> tuple[Society, Prompts]:
     """
     source = _source(name_or_path)
     try:
-        society = Society.model_validate(source.table())
+        society = Society.model_validate(_with_paths(source))
     except ValidationError as error:
         raise _explained(error, source) from error
     return society, _compiled(society, source)
+
+
+def _with_paths(source: Source) -> dict[str, object]:
+    """The content of the file, in which files of tools are where they are seen from here."""
+    data = source.table()
+    agents = data.get("agents")
+    for agent in cast("list[object]", agents) if isinstance(agents, list) else []:
+        beside(source.where, as_table(as_table(agent).get("tools")), "python")
+    return data
 
 
 def _folder() -> Traversable:
@@ -246,7 +263,7 @@ def _template(
         ) from fault
 
 
-_MODELS: Mapping[str, type[BaseModel]] = {"agents": Agent, "stages": Stage, "critic": Critic}
+_MODELS: Mapping[str, type[BaseModel]] = {"agents": Agent, "stages": Stage, "critic": Critic, "tools": Tools}
 
 
 def _explained(error: ValidationError, source: Source) -> InputError:

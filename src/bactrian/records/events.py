@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from bactrian.records.ending import Ending
 from bactrian.records.proposal import Proposal, Verdict
 from bactrian.records.session import Session
+from bactrian.records.tool import ToolCall, ToolResult
 from bactrian.records.turn import Turn
 
 
@@ -32,6 +33,20 @@ class Chose:
 
 
 @dataclass(frozen=True, slots=True)
+class Called:
+    """An agent calls a tool in the course of its turn."""
+
+    call: ToolCall
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """A call has a result, or went wrong; the agent is told either."""
+
+    result: ToolResult
+
+
+@dataclass(frozen=True, slots=True)
 class Spoke:
     """A turn was said."""
 
@@ -47,4 +62,4 @@ class Ended:
     """The fault behind an ending ``failed``."""
 
 
-Event = Started | Proposed | Chose | Spoke | Ended
+Event = Started | Proposed | Chose | Called | Returned | Spoke | Ended

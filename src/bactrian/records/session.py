@@ -9,6 +9,7 @@ from bactrian.records.criticism import Criticism
 from bactrian.records.ending import Ending
 from bactrian.records.sampling import Sampling
 from bactrian.records.task import Role, Task
+from bactrian.records.tool import Toolkit, Use
 from bactrian.records.turn import Turn
 from bactrian.records.usage import Usage
 
@@ -36,6 +37,8 @@ class Provenance:
     """Who chose what was said; None if nobody did."""
     cast: Mapping[str, Role] = field(default_factory=dict[str, Role])
     """Role by agent in a talk of several; empty in a role-play, which has its two roles."""
+    tools: Mapping[str, Toolkit] = field(default_factory=dict[str, Toolkit])
+    """What each agent could use; those that had no tools are left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,8 @@ class Session:
     """Its place in a recipe: the item of each axis, by the axis's name."""
     mark: str | None = None
     """``red-team`` if it was made to study misuse; goes with it into every export."""
+    pending: tuple[Use, ...] = ()
+    """The tools that were called for a turn that has not been said."""
 
     @property
     def usage(self) -> Usage:

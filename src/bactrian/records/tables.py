@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from bactrian.records.finding import Finding
 from bactrian.records.session import Session
+from bactrian.records.tool import Use, read_arguments
 from bactrian.records.trace import COLUMNS, compact, trace
 from bactrian.records.turn import Instruction, Solution, Turn
 
@@ -45,6 +46,7 @@ MESSAGES: Table = MappingProxyType(
         "first_token": "real",
         **dict.fromkeys(("model", "finish"), "text"),
         "lossy": "truth",
+        "tools": "text",
         **dict.fromkeys(("prompts_hash", "sampling", "mark"), "text"),
     }
 )
@@ -109,8 +111,28 @@ def message_rows(session: Session, run: str) -> Iterator[Row]:
             "model": turn.model,
             "finish": turn.finish,
             "lossy": turn.lossy,
+            "tools": used(turn),
             **{name: source[name] for name in ("prompts_hash", "sampling", "mark")},
         }
+
+
+def used(turn: Turn) -> str | None:
+    """The tools that were called for a turn, as a JSON list; None if there were none."""
+    return compact([_use(use) for use in turn.uses]) if turn.uses else None
+
+
+def _use(use: Use) -> Row:
+    call, result = use.call, use.result
+    return {
+        "round": call.round,
+        "place": call.place,
+        "text": call.text,
+        "name": call.wanted.name,
+        "arguments": read_arguments(call.wanted.arguments),
+        "result": result and result.text,
+        "problem": result and result.problem,
+        "seconds": result and result.seconds,
+    }
 
 
 def finding_row(session: Session, finding: Finding, run: str) -> Row:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from bactrian.records.text import Text
+from bactrian.records.tool import Use, rounds
 from bactrian.records.usage import Usage
 
 Speaker = str
@@ -59,3 +60,10 @@ class Turn:
     """True if bytes or characters that no store can hold were replaced in ``text``."""
     fingerprint: str | None = None
     """The endpoint's name for the exact system that answered, if it gives one."""
+    uses: tuple[Use, ...] = ()
+    """The tools that were called for it. Their calls cost part of ``usage``."""
+
+    @property
+    def requests(self) -> int:
+        """How often its model was asked, repetitions not counted."""
+        return 1 + len(rounds(self.uses))

@@ -56,6 +56,11 @@ def _m007_search(connection: Connection) -> None:
         _add_columns(connection, table)
 
 
+def _m008_tools(connection: Connection) -> None:
+    """What agents called in the course of their turns."""
+    schema.metadata.create_all(connection, [schema.tools])
+
+
 def _add_columns(connection: Connection, table: Table) -> None:
     """The columns of ``table`` that an older run lacks."""
     have = {column["name"] for column in inspect(connection).get_columns(table.name)}
@@ -73,6 +78,7 @@ MIGRATIONS: tuple[Callable[[Connection], None], ...] = (
     _m005_fingerprints,
     _m006_confirmations,
     _m007_search,
+    _m008_tools,
 )
 """In order; the number of a migration is its place, from 1."""
 

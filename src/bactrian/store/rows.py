@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import zlib
+from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic_core import from_json, to_json
@@ -15,11 +16,13 @@ from bactrian.records.call import Call
 from bactrian.records.confirmation import Confirmation
 from bactrian.records.criticism import Criticism
 from bactrian.records.ending import Ending
+from bactrian.records.message import Invocation
 from bactrian.records.proposal import Proposal, Verdict
 from bactrian.records.sampling import Sampling
 from bactrian.records.session import Provenance, Session
 from bactrian.records.task import Role, Task
 from bactrian.records.text import Text
+from bactrian.records.tool import Tool, ToolCall, Toolkit, ToolResult, Use
 from bactrian.records.turn import Instruction, Solution, Turn
 from bactrian.records.usage import Usage
 
@@ -152,6 +155,50 @@ def verdict_row(session: str, verdict: Verdict) -> Values:
     }
 
 
+def tool_row(session: str, call: ToolCall) -> Values:
+    """The row of a tool call that has no result yet."""
+    return {
+        "session": session,
+        "number": call.number,
+        "round": call.round,
+        "place": call.place,
+        "speaker": call.speaker,
+        "name": call.wanted.name,
+        "call": call.wanted.id,
+        "arguments": call.wanted.arguments,
+        "text": call.text,
+        **_usage_columns(call.usage),
+        "seconds": call.seconds,
+        "model": call.model,
+    }
+
+
+def result_row(session: str, result: ToolResult) -> Values:
+    """What a result adds to the row of its call, and the key of that row."""
+    return {
+        "key_session": session,
+        "key_number": result.number,
+        "key_round": result.round,
+        "key_place": result.place,
+        "result": result.text,
+        "problem": result.problem,
+        "tool_seconds": result.seconds,
+        "cut": result.cut,
+    }
+
+
+def read_use(row: Row[Any]) -> Use:
+    """The tool call of a row, with its result if there is one."""
+    place = (row.number, row.round, row.place, row.speaker)
+    wanted = Invocation(row.call, row.name, row.arguments)
+    call = ToolCall(*place, wanted, Text(row.text), _usage(row), row.seconds, row.model)
+    if row.result is None:
+        return Use(call)
+    return Use(
+        call, ToolResult(*place, row.name, Text(row.result), row.problem, row.tool_seconds, bool(row.cut))
+    )
+
+
 def read_proposal(row: Row[Any]) -> Proposal:
     """The proposal of a row."""
     return Proposal(
@@ -253,6 +300,18 @@ def read_list(row: Row[Any]) -> ItemList:
     )
 
 
+def with_uses(session: Session, uses: Iterable[Use]) -> Session:
+    """``session`` with the tools that were called for its turns."""
+    by_turn: defaultdict[int, list[Use]] = defaultdict(list)
+    for use in uses:
+        by_turn[use.call.number].append(use)
+    turns = tuple(
+        replace(turn, uses=tuple(by_turn.pop(turn.number))) if turn.number in by_turn else turn
+        for turn in session.turns
+    )
+    return replace(session, turns=turns, pending=tuple(by_turn.get(len(turns) + 1, ())))
+
+
 def read_session(row: Row[Any], turns: Iterable[Row[Any]]) -> Session:
     """The session of a row and of its turns' rows.
 
@@ -264,6 +323,7 @@ def read_session(row: Row[Any], turns: Iterable[Row[Any]]) -> Session:
     if origin.get("critic"):
         origin["critic"] = Criticism(**origin["critic"])
     origin["cast"] = {name: Role(**role) for name, role in origin.get("cast", {}).items()}
+    origin["tools"] = {agent: _toolkit(values) for agent, values in origin.get("tools", {}).items()}
     ending = (
         None
         if row.ending is None
@@ -332,6 +392,11 @@ def _read_said(said: str | None) -> Instruction | Solution | None:
 def _sampling(values: Values) -> Sampling:
     values["stop"] = tuple(values["stop"])
     return Sampling(**values)
+
+
+def _toolkit(values: Values) -> Toolkit:
+    values["tools"] = tuple(Tool(**tool) for tool in values["tools"])
+    return Toolkit(**values)
 
 
 def _json(values: object) -> str:

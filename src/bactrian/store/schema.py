@@ -165,6 +165,32 @@ verdicts = Table(
     UniqueConstraint("session", "number", "round", "attempt"),
 )
 
+tools = Table(
+    "tools",
+    metadata,
+    Column("row", Integer, primary_key=True),
+    Column("session", Text, ForeignKey("sessions.id"), nullable=False),
+    Column("number", Integer, nullable=False, comment="of the turn"),
+    Column("round", Integer, nullable=False),
+    Column("place", Integer, nullable=False),
+    Column("speaker", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("call", Text, nullable=False, comment="the model's name for the call"),
+    Column("arguments", Text, nullable=False, comment="as the model wrote them"),
+    Column("text", Text, nullable=False, comment="what the agent wrote beside its calls"),
+    Column("prompt_tokens", Integer, nullable=False),
+    Column("completion_tokens", Integer, nullable=False),
+    Column("cached_tokens", Integer, nullable=False),
+    Column("estimated", Integer, nullable=False),
+    Column("seconds", Float, nullable=False),
+    Column("model", Text, nullable=False),
+    Column("result", Text, comment="null until the tool returned"),
+    Column("problem", Text),
+    Column("tool_seconds", Float),
+    Column("cut", Integer),
+    UniqueConstraint("session", "number", "round", "place"),
+)
+
 confirmations = Table(
     "confirmations",
     metadata,

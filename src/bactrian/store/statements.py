@@ -8,7 +8,7 @@ from itertools import chain
 from operator import itemgetter
 from typing import Any
 
-from sqlalchemy import Table, bindparam, or_, text
+from sqlalchemy import Table, and_, bindparam, or_, text
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.sql.dml import Insert, Update
 
@@ -63,6 +63,8 @@ class Statements:
     proposal: Statement
     verdict: Statement
     confirmation: Statement
+    tool: Statement
+    result: Statement
 
 
 def statements() -> Statements:
@@ -73,6 +75,9 @@ def statements() -> Statements:
     preparation = ("specified_task", "planned_task", "preparation")
     totals = ("prompt_tokens", "completion_tokens", "cached_tokens")
     ending = ("ending", "ending_turn", "ending_speaker", "ending_evidence", *totals)
+    results = ("result", "problem", "tool_seconds", "cut")
+    keys = ("session", "number", "round", "place")
+    call = and_(*(schema.tools.c[name] == bindparam(f"key_{name}") for name in keys))
     return Statements(
         session=_insert(0, sessions, leave=("row", *ending)),
         task=_update(1, sessions.update().where(this).values(_parameters(preparation))),
@@ -84,6 +89,8 @@ def statements() -> Statements:
         proposal=_insert(7, schema.proposals, leave=("row",)),
         verdict=_insert(8, schema.verdicts, leave=("row",)),
         confirmation=_insert(9, schema.confirmations, leave=("row",)),
+        tool=_insert(10, schema.tools, leave=("row", *results)),
+        result=_update(11, schema.tools.update().where(call).values(_parameters(results))),
     )
 
 

@@ -20,6 +20,7 @@ from bactrian.records.confirmation import Confirmation
 from bactrian.records.ending import Ending
 from bactrian.records.proposal import Deliberation, Proposal, Verdict
 from bactrian.records.session import Session
+from bactrian.records.tool import ToolCall, ToolResult
 from bactrian.records.turn import Turn
 from bactrian.records.usage import Usage
 from bactrian.store import schema
@@ -38,11 +39,15 @@ from bactrian.store.rows import (
     read_list,
     read_proposal,
     read_session,
+    read_use,
     read_verdict,
+    result_row,
     session_row,
     task_row,
+    tool_row,
     turn_row,
     verdict_row,
+    with_uses,
 )
 from bactrian.store.sqlite import (
     back_up,
@@ -103,6 +108,14 @@ class Store:
     async def add_verdict(self, session: str, verdict: Verdict) -> None:
         """Store what was said about the candidates for a turn of the session with this id."""
         await self._write(self._statements.verdict, verdict_row(session, verdict))
+
+    async def add_tool_call(self, session: str, call: ToolCall) -> None:
+        """Store a tool call of the session with this id."""
+        await self._write(self._statements.tool, tool_row(session, call))
+
+    async def add_tool_result(self, session: str, result: ToolResult) -> None:
+        """Store what a tool call came to."""
+        await self._write(self._statements.result, result_row(session, result))
 
     async def deliberation(self, session: str, *, after: int = 0) -> Deliberation:
         """All proposals and verdicts of the session with this id, those up to turn ``after`` left out."""
@@ -405,15 +418,17 @@ def _by_speaker(table: Table, *where: ColumnElement[bool]) -> Select[Any]:
 
 
 def _deliberated(connection: Connection) -> Iterator[tuple[str, Usage]]:
-    """What choosing adds to the turns, by agent: a turn counts all that led to it, the critic's part included."""
+    """What choosing and calling tools add to the turns, by agent: a turn counts all that led to it, the critic's part
+    included."""
     turns, proposals, verdicts = schema.turns.c, schema.proposals, schema.verdicts
 
     def spoken(table: Table) -> ColumnElement[bool]:
         same = (turns.session == table.c.session, turns.number == table.c.number)
         return exists().where(*same).correlate(table)
 
-    for row in connection.execute(_by_speaker(proposals, ~spoken(proposals))):
-        yield row[0], Usage(*row[1:])
+    for table in (proposals, schema.tools):
+        for row in connection.execute(_by_speaker(table, ~spoken(table))):
+            yield row[0], Usage(*row[1:])
     for row in connection.execute(_by_speaker(verdicts)):
         yield "critic", Usage(*row[1:])
     for row in connection.execute(_by_speaker(verdicts, spoken(verdicts))):
@@ -423,7 +438,14 @@ def _deliberated(connection: Connection) -> Iterator[tuple[str, Usage]]:
 def _session(connection: Connection, row: Row[Any]) -> Session:
     turns = schema.turns
     query = select(turns).where(turns.c.session == row.id).order_by(turns.c.number)
-    return read_session(row, connection.execute(query))
+    session = read_session(row, connection.execute(query))
+    if not session.provenance.tools:
+        return session
+    tools = schema.tools
+    query = (
+        select(tools).where(tools.c.session == row.id).order_by(tools.c.number, tools.c.round, tools.c.place)
+    )
+    return with_uses(session, [read_use(one) for one in connection.execute(query)])
 
 
 @contextmanager

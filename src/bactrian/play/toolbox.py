@@ -1,0 +1,112 @@
+"""The tools that an agent holds, and calling one of them: within its time, and without ever failing the session."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from time import perf_counter
+from types import MappingProxyType
+from typing import Protocol
+
+from bactrian.records.text import Text, cleaned
+from bactrian.records.tool import Problem, Tool, ToolCall, Toolkit, ToolResult
+
+
+class BadArguments(Exception):
+    """The arguments of a call do not fit its tool. The message is for the model."""
+
+
+class ToolFailed(Exception):
+    """A tool says itself that it failed. The message is for the model."""
+
+
+class Runnable(Protocol):
+    """A tool that can be called: a Python function, or one of an MCP server."""
+
+    @property
+    def tool(self) -> Tool:
+        """How a model is told of it."""
+        ...
+
+    async def run(self, arguments: str) -> str:
+        """Call it with ``arguments``, a JSON object.
+
+        Raises:
+            BadArguments: they do not fit.
+            Exception: whatever else goes wrong in it.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Toolbox:
+    """What an agent was told that it may use, and the tools themselves."""
+
+    kit: Toolkit
+    tools: Mapping[str, Runnable]
+    """By name."""
+
+    async def call(self, call: ToolCall) -> ToolResult:
+        """Make a call. What goes wrong is its result."""
+        begun = perf_counter()
+        text, problem = await self._outcome(call)
+        seconds = perf_counter() - begun
+        text = cleaned(text) or "(empty)"
+        most = self.kit.characters
+        cut = len(text) > most
+        if cut:
+            text = f"{text[:most]}\n[cut: the first {most:,} of {len(text):,} characters]"
+        return ToolResult(
+            call.number,
+            call.round,
+            call.place,
+            call.speaker,
+            call.wanted.name,
+            Text(text),
+            problem,
+            seconds,
+            cut,
+        )
+
+    async def _outcome(self, call: ToolCall) -> tuple[str, Problem | None]:
+        """What the model is told, and what went wrong."""
+        name = call.wanted.name
+        tool = self.tools.get(name)
+        if tool is None:
+            return f"There is no tool {name!r}. There are: {', '.join(self.tools)}.", "unknown"
+        work = asyncio.ensure_future(tool.run(call.wanted.arguments))
+        try:
+            await asyncio.wait({work}, timeout=self.kit.seconds)
+        except asyncio.CancelledError:
+            work.cancel()
+            raise
+        if not work.done():
+            work.add_done_callback(_forget)
+            work.cancel()
+            return f"{name} took longer than {self.kit.seconds:g} s and was given up.", "timeout"
+        if work.cancelled():
+            return f"{name} was cancelled.", "failed"
+        match work.exception():
+            case None:
+                return work.result(), None
+            case BadArguments() as error:
+                return f"The arguments do not fit {name}: {error}", "arguments"
+            case ToolFailed() as error:
+                return str(error), "failed"
+            case error:
+                return f"{name} failed: {_named(error)}", "failed"
+
+
+def _named(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
+def _forget(work: asyncio.Future[str]) -> None:
+    """Nobody waits for it any more, nor for its exception."""
+    if not work.cancelled():
+        work.exception()
+
+
+NO_TOOLS: Mapping[str, Toolbox] = MappingProxyType({})
+"""Of agents that have none."""

@@ -1,0 +1,215 @@
+"""Tools from the command line: in `play`, in a recipe and in a society."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.test_play import bactrian, events
+
+ASK = "Instruction: Add two and three.\nInput: None"
+CALL = 'Call: add {"a": 2, "b": 3}'
+ANSWER = "Solution: It is 5.\nNext request."
+DONE = "<CAMEL_TASK_DONE>"
+TOOLS = 'def add(a: int, b: int) -> int:\n    "Add two numbers."\n    return a + b\n'
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "calc.py").write_text(TOOLS)
+    script(tmp_path, user=[ASK, DONE], assistant=[CALL, ANSWER])
+    return tmp_path
+
+
+def script(folder: Path, **lines: list[str]) -> None:
+    (folder / "script.json").write_text(json.dumps(lines))
+
+
+PLAY = ("play", "sums", "--model", "scripted:script.json", "--no-specify")
+
+
+def test_play_shows_calls_and_results_as_json_lines(folder: Path) -> None:
+    done = bactrian(*PLAY, "--tools", "calc.py", "--json", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    shown = events(done.stdout)
+    assert [line["event"] for line in shown] == [
+        "started",
+        "spoke",
+        "called",
+        "returned",
+        "spoke",
+        "spoke",
+        "ended",
+    ]
+    assert (shown[2]["name"], shown[2]["arguments"], shown[2]["turn"]) == ("add", {"a": 2, "b": 3}, 2)
+    assert (shown[3]["text"], shown[3]["problem"]) == ("5", None)
+
+
+def test_play_shows_calls_and_results_to_a_person(folder: Path) -> None:
+    done = bactrian(*PLAY, "--tools", "calc.py:add", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert 'calls add {"a": 2, "b": 3}' in done.stdout
+    assert "add says" in done.stdout
+
+
+def test_the_other_side_can_have_the_tools(folder: Path) -> None:
+    script(folder, user=[CALL, ASK, DONE], assistant=[ANSWER])
+    done = bactrian(*PLAY, "--tools", "calc.py", "--tools-for", "user", "--json", cwd=folder)
+    called = [line for line in events(done.stdout) if line["event"] == "called"]
+    assert [(line["speaker"], line["turn"]) for line in called] == [("user", 1)]
+
+
+def test_a_stored_session_is_shown_again_and_runs_nothing(folder: Path) -> None:
+    noisy = TOOLS.replace("    return", '    open("ran.txt", "a").write("x")\n    return')
+    (folder / "calc.py").write_text(noisy)
+    command = (*PLAY, "--tools", "calc.py", "--run", "a.db", "--json")
+    first = bactrian(*command, cwd=folder)
+    again = bactrian(*command, cwd=folder)
+    assert (first.returncode, again.returncode) == (0, 0), again.stderr
+    assert [line["event"] for line in events(again.stdout)] == ["started", "spoke", "spoke", "spoke", "ended"]
+    assert (folder / "ran.txt").read_text() == "x"
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ("none.py", "no such Python file"),
+        ("calc.py:sub", "no function 'sub'"),
+        ("bad.py", "cannot be run"),
+        ("untyped.py", "no type"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_wrong_usage_without_a_traceback(
+    folder: Path, given: str, problem: str
+) -> None:
+    (folder / "bad.py").write_text("1 / 0\n")
+    (folder / "untyped.py").write_text('def f(x):\n    "Something."\n')
+    done = bactrian(*PLAY, "--tools", given, cwd=folder)
+    assert done.returncode == 2
+    assert problem in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+RECIPE = """
+name = "sums"
+
+[[axes]]
+name = "task"
+count = 2
+given = ["sums", "more sums"]
+
+[role_play]
+assistant = "Clerk"
+user = "Cook"
+idea = "{{ task }}"
+specify = false
+
+[tools]
+python = "calc.py"
+seconds = 5
+"""
+
+
+def generated(folder: Path, *more: str) -> Any:
+    return bactrian(
+        "generate", "recipes/sums.toml", "--model", "scripted:script.json", "--run", "a.db", *more, cwd=folder
+    )
+
+
+def test_a_recipe_gives_tools_from_a_file_beside_it(folder: Path) -> None:
+    (folder / "recipes").mkdir()
+    (folder / "calc.py").rename(folder / "recipes" / "calc.py")
+    (folder / "recipes" / "sums.toml").write_text(RECIPE)
+    done = generated(folder, "--json")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(bactrian("analyze", "a.db", "--json", cwd=folder).stdout)
+    assert report["tools"] == {"add": {"calls": 2, "problems": {}}}
+    assert generated(folder).returncode == 0
+    (folder / "recipes" / "calc.py").write_text(TOOLS.replace("Add two numbers", "Sum two numbers"))
+    changed = generated(folder)
+    assert changed.returncode == 2
+    assert "tools.assistant.add" in changed.stderr
+
+
+def test_a_setting_gives_a_recipe_tools(folder: Path) -> None:
+    (folder / "recipes").mkdir()
+    (folder / "recipes" / "sums.toml").write_text(RECIPE.partition("[tools]")[0])
+    done = generated(folder, "--set", "tools.python=../calc.py", "--json")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(bactrian("analyze", "a.db", "--json", cwd=folder).stdout)
+    assert report["tools"]["add"]["calls"] == 2
+
+
+SOCIETY = """
+name = "club"
+task = "Sums"
+
+[[agents]]
+name = "host"
+role = "Host"
+prompt = "Ask about {{ task }}"
+
+[[agents]]
+name = "clerk"
+role = "Clerk"
+prompt = "Answer: {{ task }}"
+tools = { python = "calc.py" }
+
+[[agents]]
+name = "cook"
+role = "Cook"
+prompt = "Listen: {{ task }}"
+
+[[stages]]
+name = "talk"
+agents = ["host", "clerk", "cook"]
+max_messages = 5
+
+[[stages]]
+name = "work"
+user = "cook"
+assistant = "clerk"
+"""
+
+
+def test_an_agent_of_a_society_has_its_tools_in_talks_and_in_role_plays(folder: Path) -> None:
+    (folder / "club.toml").write_text(SOCIETY)
+    script(
+        folder,
+        host=["What is two and three?", "And again?"],
+        clerk=[CALL, "It is 5.", "Still 5."],
+        cook=["I see."],
+        user=[ASK, DONE],
+        assistant=[CALL, ANSWER],
+    )
+    done = bactrian(
+        "play",
+        "--society",
+        "club.toml",
+        "--model",
+        "scripted:script.json",
+        "--json",
+        "--run",
+        "a.db",
+        cwd=folder,
+    )
+    assert done.returncode == 0, done.stderr
+    shown = [line for line in events(done.stdout) if line["event"] in ("called", "returned", "spoke")]
+    assert [(line["event"], line["speaker"]) for line in shown] == [
+        ("spoke", "host"),
+        ("called", "clerk"),
+        ("returned", "clerk"),
+        ("spoke", "clerk"),
+        ("spoke", "cook"),
+        ("spoke", "host"),
+        ("spoke", "clerk"),
+        ("spoke", "user"),
+        ("called", "assistant"),
+        ("returned", "assistant"),
+        ("spoke", "assistant"),
+        ("spoke", "user"),
+    ]
+    assert [line["text"] for line in shown if line["event"] == "returned"] == ["5", "5"]

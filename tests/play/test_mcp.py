@@ -1,0 +1,100 @@
+"""Tools of a real MCP server."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from bactrian.errors import InputError
+from bactrian.models.scripted import Scripted
+from bactrian.play.equipment import open_tools
+from bactrian.play.mcp import open_server
+from bactrian.play.scene import role_play
+from bactrian.play.session import play
+from bactrian.play.setup import new_session
+from bactrian.play.toolbox import BadArguments, ToolFailed
+from bactrian.recipes.schema import Tools
+from bactrian.records.events import Ended, Returned
+from bactrian.records.protocol import DONE
+from bactrian.records.tool import ToolResult
+from tests.play.scenes import AGENTS, setup
+from tests.play.test_tools import ANSWER, ASK, PACK
+
+SERVER = f"{sys.executable} {Path(__file__).parent / 'server.py'}"
+
+
+async def test_a_server_says_which_tools_it_has_and_calls_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    async with open_server(SERVER) as tools:
+        by_name = {one.tool.name: one for one in tools}
+        assert list(by_name) == ["price", "stock_count", "broken", "key", "leave"]
+        price = by_name["price"]
+        assert price.tool.description == "The price of something."
+        properties = price.tool.parameters["properties"]
+        assert isinstance(properties, dict)
+        assert list(properties) == ["item"]
+        assert await price.run('{"item": "tea"}') == "tea is 3.50"
+        assert "3" in await by_name["stock_count"].run("{}")
+        assert await by_name["key"].run("{}") == "none"
+        with pytest.raises(ToolFailed, match="broken"):
+            await by_name["broken"].run("{}")
+        with pytest.raises(ToolFailed, match="item"):
+            await price.run("{}")
+        for wrong in ("[1]", '{"item": ', "tea"):
+            with pytest.raises(BadArguments):
+                await price.run(wrong)
+
+
+async def said(*lines: str) -> tuple[Sequence[ToolResult], str]:
+    """What comes of an assistant's ``lines`` with the server's tools, and how the session ends."""
+    async with open_tools({"assistant": Tools(mcp=(SERVER,), seconds=20)}) as boxes:
+        wish = setup(tools={name: box.kit for name, box in boxes.items()})
+        model = Scripted({"user": [ASK, DONE], "assistant": [*lines, ANSWER]})
+        scene = role_play(
+            new_session(wish, PACK), PACK, dict.fromkeys(AGENTS, model), rules=wish.rules(), tools=boxes
+        )
+        found = [event async for event in play(scene)]
+    last = found[-1]
+    assert isinstance(last, Ended)
+    results = [event.result for event in found if isinstance(event, Returned)]
+    return sorted(results, key=lambda one: (one.round, one.place)), last.ending.code
+
+
+async def test_an_agent_calls_them_in_the_course_of_its_turn() -> None:
+    results, code = await said(
+        'Call: price {"item": "tea"}\nCall: price {"item": "milk"}\nCall: broken {}\nCall: price {}'
+    )
+    assert [one.problem for one in results] == [None, None, "failed", "failed"]
+    assert [one.text for one in results[:2]] == ["tea is 3.50", "milk is 3.50"]
+    assert code == "task_done"
+
+
+async def test_a_server_that_ends_is_told_to_the_model_and_the_session_goes_on() -> None:
+    results, code = await said("Call: leave {}", 'Call: price {"item": "tea"}')
+    assert [one.problem for one in results] == ["failed", "failed"]
+    assert code == "task_done"
+
+
+@pytest.mark.parametrize(
+    ("command", "problem"),
+    [
+        ("no-such-program-here", "cannot be used"),
+        (f"{sys.executable} -c 'print(1)'", "cannot be used"),
+        ("'open", "quot"),
+        (" ", "empty"),
+    ],
+)
+async def test_what_is_no_server_is_wrong_usage(command: str, problem: str) -> None:
+    with pytest.raises(InputError, match=problem):
+        async with open_server(command):
+            pass
+
+
+async def test_two_tools_of_one_name_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text('def price(item: str) -> str:\n    "Own."\n    return item\n')
+    with pytest.raises(InputError, match="two tools named 'price'"):
+        async with open_tools({"assistant": Tools(mcp=(SERVER,), python=(str(tmp_path / "own.py"),))}):
+            pass
