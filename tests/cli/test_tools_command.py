@@ -228,3 +228,16 @@ def test_a_run_of_societies_has_their_tools(folder: Path) -> None:
     assert done.returncode == 0, done.stderr
     report = json.loads(bactrian("analyze", "a.db", "--json", cwd=folder).stdout)
     assert report["tools"] == {"add": {"calls": 2, "problems": {}}}
+
+
+def test_what_tools_print_is_kept_out_of_the_data(folder: Path) -> None:
+    (folder / "calc.py").write_text(
+        'print("loading")\n'
+        + TOOLS.replace("    return", '    print("adding")\n    return')
+        + 'async def wait() -> str:\n    "Wait."\n    print("waiting")\n    return "so"\n'
+    )
+    script(folder, user=[ASK, DONE], assistant=[f"{CALL}\nCall: wait {{}}", ANSWER])
+    done = bactrian(*PLAY, "--tools", "calc.py", "--json", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert [line["text"] for line in events(done.stdout) if line["event"] == "returned"]
+    assert all(word in done.stderr for word in ("loading", "adding", "waiting"))

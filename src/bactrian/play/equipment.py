@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from bactrian.errors import InputError
+from bactrian.play.aside import output_divided
 from bactrian.play.functions import load_functions
 from bactrian.play.mcp import open_server
 from bactrian.play.toolbox import Runnable, Toolbox
@@ -24,6 +25,8 @@ async def open_tools(wanted: Mapping[str, Tools]) -> AsyncGenerator[dict[str, To
     functions: dict[str, Sequence[Runnable]] = {}
     servers: dict[str, Sequence[Runnable]] = {}
     async with AsyncExitStack() as stack:
+        if any(one.python for one in wanted.values()):
+            stack.enter_context(output_divided())
         for one in wanted.values():
             for file in one.python:
                 if file not in functions:

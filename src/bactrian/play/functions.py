@@ -20,6 +20,7 @@ from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import to_json
 
 from bactrian.errors import InputError
+from bactrian.play.aside import as_tool
 from bactrian.play.toolbox import BadArguments, ToolFailed
 from bactrian.records.tool import Tool
 
@@ -59,10 +60,11 @@ class Function:
             if field in read.model_fields_set
         }
         try:
-            if inspect.iscoroutinefunction(self._function):
-                value = await self._function(**given)
-            else:
-                value = await _in_thread(lambda: self._function(**given))
+            with as_tool():
+                if inspect.iscoroutinefunction(self._function):
+                    value = await self._function(**given)
+                else:
+                    value = await _in_thread(lambda: self._function(**given))
         except SystemExit as error:  # It would end the program from within any task.
             raise ToolFailed(f"{self.tool.name} failed: it wanted to end the program.") from error
         return value if isinstance(value, str) else to_json(value, fallback=str).decode()
@@ -104,7 +106,8 @@ def _module(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # Types are looked up there by the names in annotations.
     try:
-        spec.loader.exec_module(module)
+        with as_tool():
+            spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         del sys.modules[name]
         raise InputError(
