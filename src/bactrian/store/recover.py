@@ -23,8 +23,10 @@ from bactrian.store.migrations import migrate
 from bactrian.store.sqlite import log_of, writing_engine
 
 _JSON = frozenset({"provenance", "preparation", "axis_values", "said", "recipe", "items", "usage"})
-_FARTHEST = 100_000
-"""Numbers in a row under which nothing can be read, after which nothing more is looked for."""
+_ROWS_OF_A_PAGE = 300
+"""More than fit on a page of 4 KB."""
+_FARTHEST = 1 << 40
+"""Where nothing can be read after so large a step, nothing more is looked for."""
 _ABOUT_TURNS = (schema.proposals.c.number, schema.verdicts.c.number, schema.confirmations.c.turn)
 """What is said of a turn that is lost would be taken for what is said of the one that is made in its place."""
 _DIALECT = sqlite.dialect(paramstyle="named")
@@ -157,19 +159,49 @@ def _columns(damaged: sqlite3.Connection, table: str) -> Sequence[str]:
 
 
 def _rows(damaged: sqlite3.Connection, table: Table, columns: Sequence[str]) -> Generator[sqlite3.Row]:
-    """Every row that can be read. Where one cannot, the next number is tried."""
+    """Every row that can be read."""
     query = select(*(table.c[name] for name in columns)).where(table.c.row >= bindparam("first"))
     sql = str(query.order_by(table.c.row).compile(dialect=_DIALECT))
-    first = missed = 0
-    while missed < _FARTHEST:
+    first: int | None = 0
+    while first is not None:
         try:
             for row in damaged.execute(sql, {"first": first}):
+                if row["row"] < first:  # a damaged tree can lead back, and round for ever
+                    raise sqlite3.DatabaseError("out of order")
                 yield row
-                first, missed = row["row"] + 1, 0
+                first = row["row"] + 1
             return
         except sqlite3.DatabaseError:
-            first += 1
-            missed += 1
+            first = _next_readable(damaged, sql, first)
+
+
+def _next_readable(damaged: sqlite3.Connection, sql: str, lost: int) -> int | None:
+    """The number after ``lost`` from which on rows can be read again; None if there is none.
+
+    The rows of one lost page are few, and each number is tried. A lost page of the tree above them hides many more:
+    there the steps double until something can be read, and are halved on the way back.
+    """
+
+    def readable(number: int) -> bool:
+        try:
+            row = damaged.execute(sql, {"first": number}).fetchone()
+        except sqlite3.DatabaseError:
+            return False
+        return row is None or row["row"] >= number
+
+    for number in range(lost + 1, lost + _ROWS_OF_A_PAGE):
+        if readable(number):
+            return number
+    hidden, step = lost + _ROWS_OF_A_PAGE - 1, 1
+    while not readable(hidden + step):
+        hidden, step = hidden + step, 2 * step
+        if step > _FARTHEST:
+            return None
+    found = hidden + step
+    while found - hidden > 1:
+        middle = (found + hidden) // 2
+        hidden, found = (hidden, middle) if readable(middle) else (middle, found)
+    return found
 
 
 def _is_whole(row: Mapping[str, Any]) -> bool:
