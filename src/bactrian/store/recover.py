@@ -162,8 +162,8 @@ def _rows(damaged: sqlite3.Connection, table: Table, columns: Sequence[str]) -> 
     """Every row that can be read."""
     query = select(*(table.c[name] for name in columns)).where(table.c.row >= bindparam("first"))
     sql = str(query.order_by(table.c.row).compile(dialect=_DIALECT))
-    first: int | None = 0
-    while first is not None:
+    first = 0
+    while True:
         try:
             for row in damaged.execute(sql, {"first": first}):
                 if row["row"] < first:  # a damaged tree can lead back, and round for ever
@@ -172,7 +172,10 @@ def _rows(damaged: sqlite3.Connection, table: Table, columns: Sequence[str]) -> 
                 first = row["row"] + 1
             return
         except sqlite3.DatabaseError:
-            first = _next_readable(damaged, sql, first)
+            following = _next_readable(damaged, sql, first)
+            if following is None:
+                return
+            first = following
 
 
 def _next_readable(damaged: sqlite3.Connection, sql: str, lost: int) -> int | None:
