@@ -14,7 +14,8 @@ from pathlib import Path
 from bactrian.analyze.part import Part, read_part
 from bactrian.errors import InputError
 from bactrian.records.finding import Finding
-from bactrian.store.store import Rows, Store, open_store
+from bactrian.store.reader import Rows
+from bactrian.store.store import Store, open_store
 
 _SLICE = 250
 """Sessions that a process reads at a time."""

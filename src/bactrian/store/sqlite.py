@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from contextlib import suppress
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, Engine, QueuePool, create_engine, event
+from sqlalchemy.exc import SQLAlchemyError
 
 from bactrian.errors import BactrianError, InputError, StoreError
 
@@ -174,3 +176,14 @@ def explained(error: BaseException, path: Path) -> BactrianError:
             )
         case _:
             return StoreError(f"The run cannot be used: {cause}.", where=where, next=kept)
+
+
+@contextmanager
+def explaining(path: Path) -> Generator[None]:
+    """Turn faults of the database into errors that say what to do."""
+    try:
+        yield
+    except BactrianError:
+        raise
+    except (SQLAlchemyError, OSError) as error:
+        raise explained(error, path) from error

@@ -11,9 +11,9 @@ from sqlalchemy import Connection, select
 from bactrian.errors import StoreError
 from bactrian.records.session import Session
 from bactrian.store import schema
+from bactrian.store.opening import check_version
 from bactrian.store.rows import read_session
-from bactrian.store.sqlite import check_file, log_is_missing, reading_engine
-from bactrian.store.store import check_version, explaining
+from bactrian.store.sqlite import check_file, explaining, log_is_missing, reading_engine
 
 _MOST = 100
 """Faults that SQLite is asked to name."""
