@@ -7,6 +7,7 @@ import tomllib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from importlib.resources.abc import Traversable
 from itertools import islice
 from pathlib import Path
 from typing import cast
@@ -30,6 +31,8 @@ class Kind:
     error: type[InputError]
     help: str
     """The page that shows what one looks like."""
+    many: str
+    """The last word of its name, for several: ``packs``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +109,37 @@ class Source:
                 column = len(match[0]) - len(match[0].lstrip()) + 1
                 return f"{self.where}:{line}:{column}"
         return self.where
+
+
+def built_in(folder: Traversable) -> tuple[str, ...]:
+    """Names of the files that come with the program in ``folder``."""
+    names = (file.name for file in folder.iterdir())
+    return tuple(sorted(name.removesuffix(".toml") for name in names if name.endswith(".toml")))
+
+
+def find(where: str, folder: Traversable, kind: Kind) -> Source:
+    """The source that ``where`` stands for: a name in ``folder``, else the path of a file.
+
+    Raises:
+        InputError: there is neither, or it cannot be read.
+    """
+    known = built_in(folder)
+    if where in known:
+        return decoded(where, folder.joinpath(f"{where}.toml").read_bytes(), kind)
+    try:
+        with Path(where).open("rb") as file:
+            return decoded(where, file.read(LARGEST + 1), kind)
+    except FileNotFoundError as error:
+        raise kind.error(
+            f"There is no {kind.name} of this name and no such file.{did_you_mean(where, known)}",
+            where=where,
+            next=f"Built-in {kind.many}: {', '.join(known)}. Or give the path to a .toml file.",
+        ) from error
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise kind.error(
+            f"The {kind.name} cannot be read: {reason}.", where=where, next="Give the path to a .toml file."
+        ) from error
 
 
 def decoded(where: str, content: bytes, kind: Kind) -> Source:

@@ -17,10 +17,10 @@ from jinja2 import Template
 from bactrian.errors import PromptError
 from bactrian.prompts.templates import NEEDED, PLACEHOLDERS
 from bactrian.prompts.values import checked_value
-from bactrian.source import LARGEST, Kind, Source, decoded, did_you_mean
+from bactrian.source import Kind, Source, built_in, did_you_mean, find
 from bactrian.template import TemplateFault, compiled
 
-_KIND = Kind("prompt pack", PromptError, "docs/prompts.md")
+_KIND = Kind("prompt pack", PromptError, "docs/prompts.md", "packs")
 _KEYS = ("name", "description", "templates")
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 
@@ -67,8 +67,7 @@ class Pack:
 
 def built_in_packs() -> tuple[str, ...]:
     """Names of the packs that come with the program."""
-    names = (file.name for file in _packs().iterdir())
-    return tuple(sorted(name.removesuffix(".toml") for name in names if name.endswith(".toml")))
+    return built_in(_packs())
 
 
 def load_pack(name_or_path: str | Path) -> Pack:
@@ -80,32 +79,11 @@ def load_pack(name_or_path: str | Path) -> Pack:
         PromptError: the file cannot be read, is not TOML, has other keys than a pack has, lacks a template,
             or has one that :func:`bactrian.prompts.templates.compiled` refuses.
     """
-    where = str(name_or_path)
-    return _pack(decoded(where, _read(where), _KIND))
+    return _pack(find(str(name_or_path), _packs(), _KIND))
 
 
 def _packs() -> Traversable:
     return resources.files("bactrian.prompts").joinpath("packs")
-
-
-def _read(where: str) -> bytes:
-    built_in = built_in_packs()
-    if where in built_in:
-        return _packs().joinpath(f"{where}.toml").read_bytes()
-    try:
-        with Path(where).open("rb") as file:
-            return file.read(LARGEST + 1)
-    except FileNotFoundError as error:
-        raise PromptError(
-            f"There is no prompt pack of this name and no such file.{did_you_mean(where, built_in)}",
-            where=where,
-            next=f"Built-in packs: {', '.join(built_in)}. Or give the path to a .toml file.",
-        ) from error
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise PromptError(
-            f"The prompt pack cannot be read: {reason}.", where=where, next="Give the path to a .toml file."
-        ) from error
 
 
 def _pack(source: Source) -> Pack:

@@ -24,10 +24,10 @@ from bactrian.recipes.schema import (
     RolePlayTools,
     Translate,
 )
-from bactrian.source import LARGEST, Kind, Source, as_table, beside, decoded, did_you_mean
+from bactrian.source import Kind, Source, as_table, beside, built_in, did_you_mean, find
 from bactrian.template import TemplateFault, compiled
 
-_KIND = Kind("recipe", RecipeError, "docs/recipes.md")
+_KIND = Kind("recipe", RecipeError, "docs/recipes.md", "recipes")
 _LARGEST_LIST = 64 * 1024 * 1024
 _MOST_LINES = 1_000_000
 _SAID = {
@@ -51,13 +51,12 @@ _ADDED = ("critic", "tools")
 
 def built_in_recipes() -> tuple[str, ...]:
     """Names of the recipes that come with the program."""
-    names = (file.name for file in _folder().iterdir())
-    return tuple(sorted(name.removesuffix(".toml") for name in names if name.endswith(".toml")))
+    return built_in(_folder())
 
 
 def recipe_text(name_or_path: str) -> str:
     """The recipe as it is written. Raises RecipeError if it cannot be read."""
-    return _source(name_or_path).text
+    return find(name_or_path, _folder(), _KIND).text
 
 
 def load_recipe(name_or_path: str, settings: Sequence[str] = ()) -> Recipe:
@@ -70,7 +69,7 @@ def load_recipe(name_or_path: str, settings: Sequence[str] = ()) -> Recipe:
         RecipeError: the file cannot be read or is no recipe; its place is told.
         InputError: a setting names nothing, or its value does not fit.
     """
-    source = _source(name_or_path)
+    source = find(name_or_path, _folder(), _KIND)
     data = source.table()
     for setting in settings:
         _set(data, setting, source)
@@ -102,25 +101,6 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
 
 def _folder() -> Traversable:
     return resources.files("bactrian.recipes").joinpath("built_in")
-
-
-def _source(where: str) -> Source:
-    if where in built_in_recipes():
-        return decoded(where, _folder().joinpath(f"{where}.toml").read_bytes(), _KIND)
-    try:
-        with Path(where).open("rb") as file:
-            return decoded(where, file.read(LARGEST + 1), _KIND)
-    except FileNotFoundError as error:
-        raise RecipeError(
-            f"There is no recipe of this name and no such file.{did_you_mean(where, built_in_recipes())}",
-            where=where,
-            next=f"Built-in recipes: {', '.join(built_in_recipes())}. Or give the path to a .toml file.",
-        ) from error
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise RecipeError(
-            f"The recipe cannot be read: {reason}.", where=where, next="Give the path to a .toml file."
-        ) from error
 
 
 def _read_lists(data: dict[str, Any], source: Source) -> None:

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from importlib.resources.abc import Traversable
-from pathlib import Path
 from typing import Annotated, Literal, Self, cast
 
 from jinja2 import Template
@@ -17,10 +16,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from bactrian.errors import InputError
 from bactrian.recipes.schema import Critic, Tools
-from bactrian.source import LARGEST, Kind, Source, as_table, beside, decoded, did_you_mean
+from bactrian.source import Kind, Source, as_table, beside, built_in, did_you_mean, find
 from bactrian.template import TemplateFault, compiled
 
-_KIND = Kind("society", InputError, "docs/societies.md")
+_KIND = Kind("society", InputError, "docs/societies.md", "societies")
 _NAME = r"^[a-z][a-z0-9_]{0,63}$"
 _RESERVED = frozenset({"user", "assistant", "critic", "task", "role", "description", "others", "language"})
 _PROMPT_VALUES = frozenset({"task", "role", "description", "others", "language"})
@@ -182,8 +181,7 @@ class Prompts:
 
 def built_in_societies() -> tuple[str, ...]:
     """Names of the societies that come with the program."""
-    names = (file.name for file in _folder().iterdir())
-    return tuple(sorted(name.removesuffix(".toml") for name in names if name.endswith(".toml")))
+    return built_in(_folder())
 
 
 def load_society(name_or_path: str) -> tuple[Society, Prompts]:
@@ -192,7 +190,7 @@ def load_society(name_or_path: str) -> tuple[Society, Prompts]:
     Raises:
         InputError: the file cannot be read or is no society; its place is told.
     """
-    source = _source(name_or_path)
+    source = find(name_or_path, _folder(), _KIND)
     try:
         society = Society.model_validate(_with_paths(source))
     except ValidationError as error:
@@ -211,26 +209,6 @@ def _with_paths(source: Source) -> dict[str, object]:
 
 def _folder() -> Traversable:
     return resources.files("bactrian.recipes").joinpath("societies")
-
-
-def _source(where: str) -> Source:
-    known = built_in_societies()
-    if where in known:
-        return decoded(where, _folder().joinpath(f"{where}.toml").read_bytes(), _KIND)
-    try:
-        with Path(where).open("rb") as file:
-            return decoded(where, file.read(LARGEST + 1), _KIND)
-    except FileNotFoundError as error:
-        raise InputError(
-            f"There is no society of this name and no such file.{did_you_mean(where, known)}",
-            where=where,
-            next=f"Built-in societies: {', '.join(known)}. Or give the path to a .toml file.",
-        ) from error
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise InputError(
-            f"The society cannot be read: {reason}.", where=where, next="Give the path to a .toml file."
-        ) from error
 
 
 def _compiled(society: Society, source: Source) -> Prompts:
