@@ -12,6 +12,7 @@ import typer
 
 from bactrian.cli.bridge import run
 from bactrian.cli.options import option
+from bactrian.cli.prices import price_list
 
 if TYPE_CHECKING:
     from bactrian.analyze.confirm import Key
@@ -58,7 +59,7 @@ def analyze(
             raise InputError("This file is named twice.", where=str(path), next="Name another one.")
     if judge is not None and other is not None:
         raise InputError("A judge looks at one run.", where="--judge", next="Leave RUN2 out.")
-    prices = _prices(price, base_url)
+    prices = price_list(price, base_url)
     work = _analyze(
         run_file,
         other,
@@ -186,26 +187,3 @@ def _judge(
     price = prices(name)
     meter = Meter(max_tokens, budget, {} if price is None else {name: price})
     return Judge(name, access(base_url), meter, concurrency)
-
-
-def _prices(given: str | None, base_url: str | None) -> Callable[[str], Price | None]:
-    """What tells the price of a model: the user's word, or a table where that is installed."""
-    from functools import cache
-
-    from bactrian.errors import MissingExtra
-    from bactrian.models.prices import FREE, known_price, read_price
-
-    own = read_price(given) if given else None
-
-    @cache
-    def price(model: str) -> Price | None:
-        if not model:
-            return own
-        if own is not None:
-            return own if model.startswith("openai:") else FREE
-        try:
-            return known_price(model, base_url)
-        except MissingExtra:
-            return None
-
-    return price

@@ -10,13 +10,13 @@ import typer
 
 from bactrian.cli.bridge import Brake, run
 from bactrian.cli.options import option
+from bactrian.cli.prices import price_list
 from bactrian.errors import InputError
 
 if TYPE_CHECKING:
     from bactrian.cli.ledger import Ledger
     from bactrian.generate.tally import Tally
     from bactrian.generate.work import Order
-    from bactrian.models.spend import Price
 
 SOME_FAILED = 4
 
@@ -102,12 +102,13 @@ def generate(
         names = cast_of(society, model, task_model=task_model or model, critic_model=critic_model or model)
     plan = Plan(loaded, {"lister": list_model or model, **names}, seed)
     reach = access(base_url, window=window, timeout=timeout)
-    needed = budget is not None or forecast
+    prices = price_list(price, reach.base_url, needed=budget is not None or forecast)
+    known_prices = {name: known for name in plan.models.values() if (known := prices(name)) is not None}
     order = Order(
         plan,
         fork or run_file,
         reach,
-        Meter(max_tokens, budget, _prices(set(plan.models.values()), reach.base_url, price, needed=needed)),
+        Meter(max_tokens, budget, known_prices),
         Limits(concurrency, requests_per_minute, tokens_per_minute),
         limit,
         retry_failed,
@@ -131,26 +132,6 @@ def _check_red_team(preamble: str, acknowledged: bool) -> None:
             "This recipe is for red-team research only.",
             next="Say so with --acknowledge-misuse; everything it makes will be marked.",
         )
-
-
-def _prices(names: set[str], base_url: str | None, given: str | None, *, needed: bool) -> dict[str, Price]:
-    from bactrian.errors import MissingExtra
-    from bactrian.models.prices import FREE, known_price, read_price
-
-    prices: dict[str, Price] = {}
-    for name in names:
-        if given is not None:
-            prices[name] = read_price(given) if name.startswith("openai:") else FREE
-            continue
-        try:
-            found = known_price(name, base_url)
-        except MissingExtra:
-            if needed:
-                raise
-            found = None
-        if found is not None:
-            prices[name] = found
-    return prices
 
 
 def _command() -> str:
