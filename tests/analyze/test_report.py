@@ -19,7 +19,7 @@ from bactrian.records.finding import Finding
 from bactrian.records.session import Session
 from bactrian.records.usage import Usage
 from bactrian.store.store import open_store
-from tests.runs import answer, make_run, session, turn
+from tests.runs import answer, make_run, session
 
 FLAKE = (
     "Instruction: Design the dial of the timer.\nInput: None",
@@ -210,9 +210,3 @@ async def test_the_page_takes_nothing_from_elsewhere_and_names_are_no_markup(tmp
     assert "&lt;script&gt;" in page
     assert "Poet &amp; Pilot" in page
     assert not [word for word in ("http:", "https:", "src=", "@import", "url(") if word in page]
-
-
-async def test_a_turn_without_a_number_of_its_own_speaker_is_counted_once(tmp_path: Path) -> None:
-    # A turn may show several behaviours; of the session's trouble it is one turn.
-    found = await reported(tmp_path / "tea.db", [session(texts=[turn(1, FLIP[0]).text, FLIP[1]], code=None)])
-    assert found["worst"][0]["messages"] == 2

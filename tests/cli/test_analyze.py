@@ -36,7 +36,7 @@ def test_a_person_reads_endings_behaviours_and_names(tmp_path: Path, run: Path) 
     assert "33.3% (6.1–79.2)" in done.stdout
     assert "Not seen" in done.stdout
     assert "001_002_001 (Programmer × Guest), 2 messages, max_messages: flake_reply 1" in done.stdout
-    assert "1 sessions have not ended" in done.stdout
+    assert "Not ended: 1;" in done.stdout
 
 
 def test_a_program_reads_one_object(tmp_path: Path, run: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from math import ceil, floor, log, sqrt
+from math import ceil, exp, floor, log, sqrt
 
 _STEP = log(1.02)
 """Values that differ by less than 2 % may count as one."""
@@ -49,7 +49,7 @@ class Spread:
         for step in steps:
             left -= self.counts[step]
             if left <= 0:
-                return 0.0 if step is None else 1.01 * 2.718281828459045 ** (step * _STEP)
+                return 0.0 if step is None else 1.01 * exp(step * _STEP)
         return 0.0
 
 

@@ -38,7 +38,7 @@ def show(report: Json) -> None:
             for one in report[title]:
                 console.print(printable(f"  {_session(one)}"))
     if unfinished := report["endings"].get(UNFINISHED):
-        console.print(f"{unfinished['count']:,} sessions have not ended; the numbers change when they do.")
+        console.print(f"Not ended: {unfinished['count']:,}; the numbers change when they do.")
 
 
 def show_differences(reports: Sequence[Json], changes: Json) -> None:
