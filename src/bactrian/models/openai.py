@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator
-from contextlib import contextmanager
 from dataclasses import replace
 from difflib import get_close_matches
 
@@ -68,13 +66,17 @@ class OpenAI:
             BadReply: what came back is not a reply.
             ModelError: asking again will not help.
         """
-        with self._faults():
+        try:
             return await self._ask(self._pool or self._open(), request)
+        except (TransportFault, ModelError) as fault:
+            raise self._explained(fault) from fault.__cause__
 
     async def models(self) -> tuple[str, ...]:
         """Return the names of the models that the endpoint has. Raises what :meth:`reply` raises."""
-        with self._faults():
+        try:
             return await self._list(self._pool or self._open())
+        except (TransportFault, ModelError) as fault:
+            raise self._explained(fault) from fault.__cause__
 
     async def close(self) -> None:
         """Close all connections."""
@@ -163,17 +165,12 @@ class OpenAI:
                 next="Use a model with a larger window, or shorter replies.",
             )
 
-    @contextmanager
-    def _faults(self) -> Generator[None]:
-        """Turn faults into the error tree, say where they happened, and keep the key out of them."""
-        try:
-            yield
-        except TransportFault as error:
-            raise self._placed(faults.unanswered(error, self._url.place, self._limits)) from error
-        except ModelError as error:
-            raise self._placed(error) from error.__cause__
-
-    def _placed(self, error: ModelError) -> ModelError:
+    def _explained(self, fault: TransportFault | ModelError) -> ModelError:
+        """The fault in the error tree, with the place where it happened, and without the key."""
+        if isinstance(fault, TransportFault):
+            error = faults.unanswered(fault, self._url.place, self._limits)
+        else:
+            error = fault
         error.where = str(self._url)
         if self._key:
             shown = f"…{self._key[-4:]}" if len(self._key) > 8 else "…"

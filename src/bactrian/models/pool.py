@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 
 from bactrian.models.address import Address, proxy_for
 from bactrian.models.connection import Connection
@@ -64,9 +64,9 @@ class Pool:
     def _forwarded(self) -> bool:
         return self._proxy is not None and self._address.scheme == "http"
 
-    async def post(
+    def post(
         self, path: str, parts: Sequence[bytes], length: int, *, most: int, stream: bool = False
-    ) -> Response:
+    ) -> Coroutine[None, None, Response]:
         """Post JSON, given in ``parts`` of ``length`` bytes in all, to ``path`` below the address.
 
         Returns when the answer is whole, or with ``stream`` when it begins. ``most`` is how many bytes it may have.
@@ -75,7 +75,7 @@ class Pool:
             TransportFault: no whole answer came.
         """
         head = (f"POST {self._target}{path}".encode(), self._post_head, b"%d\r\n\r\n" % length)
-        return await self._call((*head, *parts), most, whole=not stream)
+        return self._call((*head, *parts), most, whole=not stream)
 
     async def get(self, path: str, *, most: int) -> Response:
         """Get ``path`` below the address. Raises what :meth:`post` raises."""

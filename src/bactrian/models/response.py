@@ -100,14 +100,18 @@ class Response:
         """
         while not self._pieces and not self.whole:
             await self._more()
+        return self._given_out()
+
+    def _given_out(self) -> bytes:
         body = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
         self._pieces.clear()
         return body
 
     async def read_all(self) -> bytes:
         """What is left of the body. Raises what :meth:`read` raises."""
-        await self.until(whole=True)
-        return await self.read()
+        if not self.whole:
+            await self.until(whole=True)
+        return self._given_out()
 
     async def until(self, *, whole: bool) -> None:
         """Wait for the head, or for the whole body. Raises what :meth:`read` raises."""
