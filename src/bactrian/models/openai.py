@@ -167,10 +167,11 @@ class OpenAI:
 
     def _explained(self, fault: TransportFault | ModelError) -> ModelError:
         """The fault in the error tree, with the place where it happened, and without the key."""
-        if isinstance(fault, TransportFault):
-            error = faults.unanswered(fault, self._url.place, self._limits)
-        else:
-            error = fault
+        error = (
+            faults.unanswered(fault, self._url.place, self._limits)
+            if isinstance(fault, TransportFault)
+            else fault
+        )
         error.where = str(self._url)
         if self._key:
             shown = f"…{self._key[-4:]}" if len(self._key) > 8 else "…"
