@@ -43,13 +43,10 @@ class Connection(asyncio.Protocol):
         """True while an answer is awaited, or not at its end."""
         return self._response is not None
 
-    async def call(self, request: bytes, *, most: int, whole: bool, tunnel: bool = False) -> Response:
-        """Send ``request``. Returns when the answer is whole, or with ``whole`` false when its head is there.
+    def send(self, request: bytes, *, most: int, tunnel: bool = False) -> Response:
+        """Send ``request``. Gives the answer, of which nothing is there yet.
 
         ``most`` is how many bytes its body may have; after ``tunnel``, a good answer has none.
-
-        Raises:
-            TransportFault: no whole answer came.
         """
         assert self.transport is not None
         response = self._response = Response(most, self.abort)
@@ -59,8 +56,6 @@ class Connection(asyncio.Protocol):
         self.begun = asyncio.get_running_loop().time()
         self.heard = 0.0
         self.transport.write(request)
-        del request  # It holds the whole conversation, and the wait is long.
-        await response.until(whole=whole)
         return response
 
     def abort(self, fault: TransportFault | None = None) -> None:

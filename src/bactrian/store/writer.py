@@ -43,10 +43,10 @@ class Writer:
         self._waiting: SimpleQueue[_Write | None] = SimpleQueue()
         self._thread: Thread | None = None
 
-    async def write(self, statement: Statement, values: Mapping[str, Any]) -> bool:
-        """Execute ``statement`` with ``values`` in the next transaction. Returns when that is on disk.
+    def write(self, statement: Statement, values: Mapping[str, Any]) -> asyncio.Future[bool]:
+        """Execute ``statement`` with ``values`` in the next transaction. What it gives is done when that is on disk.
 
-        Gives False if a row of the same statement and group was there before, and True if all were new.
+        The result is False if a row of the same statement and group was there before, and True if all were new.
         A caller that is cancelled while it waits has its statement executed all the same.
 
         Raises:
@@ -63,7 +63,7 @@ class Writer:
         if self._thread is None:
             self._thread = Thread(target=self._work, name="bactrian-store", daemon=True)
             self._thread.start()
-        return await done
+        return done
 
     async def close(self) -> None:
         """Write what is waiting, end the thread and close the connection."""
