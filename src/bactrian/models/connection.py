@@ -14,12 +14,17 @@ from typing import cast
 from bactrian.models.response import Dropped, Response, TransportFault, Unheard
 
 
-class Connection(asyncio.Protocol):
-    """A connection that serves one call after another. ``idle`` is told each time it is ready for the next."""
+class Connection(asyncio.BufferedProtocol):
+    """A connection that serves one call after another. ``idle`` is told each time it is ready for the next.
 
-    __slots__ = ("_idle", "_response", "_taker", "_tunnel", "begun", "heard", "transport")
+    What comes is received in ``room``, which connections of one event loop share: left to itself, asyncio makes room
+    for 256 KB each time, and that costs ten times what receiving does.
+    """
 
-    def __init__(self, idle: Callable[[Connection], None]) -> None:
+    __slots__ = ("_idle", "_response", "_room", "_taker", "_tunnel", "begun", "heard", "transport")
+
+    def __init__(self, idle: Callable[[Connection], None], room: memoryview) -> None:
+        self._room = room
         self._idle = idle
         self._response: Response | None = None
         self._taker: Generator[None, bytes, bool] | None = None
@@ -72,9 +77,12 @@ class Connection(asyncio.Protocol):
         fault.__cause__ = exc
         self._fail(fault)
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 (asyncio's word for it)
+        return self._room
+
+    def buffer_updated(self, nbytes: int) -> None:
         self.heard = asyncio.get_running_loop().time()
-        self._take(data)
+        self._take(bytes(self._room[:nbytes]))
 
     def _take(self, data: bytes) -> None:
         response = self._response

@@ -21,6 +21,8 @@ from bactrian.models.response import (
 )
 
 _PROXY_ANSWER = 1 << 16
+_ROOM = 1 << 16
+"""Bytes that are received in one step, at most."""
 _DOORS = 128
 """Connections opened at once: a thousand at once outlast their own time limit, on handshakes and name lookups, and
 overflow a server's queue."""
@@ -51,6 +53,7 @@ class Pool:
         self._limits = limits
         self._proxy = proxy_for(address)
         self._doors = asyncio.Semaphore(_DOORS)
+        self._room = memoryview(bytearray(_ROOM))
         self._idle: list[Connection] = []
         self._all: set[Connection] = set()
         self._closed = False
@@ -144,7 +147,7 @@ class Pool:
 
     async def _dial(self, way: Address) -> Connection:
         _, connection = await asyncio.get_running_loop().create_connection(
-            lambda: Connection(self._idle.append),
+            lambda: Connection(self._idle.append, self._room),
             way.host,
             way.port,
             ssl=self._context() if way.scheme == "https" else None,
