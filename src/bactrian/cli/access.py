@@ -8,7 +8,13 @@ from collections.abc import Callable
 from bactrian.models.names import Access
 
 
-def access(base_url: str | None, *, window: int | None = None, timeout: float = 600.0) -> Access:
+def access(
+    base_url: str | None,
+    *,
+    window: int | None = None,
+    timeout: float = 600.0,
+    longest_wait: float = 600.0,
+) -> Access:
     """What the flags say, and what they leave open from ``OPENAI_BASE_URL`` and ``OPENAI_API_KEY``."""
     from bactrian.play.recorded import Recorded
 
@@ -17,6 +23,7 @@ def access(base_url: str | None, *, window: int | None = None, timeout: float = 
         key=os.environ.get("OPENAI_API_KEY", ""),
         window=window,
         timeout=timeout,
+        longest_wait=longest_wait,
         progress=_fetching(),
         recorded=Recorded,
     )

@@ -60,6 +60,9 @@ def generate(
         int | None, option("--window", "Context window of openai:NAME, in tokens.", min=1)
     ] = None,
     timeout: Annotated[float, option("--timeout", "Longest wait for a reply, in seconds.", min=0)] = 600.0,
+    max_wait: Annotated[
+        float, option("--max-wait", "Longest wait that an endpoint may ask for, in seconds.", min=0)
+    ] = 600.0,
     forecast: Annotated[bool, option("--forecast", "Say what is left to spend, and spend nothing.")] = False,
     retry_failed: Annotated[
         bool, option("--retry-failed", "Take up failed jobs and short lists again.")
@@ -101,7 +104,7 @@ def generate(
         society, _ = load_society(loaded.society.file)
         names = cast_of(society, model, task_model=task_model or model, critic_model=critic_model or model)
     plan = Plan(loaded, {"lister": list_model or model, **names}, seed)
-    reach = access(base_url, window=window, timeout=timeout)
+    reach = access(base_url, window=window, timeout=timeout, longest_wait=max_wait)
     prices = price_list(price, reach.base_url, needed=budget is not None or forecast)
     known_prices = {name: known for name in plan.models.values() if (known := prices(name)) is not None}
     order = Order(

@@ -144,6 +144,9 @@ def play(
         int | None, option("--window", "Context window of openai:NAME, in tokens.", min=1)
     ] = None,
     timeout: Annotated[float, option("--timeout", "Longest wait for a reply, in seconds.", min=0)] = 600.0,
+    max_wait: Annotated[
+        float, option("--max-wait", "Longest wait that an endpoint may ask for, in seconds.", min=0)
+    ] = 600.0,
     society: Annotated[
         str | None,
         option("--society", "More agents, or more conversations: a society's name or .toml file."),
@@ -187,7 +190,7 @@ def play(
         check_flags(inside)
         loaded, templates = load_society(society)
         names = cast_of(loaded, model, task_model=task_model or model, critic_model=critic_model or model)
-        reach = access(base_url, window=window, timeout=timeout)
+        reach = access(base_url, window=window, timeout=timeout, longest_wait=max_wait)
         brake = Brake()
         if HUMAN in names.values():
             reach = with_person(reach, brake, idea)
@@ -205,7 +208,7 @@ def play(
     solves, instructs = pair_of_roles(
         roles, (assistant, EXAMPLE[1], assistant_description), (user, EXAMPLE[2], user_description)
     )
-    reach = access(base_url, window=window, timeout=timeout)
+    reach = access(base_url, window=window, timeout=timeout, longest_wait=max_wait)
     brake = Brake()
     if as_ is not None or HUMAN in (critic, model, user_model, assistant_model, task_model, critic_model):
         reach = with_person(reach, brake, idea)

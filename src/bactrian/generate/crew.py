@@ -109,9 +109,10 @@ async def open_crew(
                     requests_per_minute=limits.requests_per_minute,
                     tokens_per_minute=limits.tokens_per_minute,
                 )
-            throttle = Throttle(inner, window)
+            remote = name.partition(":")[0] == "openai"
+            throttle = Throttle(inner, window, proven=not remote, longest_wait=access.longest_wait)
             throttles.append(throttle)
-            models[name] = Retry(throttle, _PATIENCE)
+            models[name] = Retry(throttle, _PATIENCE.waiting(access.longest_wait))
         yield Crew({agent: models[name] for agent, name in names.items()}, tuple(throttles), window)
     finally:
         for model in models.values():

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from bactrian.errors import InputError
 from bactrian.models.model import Model
+from bactrian.models.retry import LONGEST_WAIT
 
 NAMES = {
     "local": "the built-in model, SmolLM2-135M-Instruct, in this process",
@@ -31,6 +32,8 @@ class Access:
     """Context window in tokens, where the endpoint does not enforce one itself."""
     timeout: float = 600.0
     """Longest time for one request, in seconds."""
+    longest_wait: float = LONGEST_WAIT
+    """Longest time that the endpoint may ask to wait, in seconds."""
     slots: int = 4
     """Conversations of one agent that a model in this process keeps in its cache."""
     progress: Callable[[int, int], None] | None = None

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from bactrian.models.model import Model
 from bactrian.models.names import Access, open_model
 from bactrian.models.recorder import Recorder
-from bactrian.models.retry import Retry
+from bactrian.models.retry import Patience, Retry
 from bactrian.play.human import Human
 from bactrian.records.call import Call
 
@@ -33,7 +33,8 @@ async def open_cast(
                 if isinstance(model, Human):
                     models[name] = model
                     continue
-                models[name] = Retry(Recorder(model, sink) if sink else model)
+                patience = Patience().waiting(access.longest_wait)
+                models[name] = Retry(Recorder(model, sink) if sink else model, patience)
         yield {agent: models[name] for agent, name in names.items()}
     finally:
         for model in models.values():
