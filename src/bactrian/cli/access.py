@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import os
+import sys
+import time
 from collections.abc import Callable
 
+from bactrian.cli.terminal import printable
 from bactrian.models.names import Access
+
+_WARN_EVERY = 60.0
+"""Seconds between two warnings of faults that are waited out."""
 
 
 def access(
@@ -25,8 +31,22 @@ def access(
         timeout=timeout,
         longest_wait=longest_wait,
         progress=_fetching(),
+        notice=_now_and_then(),
         recorded=Recorded,
     )
+
+
+def _now_and_then() -> Callable[[str], None]:
+    """Warns on standard error, at most once a minute: a thousand conversations meet the same fault."""
+    last = -_WARN_EVERY
+
+    def tell(text: str) -> None:
+        nonlocal last
+        if time.monotonic() - last >= _WARN_EVERY:
+            last = time.monotonic()
+            print(printable(f"bactrian: warning: {text}"), file=sys.stderr)
+
+    return tell
 
 
 def _fetching() -> Callable[[int, int], None]:

@@ -11,12 +11,12 @@ import typer
 from bactrian.cli.bridge import Brake, run
 from bactrian.cli.options import option
 from bactrian.cli.prices import price_list
-from bactrian.errors import InputError
+from bactrian.errors import BactrianError, InputError
 
 if TYPE_CHECKING:
     from bactrian.cli.ledger import Ledger
     from bactrian.generate.tally import Tally
-    from bactrian.generate.work import Order
+    from bactrian.generate.work import Order, Work
 
 SOME_FAILED = 4
 
@@ -61,7 +61,12 @@ def generate(
     ] = None,
     timeout: Annotated[float, option("--timeout", "Longest wait for a reply, in seconds.", min=0)] = 600.0,
     max_wait: Annotated[
-        float, option("--max-wait", "Longest wait that an endpoint may ask for, in seconds.", min=0)
+        float,
+        option(
+            "--max-wait",
+            "Seconds that an endpoint may ask to wait; one that fails gets three times as long.",
+            min=0,
+        ),
     ] = 600.0,
     forecast: Annotated[bool, option("--forecast", "Say what is left to spend, and spend nothing.")] = False,
     retry_failed: Annotated[
@@ -155,13 +160,21 @@ async def _generate(order: Order, origin: Path | None, ledger: Ledger, brake: Br
     spare_the_collector()
     async with open_work(order) as work:
         brake.pull = work.runner.stop
-        shown = asyncio.create_task(ledger.watch(work.tally))
+        shown = asyncio.create_task(_shown(ledger, work))
         try:
             await work.runner.run()
         finally:
             shown.cancel()
             ledger.close(work.tally, order.run)
         return _exit_code(work.tally)
+
+
+async def _shown(ledger: Ledger, work: Work) -> None:
+    """Show the run, as long as somebody looks; then finish what is in flight."""
+    try:
+        await ledger.watch(work.tally)
+    except BactrianError:
+        await work.runner.stop()
 
 
 def _exit_code(tally: Tally) -> int:

@@ -145,7 +145,12 @@ def play(
     ] = None,
     timeout: Annotated[float, option("--timeout", "Longest wait for a reply, in seconds.", min=0)] = 600.0,
     max_wait: Annotated[
-        float, option("--max-wait", "Longest wait that an endpoint may ask for, in seconds.", min=0)
+        float,
+        option(
+            "--max-wait",
+            "Seconds that an endpoint may ask to wait; one that fails gets three times as long.",
+            min=0,
+        ),
     ] = 600.0,
     society: Annotated[
         str | None,

@@ -112,7 +112,8 @@ async def open_crew(
             remote = name.partition(":")[0] == "openai"
             throttle = Throttle(inner, window, proven=not remote, longest_wait=access.longest_wait)
             throttles.append(throttle)
-            models[name] = Retry(throttle, _PATIENCE.waiting(access.longest_wait))
+            patience = _PATIENCE.waiting(access.longest_wait)
+            models[name] = Retry(throttle, patience, notice=access.notice)
         yield Crew({agent: models[name] for agent, name in names.items()}, tuple(throttles), window)
     finally:
         for model in models.values():

@@ -38,6 +38,8 @@ class Access:
     """Conversations of one agent that a model in this process keeps in its cache."""
     progress: Callable[[int, int], None] | None = None
     """Told the bytes done and in all while the built-in weights are fetched."""
+    notice: Callable[[str], None] | None = None
+    """Told of each fault that is waited out."""
     recorded: Callable[[str], Model] | None = None
     """Opens a stored run; it lies above this folder, which knows nothing of stores."""
     person: Callable[[], Model] | None = None

@@ -34,8 +34,8 @@ class Patience:
     """Longest time for one request, all waits and attempts together."""
 
     def waiting(self, longest: float) -> Patience:
-        """The same, with ``longest`` for the longest wait that the endpoint may ask for."""
-        return replace(self, max_wait=longest, budget=max(self.budget, 3 * longest))
+        """The same, with ``longest`` for a wait that the endpoint may ask for, and three times that for all."""
+        return replace(self, max_wait=longest, budget=3 * longest)
 
 
 class Retry:
@@ -47,7 +47,7 @@ class Retry:
 
     Waits double and are drawn evenly from zero to their length ("full jitter"), so that many conversations
     that failed together do not come back together. Where the endpoint says how long to wait, that is done
-    instead.
+    instead. ``notice`` is told of each fault that is waited out.
     """
 
     def __init__(
@@ -55,12 +55,14 @@ class Retry:
         model: Model,
         patience: Patience | None = None,
         *,
+        notice: Callable[[str], object] | None = None,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
         chance: Callable[[], float] = random.random,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._model = model
         self._patience = patience or Patience()
+        self._notice = notice
         self._sleep = sleep
         self._chance = chance
         self._clock = clock
@@ -102,6 +104,8 @@ class Retry:
                 enough = attempts >= patience.attempts or bad >= patience.bad_replies or too_long > 1
                 if enough or spent + wait > patience.budget:
                     raise _given_up(error, asked, spent) from error
+                if self._notice is not None:
+                    self._notice(f"{error.where or self.name}: {error.what} Asking again in {wait:.1f} s.")
             except ModelError as error:
                 if type(error) is ModelError and not self._has_answered:
                     error.endpoint_wide = True

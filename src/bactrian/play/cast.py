@@ -34,7 +34,8 @@ async def open_cast(
                     models[name] = model
                     continue
                 patience = Patience().waiting(access.longest_wait)
-                models[name] = Retry(Recorder(model, sink) if sink else model, patience)
+                recorded = Recorder(model, sink) if sink else model
+                models[name] = Retry(recorded, patience, notice=access.notice)
         yield {agent: models[name] for agent, name in names.items()}
     finally:
         for model in models.values():
