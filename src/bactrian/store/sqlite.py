@@ -6,7 +6,7 @@ import errno
 import os
 import sqlite3
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -164,8 +164,14 @@ def back_up(path: Path, version: int) -> Path:
     """Copy the run beside itself before it is migrated. Gives the copy's path."""
     copy = path.with_name(f"{path.name}.v{version}.backup")
     if not copy.exists():
-        with sqlite3.connect(path) as connection:
-            connection.execute("VACUUM INTO ?", (str(copy),))
+        part = copy.with_name(f".{copy.name}.part")
+        part.unlink(missing_ok=True)
+        try:
+            with closing(sqlite3.connect(path)) as connection:
+                connection.execute("VACUUM INTO ?", (str(part),))
+            part.rename(copy)
+        finally:
+            part.unlink(missing_ok=True)
     return copy
 
 
