@@ -14,7 +14,7 @@ import typer
 
 from bactrian.cli.bridge import Brake, run
 from bactrian.cli.options import option
-from bactrian.errors import ModelError
+from bactrian.errors import ContextFull, ModelError
 
 if TYPE_CHECKING:
     from bactrian.models.names import Access
@@ -294,7 +294,8 @@ async def _play(
         if store is not None:
             session = await store.begin(session)
         sink = store.add_call if store is not None else None
-        models = await stack.enter_async_context(open_cast(names, reach, sink=sink))
+        goes_on = session.ending is None or not session.ending.final
+        models = await stack.enter_async_context(open_cast(names, reach, sink=sink, load=goes_on))
         watching = audience(json=json)
         with watching.waiting("thinking about the task"):
             keep = store.prepared if store is not None else None
@@ -316,4 +317,9 @@ async def _play(
             watching.show(event)
             if isinstance(event, Ended) and event.ending.code == "failed":
                 raise event.error or ModelError(event.ending.evidence)
+            if isinstance(event, Ended) and event.ending.code == "token_limit" and not event.ending.turn:
+                raise ContextFull(
+                    f"Nothing could be said: {event.ending.evidence.partition(chr(10))[0]}",
+                    next="Use a model with a larger window, or a shorter idea.",
+                )
     return 0

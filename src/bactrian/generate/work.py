@@ -110,6 +110,8 @@ async def open_work(order: Order) -> AsyncGenerator[Work]:
 
         frontier = Frontier(axes, done, known, order.limit)
         tally.total = frontier.size
+        if tally.done < tally.total:
+            await crew.load()
 
         def ask(wanted: Wanted, listing: Listing | None) -> AsyncGenerator[Listing]:
             recipe = plan.recipe

@@ -54,9 +54,12 @@ def open_model(name: str, access: Access) -> Model:
     """
     kind, _, rest = name.partition(":")
     if name == "local" or (kind == "local" and rest):
+        from bactrian.models.gguf import check
         from bactrian.models.local import Local
 
         path = Path(rest).expanduser() if rest else None
+        if path is not None:
+            check(path)
         return Local(path, slots=access.slots, progress=access.progress)
     if kind == "openai" and rest:
         from bactrian.models.limits import Limits
@@ -78,6 +81,20 @@ def open_model(name: str, access: Access) -> Model:
         f"There is no model named {name!r}.{_did_you_mean(kind)}",
         next=f"A model is one of: {', '.join(NAMES)}.",
     )
+
+
+async def load_local(model: Model) -> None:
+    """Load ``model`` if it is one on this computer, so that what is wrong with it is known before it is needed.
+
+    Raises:
+        InputError: its file cannot be used.
+        ModelError: it cannot be fetched or loaded.
+    """
+    if model.name.partition(":")[0] == "local":
+        from bactrian.models.local import Local
+
+        if isinstance(model, Local):
+            await model.load()
 
 
 def _did_you_mean(kind: str) -> str:
