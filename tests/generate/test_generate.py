@@ -205,14 +205,12 @@ async def test_a_list_that_stays_short_is_told(folder: Path) -> None:
         assert len(await stored(folder)) == 3
 
 
-async def test_a_refused_key_stops_the_run_after_one_request_of_each_conversation_in_flight(
-    folder: Path,
-) -> None:
+async def test_a_refused_key_stops_the_run_after_one_request(folder: Path) -> None:
     async with Endpoint([Answer({"error": {"message": "bad key"}}, status=401)]) as endpoint:
-        code, _, err = await generate(folder, endpoint, "--concurrency", "2")
+        code, _, err = await generate(folder, endpoint)
         assert code == 1
         assert "401" in err
-        assert len(endpoint.requests) <= 2
+        assert len(endpoint.requests) == 1
 
 
 async def test_too_many_requests_are_waited_out(folder: Path) -> None:
@@ -529,10 +527,10 @@ async def test_what_no_session_can_get_past_stops_the_run_at_its_first_requests(
     folder: Path, answer: Answer, says: str
 ) -> None:
     async with Endpoint([answer]) as endpoint:
-        code, _, err = await generate(folder, endpoint, "--concurrency", "2")
+        code, _, err = await generate(folder, endpoint)
         assert code == 1
         assert says in err
-        assert len(endpoint.requests) <= 2
+        assert len(endpoint.requests) == 1
         assert [session.ending for session in await stored(folder)] == []
 
 

@@ -10,7 +10,7 @@ from bactrian.errors import BactrianError, BudgetReached, GaveUp, InputError, Mo
 from bactrian.generate.frontier import Cell, Frontier, Wanted
 from bactrian.generate.leaves import Leaf
 from bactrian.generate.listing import Listing
-from bactrian.generate.tally import Tally
+from bactrian.generate.tally import ShortList, Tally
 from bactrian.records.events import Ended, Spoke
 from bactrian.store.rows import ItemList
 from bactrian.store.store import Store
@@ -104,6 +104,8 @@ class Runner:
         self._given_up += 1
         if not isinstance(fault, GaveUp) or self._given_up >= self._window:
             await self._give_in(fault)
+        else:
+            self._tally.explain(fault.what)
 
     async def _give_in(self, error: BactrianError) -> None:
         # The limit is news; what else fails while the run winds down is a consequence.
@@ -132,5 +134,6 @@ class Runner:
             self._tally.refused.append(f"{wanted.id}: {error.what}")
         items = listing.items if listing else ()
         if len(items) < wanted.enough:
-            self._tally.short[wanted.id] = (len(items), axis.count)
+            why = listing.why if listing else ""
+            self._tally.short[wanted.id] = ShortList(len(items), axis.count, why)
         await self._frontier.supply(wanted.id, items)

@@ -109,7 +109,8 @@ class Writer:
                 connection.rollback()
                 raise
         except (sqlite3.Error, OSError) as error:
-            raise explained(error, self._path) from error
+            needed = sum(len(str(value).encode(errors="replace")) for one in group for value in one.values)
+            raise explained(error, self._path, needed=needed) from error
         return new
 
 
