@@ -7,8 +7,9 @@ import time
 
 import pytest
 
-from bactrian.errors import TryAgain
+from bactrian.errors import Halted, TryAgain
 from bactrian.models.model import Choice, Reply, Request
+from bactrian.models.rest import Rest
 from bactrian.models.throttle import Throttle
 from bactrian.records.text import Text
 from bactrian.records.usage import Usage
@@ -165,3 +166,16 @@ async def test_an_endpoint_that_answers_nothing_is_tried_by_one_request_after_a_
     await asyncio.gather(*asking)
     assert not throttle.silent
     assert throttle.limit == 64
+
+
+async def test_a_stop_lets_go_of_whoever_waits_and_of_nobody_in_flight() -> None:
+    rest = Rest()
+    endpoint = Endpoint(room=10, seconds=0.05)
+    throttle = Throttle(endpoint, 2, rest=rest)
+    asking = [asyncio.create_task(throttle.reply(Request(()))) for _ in range(6)]
+    await asyncio.sleep(0.01)
+    rest.end()
+    outcomes = await asyncio.gather(*asking, return_exceptions=True)
+    assert [isinstance(outcome, Halted) for outcome in outcomes] == [False] * 2 + [True] * 4
+    assert endpoint.asked == 2
+    await throttle.reply(Request(()))  # room was given back

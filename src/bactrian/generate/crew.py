@@ -13,6 +13,7 @@ from bactrian.models.limit import RateLimit
 from bactrian.models.model import Model
 from bactrian.models.names import Access, open_model
 from bactrian.models.recorder import Recorder
+from bactrian.models.rest import Rest
 from bactrian.models.retry import Patience, Retry
 from bactrian.models.spend import Meter, Spend
 from bactrian.models.throttle import Throttle
@@ -59,6 +60,8 @@ class Crew:
     throttles: tuple[Throttle, ...]
     window: int
     """Conversations to have in flight."""
+    rest: Rest
+    """Where calls wait that have not been sent. Ending it lets go of them."""
 
     def pressure(self) -> Pressure:
         """How much the endpoints may be asked now."""
@@ -100,19 +103,23 @@ async def open_crew(
     _check_open_files(window)
     models: dict[str, Model] = {}
     throttles: list[Throttle] = []
+    rest = Rest()
+    limited = bool(limits.requests_per_minute or limits.tokens_per_minute)
     try:
         for name in dict.fromkeys(names.values()):
             inner: Model = Spend(Recorder(open_model(name, access), sink, failures_only=True), meter)
-            if limits.requests_per_minute or limits.tokens_per_minute:
+            if limited:
                 inner = RateLimit(
                     inner,
                     requests_per_minute=limits.requests_per_minute,
                     tokens_per_minute=limits.tokens_per_minute,
+                    sleep=rest.sleep,
                 )
-            throttle = Throttle(inner, window)
+            # Waits for a pace are no sign of a slow endpoint.
+            throttle = Throttle(inner, window, rest=rest, timed=not limited)
             throttles.append(throttle)
-            models[name] = Retry(throttle, _PATIENCE)
-        yield Crew({agent: models[name] for agent, name in names.items()}, tuple(throttles), window)
+            models[name] = Retry(throttle, _PATIENCE, sleep=rest.sleep)
+        yield Crew({agent: models[name] for agent, name in names.items()}, tuple(throttles), window, rest)
     finally:
         for model in models.values():
             await model.close()

@@ -7,8 +7,9 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from bactrian.errors import TryAgain
+from bactrian.errors import Halted, TryAgain
 from bactrian.models.model import Model, Reply, Request
+from bactrian.models.rest import Rest
 
 _SMOOTHING = 0.05
 _SLOW = 4.0
@@ -30,10 +31,22 @@ class Throttle:
     most once for the requests that were in flight together; as many answers as the limit is raise it by one. A wait
     that the endpoint asks for holds all requests back, not only the one that was told. An endpoint that answers
     nothing is tried by one request at a time, after pauses that double, until it answers one ("circuit breaker").
+
+    ``rest`` can break off the waiting. Unless ``timed``, latency is left out of account.
     """
 
-    def __init__(self, model: Model, most: int, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        model: Model,
+        most: int,
+        *,
+        rest: Rest | None = None,
+        timed: bool = True,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._model = model
+        self._rest = rest or Rest()
+        self._timed = timed
         self._most = most
         self._clock = clock
         self._limit = float(most)
@@ -96,11 +109,12 @@ class Throttle:
         self._waiting.append(turn)
         self._wake()
         try:
-            await turn
-        except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
+            await self._rest.until(turn)
+        except (asyncio.CancelledError, Halted):
+            if turn.done() and not turn.cancelled() and turn.exception() is None:
                 self._in_flight -= 1
                 self._wake()
+            turn.cancel()
             raise
 
     def _wake(self) -> None:
@@ -143,7 +157,7 @@ class Throttle:
         seconds = self._clock() - begun
         self._latency += _SMOOTHING * (seconds - self._latency) if self._latency else seconds
         self._best_latency = min(self._best_latency, self._latency)
-        if self._latency > _SLOW * self._best_latency + 1.0:
+        if self._timed and self._latency > _SLOW * self._best_latency + 1.0:
             self._cut(begun)
         elif self._limit < self._most:
             self._limit = min(float(self._most), self._limit + 1 / self._limit)
