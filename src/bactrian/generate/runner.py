@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
-from bactrian.errors import BactrianError, BudgetReached, GaveUp, InputError, ModelError
+from bactrian.errors import BactrianError, BudgetReached, GaveUp, Halted, InputError, ModelError
 from bactrian.generate.frontier import Cell, Frontier, Wanted
 from bactrian.generate.leaves import Leaf
 from bactrian.generate.listing import Listing
@@ -27,7 +27,8 @@ at every turn."""
 class Runner:
     """Plays the jobs of ``frontier``, ``window`` at once. A session that began is finished before a new one begins.
 
-    ``begun`` are the sessions that an earlier command left open; they come first.
+    ``begun`` are the sessions that an earlier command left open; they come first. ``halt`` lets go of calls that have
+    not been sent.
     """
 
     def __init__(
@@ -40,6 +41,7 @@ class Runner:
         *,
         window: int,
         begun: list[Cell],
+        halt: Callable[[], None] = lambda: None,
     ) -> None:
         self._frontier = frontier
         self._leaf = leaf
@@ -48,6 +50,7 @@ class Runner:
         self._tally = tally
         self._window = window
         self._begun = begun[::-1]
+        self._halt = halt
         self._stopping = False
         self._fault: BactrianError | None = None
         self._given_up = 0
@@ -65,17 +68,20 @@ class Runner:
     async def stop(self) -> None:
         """Begin nothing more. Turns in flight are finished and kept, then :meth:`run` returns."""
         self._stopping = True
+        self._halt()
         await self._frontier.close()
 
     async def _work(self, place: int) -> None:
         await asyncio.sleep(place * _APART)
         while not self._stopping:
             work = self._begun.pop() if self._begun else await self._frontier.take()
-            if work is None:
+            if work is None or self._stopping:
                 return
             self._tally.in_flight += 1
             try:
                 await (self._list(work) if isinstance(work, Wanted) else self._session(work))
+            except Halted:
+                return
             except BactrianError as error:
                 await self._give_in(error)
             finally:
