@@ -9,7 +9,9 @@ from pydantic import BaseModel
 
 from bactrian.errors import BadReply, ContextFull
 from bactrian.models.model import Form, Model, Request
-from bactrian.recipes.lists import distinct, list_grammar, list_schema, read_list
+from bactrian.recipes.doubles import distinct
+from bactrian.recipes.list_forms import list_grammar, list_schema
+from bactrian.recipes.lists import read_list
 from bactrian.recipes.schema import Axis
 from bactrian.records.message import Message
 from bactrian.records.sampling import Sampling
