@@ -20,14 +20,14 @@ _NO_LINE = re.compile(r"\s*(?:(?:[-*_=]\s?){3,}|```\w*|~~~\w*)\s*")
 """A line that only divides, or a fence."""
 _QUOTED = re.compile(r"^\s*>\s?")
 _DECLINES = re.compile(
-    r"(?:i['\u2019]?m|i am|we['\u2019]?re)? ?(?:so |very )?sorry\b|(?:i|we) (?:can ?not|can['\u2019]t|am unable|won['\u2019]t|will not)\b"
-    r"|as an ai\b",
+    r"(?:i['\u2019]?m|i am|we['\u2019]?re)? ?(?:so |very )?sorry\b|as an ai\b"
+    r"|(?:i|we) (?:can ?not|can['\u2019]t|am unable|won['\u2019]t|will not)\b",
     re.IGNORECASE,
 )
 _PARTS = {
-    ";": re.compile(r"\s*;\s*"),
-    ",": re.compile(r"\s*,\s*(?![^()]*\))"),
-    "、": re.compile(r"\s*、\s*"),
+    ";": re.compile(";"),
+    ",": re.compile(r",(?![^()]*\))"),
+    "、": re.compile("、"),
 }
 _AND = re.compile(r"^(?:and|or|&|und|et|y|e)\s+", re.IGNORECASE)
 _LONGEST_PART = 5
@@ -35,7 +35,7 @@ _LONGEST_PART = 5
 _LONGEST_NAME = 4
 _LONGEST_ROW = 10_000
 """Characters of a line of names."""
-_BREAK = re.compile(r"\s*(?:\\|<br\s*/?>|[,;\uff0c\uff1b])$", re.IGNORECASE)
+_BREAK = re.compile(r"(?:\\|<br\s*/?>|[,;\uff0c\uff1b])$", re.IGNORECASE)
 _DASH = re.compile(r"^[-–•*]\s+(?=[^\W\d_])")
 _BOLD_TITLE = re.compile(
     r"^(?:\*\*|__)(?P<title>[^*]+?)(?P<colon>:?)(?:\*\*|__)(?=\s*[:\uff1a–—-]|(?<=:\*\*))"
@@ -74,7 +74,7 @@ def _counted_on_one_line(item: str) -> list[str]:
     items: list[str] = []
     for mark in (".", ")"):
         rest, items = item, []
-        while found := re.search(rf"[\s,;]+\(?{len(items) + 2}\{mark}\s+(?=[^\W\d_])", rest):
+        while found := re.search(rf"(?<![\s,;])[\s,;]+\(?{len(items) + 2}\{mark}\s+(?=[^\W\d_])", rest):
             items.append(rest[: found.start()])
             rest = rest[found.end() :]
         if items:
@@ -111,7 +111,7 @@ def _parts(line: str) -> list[str]:
     if colon and len(introduction.split()) > 2:
         line = after
     for mark, split in _PARTS.items():
-        parts = [_AND.sub("", part) for part in split.split(line.rstrip(".,; "))]
+        parts = [_AND.sub("", part.strip()) for part in split.split(line.rstrip(".,; "))]
         if len(parts) < 3 or not all(parts):
             continue
         if mark == "," and not _are_names(parts):
