@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-_WITHIN_WORDS = "A-Za-z,'()&/+#-"
-_LETTERS = f" %{_WITHIN_WORDS}"
+_WITHIN_WORDS = "A-Za-z'()&/+#-"
 _BEGINNINGS = "ABCDEFGHIJKLMNOPRSTUVW"
 """Letters with which a small model finds a word; with the others it makes one up."""
 _GROUPS = 10
@@ -26,7 +25,7 @@ def list_schema() -> Mapping[str, object]:
 
 def list_grammar(count: int, *, longest: int = 120) -> str:
     """GBNF grammar of a numbered list of ``count`` items of up to ``longest`` characters, for llama.cpp."""
-    return _grammar(["A-Z"], count, f"[0-9{_LETTERS}]{{0,{longest - 1}}}")
+    return _grammar(["A-Z"], count, f"[0-9 ,%{_WITHIN_WORDS}]{{0,{longest - 1}}}")
 
 
 def varied_list_grammar(count: int, question: int) -> str:
@@ -35,8 +34,8 @@ def varied_list_grammar(count: int, question: int) -> str:
     Each of ten items in a row begins with one of two or three letters of its own, and with others at the next
     ``question``. An item has up to twelve words and no digit, after which such a model would only go on counting.
     """
-    word = f"[{_WITHIN_WORDS}]"
-    return _grammar(_beginnings(question), count, f'{word}* (" " {word}+){{0,{_MOST_WORDS - 1}}}')
+    word = f'[{_WITHIN_WORDS}]* ","?'
+    return _grammar(_beginnings(question), count, f'{word} (" " [A-Za-z(&] {word}){{0,{_MOST_WORDS - 1}}}')
 
 
 def _grammar(beginnings: Sequence[str], count: int, rest: str) -> str:
