@@ -47,7 +47,7 @@ def load_recipe(name_or_path: str, settings: Sequence[str] = ()) -> Recipe:
     source = find(name_or_path, _folder(), _KIND)
     data = source.table()
     changed = {place for setting in settings for place in apply(setting, data, source)}
-    _read_lists(data, source)
+    _read_lists(data, source, changed)
     beside(source.where, as_table(data.get("tools")), "python")
     try:
         recipe = Recipe.model_validate(data)
@@ -77,17 +77,17 @@ def _folder() -> Traversable:
     return resources.files("bactrian.recipes").joinpath("built_in")
 
 
-def _read_lists(data: dict[str, Any], source: Source) -> None:
+def _read_lists(data: dict[str, Any], source: Source, changed: Collection[Place]) -> None:
     """Put the lines of list files where given items would be, so that the run keeps them."""
     for number, axis in enumerate(tables(data, "axes")):
         name = axis.get("file")
         if isinstance(name, str) and "given" not in axis:
-            part = source.part(("axes", number))
+            part = None if ("axes", number, "file") in changed else source.part(("axes", number))
             axis["given"] = _lines(Path(source.where).parent / name, name, source, part)
             del axis["file"]
 
 
-def _lines(path: Path, name: str, source: Source, part: tuple[int, int]) -> list[str]:
+def _lines(path: Path, name: str, source: Source, part: tuple[int, int] | None) -> list[str]:
     """The lines of a list file that are not blank."""
     items: list[str] = []
     lines = 0
@@ -108,20 +108,25 @@ def _lines(path: Path, name: str, source: Source, part: tuple[int, int]) -> list
         ) from error
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         reason = error.strerror if isinstance(error, OSError) else error
-        raise source.error(
+        what, next = (
             f"The list {name!r} cannot be read: {reason}.",
-            "file",
             "Give the path to a text file beside the recipe.",
-            within=part,
-        ) from error
+        )
+        raise _file_error(what, next, source, part) from error
     if lines > _MOST_LINES:
         raise _too_large(name, f"{lines:,} lines", f"{_MOST_LINES:,}", source, part)
     return items
 
 
-def _too_large(name: str, size: str, limit: str, source: Source, part: tuple[int, int]) -> InputError:
-    what = f"The list {name!r} has {size}; the limit is {limit}."
-    return source.error(what, "file", "Split it.", within=part)
+def _too_large(name: str, size: str, limit: str, source: Source, part: tuple[int, int] | None) -> InputError:
+    return _file_error(f"The list {name!r} has {size}; the limit is {limit}.", "Split it.", source, part)
+
+
+def _file_error(what: str, next: str, source: Source, part: tuple[int, int] | None) -> InputError:
+    """An error at the key ``file`` of a part of the recipe; without one it was set from outside."""
+    if part is None:
+        return RecipeError(what, where="--set", next=next)
+    return source.error(what, "file", next, within=part)
 
 
 def _check_templates(recipe: Recipe, source: Source, changed: Collection[Place]) -> None:
