@@ -152,6 +152,13 @@ class RolePlay(_Part):
         int | None,
         Field(gt=0, strict=True, description="Default: 40, or 12 if the built-in model plays both."),
     ] = None
+    temperature: Annotated[
+        _Temperature | None,
+        Field(description="Of both agents. Default: 0.2; the built-in model has its own."),
+    ] = None
+    specify_temperature: Annotated[
+        _Temperature | None, Field(description="Of the task specifier. Default: 1.4, likewise.")
+    ] = None
     language: Annotated[str | None, Field(description="Language in which to answer.")] = None
     needs_code: Annotated[bool, Field(strict=True, description="A solution without code is a failure.")] = (
         False
