@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from bactrian.cli.ledger import Ledger
     from bactrian.generate.tally import Tally
     from bactrian.generate.work import Order, Work
+    from bactrian.recipes.schema import Recipe
 
 SOME_FAILED = 4
 
@@ -96,7 +97,7 @@ def generate(
 
     loaded = load_recipe(recipe, settings or ())
     if loaded.red_team:
-        _check_red_team(loaded.role_play.preamble if loaded.role_play else "", acknowledge_misuse)
+        _check_red_team(loaded, acknowledge_misuse)
     if loaded.society is None:
         names = {
             "task_specifier": task_model or model,
@@ -128,8 +129,8 @@ def generate(
     run(work, resume=f"All so far is kept. To go on: {_command()}", brake=brake)
 
 
-def _check_red_team(preamble: str, acknowledged: bool) -> None:
-    if not preamble:
+def _check_red_team(recipe: Recipe, acknowledged: bool) -> None:
+    if recipe.role_play and not recipe.role_play.preamble:
         raise InputError(
             "This recipe needs a preamble, and none is shipped.",
             where="role_play.preamble",
