@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
+from unicodedata import normalize
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -68,8 +69,9 @@ class Axis(_Part):
         for position, item in enumerate(items or (), start=1):
             if not item.strip() or "\0" in item:
                 raise ValueError(f"item {position} is empty or holds a NUL")
-            if item in seen:
-                raise ValueError(f"items {seen[item]} and {position} are both {item!r}")
+            key = normalize("NFC", item)
+            if key in seen:
+                raise ValueError(f"items {seen[key]} and {position} are both {item!r}")
             seen[item] = position
         return items
 
