@@ -265,6 +265,35 @@ async def test_the_longest_wait_is_the_users_and_what_stays_open_is_told_with_it
         assert (code, lines[-1]["done"]) == (0, 12)
 
 
+async def test_a_clock_that_jumps_changes_no_deadline_and_no_wait(folder: Path) -> None:
+    seen: Counter[bytes] = Counter()
+
+    def reply(request: Received) -> Reply:
+        seen[request.body] += 1
+        return Answer("busy", status=429, headers={"Retry-After": "0.2"}) if seen.total() == 1 else said(request)
+
+    jumping = (
+        "import itertools, sys, time\n"
+        "clock, day = time.time, itertools.cycle((-86_400, 86_400, 0))\n"
+        "time.time = lambda: clock() + next(day)\n"
+        "from bactrian.cli.main import main\n"
+        "main()\n"
+    )
+    async with Endpoint([reply]) as endpoint:
+        where = ("--model", "openai:any", "--base-url", endpoint.url, "--timeout", "30", "--json")
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", jumping, "generate", "small.toml", "--run", "run.db", *where),
+            cwd=folder,
+            env=ENVIRONMENT,
+            stdout=-1,
+            stderr=-1,
+        )
+        out, _ = await asyncio.wait_for(process.communicate(), 60)
+    last = json.loads(out.splitlines()[-1])
+    assert (process.returncode, last["done"]) == (0, 12)
+    assert 0 < last["seconds"] < 60
+
+
 async def test_one_interrupt_finishes_the_turns_in_flight_and_says_how_to_go_on(folder: Path) -> None:
     async def slow(request: Received) -> Reply:
         await asyncio.sleep(0.2)

@@ -231,7 +231,8 @@ def explaining(path: Path) -> Generator[None]:
     """Turn faults of the database into errors that say what to do."""
     try:
         yield
-    except BactrianError:
+    except BactrianError as error:
+        error.where = error.where or str(path)
         raise
     except (SQLAlchemyError, sqlite3.Error, OSError) as error:
         raise explained(error, path) from error
