@@ -270,7 +270,9 @@ async def test_a_clock_that_jumps_changes_no_deadline_and_no_wait(folder: Path) 
 
     def reply(request: Received) -> Reply:
         seen[request.body] += 1
-        return Answer("busy", status=429, headers={"Retry-After": "0.2"}) if seen.total() == 1 else said(request)
+        return (
+            Answer("busy", status=429, headers={"Retry-After": "0.2"}) if seen.total() == 1 else said(request)
+        )
 
     jumping = (
         "import itertools, sys, time\n"
