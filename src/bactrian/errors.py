@@ -155,3 +155,10 @@ class BudgetReached(BactrianError):
     """The next call would pass the limit that the user set. All so far is kept and can be resumed."""
 
     exit_code = 3
+
+
+class Halted(BactrianError):
+    """The work is to stop, and the call was still waiting for its turn: nothing was sent."""
+
+    def __init__(self) -> None:
+        super().__init__("The work is to stop.")

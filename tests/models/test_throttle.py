@@ -7,8 +7,9 @@ import time
 
 import pytest
 
-from bactrian.errors import Denied, ModelError, TryAgain, UnknownModel, Unreachable
+from bactrian.errors import Denied, Halted, ModelError, TryAgain, UnknownModel, Unreachable
 from bactrian.models.model import Choice, Reply, Request
+from bactrian.models.rest import Rest
 from bactrian.models.throttle import Throttle
 from bactrian.records.text import Text
 from bactrian.records.usage import Usage
@@ -211,3 +212,16 @@ async def test_a_wait_beyond_the_longest_is_cut_for_all() -> None:
     assert 0 < throttle.closed_for <= 0.05
     endpoint.room = 8
     await throttle.reply(Request(()))
+
+
+async def test_a_stop_lets_go_of_whoever_waits_and_of_nobody_in_flight() -> None:
+    rest = Rest()
+    endpoint = Endpoint(room=10, seconds=0.05)
+    throttle = Throttle(endpoint, 2, rest=rest)
+    asking = [asyncio.create_task(throttle.reply(Request(()))) for _ in range(6)]
+    await asyncio.sleep(0.01)
+    rest.end()
+    outcomes = await asyncio.gather(*asking, return_exceptions=True)
+    assert [isinstance(outcome, Halted) for outcome in outcomes] == [False] * 2 + [True] * 4
+    assert endpoint.asked == 2
+    await throttle.reply(Request(()))  # room was given back

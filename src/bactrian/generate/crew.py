@@ -13,6 +13,7 @@ from bactrian.models.limit import RateLimit
 from bactrian.models.model import Model
 from bactrian.models.names import Access, load_local, open_model
 from bactrian.models.recorder import Recorder
+from bactrian.models.rest import Rest
 from bactrian.models.retry import Patience, Retry
 from bactrian.models.spend import Meter, Spend
 from bactrian.models.throttle import Throttle
@@ -61,6 +62,8 @@ class Crew:
     """Conversations to have in flight."""
     opened: tuple[Model, ...]
     """The models themselves, without what is around them."""
+    rest: Rest
+    """Where calls wait that have not been sent. Ending it lets go of them."""
 
     async def load(self) -> None:
         """Load what is on this computer. Raises ModelError if it cannot be."""
@@ -108,23 +111,33 @@ async def open_crew(
     models: dict[str, Model] = {}
     throttles: list[Throttle] = []
     opened: list[Model] = []
+    rest = Rest()
+    limited = bool(limits.requests_per_minute or limits.tokens_per_minute)
     try:
         for name in dict.fromkeys(names.values()):
             opened.append(open_model(name, access))
             inner: Model = Spend(Recorder(opened[-1], sink, failures_only=True), meter)
-            if limits.requests_per_minute or limits.tokens_per_minute:
+            if limited:
                 inner = RateLimit(
                     inner,
                     requests_per_minute=limits.requests_per_minute,
                     tokens_per_minute=limits.tokens_per_minute,
+                    sleep=rest.sleep,
                 )
             remote = name.partition(":")[0] == "openai"
-            throttle = Throttle(inner, window, proven=not remote, longest_wait=access.longest_wait)
+            throttle = Throttle(
+                inner,
+                window,
+                rest=rest,
+                timed=not limited,  # Waits for a pace are no sign of a slow endpoint.
+                proven=not remote,
+                longest_wait=access.longest_wait,
+            )
             throttles.append(throttle)
             patience = _PATIENCE.waiting(access.longest_wait)
-            models[name] = Retry(throttle, patience, notice=access.notice)
+            models[name] = Retry(throttle, patience, notice=access.notice, sleep=rest.sleep)
         by_agent = {agent: models[name] for agent, name in names.items()}
-        yield Crew(by_agent, tuple(throttles), window, tuple(opened))
+        yield Crew(by_agent, tuple(throttles), window, tuple(opened), rest)
     finally:
         for model in models.values():
             await model.close()

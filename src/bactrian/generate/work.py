@@ -135,6 +135,7 @@ async def open_work(order: Order) -> AsyncGenerator[Work]:
             tally,
             window=crew.window,
             begun=[cell for cell in begun if cell.number < frontier.size],
+            halt=crew.rest.end,
         )
         yield Work(runner, tally, frontier)
 

@@ -7,8 +7,9 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from bactrian.errors import Denied, ModelError, NotAnEndpoint, TryAgain, UnknownModel, Unreachable
+from bactrian.errors import Denied, Halted, ModelError, NotAnEndpoint, TryAgain, UnknownModel, Unreachable
 from bactrian.models.model import Model, Reply, Request
+from bactrian.models.rest import Rest
 from bactrian.models.retry import LONGEST_WAIT
 
 _SMOOTHING = 0.05
@@ -34,7 +35,8 @@ class Throttle:
 
     Unless it is ``proven``, an endpoint is first asked by one request alone, for a moment: what is wrong with key,
     address or model is found out once, and those who wait are told the same without asking. A wait that it asks for
-    is cut at ``longest_wait`` seconds.
+    is cut at ``longest_wait`` seconds. ``rest`` can break off the waiting. Unless ``timed``, latency is left out of
+    account.
     """
 
     def __init__(
@@ -44,9 +46,13 @@ class Throttle:
         *,
         proven: bool = True,
         longest_wait: float = LONGEST_WAIT,
+        rest: Rest | None = None,
+        timed: bool = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._model = model
+        self._rest = rest or Rest()
+        self._timed = timed
         self._most = most
         self._proven = proven
         self._longest_wait = longest_wait
@@ -118,11 +124,12 @@ class Throttle:
         self._waiting.append(turn)
         self._wake()
         try:
-            await turn
-        except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
+            await self._rest.until(turn)
+        except (asyncio.CancelledError, Halted):
+            if turn.done() and not turn.cancelled() and turn.exception() is None:
                 self._in_flight -= 1
                 self._wake()
+            turn.cancel()
             raise
 
     def _wake(self) -> None:
@@ -183,7 +190,7 @@ class Throttle:
         seconds = self._clock() - begun
         self._latency += _SMOOTHING * (seconds - self._latency) if self._latency else seconds
         self._best_latency = min(self._best_latency, self._latency)
-        if self._latency > _SLOW * self._best_latency + 1.0:
+        if self._timed and self._latency > _SLOW * self._best_latency + 1.0:
             self._cut(begun)
         elif self._limit < self._most:
             self._limit = min(float(self._most), self._limit + 1 / self._limit)
