@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -229,6 +230,74 @@ async def test_too_many_requests_are_waited_out(folder: Path) -> None:
         code, lines, err = await generate(folder, endpoint, "--json")
         assert code == 0, err
         assert (lines[-1]["done"], lines[-1]["failed_calls"]) == (12, 48)
+
+
+async def test_what_is_waited_out_is_told_once_a_minute_and_not_for_each_call(folder: Path) -> None:
+    seen: Counter[bytes] = Counter()
+
+    def reply(request: Received) -> Reply:
+        seen[request.body] += 1
+        if seen[request.body] == 1 and asks(request) != "lister":
+            return Answer(f"<html>\x1b[31mBusy {'y' * 500}</html>", status=503, content_type="text/html")
+        return said(request)
+
+    async with Endpoint([reply]) as endpoint:
+        code, lines, err = await generate(folder, endpoint, "--json")
+    assert (code, lines[-1]["failed_calls"]) == (0, 48)
+    (told,) = [line for line in err.splitlines() if line]
+    assert "answered 503: <html> [31mBusy yyy" in told
+    assert told.count("y" * 170) == 1
+    assert "y" * 200 not in told
+    assert re.search(r"Asking again in \d+\.\d s\.$", told)
+
+
+async def test_the_longest_wait_is_the_users_and_what_stays_open_is_told_with_its_reason(
+    folder: Path,
+) -> None:
+    def reply(request: Received) -> Reply:
+        if "Fly a kite" in request.body.decode() and asks(request) == "assistant":
+            return Answer("slow down", status=429, headers={"Retry-After": "9999"})
+        return said(request)
+
+    async with Endpoint([reply]) as endpoint:
+        code, lines, _ = await generate(folder, endpoint, "--json", "--max-wait", "0.2")
+        assert (code, lines[-1]["done"], lines[-1]["open"]) == (4, 9, 3)
+        (reason,) = {re.sub(r"in \d+ s", "in n s", reason) for reason in lines[-1]["reasons"]}
+        assert reason == "The endpoint answered 429: slow down. Asked twice in n s. It asks to wait 9999 s."
+    async with Endpoint([said]) as endpoint:
+        code, lines, _ = await generate(folder, endpoint, "--json")
+        assert (code, lines[-1]["done"]) == (0, 12)
+
+
+async def test_a_clock_that_jumps_changes_no_deadline_and_no_wait(folder: Path) -> None:
+    seen: Counter[bytes] = Counter()
+
+    def reply(request: Received) -> Reply:
+        seen[request.body] += 1
+        return (
+            Answer("busy", status=429, headers={"Retry-After": "0.2"}) if seen.total() == 1 else said(request)
+        )
+
+    jumping = (
+        "import itertools, sys, time\n"
+        "clock, day = time.time, itertools.cycle((-86_400, 86_400, 0))\n"
+        "time.time = lambda: clock() + next(day)\n"
+        "from bactrian.cli.main import main\n"
+        "main()\n"
+    )
+    async with Endpoint([reply]) as endpoint:
+        where = ("--model", "openai:any", "--base-url", endpoint.url, "--timeout", "30", "--json")
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", jumping, "generate", "small.toml", "--run", "run.db", *where),
+            cwd=folder,
+            env=ENVIRONMENT,
+            stdout=-1,
+            stderr=-1,
+        )
+        out, _ = await asyncio.wait_for(process.communicate(), 60)
+    last = json.loads(out.splitlines()[-1])
+    assert (process.returncode, last["done"]) == (0, 12)
+    assert 0 < last["seconds"] < 60
 
 
 async def test_one_interrupt_finishes_the_turns_in_flight_and_says_how_to_go_on(folder: Path) -> None:

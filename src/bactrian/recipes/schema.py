@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal, LiteralString, Self
+from unicodedata import normalize
 
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, field_validator, model_validator
 from pydantic.config import JsonDict
@@ -91,7 +92,10 @@ class Axis(_Part):
     def _distinct_items(cls, items: tuple[str, ...] | None) -> tuple[str, ...] | None:
         seen: dict[str, int] = {}
         for position, item in enumerate(items or (), start=1):
-            if (bare := item.strip()) in seen:
+            if not item.strip() or "\0" in item:
+                raise ValueError(f"item {position} is empty or holds a NUL")
+            bare = normalize("NFC", item.strip())
+            if bare in seen:
                 raise ValueError(f"items {seen[bare]} and {position} are both {bare!r}")
             seen[bare] = position
         return items
