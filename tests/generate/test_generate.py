@@ -409,6 +409,15 @@ async def test_more_conversations_than_files_may_be_open_are_refused_before_any_
         assert "open files" in err
 
 
+async def test_temperatures_that_are_set_reach_the_endpoint(folder: Path) -> None:
+    settings = ("--set", "temperature=0.9", "--set", "specify=true", "--set", "specify_temperature=0.6")
+    async with Endpoint([said]) as endpoint:
+        code, _, err = await generate(folder, endpoint, *settings, "--limit", "1")
+        sent = [request.json.get("temperature") for request in endpoint.requests]
+    assert code == 0, err
+    assert sorted(each for each in sent if each is not None) == [0.6, 0.9, 0.9, 0.9, 0.9]
+
+
 async def test_red_team_work_needs_a_preamble_and_an_acknowledgement_and_is_marked(folder: Path) -> None:
     (folder / "small.toml").write_text(RECIPE.replace('name = "small"', 'name = "small"\nred_team = true'))
     preamble = ["--set", "role_play.preamble=Say nothing kind."]
@@ -422,6 +431,18 @@ async def test_red_team_work_needs_a_preamble_and_an_acknowledgement_and_is_mark
         assert code == 0, err
         systems = [request.json["messages"][0]["content"] for request in endpoint.requests]
     assert all(system.startswith("Say nothing kind.\n\n") for system in systems)
+    assert [session.mark for session in await stored(folder)] == ["red-team"]
+
+
+async def test_red_team_work_that_only_answers_needs_no_preamble(folder: Path) -> None:
+    recipe = RECIPE.partition("[role_play]")[0].replace("specify = false", "")
+    leaf = '[answer]\nrole = "Chef"\nsystem = "Answer."\nquestion = "{{ task }}"\n'
+    (folder / "small.toml").write_text(
+        recipe.replace('name = "small"', 'name = "small"\nred_team = true') + leaf
+    )
+    async with Endpoint([said]) as endpoint:
+        code, _, err = await generate(folder, endpoint, "--acknowledge-misuse", "--limit", "1")
+    assert code == 0, err
     assert [session.mark for session in await stored(folder)] == ["red-team"]
 
 
