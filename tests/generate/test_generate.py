@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from bactrian.recipes.load import recipe_text
 from bactrian.records.session import Session
 from bactrian.store.store import open_store
 from tests.endpoint import Answer, Endpoint, Received, Reply, completion
@@ -400,6 +401,32 @@ async def test_a_run_is_translated_with_markers_code_and_done_token_as_they_are(
     assert found["de_001_001"].provenance.language == "German"
     assert found["de_001_001"].ending == (await stored(folder))[0].ending
     assert asked == 4
+
+
+async def test_bold_markers_and_other_fences_stay_as_they_are_in_all_ten_languages(folder: Path) -> None:
+    def speak(request: Received) -> Reply:
+        match asks(request):
+            case "lister":
+                return TASKS
+            case "user":
+                return "**Instruction:** Do it.\n**Input:** None"
+            case _:
+                return "**Solution**: Run:\n~~~\nhello\n~~~\n**Next request.**"
+
+    async with Endpoint([speak]) as endpoint:
+        await generate(folder, endpoint, "--limit", "1")
+    (folder / "small.toml").write_text(recipe_text("translate"))
+    async with Endpoint([lambda request: f"[{request.json['messages'][1]['content']}]"]) as endpoint:
+        options = ("--set", "source=run.db", "--run", "ten.db")
+        code, _, err = await generate(folder, endpoint, *options)
+    assert code == 0, err
+    found = {session.id: session for session in await stored(folder, "ten.db")}
+    assert sorted(each[:2] for each in found) == ["ar", "de", "es", "fr", "hi", "it", "ja", "ko", "ru", "zh"]
+    for session in found.values():
+        assert [turn.text for turn in session.turns[:2]] == [
+            "**Instruction:** [Do it.]\n**Input:** None",
+            "**Solution**: [Run:]\n~~~\nhello\n~~~\n**Next request.**",
+        ]
 
 
 async def test_more_conversations_than_files_may_be_open_are_refused_before_any_request(folder: Path) -> None:
