@@ -123,6 +123,12 @@ class UnknownModel(ModelError):
     endpoint_wide = True
 
 
+class Exhausted(ModelError):
+    """This computer cannot run the model, most likely for lack of memory."""
+
+    endpoint_wide = True
+
+
 class ContextFull(ModelError):
     """The request, with room for its reply, does not fit the model's context window."""
 
@@ -145,3 +151,10 @@ class BudgetReached(BactrianError):
     """The next call would pass the limit that the user set. All so far is kept and can be resumed."""
 
     exit_code = 3
+
+
+class Halted(BactrianError):
+    """The work is to stop, and the call was still waiting for its turn: nothing was sent."""
+
+    def __init__(self) -> None:
+        super().__init__("The work is to stop.")

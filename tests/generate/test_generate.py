@@ -202,18 +202,20 @@ async def test_a_list_that_stays_short_is_told(folder: Path) -> None:
     async with Endpoint([reply]) as endpoint:
         code, lines, _ = await generate(folder, endpoint, "--json")
         assert code == 4
-        assert lines[-1]["short_lists"]["task@001"] == {"has": 1, "wanted": 4}
+        assert lines[-1]["short_lists"]["task@001"] == {
+            "has": 1,
+            "wanted": 4,
+            "why": "The replies brought nothing new.",
+        }
         assert len(await stored(folder)) == 3
 
 
-async def test_a_refused_key_stops_the_run_after_one_request_of_each_conversation_in_flight(
-    folder: Path,
-) -> None:
+async def test_a_refused_key_stops_the_run_after_one_request(folder: Path) -> None:
     async with Endpoint([Answer({"error": {"message": "bad key"}}, status=401)]) as endpoint:
-        code, _, err = await generate(folder, endpoint, "--concurrency", "2")
+        code, _, err = await generate(folder, endpoint)
         assert code == 1
         assert "401" in err
-        assert len(endpoint.requests) <= 2
+        assert len(endpoint.requests) == 1
 
 
 async def test_too_many_requests_are_waited_out(folder: Path) -> None:
@@ -577,10 +579,10 @@ async def test_what_no_session_can_get_past_stops_the_run_at_its_first_requests(
     folder: Path, answer: Answer, says: str
 ) -> None:
     async with Endpoint([answer]) as endpoint:
-        code, _, err = await generate(folder, endpoint, "--concurrency", "2")
+        code, _, err = await generate(folder, endpoint)
         assert code == 1
         assert says in err
-        assert len(endpoint.requests) <= 2
+        assert len(endpoint.requests) == 1
         assert [session.ending for session in await stored(folder)] == []
 
 
@@ -635,3 +637,29 @@ async def test_a_polite_end_finishes_what_is_in_flight_and_the_run_goes_on(
         assert "To go on: bactrian generate small.toml" in err.decode()
         assert (await generate(folder, endpoint))[0] == 0
         assert len(endpoint.requests) == 12 * 4 + 3
+
+
+@pytest.mark.parametrize("waiting", ["for the endpoint", "for its turn", "to ask again"])
+async def test_an_interrupt_does_not_sit_out_a_wait(folder: Path, waiting: str) -> None:
+    asked = 0
+
+    def reply(request: Received) -> Reply:
+        nonlocal asked
+        asked += 1
+        if asked <= 6 or waiting == "for its turn":
+            return said(request)
+        after = {"Retry-After": "300"} if waiting == "for the endpoint" else {}
+        return Answer("not now", status=429 if after else 502, headers=after)
+
+    options = ["--requests-per-minute", "1"] if waiting == "for its turn" else []
+    async with Endpoint([reply]) as endpoint:
+        process = await start(folder, endpoint, *options)
+        while asked < (1 if options else 30):
+            await asyncio.sleep(0.02)
+        await asyncio.sleep(0.3)
+        process.send_signal(signal.SIGINT)
+        _, err = await asyncio.wait_for(
+            process.communicate(), 15
+        )  # half of what it would wait for calls in flight
+        assert process.returncode == 130
+        assert "To go on: " in err.decode()

@@ -6,82 +6,122 @@ import asyncio
 
 import pytest
 
-from bactrian.errors import TryAgain
-from bactrian.models.limit import Pace, RateLimit
+from bactrian.errors import Halted, TryAgain
+from bactrian.models.limit import RateLimit
 from bactrian.models.model import Request
 from bactrian.models.openai import OpenAI
+from bactrian.models.rest import Rest
 from bactrian.records.message import Message
 from bactrian.records.sampling import Sampling
 from bactrian.records.text import Text
-from tests.endpoint import Answer, Endpoint
+from tests.endpoint import Answer, Endpoint, Received
+from tests.endpoint import completion as completion_of
 
 # 38 characters and two quotes: ten tokens as they are estimated.
 ASK = Request([Message("user", Text("x" * 38))], Sampling(max_tokens=50))
 
 
-def test_a_pace_spreads_what_is_taken_evenly() -> None:
-    pace = Pace(60, clock=lambda: 100.0)
-    assert [pace.take(1) for _ in range(4)] == [0.0, 1.0, 2.0, 3.0]
+class Clock:
+    """Time that passes only while somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(0)
+        self.now += seconds
 
 
-def test_time_without_requests_is_not_saved_up_for_a_burst() -> None:
-    now = 0.0
-    pace = Pace(60, clock=lambda: now)
-    pace.take(1)
-    now = 1000.0
-    assert [pace.take(1), pace.take(1)] == [0.0, 1.0]
+def limited(endpoint: Endpoint, clock: Clock, **limits: float) -> RateLimit:
+    return RateLimit(OpenAI("m", base_url=endpoint.url), **limits, sleep=clock.sleep, clock=clock)
+
+
+def used(prompt: int, completion: int) -> Answer:
+    reply = completion_of("Done.")
+    return Answer(reply | {"usage": {"prompt_tokens": prompt, "completion_tokens": completion}})
 
 
 async def test_requests_wait_for_their_turn_and_all_are_answered() -> None:
-    slept: list[float] = []
+    clock = Clock()
+    at: list[float] = []
 
-    async def sleep(seconds: float) -> None:
-        slept.append(seconds)
+    def reply(_: Received) -> str:
+        at.append(clock.now)
+        return "Done."
 
-    async with Endpoint() as endpoint:
-        within = OpenAI("m", base_url=endpoint.url)
-        model = RateLimit(within, requests_per_minute=30, sleep=sleep, clock=lambda: 0.0)
-        await asyncio.gather(*(model.reply(ASK) for _ in range(4)))
+    async with Endpoint([reply]) as endpoint:
+        model = limited(endpoint, clock, requests_per_minute=30)
+        for _ in range(4):
+            await model.reply(ASK)
         await model.close()
-    assert slept == [2.0, 4.0, 6.0]
-    assert len(endpoint.requests) == 4
+    assert at == [100.0, 102.0, 104.0, 106.0]
     assert model.name == "openai:m"
 
 
-async def test_tokens_are_estimated_first_and_corrected_by_the_usage() -> None:
-    slept: list[float] = []
-
-    async def sleep(seconds: float) -> None:
-        slept.append(seconds)
-
+async def test_time_without_requests_is_not_saved_up_for_a_burst() -> None:
+    clock = Clock()
     async with Endpoint() as endpoint:
-        within = OpenAI("m", base_url=endpoint.url)
-        model = RateLimit(within, tokens_per_minute=60, sleep=sleep, clock=lambda: 0.0)
-        await asyncio.gather(model.reply(ASK), model.reply(ASK))
-        assert slept == [60.0]  # ten tokens of prompt and fifty of reply, at one a second
+        model = limited(endpoint, clock, requests_per_minute=60)
         await model.reply(ASK)
+        clock.now += 1000
+        await asyncio.gather(*(model.reply(ASK) for _ in range(3)))
         await model.close()
-    assert slept == [60.0, 36.0]  # the endpoint counted 11 + 7 tokens in each of the first two
+    assert clock.now == 1102.0
+
+
+async def test_no_minute_sees_more_tokens_than_allowed_whatever_the_requests_could_have_used() -> None:
+    clock = Clock()
+    at: list[float] = []
+
+    def reply(_: Received) -> Answer:
+        at.append(clock.now)
+        return used(60, 40)
+
+    could = Request([Message("user", Text("x" * 38))], Sampling(max_tokens=5000))
+    async with Endpoint([reply]) as endpoint:
+        model = limited(endpoint, clock, tokens_per_minute=600)
+        for _ in range(30):
+            await model.reply(could)
+        await model.close()
+    minutes = [sum(begun <= then < begun + 60 for then in at) for begun in at]
+    assert max(minutes) <= 6
+    assert at[-1] - at[0] <= 29 * 10 + 1  # and no slower than that
+
+
+async def test_who_waits_goes_as_soon_as_another_one_used_less_than_it_could() -> None:
+    clock = Clock()
+    could = Request([Message("user", Text("x" * 38))], Sampling(max_tokens=100_000))
+    async with Endpoint([used(10, 10)]) as endpoint:
+        model = limited(endpoint, clock, tokens_per_minute=600)
+        await asyncio.gather(*(model.reply(could) for _ in range(5)))
+        await model.close()
+    assert clock.now < 600  # and not hours, as if each had used all
 
 
 async def test_a_request_that_fails_gives_its_tokens_back() -> None:
-    slept: list[float] = []
-
-    async def sleep(seconds: float) -> None:
-        slept.append(seconds)
-
+    clock = Clock()
     async with Endpoint([Answer(status=503), "ok"]) as endpoint:
-        within = OpenAI("m", base_url=endpoint.url)
-        model = RateLimit(within, tokens_per_minute=60, sleep=sleep, clock=lambda: 0.0)
+        model = limited(endpoint, clock, tokens_per_minute=60)
         with pytest.raises(TryAgain):
             await model.reply(ASK)
         await model.reply(ASK)
         await model.close()
-    assert slept == []
+    assert clock.now == 100.0
 
 
-async def test_no_limit_means_no_wait() -> None:
+async def test_who_is_told_to_stop_while_it_waits_sends_nothing() -> None:
+    rest = Rest()
     async with Endpoint() as endpoint:
-        model = RateLimit(OpenAI("m", base_url=endpoint.url))
-        assert (await model.reply(ASK)).finish == "stop"
+        model = RateLimit(OpenAI("m", base_url=endpoint.url), requests_per_minute=0.01, sleep=rest.sleep)
+        await model.reply(ASK)
+        waiting = [asyncio.create_task(model.reply(ASK)) for _ in range(3)]
+        await asyncio.sleep(0.05)
+        rest.end()
+        for task in waiting:
+            with pytest.raises(Halted):
+                await asyncio.wait_for(task, 5)
         await model.close()
+    assert len(endpoint.requests) == 1

@@ -45,8 +45,10 @@ class _Program:
                 **_fields(tally.snapshot()),
                 "open": tally.open,
                 "short_lists": {
-                    name: {"has": has, "wanted": wanted} for name, (has, wanted) in tally.short.items()
+                    name: {"has": short.has, "wanted": short.wanted, "why": short.why}
+                    for name, short in tally.short.items()
                 },
+                "reasons": dict(tally.reasons),
                 "refused": tally.refused,
             }
         )
@@ -79,8 +81,8 @@ class _Person:
             f"This command: {now.calls:,} calls in {_duration(now.seconds)}, {now.usage.prompt:,} prompt tokens "
             f"({now.cached_share:.0%} cached), {now.usage.completion:,} completion tokens{money}."
         )
-        for name, (has, wanted) in list(tally.short.items())[:5]:
-            say(f"The list {name} stayed short: {has} of {wanted} items.")
+        for name, short in list(tally.short.items())[:5]:
+            say(printable(f"The list {name} stayed short: {short.has} of {short.wanted} items. {short.why}"))
         if len(tally.short) > 5:
             say(f"And {len(tally.short) - 5:,} more lists.")
         for refused in tally.refused[:5]:
@@ -88,11 +90,11 @@ class _Person:
         for change in tally.changes[:5]:
             say(printable(f"Warning: something else began to answer in mid-run: {change}"))
         if tally.open:
-            say(
-                f"{tally.open:,} sessions were left open: the endpoint did not answer. The same command goes on."
-            )
-        if now.failed:
-            say(f"{now.failed:,} failed; --retry-failed takes them up again.")
+            say(f"{tally.open:,} were left open; the same command goes on.")
+        for reason, count in tally.reasons.most_common(5):
+            say(printable(f"{count:,} times: {reason}"))
+        if now.failed or tally.short:
+            say(f"{now.failed:,} failed; --retry-failed takes them and short lists up again.")
 
 
 def line(now: Snapshot) -> str:

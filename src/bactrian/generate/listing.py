@@ -44,6 +44,8 @@ class Listing:
     usage: Usage
     """Of all its calls."""
     calls: int
+    why: str = ""
+    """What came instead of items, where the last reply brought none."""
 
 
 async def list_items(
@@ -99,16 +101,19 @@ async def list_items(
         )
         usage = so_far.usage
         new: list[str] = []
+        why = ""
         try:
             reply = await model.reply(request)
         except ContextFull:
             if axis.max_tokens <= 1 or not so_far.items:
                 raise
-            fruitless = _FRUITLESS  # the items themselves have filled the window
+            fruitless = _FRUITLESS
+            why = "Its own items fill the model's window."
         except BadReply as error:
             if error.endpoint_wide:
                 raise
             fruitless += 1
+            why = error.what
         else:
             usage += reply.usage
             found = [reply.text.strip()] if axis.each else read_list(reply.text, single=wanted == 1)
@@ -116,9 +121,10 @@ async def list_items(
                 found = found[:-1]
             new = distinct((item for item in found if item), so_far.items)[:missing]
             fruitless = 0 if new else fruitless + 1
+            why = "" if new else "The replies brought nothing new."
         items = (*so_far.items, *new)
         finished = len(items) == axis.count or fruitless >= _FRUITLESS
-        so_far = Listing(items, finished, usage, so_far.calls + 1)
+        so_far = Listing(items, finished, usage, so_far.calls + 1, why)
         yield so_far
 
 

@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
-from bactrian.errors import BactrianError, BudgetReached, GaveUp, InputError, ModelError
+from bactrian.errors import BactrianError, BudgetReached, GaveUp, Halted, InputError, ModelError
 from bactrian.generate.frontier import Cell, Frontier, Wanted
 from bactrian.generate.leaves import Leaf
 from bactrian.generate.listing import Listing
-from bactrian.generate.tally import Tally
+from bactrian.generate.tally import ShortList, Tally
 from bactrian.records.events import Ended, Spoke
 from bactrian.store.rows import ItemList
 from bactrian.store.store import Store
@@ -19,10 +19,16 @@ Ask = Callable[[Wanted, Listing | None], AsyncGenerator[Listing]]
 """Asks for a list, from what is known of it."""
 
 
+_APART = 0.0002
+"""Seconds between the first sessions of a window. A thousand that begin together stay in step, and wait for each other
+at every turn."""
+
+
 class Runner:
     """Plays the jobs of ``frontier``, ``window`` at once. A session that began is finished before a new one begins.
 
-    ``begun`` are the sessions that an earlier command left open; they come first.
+    ``begun`` are the sessions that an earlier command left open; they come first. ``halt`` lets go of calls that have
+    not been sent.
     """
 
     def __init__(
@@ -35,6 +41,7 @@ class Runner:
         *,
         window: int,
         begun: list[Cell],
+        halt: Callable[[], None] = lambda: None,
     ) -> None:
         self._frontier = frontier
         self._leaf = leaf
@@ -43,6 +50,7 @@ class Runner:
         self._tally = tally
         self._window = window
         self._begun = begun[::-1]
+        self._halt = halt
         self._stopping = False
         self._fault: BactrianError | None = None
         self._given_up = 0
@@ -53,23 +61,27 @@ class Runner:
         Raises:
             BactrianError: the run cannot go on; what was in flight has been finished and kept.
         """
-        await asyncio.gather(*(self._work() for _ in range(self._window)))
+        await asyncio.gather(*(self._work(place) for place in range(self._window)))
         if self._fault is not None:
             raise self._fault
 
     async def stop(self) -> None:
         """Begin nothing more. Turns in flight are finished and kept, then :meth:`run` returns."""
         self._stopping = True
+        self._halt()
         await self._frontier.close()
 
-    async def _work(self) -> None:
+    async def _work(self, place: int) -> None:
+        await asyncio.sleep(place * _APART)
         while not self._stopping:
             work = self._begun.pop() if self._begun else await self._frontier.take()
-            if work is None:
+            if work is None or self._stopping:
                 return
             self._tally.in_flight += 1
             try:
                 await (self._list(work) if isinstance(work, Wanted) else self._session(work))
+            except Halted:
+                return
             except BactrianError as error:
                 await self._give_in(error)
             finally:
@@ -98,6 +110,8 @@ class Runner:
         self._given_up += 1
         if not isinstance(fault, GaveUp) or self._given_up >= self._window:
             await self._give_in(fault)
+        else:
+            self._tally.explain(fault.what)
 
     async def _give_in(self, error: BactrianError) -> None:
         # The limit is news; what else fails while the run winds down is a consequence.
@@ -126,5 +140,6 @@ class Runner:
             self._tally.refused.append(f"{wanted.id}: {error.what}")
         items = listing.items if listing else ()
         if len(items) < wanted.enough:
-            self._tally.short[wanted.id] = (len(items), axis.count)
+            why = listing.why if listing else ""
+            self._tally.short[wanted.id] = ShortList(len(items), axis.count, why)
         await self._frontier.supply(wanted.id, items)

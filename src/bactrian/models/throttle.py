@@ -7,8 +7,10 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from bactrian.errors import TryAgain
+from bactrian.errors import Denied, Halted, ModelError, NotAnEndpoint, TryAgain, UnknownModel, Unreachable
 from bactrian.models.model import Model, Reply, Request
+from bactrian.models.rest import Rest
+from bactrian.models.retry import LONGEST_WAIT
 
 _SMOOTHING = 0.05
 _SLOW = 4.0
@@ -16,11 +18,11 @@ _SLOW = 4.0
 
 _SILENT = 10
 """Faults in a row, without an answer between them, from which the endpoint counts as down."""
+_PROBE = 2.0
+"""Seconds that the others wait for the first answer: a refusal is there by then, a long reply need not be."""
 _FIRST_PAUSE = 1.0
 _LONGEST_SILENCE = 60.0
 """Seconds between two tries of an endpoint that is down; the pauses double up to it."""
-_LONGEST_PAUSE = 600.0
-"""Seconds that one answer may stop all requests for; who is told more gives up alone."""
 
 
 class Throttle:
@@ -30,11 +32,31 @@ class Throttle:
     most once for the requests that were in flight together; as many answers as the limit is raise it by one. A wait
     that the endpoint asks for holds all requests back, not only the one that was told. An endpoint that answers
     nothing is tried by one request at a time, after pauses that double, until it answers one ("circuit breaker").
+
+    Unless it is ``proven``, an endpoint is first asked by one request alone, for a moment: what is wrong with key,
+    address or model is found out once, and those who wait are told the same without asking. A wait that it asks for
+    is cut at ``longest_wait`` seconds. ``rest`` can break off the waiting. Unless ``timed``, latency is left out of
+    account.
     """
 
-    def __init__(self, model: Model, most: int, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        model: Model,
+        most: int,
+        *,
+        proven: bool = True,
+        longest_wait: float = LONGEST_WAIT,
+        rest: Rest | None = None,
+        timed: bool = True,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._model = model
+        self._rest = rest or Rest()
+        self._timed = timed
         self._most = most
+        self._proven = proven
+        self._longest_wait = longest_wait
+        self._verdict: ModelError | None = None
         self._clock = clock
         self._limit = float(most)
         self._in_flight = 0
@@ -54,7 +76,7 @@ class Throttle:
     @property
     def limit(self) -> int:
         """Requests that may be in flight now."""
-        return 1 if self.silent else max(1, int(self._limit))
+        return max(1, int(self._limit)) if self._proven and not self.silent else 1
 
     @property
     def silent(self) -> bool:
@@ -68,15 +90,21 @@ class Throttle:
 
     async def reply(self, request: Request) -> Reply:
         """Answer ``request`` when there is room; raises what the model within raises."""
+        if self._verdict is not None:
+            raise self._verdict
         if self._in_flight >= self.limit or self._waiting or self._closed_until:
             await self._wait()
         else:
             self._in_flight += 1
         begun = self._clock()
+        if not self._proven:
+            asyncio.get_running_loop().call_later(_PROBE, self._trust)
         try:
             reply = await self._model.reply(request)
-        except TryAgain as fault:
-            self._take_fault(fault, begun)
+        except ModelError as fault:
+            if isinstance(fault, TryAgain):
+                self._take_fault(fault, begun)
+            self._spare_others(fault)
             raise
         else:
             self._take_success(begun)
@@ -96,11 +124,12 @@ class Throttle:
         self._waiting.append(turn)
         self._wake()
         try:
-            await turn
-        except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
+            await self._rest.until(turn)
+        except (asyncio.CancelledError, Halted):
+            if turn.done() and not turn.cancelled() and turn.exception() is None:
                 self._in_flight -= 1
                 self._wake()
+            turn.cancel()
             raise
 
     def _wake(self) -> None:
@@ -114,9 +143,22 @@ class Throttle:
                 self._in_flight += 1
                 turn.set_result(None)
 
+    def _spare_others(self, fault: ModelError) -> None:
+        """Where all would be told the same, tell those who wait, and do not ask."""
+        if isinstance(fault, (Denied, UnknownModel)) or (
+            isinstance(fault, (NotAnEndpoint, Unreachable)) and not self._proven
+        ):
+            self._verdict = fault
+        elif self._proven or type(fault) is not ModelError:
+            return
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_exception(fault)
+
     def _take_fault(self, fault: TryAgain, begun: float) -> None:
-        if fault.after is not None and fault.after <= _LONGEST_PAUSE:
-            self._close_for(fault.after)
+        if fault.after is not None:
+            self._close_for(min(fault.after, self._longest_wait))
         if fault.overload:
             self._cut(begun)
         elif fault.after is None:
@@ -137,13 +179,18 @@ class Throttle:
             self._limit = max(1.0, self._limit / 2)
             self._last_cut = self._clock()
 
+    def _trust(self) -> None:
+        self._proven = True
+        self._wake()
+
     def _take_success(self, begun: float) -> None:
+        self._proven = True
         self._faults = 0
         self._pause = _FIRST_PAUSE
         seconds = self._clock() - begun
         self._latency += _SMOOTHING * (seconds - self._latency) if self._latency else seconds
         self._best_latency = min(self._best_latency, self._latency)
-        if self._latency > _SLOW * self._best_latency + 1.0:
+        if self._timed and self._latency > _SLOW * self._best_latency + 1.0:
             self._cut(begun)
         elif self._limit < self._most:
             self._limit = min(float(self._most), self._limit + 1 / self._limit)

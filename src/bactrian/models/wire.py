@@ -12,6 +12,7 @@ from bactrian.models import toolcalls
 from bactrian.models.decode import decoded, is_array, is_object
 from bactrian.models.faults import reported
 from bactrian.models.model import Choice, Form, Reply, Request
+from bactrian.records.message import Message
 from bactrian.records.text import Text, cleaned
 from bactrian.records.turn import Finish
 from bactrian.records.usage import Usage
@@ -50,20 +51,29 @@ def request_parts(
     ``longest`` is the server's word for the reply's limit.
     Equal histories give equal bytes up to the newest message, so a server's prefix cache can serve them.
     """
-    parts = [b'{"model":', to_json(model), b',"messages":[']
-    for message in request.messages:
-        parts += (_OPENINGS[message.role], message.text.json)
-        if message.calls:
-            parts.append(toolcalls.written(message.calls))
-        elif message.answers:
-            parts.append(b',"tool_call_id":' + to_json(message.answers))
-    if request.messages:
-        parts[3] = parts[3][2:]
-        parts.append(b"}")
-    parts.append(b"]")
+    messages = request.messages
+    texts = [message.text.json for message in messages]
+    if request.tools:
+        texts = [text + _calls(message) for text, message in zip(texts, messages, strict=True)]
+    # Put in place by slices: the longest conversation costs no more steps than the shortest.
+    parts = [b""] * (2 * len(texts))
+    parts[::2] = [_OPENINGS[message.role] for message in messages]
+    parts[1::2] = texts
+    start, end = b'{"model":' + to_json(model) + b',"messages":[', b"]"
+    if parts:
+        parts[0], end = start + parts[0][2:], b"}]"
+    else:
+        parts = [start]
     options = _options(request, stream=stream, longest=longest)
-    parts.append(b"," + to_json(options)[1:] if options else b"}")
+    parts.append(end + b"," + to_json(options)[1:] if options else end + b"}")
     return parts
+
+
+def _calls(message: Message) -> bytes:
+    """What the use of tools adds to a message's JSON."""
+    if message.calls:
+        return toolcalls.written(message.calls)
+    return b',"tool_call_id":' + to_json(message.answers) if message.answers else b""
 
 
 def _options(request: Request, *, stream: bool, longest: str) -> dict[str, object]:

@@ -104,9 +104,11 @@ class View:
         if self.agent.among:
             self._hear_among_others(turn)
             return
-        role = "assistant" if turn.speaker == self.agent.speaker else "user"
-        self.messages += as_messages(turn.uses) if role == "assistant" else []
-        self.messages.append(Message(role, turn.text))
+        if turn.speaker == self.agent.speaker:
+            self.messages += as_messages(turn.uses) if turn.uses else []
+            self.messages.append(Message("assistant", turn.text))
+        else:
+            self.messages.append(Message("user", turn.text))
 
     def question(self) -> list[Message]:
         """What the agent is sent when it is its turn: it ends with something to answer."""

@@ -76,15 +76,16 @@ class RepeatLoop:
     rounds: int = 4
 
     def __call__(self, turns: Sequence[Turn]) -> Ending | None:
-        span = turns[-2 * self.rounds :]
-        if turns[-1].speaker != "assistant" or len(span) < 2 * self.rounds:
+        last = turns[-1]
+        if last.speaker != "assistant" or len(turns) < 2 * self.rounds:
             return None
-        if all(_is_courtesy(turn.text) for turn in reversed(span)):
-            return _ending("repeat_loop", turns[-1])
-        # Newest first: an ordinary conversation is let go after one comparison.
-        if all(_alike(span[i].text, span[i - 2].text) for i in range(len(span) - 1, 1, -1)):
-            return _ending("repeat_loop", turns[-1])
-        return None
+        thanks, again = _is_courtesy(last.text), _alike(last.text, turns[-3].text)
+        if not (thanks or again):
+            return None  # An ordinary conversation is let go after one look at its newest turn.
+        span = [turn.text for turn in turns[-2 * self.rounds :]]
+        thanks = thanks and all(map(_is_courtesy, span))
+        again = again and all(map(_alike, span[2:], span[:-2]))
+        return _ending("repeat_loop", last) if thanks or again else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +115,10 @@ def first_ending(rules: Sequence[Rule], turns: Sequence[Turn]) -> Ending | None:
     """The ending that the turns call for, or None."""
     if not turns:
         return None
-    return next((ending for rule in rules if (ending := rule(turns)) is not None), None)
+    for rule in rules:
+        if (ending := rule(turns)) is not None:
+            return ending
+    return None
 
 
 def _ending(code: EndingCode, turn: Turn, evidence: str | None = None) -> Ending:
@@ -148,14 +152,10 @@ _ALIKE = 0.9
 """Share of their words that near-identical turns have in common."""
 
 
-def _hints_at_courtesy(text: str) -> bool:
-    return any(hint in text for hint in _COURTESY_HINTS)
-
-
 def _is_courtesy(text: str) -> bool:
     """True if a turn does nothing but thank, welcome or say goodbye."""
     # Most turns say no such thing: a look for plain substrings spares them the patterns.
-    if len(text) > 12 * _COURTESY_WORDS or not _hints_at_courtesy(text.lower()):
+    if len(text) > 12 * _COURTESY_WORDS or not any(map(text.lower().__contains__, _COURTESY_HINTS)):
         return False
     words = _MARKERS.sub(" ", text).split()
     courtesies = sum(len(found.split()) for found in _COURTESY.findall(text))
@@ -169,4 +169,5 @@ def _alike(one: str, other: str) -> bool:
     if not 0.8 < (len(one) + 1) / (len(other) + 1) < 1.25:
         return False
     left, right = set(one.split()), set(other.split())
-    return len(left & right) >= _ALIKE * len(left | right)
+    common = len(left & right)
+    return common >= _ALIKE * (len(left) + len(right) - common)

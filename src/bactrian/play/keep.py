@@ -9,17 +9,22 @@ from bactrian.records.events import Called, Chose, Ended, Event, Proposed, Retur
 from bactrian.records.usage import Usage
 from bactrian.store.store import Store
 
+_NOTHING = Usage()
+
 
 async def kept(events: AsyncIterator[Event], session: str, store: Store) -> AsyncIterator[Event]:
     """Pass ``events`` on, each one only when it is on disk.
 
     The next request goes out when the next event is asked for, so a finished turn is durable before that.
     """
-    used = Usage()
-    undecided = Usage()
+    used = _NOTHING
+    undecided = _NOTHING
     """Of proposals, verdicts and tool calls for a turn that is not spoken yet; a turn counts what led to it."""
     async for event in events:
         match event:
+            case Spoke(turn):
+                used, undecided = used + turn.usage, _NOTHING
+                await store.add_turn(session, turn)
             case Started(begun):
                 used = begun.usage
             case Proposed(proposal):
@@ -33,9 +38,6 @@ async def kept(events: AsyncIterator[Event], session: str, store: Store) -> Asyn
                 await store.add_tool_call(session, call)
             case Returned(result):
                 await store.add_tool_result(session, result)
-            case Spoke(turn):
-                used, undecided = used + turn.usage, Usage()
-                await store.add_turn(session, turn)
             case Ended(_, ModelError(endpoint_wide=True)):
                 pass  # The session is not at fault: it stays open, for a later run to go on with.
             case Ended(ending):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable
 from contextlib import aclosing
 
 from bactrian.errors import ContextFull, Filtered, ModelError, Stopped
@@ -14,9 +14,8 @@ from bactrian.play.scene import Scene
 from bactrian.play.search import explore
 from bactrian.play.tools import Place, speak_with_tools
 from bactrian.records.ending import Ending, EndingCode
-from bactrian.records.events import Called, Chose, Ended, Event, Proposed, Returned, Spoke, Started
-from bactrian.records.tool import Use
-from bactrian.records.turn import Speaker
+from bactrian.records.events import Ended, Event, Spoke, Started
+from bactrian.records.turn import Speaker, Turn
 
 
 async def play(scene: Scene) -> AsyncGenerator[Event]:
@@ -30,63 +29,73 @@ async def play(scene: Scene) -> AsyncGenerator[Event]:
         yield Started(scene.session)
         yield Ended(scene.session.ending)
         return
-    turns = list(scene.session.turns)
-    views = {speaker: View(agent, turns) for speaker, agent in scene.agents.items()}
-    critique = scene.critique
-    proposers = {name: Proposer(critique.proposals) for name in critique.of} if critique else {}
-    prepared = (scene.session.task.specified, scene.session.task.planned)
-    asked = sum(step is not None for step in prepared) + sum(turn.requests for turn in turns)
-    pending = scene.session.pending
+    course = _Course(scene)
     yield Started(scene.session)
 
-    while (ending := first_ending(scene.rules, turns)) is None:
-        speaker = scene.order.next_speaker(turns)
-        if critique is not None and critique.searches:
-            way = explore(scene, critique, turns, asked - len(turns))
-        else:
-            stage = Stage(scene.session.id, asked, turns, views[speaker])
-            way = _next_turn(scene, stage, proposers.get(speaker), pending)
+    while (ending := first_ending(scene.rules, course.turns)) is None:
+        speaker = scene.order.next_speaker(course.turns)
         try:
+            if (way := course.way(speaker)) is None:
+                spoke = Spoke(await course.turn(speaker))
+                course.take(spoke.turn)
+                yield spoke
+                continue
             async with aclosing(way) as events:
                 async for event in events:
                     if isinstance(event, Spoke):
-                        turns.append(event.turn)
-                        asked += event.turn.requests
-                        pending = ()
-                        for view in views.values():
-                            view.hear(event.turn)
+                        course.take(event.turn)
                     yield event
         except ModelError as error:
-            yield Ended(_unanswered(error, len(turns), speaker), error)
+            yield Ended(_unanswered(error, len(course.turns), speaker), error)
             return
 
     yield Ended(ending)
 
 
-async def _next_turn(
-    scene: Scene, stage: Stage, proposer: Proposer | None, pending: Sequence[Use]
-) -> AsyncGenerator[Proposed | Chose | Called | Returned | Spoke]:
-    """What leads to the next turn, and the turn."""
-    if (toolbox := stage.view.agent.toolbox) is not None:
-        place = Place(stage.session, stage.ordinal, stage.number, pending)
-        async with aclosing(speak_with_tools(toolbox, stage.view, place, scene.listener)) as events:
-            async for event in events:
-                yield event
-        return
-    if scene.critique is None or proposer is None:
-        yield Spoke(
-            await speak(
-                stage.view,
-                stage.number,
-                session=stage.session,
-                ordinal=stage.ordinal,
-                listener=scene.listener,
-            )
+class _Course:
+    """Where a session stands while it is played."""
+
+    def __init__(self, scene: Scene) -> None:
+        session = scene.session
+        self._scene = scene
+        self.turns = list(session.turns)
+        self._views = {speaker: View(agent, self.turns) for speaker, agent in scene.agents.items()}
+        critique = scene.critique
+        self._proposers = {name: Proposer(critique.proposals) for name in critique.of} if critique else {}
+        prepared = (session.task.specified, session.task.planned)
+        self._asked = sum(step is not None for step in prepared) + sum(turn.requests for turn in self.turns)
+        self._pending = session.pending
+
+    def take(self, turn: Turn) -> None:
+        """All hear a turn."""
+        self.turns.append(turn)
+        self._asked += turn.requests
+        self._pending = ()
+        for view in self._views.values():
+            view.hear(turn)
+
+    def turn(self, speaker: Speaker) -> Awaitable[Turn]:
+        """The next turn, where nothing but one request leads to it."""
+        return speak(
+            self._views[speaker],
+            len(self.turns) + 1,
+            session=self._scene.session.id,
+            ordinal=self._asked,
+            listener=self._scene.listener,
         )
-        return
-    async with aclosing(deliberate(scene.critique, proposer, stage)) as events:
-        async for event in events:
-            yield event
+
+    def way(self, speaker: Speaker) -> AsyncGenerator[Event] | None:
+        """What leads to the next turn, and the turn; None if nothing but one request does."""
+        scene, critique, view = self._scene, self._scene.critique, self._views[speaker]
+        if critique is not None and critique.searches:
+            return explore(scene, critique, self.turns, self._asked - len(self.turns))
+        if (toolbox := view.agent.toolbox) is not None:
+            place = Place(scene.session.id, self._asked, len(self.turns) + 1, self._pending)
+            return speak_with_tools(toolbox, view, place, scene.listener)
+        if critique is not None and (proposer := self._proposers.get(speaker)) is not None:
+            stage = Stage(scene.session.id, self._asked, self.turns, view)
+            return deliberate(critique, proposer, stage)
+        return None
 
 
 def _unanswered(error: ModelError, turns: int, speaker: Speaker) -> Ending:

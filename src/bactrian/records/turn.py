@@ -66,4 +66,4 @@ class Turn:
     @property
     def requests(self) -> int:
         """How often its model was asked, repetitions not counted."""
-        return 1 + len(rounds(self.uses))
+        return 1 + len(rounds(self.uses)) if self.uses else 1
