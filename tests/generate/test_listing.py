@@ -69,6 +69,18 @@ async def test_items_can_be_asked_for_one_at_a_time_and_keep_their_lines() -> No
     assert len(asked) == 2
 
 
+async def test_of_an_item_that_was_asked_for_alone_neither_thoughts_nor_a_refusal_are_kept() -> None:
+    each = THREE.model_copy(update={"each": True, "count": 2})
+    replies = (
+        "<think>\nLet me see.\n</think>\nWhat is this?",
+        "I'm sorry, but I can't do that.",
+        "And that?",
+    )
+    found, asked = await listings(*replies, axis=each)
+    assert found[-1].items == ("What is this?", "And that?")
+    assert len(asked) == 3
+
+
 async def test_a_list_begins_with_the_items_that_are_given() -> None:
     axis = THREE.model_copy(update={"given": ("Bake", "Cook")})
     found, asked = await listings("1. cook\n2. Serve", axis=axis)

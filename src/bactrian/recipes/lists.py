@@ -24,6 +24,8 @@ _DECLINES = re.compile(
     r"|(?:i|we) (?:can ?not|can['\u2019]t|am unable|won['\u2019]t|will not)\b",
     re.IGNORECASE,
 )
+_LONGEST_EXCUSE = 300
+"""Characters of a refusal; what is longer may be a problem about somebody who is sorry."""
 _PARTS = {
     ";": re.compile(";"),
     ",": re.compile(r",(?![^()]*\))"),
@@ -54,7 +56,7 @@ def read_list(text: str, *, single: bool = False) -> list[str]:
     the list are left out. Only one number is taken off an item: ``1. 3. Liga table`` is ``3. Liga table``. With
     ``single``, a line is not divided at its commas. A model that declines has written no list.
     """
-    text = _END_OF_THOUGHT.sub("", _THOUGHT.sub("", text.lstrip("\ufeff")))
+    text = _without_thoughts(text)
     fence = _FENCE.search(text)
     if fence and not has_numbers(text[: fence.start()]):  # else the fence belongs to an item
         text = fence["inside"]
@@ -67,6 +69,19 @@ def read_list(text: str, *, single: bool = False) -> list[str]:
         items = _counted_on_one_line(items[0])
     items = items or _plain(lines, single=single)
     return _without_points([each for each in map(_cleaned, items) if each])
+
+
+def read_item(text: str) -> str:
+    """The one item that a model was asked for, with all of its lines; empty if it declines.
+
+    Thoughts before it are left out.
+    """
+    item = _without_thoughts(text).strip()
+    return "" if _DECLINES.match(item) and len(item) <= _LONGEST_EXCUSE else item
+
+
+def _without_thoughts(text: str) -> str:
+    return _END_OF_THOUGHT.sub("", _THOUGHT.sub("", text.lstrip("\ufeff")))
 
 
 def _counted_on_one_line(item: str) -> list[str]:
