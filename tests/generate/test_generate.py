@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from bactrian.recipes.load import recipe_text
 from bactrian.records.session import Session
 from bactrian.store.store import open_store
 from tests.endpoint import Answer, Endpoint, Received, Reply, completion
@@ -473,11 +474,46 @@ async def test_a_run_is_translated_with_markers_code_and_done_token_as_they_are(
     assert asked == 4
 
 
+async def test_bold_markers_and_other_fences_stay_as_they_are_in_all_ten_languages(folder: Path) -> None:
+    def speak(request: Received) -> Reply:
+        match asks(request):
+            case "lister":
+                return TASKS
+            case "user":
+                return "**Instruction:** Do it.\n**Input:** None"
+            case _:
+                return "**Solution**: Run:\n~~~\nhello\n~~~\n**Next request.**"
+
+    async with Endpoint([speak]) as endpoint:
+        await generate(folder, endpoint, "--limit", "1")
+    (folder / "small.toml").write_text(recipe_text("translate"))
+    async with Endpoint([lambda request: f"[{request.json['messages'][1]['content']}]"]) as endpoint:
+        options = ("--set", "source=run.db", "--run", "ten.db")
+        code, _, err = await generate(folder, endpoint, *options)
+    assert code == 0, err
+    found = {session.id: session for session in await stored(folder, "ten.db")}
+    assert sorted(each[:2] for each in found) == ["ar", "de", "es", "fr", "hi", "it", "ja", "ko", "ru", "zh"]
+    for session in found.values():
+        assert [turn.text for turn in session.turns[:2]] == [
+            "**Instruction:** [Do it.]\n**Input:** None",
+            "**Solution**: [Run:]\n~~~\nhello\n~~~\n**Next request.**",
+        ]
+
+
 async def test_more_conversations_than_files_may_be_open_are_refused_before_any_request(folder: Path) -> None:
     async with Endpoint([said]) as endpoint:
         code, _, err = await generate(folder, endpoint, "--concurrency", "10000000000")
         assert (code, endpoint.requests) == (2, [])
         assert "open files" in err
+
+
+async def test_temperatures_that_are_set_reach_the_endpoint(folder: Path) -> None:
+    settings = ("--set", "temperature=0.9", "--set", "specify=true", "--set", "specify_temperature=0.6")
+    async with Endpoint([said]) as endpoint:
+        code, _, err = await generate(folder, endpoint, *settings, "--limit", "1")
+        sent = [request.json.get("temperature") for request in endpoint.requests]
+    assert code == 0, err
+    assert sorted(each for each in sent if each is not None) == [0.6, 0.9, 0.9, 0.9, 0.9]
 
 
 async def test_red_team_work_needs_a_preamble_and_an_acknowledgement_and_is_marked(folder: Path) -> None:
@@ -493,6 +529,18 @@ async def test_red_team_work_needs_a_preamble_and_an_acknowledgement_and_is_mark
         assert code == 0, err
         systems = [request.json["messages"][0]["content"] for request in endpoint.requests]
     assert all(system.startswith("Say nothing kind.\n\n") for system in systems)
+    assert [session.mark for session in await stored(folder)] == ["red-team"]
+
+
+async def test_red_team_work_that_only_answers_needs_no_preamble(folder: Path) -> None:
+    recipe = RECIPE.partition("[role_play]")[0].replace("specify = false", "")
+    leaf = '[answer]\nrole = "Chef"\nsystem = "Answer."\nquestion = "{{ task }}"\n'
+    (folder / "small.toml").write_text(
+        recipe.replace('name = "small"', 'name = "small"\nred_team = true') + leaf
+    )
+    async with Endpoint([said]) as endpoint:
+        code, _, err = await generate(folder, endpoint, "--acknowledge-misuse", "--limit", "1")
+    assert code == 0, err
     assert [session.mark for session in await stored(folder)] == ["red-team"]
 
 

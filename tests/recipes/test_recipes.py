@@ -128,6 +128,16 @@ def test_a_list_may_stand_in_a_file_beside_the_recipe(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("lines", "items"),
+    [("1. Chef\n2. 3D Artist\n", ("Chef", "3D Artist")), ("1. FC\n3. Liga\n", ("1. FC", "3. Liga"))],
+)
+def test_a_list_file_may_count_its_lines(tmp_path: Path, lines: str, items: tuple[str, ...]) -> None:
+    (tmp_path / "roles.txt").write_text(lines)
+    recipe = load_recipe(own(tmp_path, ('given = ["Chef", "Pilot"]', 'file = "roles.txt"')))
+    assert recipe.axes[0].items == items
+
+
+@pytest.mark.parametrize(
     ("content", "says"),
     [
         (b"Chef\nPilot\n\xff\xfe", r"roles.txt: The list is not UTF-8 text"),

@@ -164,9 +164,9 @@ class RolePlay(_Part):
         _Temperature | None, Field(description="Of the task specifier. Default: 1.4, likewise.")
     ] = None
     language: Annotated[str | None, Field(description="Language in which to answer.")] = None
-    needs_code: Annotated[bool, Field(strict=True, description="A solution without code is a failure.")] = (
-        False
-    )
+    needs_code: Annotated[
+        bool, Field(strict=True, description="A solution without code is a fault, which the analysis finds.")
+    ] = False
     preamble: Annotated[
         str, Field(description="Put before both agents' system prompts. Only where `red_team` is true.")
     ] = ""
