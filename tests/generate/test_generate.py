@@ -16,6 +16,7 @@ import pytest
 
 from bactrian.records.session import Session
 from bactrian.store.store import open_store
+from tests.cli.test_play import bactrian
 from tests.endpoint import Answer, Endpoint, Received, Reply, completion
 
 RECIPE = """
@@ -139,8 +140,31 @@ async def test_another_plan_is_refused_with_its_differences_and_can_be_forked(fo
         )
         assert code == 0, err
         assert Counter(map(asks, endpoint.requests)) - before == {"user": 2, "assistant": 2}
+        asked = len(endpoint.requests)
+        again = ["--set", "max_messages=2", "--limit", "2", "--fork", "new.db"]
+        assert (await generate(folder, endpoint, *again))[0] == 0
+        assert len(endpoint.requests) == asked
+        code, _, err = await generate(folder, endpoint, "--set", "max_messages=3", "--fork", "new.db")
+        assert code == 2
+        assert "recipe.role_play.max_messages: 2 → 3" in err
+        assert (await generate(folder, endpoint, "--fork", "run.db"))[0] == 2
     assert [len(session.turns) for session in await stored(folder, "new.db")] == [2, 2]
     assert [len(session.turns) for session in await stored(folder)] == [4, 4]
+
+
+async def test_figures_of_a_command_are_its_own_and_those_of_the_run_stand_beside_them(folder: Path) -> None:
+    price = ["--price", "1/2", "--json"]
+    async with Endpoint([said]) as endpoint:
+        _, first, _ = await generate(folder, endpoint, "--limit", "2", *price)
+        _, second, _ = await generate(folder, endpoint, "--limit", "6", *price, "--max-tokens", "1000000")
+    one, two = first[-1], second[-1]
+    assert (one["calls"], one["prompt_tokens"]) == (1 + 8, 11 * (1 + 8))
+    assert (two["calls"], two["prompt_tokens"]) == (1 + 16, 11 * (1 + 16))
+    assert two["usd"] == pytest.approx((11 * 1 + 7 * 2) * 17e-6)
+    assert (one["run_tokens"], one["run_usd"]) == (None, None)
+    assert two["run_tokens"] == 18 * (9 + 17)
+    assert two["run_usd"] == pytest.approx((11 * 1 + 7 * 2) * 26e-6)
+    assert two["calls_per_second"] == pytest.approx(two["calls"] / two["seconds"], rel=0.01)
 
 
 async def test_a_budget_stops_the_run_before_it_is_passed_and_a_larger_one_goes_on(folder: Path) -> None:
@@ -185,6 +209,17 @@ async def test_a_job_that_fails_is_kept_with_what_came_and_taken_up_again_on_req
         assert failed.ending is not None
         assert failed.ending.code == "failed"
         assert len(failed.turns) == 1
+        shown = bactrian("failures", "run.db", cwd=folder)
+        assert (shown.returncode, shown.stdout.count("001_002")) == (0, 1)
+        assert "what came: <html>no</html>" in shown.stdout
+        told = [
+            json.loads(line)
+            for line in bactrian("failures", "run.db", "--json", cwd=folder).stdout.splitlines()
+        ]
+        assert [(one["session"], one["turns"], one["raw"]) for one in told] == [
+            ("001_002", 1, "<html>no</html>")
+        ]
+        assert told[0]["reason"]
         broken = False
         asked = len(endpoint.requests)
         assert (await generate(folder, endpoint, "--limit", "4"))[0] == 4
@@ -192,6 +227,7 @@ async def test_a_job_that_fails_is_kept_with_what_came_and_taken_up_again_on_req
         assert (await generate(folder, endpoint, "--limit", "4", "--retry-failed"))[0] == 0
         assert len(endpoint.requests) == asked + 3
     assert all(session.ending and session.ending.code == "max_messages" for session in await stored(folder))
+    assert bactrian("failures", "run.db", cwd=folder).stdout == "None failed.\n"
 
 
 async def test_a_list_that_stays_short_is_told(folder: Path) -> None:

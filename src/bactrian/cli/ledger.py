@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -42,7 +43,7 @@ class _Program:
             {
                 "event": "ended",
                 "run": str(run),
-                **_fields(tally.snapshot()),
+                **_fields(tally.snapshot(whole=True)),
                 "open": tally.open,
                 "short_lists": {
                     name: {"has": has, "wanted": wanted} for name, (has, wanted) in tally.short.items()
@@ -69,7 +70,7 @@ class _Person:
                 await asyncio.sleep(0.5)
 
     def close(self, tally: Tally, run: Path) -> None:
-        now = tally.snapshot()
+        now = tally.snapshot(whole=True)
         say = self._console.print
         say(f"{now.done:,} of {now.total:,} sessions are in {run}.")
         if now.endings:
@@ -79,6 +80,9 @@ class _Person:
             f"This command: {now.calls:,} calls in {_duration(now.seconds)}, {now.usage.prompt:,} prompt tokens "
             f"({now.cached_share:.0%} cached), {now.usage.completion:,} completion tokens{money}."
         )
+        if now.run_tokens is not None:
+            money = f", ${now.run_usd:,.4f}" if now.run_usd is not None else ""
+            say(f"The whole run: {now.run_tokens:,} tokens{money}.")
         for name, (has, wanted) in list(tally.short.items())[:5]:
             say(f"The list {name} stayed short: {has} of {wanted} items.")
         if len(tally.short) > 5:
@@ -92,7 +96,10 @@ class _Person:
                 f"{tally.open:,} sessions were left open: the endpoint did not answer. The same command goes on."
             )
         if now.failed:
-            say(f"{now.failed:,} failed; --retry-failed takes them up again.")
+            say(
+                f"{now.failed:,} failed; `bactrian failures {shlex.quote(str(run))}` says why, "
+                "and --retry-failed takes them up again."
+            )
 
 
 def line(now: Snapshot) -> str:
@@ -106,7 +113,9 @@ def line(now: Snapshot) -> str:
     ]
     if now.usage.cached:
         parts.append(f"{now.cached_share:.0%} cached")
-    if now.usd:
+    if now.run_usd is not None:
+        parts.append(f"${now.run_usd:,.4f} in all")
+    elif now.usd:
         parts.append(f"${now.usd:,.4f}")
     if now.seconds_left is not None:
         parts.append(f"{_duration(now.seconds_left)} left")
@@ -177,6 +186,8 @@ def _fields(now: Snapshot) -> dict[str, object]:
         "cached_tokens": now.usage.cached,
         "cached_share": round(now.cached_share, 4),
         "usd": now.usd,
+        "run_tokens": now.run_tokens,
+        "run_usd": now.run_usd,
         "seconds": round(now.seconds, 3),
         "calls_per_second": round(now.calls_per_second, 3),
         "tokens_per_second": round(now.tokens_per_second, 3),

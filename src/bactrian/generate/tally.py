@@ -30,7 +30,7 @@ class Pressure:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A run at one moment. Rates are those since the snapshot before."""
+    """A run at one moment."""
 
     total: int
     """Sessions of the whole run, if no list stays short."""
@@ -42,9 +42,13 @@ class Snapshot:
     """Calls answered since the start of this command."""
     failed_calls: int
     usage: Usage
-    """Tokens of the whole run, earlier commands' too."""
+    """Tokens since the start of this command."""
     usd: float | None
-    """None where no price is known."""
+    """Since the start of this command; None where no price is known."""
+    run_tokens: int | None
+    """Of the whole run, earlier commands' too; None where no limit asks for them."""
+    run_usd: float | None
+    """Of the whole run; None where no limit asks for it, or no price is known."""
     seconds: float
     """Since the start of this command."""
     calls_per_second: float
@@ -91,6 +95,15 @@ class Tally:
     _begun: float = field(default_factory=time.monotonic)
     _done_before: int = -1
     _last: tuple[float, int, int] = (0.0, 0, 0)
+    _used_before: Usage = Usage()
+    _usd_before: float = 0.0
+
+    def count_before(self, used: Usage, usd: float) -> None:
+        """Tell the meter what earlier commands used of the run."""
+        self.meter.used += used
+        self.meter.usd += usd
+        self._used_before += used
+        self._usd_before += usd
 
     @property
     def failed(self) -> int:
@@ -118,13 +131,19 @@ class Tally:
             if change not in self.changes and len(self.changes) < _MOST_CHANGES:
                 self.changes.append(change)
 
-    def snapshot(self) -> Snapshot:
-        """Where the run is now."""
+    def snapshot(self, *, whole: bool = False) -> Snapshot:
+        """Where the run is now. Rates are those since the snapshot before, or with ``whole`` since the start."""
         now = time.monotonic() - self._begun
-        then, calls, tokens = self._last
-        used = self.meter.used.total
+        then, calls, tokens = (0.0, 0, 0) if whole else self._last
+        meter, before = self.meter, self._used_before
+        usage = Usage(
+            meter.used.prompt - before.prompt,
+            meter.used.completion - before.completion,
+            meter.used.cached - before.cached,
+            meter.used.estimated,
+        )
         passed = max(now - then, 1e-9)
-        self._last = (now, self.meter.calls, used)
+        self._last = (now, meter.calls, usage.total)
         ended_here = self.done - max(self._done_before, 0)
         left = (self.total - self.done) * now / ended_here if ended_here > 0 else None
         pressure = self.throttle()
@@ -134,13 +153,15 @@ class Tally:
             failed=self.failed,
             in_flight=self.in_flight,
             endings=dict(self.endings),
-            calls=self.meter.calls,
-            failed_calls=self.meter.unknown,
-            usage=self.meter.used,
-            usd=self.meter.usd if self.has_price else None,
+            calls=meter.calls,
+            failed_calls=meter.unknown,
+            usage=usage,
+            usd=meter.usd - self._usd_before if self.has_price else None,
+            run_tokens=meter.used.total if meter.limited else None,
+            run_usd=meter.usd if meter.limited and self.has_price else None,
             seconds=now,
-            calls_per_second=(self.meter.calls - calls) / passed,
-            tokens_per_second=(used - tokens) / passed if calls or tokens else 0.0,
+            calls_per_second=(meter.calls - calls) / passed,
+            tokens_per_second=(usage.total - tokens) / passed,
             seconds_left=left,
             closed_for=pressure.closed_for,
             silent=pressure.silent,
