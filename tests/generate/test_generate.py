@@ -640,7 +640,7 @@ async def test_an_interrupt_does_not_sit_out_a_wait(folder: Path, waiting: str) 
     options = ["--requests-per-minute", "1"] if waiting == "for its turn" else []
     async with Endpoint([reply]) as endpoint:
         process = await start(folder, endpoint, *options)
-        while asked < (1 if options else 30):
+        while asked < (1 if options else 8):
             await asyncio.sleep(0.02)
         await asyncio.sleep(0.3)
         process.send_signal(signal.SIGINT)
