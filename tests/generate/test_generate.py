@@ -705,3 +705,13 @@ async def test_a_forecast_shows_how_a_conversation_grows(folder: Path) -> None:
     assert "10 messages take" in done.stdout
     assert "40 messages take" in done.stdout
     assert list(folder.iterdir()) == [folder / "small.toml"]
+
+
+async def test_a_budget_without_a_price_is_refused_before_anything_is_made(folder: Path) -> None:
+    async with Endpoint([said]) as endpoint:
+        code, _, err = await generate(folder, endpoint, "--budget", "1")
+    assert code == 2
+    assert "needs the price of 'openai:any'" in err
+    assert "--price" in err
+    assert endpoint.requests == []
+    assert not (folder / "run.db").exists()

@@ -106,6 +106,13 @@ def generate(
     reach = access(base_url, window=window, timeout=timeout)
     prices = price_list(price, reach.base_url, needed=budget is not None or forecast)
     known_prices = {name: known for name in plan.models.values() if (known := prices(name)) is not None}
+    unknown = sorted(set(plan.models.values()) - known_prices.keys())
+    if budget is not None and unknown and not forecast:
+        raise InputError(
+            f"A limit in dollars needs the price of {unknown[0]!r}.",
+            where="--budget",
+            next="Give it with --price PROMPT/COMPLETION, or limit the tokens with --max-tokens.",
+        )
     order = Order(
         plan,
         fork or run_file,
