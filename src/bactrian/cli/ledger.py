@@ -59,15 +59,20 @@ class _Person:
 
     async def watch(self, tally: Tally) -> None:
         from rich.live import Live
+        from rich.text import Text
 
-        if not self._console.is_terminal:
+        if not self._console.is_terminal or self._console.is_dumb_terminal:
             while True:
                 await asyncio.sleep(10)
                 self._console.print(line(tally.snapshot()))
-        with Live(console=self._console, transient=True, auto_refresh=False) as live:
-            while True:
-                live.update(line(tally.snapshot()), refresh=True)
-                await asyncio.sleep(0.5)
+        self._console.soft_wrap = False  # what is drawn again has to know how many lines it takes
+        try:
+            with Live(console=self._console, transient=True, auto_refresh=False) as live:
+                while True:
+                    live.update(Text(line(tally.snapshot())), refresh=True)
+                    await asyncio.sleep(0.5)
+        finally:
+            self._console.soft_wrap = True
 
     def close(self, tally: Tally, run: Path) -> None:
         now = tally.snapshot(whole=True)
@@ -104,8 +109,10 @@ class _Person:
 
 def line(now: Snapshot) -> str:
     """A run in one line."""
-    parts = [
-        f"{now.done:,}/{now.total:,} done",
+    parts = [f"{now.done:,}/{now.total:,} done"]
+    if now.seconds_left is not None:
+        parts.append(f"{_duration(now.seconds_left)} left")
+    parts += [
         f"{now.in_flight} in flight",
         f"{now.calls:,} calls",
         f"{now.calls_per_second:,.1f}/s",
@@ -117,8 +124,6 @@ def line(now: Snapshot) -> str:
         parts.append(f"${now.run_usd:,.4f} in all")
     elif now.usd:
         parts.append(f"${now.usd:,.4f}")
-    if now.seconds_left is not None:
-        parts.append(f"{_duration(now.seconds_left)} left")
     if now.closed_for:
         why = "endpoint does not answer" if now.silent else "endpoint asks to wait"
         parts.append(f"{why}, next try in {now.closed_for:.0f} s")

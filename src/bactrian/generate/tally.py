@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -14,6 +14,9 @@ from bactrian.records.usage import Usage
 
 _MOST_CHANGES = 100
 """That are kept: two systems behind one address answer in turn."""
+
+_RATES_OVER = 10.0
+"""Seconds: conversations in step with each other answer in bursts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +97,8 @@ class Tally:
     """Where in mid-run another model or system began to answer."""
     _begun: float = field(default_factory=time.monotonic)
     _done_before: int = -1
-    _last: tuple[float, int, int] = (0.0, 0, 0)
+    _past: deque[tuple[float, int, int]] = field(default_factory=lambda: deque([(0.0, 0, 0)]))
+    """Seconds, calls and tokens at the snapshots of the last moments."""
     _used_before: Usage = Usage()
     _usd_before: float = 0.0
 
@@ -132,9 +136,11 @@ class Tally:
                 self.changes.append(change)
 
     def snapshot(self, *, whole: bool = False) -> Snapshot:
-        """Where the run is now. Rates are those since the snapshot before, or with ``whole`` since the start."""
+        """Where the run is now. Rates are those of the last ten seconds, or with ``whole`` since the start."""
         now = time.monotonic() - self._begun
-        then, calls, tokens = (0.0, 0, 0) if whole else self._last
+        while len(self._past) > 1 and self._past[1][0] <= now - _RATES_OVER:
+            self._past.popleft()
+        then, calls, tokens = (0.0, 0, 0) if whole else self._past[0]
         meter, before = self.meter, self._used_before
         usage = Usage(
             meter.used.prompt - before.prompt,
@@ -143,7 +149,7 @@ class Tally:
             meter.used.estimated,
         )
         passed = max(now - then, 1e-9)
-        self._last = (now, meter.calls, usage.total)
+        self._past.append((now, meter.calls, usage.total))
         ended_here = self.done - max(self._done_before, 0)
         left = (self.total - self.done) * now / ended_here if ended_here > 0 else None
         pressure = self.throttle()
