@@ -715,3 +715,38 @@ async def test_a_budget_without_a_price_is_refused_before_anything_is_made(folde
     assert "--price" in err
     assert endpoint.requests == []
     assert not (folder / "run.db").exists()
+
+
+async def test_a_run_goes_on_when_whoever_read_its_progress_has_gone(folder: Path) -> None:
+    async def slow(request: Received) -> Reply:
+        await asyncio.sleep(0.3)
+        return said(request)
+
+    async with Endpoint([slow]) as endpoint:
+        command = f"{sys.executable} -m bactrian generate small.toml --run run.db --model openai:any --json"
+        line = f"({command} --base-url {endpoint.url} --concurrency 4; echo rc $? >&2) | head -n 1"
+        process = await asyncio.create_subprocess_shell(
+            line, cwd=folder, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        out, err = await process.communicate()
+    assert len(out.splitlines()) == 1
+    assert err.decode().strip() == "rc 0"
+    assert len(await stored(folder)) == 12
+
+
+async def test_the_reasons_that_are_kept_are_few_however_many_jobs_cannot_begin(folder: Path) -> None:
+    tasks = "\n".join(f"task {number}" for number in range(300))
+    (folder / "tasks.txt").write_text(tasks)
+    recipe = RECIPE.replace(
+        'per = ["role"]\nask = "List {{ count }} tasks for {{ role }}."', 'file = "tasks.txt"'
+    )
+    recipe = recipe.replace("count = 4", "count = 300").replace(
+        'idea = "{{ task }}"', 'idea = "{{ task[:0] }}"'
+    )
+    (folder / "small.toml").write_text(recipe)
+    async with Endpoint([said]) as endpoint:
+        code, lines, err = await generate(folder, endpoint, "--json")
+    assert code == 4, err
+    assert lines[-1]["failed"] == 900
+    assert len(lines[-1]["refused"]) == 100
+    assert endpoint.requests == []

@@ -104,7 +104,7 @@ def generate(
         names = cast_of(society, model, task_model=task_model or model, critic_model=critic_model or model)
     plan = Plan(loaded, {"lister": list_model or model, **names}, seed)
     reach = access(base_url, window=window, timeout=timeout)
-    prices = price_list(price, reach.base_url, needed=budget is not None or forecast)
+    prices = price_list(price, reach.base_url, needed=budget is not None)
     known_prices = {name: known for name in plan.models.values() if (known := prices(name)) is not None}
     unknown = sorted(set(plan.models.values()) - known_prices.keys())
     if budget is not None and unknown and not forecast:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shlex
 import sys
 from collections.abc import Mapping
@@ -153,7 +154,7 @@ def show_forecast(forecast: Forecast, *, json: bool) -> None:
         if money is not None:
             say(f"{name:<22}{money.value:>18,.2f}   ({money.low:,.2f} to {money.high:,.2f})")
     if forecast.usd is None:
-        say(f"{'US dollars':<22}{'unknown':>18}   (give --price)")
+        say(f"{'US dollars':<22}{'unknown':>18}   (give --price, or pip install 'bactrian[prices]')")
     time = forecast.seconds
     say(f"{'time':<22}{_duration(time.value):>18}   ({_duration(time.low)} to {_duration(time.high)})")
     say(forecast.basis)
@@ -222,5 +223,9 @@ def _duration(seconds: float) -> str:
 
 
 def _write(fields: Mapping[str, object]) -> None:
-    sys.stdout.write(json.dumps(fields, ensure_ascii=False) + "\n")
-    sys.stdout.flush()
+    try:
+        sys.stdout.write(json.dumps(fields, ensure_ascii=False) + "\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read the lines has gone. The work they tell of is paid for, and goes on without them.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -15,6 +15,8 @@ from bactrian.records.usage import Usage
 _MOST_CHANGES = 100
 """That are kept: two systems behind one address answer in turn."""
 
+_MOST_REASONS = 100
+"""That are kept: a recipe may have millions of jobs, and each of them the same fault."""
 _RATES_OVER = 10.0
 """Seconds: conversations in step with each other answer in bursts."""
 
@@ -86,7 +88,9 @@ class Tally:
     short: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
     """Lists that stayed short: how many items they have, and should have."""
     refused: list[str] = field(default_factory=list[str])
-    """Jobs that could not even begin, and why."""
+    """Why the first jobs that could not even begin could not."""
+    not_begun: int = 0
+    """How many jobs and lists could not begin."""
     open: int = 0
     """Sessions that this command left open because the endpoint did not answer."""
     throttle: Callable[[], Pressure] = Pressure
@@ -112,7 +116,13 @@ class Tally:
     @property
     def failed(self) -> int:
         """Sessions that failed for good, or could not begin."""
-        return self.endings["failed"] + len(self.refused)
+        return self.endings["failed"] + self.not_begun
+
+    def refuse(self, job: str, why: str) -> None:
+        """Count a job, or a list, that could not begin."""
+        self.not_begun += 1
+        if len(self.refused) < _MOST_REASONS:
+            self.refused.append(f"{job}: {why}")
 
     def take(self, event: Event) -> None:
         """Count one event of any session."""
