@@ -741,7 +741,7 @@ async def test_the_reasons_that_are_kept_are_few_however_many_jobs_cannot_begin(
         'per = ["role"]\nask = "List {{ count }} tasks for {{ role }}."', 'file = "tasks.txt"'
     )
     recipe = recipe.replace("count = 4", "count = 300").replace(
-        'idea = "{{ task }}"', 'idea = "{{ task[:0] }}"'
+        'idea = "{{ task }}"', "idea = '{% if task == role %}x{% endif %}'"
     )
     (folder / "small.toml").write_text(recipe)
     async with Endpoint([said]) as endpoint:
