@@ -13,9 +13,9 @@ from statistics import median
 from rich.console import Console
 from rich.table import Table
 
-CASES = ((64, 0.0), (1000, 0.2))
-"""Conversations at once, and the server's latency in seconds."""
-FIGURES = ("cpu_ms_per_call", "calls_per_second", "kb_per_conversation")
+CASES = ((1000, 64, 0.0), (4000, 1000, 0.2))
+"""Conversations, how many of them at once, and the server's latency in seconds."""
+FIGURES = ("cpu_ms_per_call", "calls_per_second", "kb_per_conversation", "peak_mb")
 
 
 @contextmanager
@@ -30,9 +30,9 @@ def server(latency: float) -> Generator[int]:
             process.kill()
 
 
-def measured(who: str, port: int, conversations: int) -> dict[str, float]:
-    """One run of one client in a process of its own."""
-    command = [sys.executable, "-m", "benchmarks.client", who, str(port), str(conversations)]
+def measured(who: str, *numbers: int) -> dict[str, float]:
+    """One run of one client in a process of its own: port, conversations, and how many at once."""
+    command = [sys.executable, "-m", "benchmarks.client", who, *map(str, numbers)]
     return json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
 
 
@@ -42,13 +42,13 @@ def main() -> None:
     table = Table(
         "case", "figure", "raw aiohttp", "bactrian", "ratio", title=f"Medians of {runs} alternating runs"
     )
-    for conversations, latency in CASES:
+    for conversations, window, latency in CASES:
         results: dict[str, list[dict[str, float]]] = {"raw": [], "bactrian": []}
         with server(latency) as port:
             for _ in range(runs):
                 for who, taken in results.items():
-                    taken.append(measured(who, port, conversations))
-        case = f"{conversations} x 40 calls, {latency * 1000:.0f} ms"
+                    taken.append(measured(who, port, conversations, window))
+        case = f"{conversations} x 40 calls, {window} at once, {latency * 1000:.0f} ms"
         for figure in FIGURES:
             raw, ours = (median(run[figure] for run in results[who]) for who in ("raw", "bactrian"))
             ratio = median(
@@ -56,7 +56,7 @@ def main() -> None:
             )
             table.add_row(case, figure, f"{raw:.3f}", f"{ours:.3f}", f"{ratio:.2f}")
         if latency:
-            ideal = conversations / latency
+            ideal = window / latency
             share = median(run["calls_per_second"] for run in results["bactrian"]) / ideal
             table.add_row(case, "share of ideal throughput", "", f"{share:.0%}", "")
     start = [_seconds([sys.executable, "-m", "bactrian", "--help"]) for _ in range(runs)]

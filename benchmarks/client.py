@@ -1,4 +1,4 @@
-"""One measured run in a process of its own: ``python -m benchmarks.client WHO PORT CONVERSATIONS``.
+"""One measured run in a process of its own: ``python -m benchmarks.client WHO PORT CONVERSATIONS WINDOW``.
 
 ``WHO`` is ``raw`` (aiohttp posting the same bytes and decoding the reply), ``client`` (the same histories through the
 model ``openai:`` and nothing around it) or ``bactrian`` (``generate`` with everything on: endings, retry, throttle,
@@ -13,7 +13,8 @@ import resource
 import sys
 import tempfile
 import time
-from functools import partial
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import aiohttp
@@ -33,7 +34,6 @@ from bactrian.records.message import Message
 from bactrian.records.sampling import Sampling
 from bactrian.records.task import Role
 from bactrian.records.text import Text
-from bactrian.store.store import open_store
 
 CALLS = 40
 AGENTS = ("user", "assistant", "task_specifier", "task_planner")
@@ -66,26 +66,35 @@ max_messages = {calls}
 """
 
 
-async def bactrian(port: int, conversations: int, folder: Path) -> tuple[int, int]:
-    """Generate all conversations at once, as the command does. Gives the calls and the characters that were said."""
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What is to be done."""
+
+    port: int
+    conversations: int
+    window: int
+    """Conversations in flight."""
+    folder: Path
+    """For the run."""
+
+
+async def bactrian(work: Work) -> int:
+    """Generate the conversations, as the command does. Gives the calls that this took."""
+    conversations, folder = work.conversations, work.folder
     recipe = folder / "bench.toml"
     ideas = ", ".join(f'"Build tool {number}"' for number in range(conversations))
     recipe.write_text(RECIPE.format(count=conversations, ideas=ideas, calls=CALLS))
     order = Order(
         plan=Plan(load_recipe(str(recipe)), dict.fromkeys((*AGENTS, "lister"), "openai:bench")),
         run=folder / "bench.db",
-        access=Access(base_url=f"http://127.0.0.1:{port}/v1"),
+        access=Access(base_url=f"http://127.0.0.1:{work.port}/v1"),
         meter=Meter(),
-        limits=Limits(concurrency=conversations),
+        limits=Limits(concurrency=work.window),
     )
     spare_the_collector()
-    async with open_work(order) as work:
-        await work.runner.run()
-        calls = work.tally.meter.calls
-    async with open_store(folder / "bench.db", read_only=True) as store:
-        first = [session async for session in store.sessions() if session.id.endswith("1")]
-    said = sum(len(turn.text) for session in first for turn in session.turns)
-    return calls, said * conversations // len(first)
+    async with open_work(order) as opened:
+        await opened.runner.run()
+        return opened.tally.meter.calls
 
 
 def openings(pack: Pack, number: int) -> dict[str, list[Message]]:
@@ -100,17 +109,16 @@ def openings(pack: Pack, number: int) -> dict[str, list[Message]]:
     }
 
 
-async def raw(port: int, conversations: int) -> tuple[int, int]:
+async def raw(work: Work) -> int:
     """The same requests from aiohttp alone: the body is put together from bytes, the reply decoded."""
     pack = load_pack("ai-society")
-    url = f"http://127.0.0.1:{port}/v1/chat/completions"
+    url = f"http://127.0.0.1:{work.port}/v1/chat/completions"
 
-    async def one(number: int) -> int:
+    async def one(number: int) -> None:
         heads = {
             name: [_encoded(message.role, message.text) for message in messages]
             for name, messages in openings(pack, number).items()
         }
-        said = 0
         for call in range(CALLS):
             speaker = "user" if call % 2 == 0 else "assistant"
             body = b'{"model":"bench","messages":[' + b",".join(heads[speaker])
@@ -118,38 +126,44 @@ async def raw(port: int, conversations: int) -> tuple[int, int]:
             async with session.post(url, data=body, headers={"Content-Type": "application/json"}) as response:
                 reply = json.loads(await response.read())
             text = reply["choices"][0]["message"]["content"]
-            said += len(text)
             encoded = json.dumps(text).encode()
             for name, messages in heads.items():
                 role = b"assistant" if name == speaker else b"user"
                 messages.append(b'{"role":"' + role + b'","content":' + encoded + b"}")
-        return said
 
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
-        said = await asyncio.gather(*(one(number) for number in range(conversations)))
-    return CALLS * conversations, sum(said)
+        await in_window(one, work)
+    return CALLS * work.conversations
 
 
-async def client(port: int, conversations: int) -> tuple[int, int]:
+async def client(work: Work) -> int:
     """The same requests from ``openai:`` alone: no loop, no endings, no wrappers, no store."""
     pack = load_pack("ai-society")
-    model = OpenAI("bench", base_url=f"http://127.0.0.1:{port}/v1")
+    model = OpenAI("bench", base_url=f"http://127.0.0.1:{work.port}/v1")
     sampling = Sampling(temperature=0.2, max_tokens=1024)
 
-    async def one(number: int) -> int:
+    async def one(number: int) -> None:
         histories = openings(pack, number)
-        said = 0
         for call in range(CALLS):
             speaker = "user" if call % 2 == 0 else "assistant"
             text = (await model.reply(Request(histories[speaker], sampling))).text
-            said += len(text)
             for name, messages in histories.items():
                 messages.append(Message("assistant" if name == speaker else "user", text))
-        return said
 
-    said = await asyncio.gather(*(one(number) for number in range(conversations)))
+    await in_window(one, work)
     await model.close()
-    return CALLS * conversations, sum(said)
+    return CALLS * work.conversations
+
+
+async def in_window(one: Callable[[int], Awaitable[None]], work: Work) -> None:
+    """Have all conversations, so many at once."""
+    numbers = iter(range(work.conversations))
+
+    async def worker() -> None:
+        for number in numbers:
+            await one(number)
+
+    await asyncio.gather(*(worker() for _ in range(work.window)))
 
 
 def _encoded(role: str, text: Text) -> bytes:
@@ -158,18 +172,19 @@ def _encoded(role: str, text: Text) -> bytes:
 
 def main() -> None:
     """Run and print what it took."""
-    who, port, conversations = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    cpu, wall = time.process_time(), time.perf_counter()
+    who = sys.argv[1]
     with tempfile.TemporaryDirectory() as folder:
-        works = {"raw": raw, "client": client, "bactrian": partial(bactrian, folder=Path(folder))}
-        calls, characters = asyncio.run(works[who](port, conversations))
+        work = Work(*map(int, sys.argv[2:5]), folder=Path(folder))
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        cpu, wall = time.process_time(), time.perf_counter()
+        calls = asyncio.run({"raw": raw, "client": client, "bactrian": bactrian}[who](work))
+        cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     taken = {
-        "cpu_ms_per_call": 1000 * (time.process_time() - cpu) / calls,
-        "calls_per_second": calls / (time.perf_counter() - wall),
-        "kb_per_conversation": (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / conversations,
-        "text_kb": characters / conversations / 1024,
-        "calls": calls,
+        "cpu_ms_per_call": 1000 * cpu / calls,
+        "calls_per_second": calls / wall,
+        "kb_per_conversation": (peak - before) / work.window,
+        "peak_mb": peak / 1024,
     }
     print(json.dumps(taken))
 

@@ -123,6 +123,12 @@ class UnknownModel(ModelError):
     endpoint_wide = True
 
 
+class Exhausted(ModelError):
+    """This computer cannot run the model, most likely for lack of memory."""
+
+    endpoint_wide = True
+
+
 class ContextFull(ModelError):
     """The request, with room for its reply, does not fit the model's context window."""
 

@@ -43,6 +43,11 @@ def staged(target: Path, *, overwrite: bool = False, shared: frozenset[str] = fr
                     _check(target.with_name(name), overwrite=overwrite)
             _flush(stage)
             _move(stage, target.parent, names)
+        except OSError as error:
+            # Some libraries pass the reason on in words only.
+            if error.errno in _FULL or "No space left" in str(error):
+                raise _no_space(stage, target) from error
+            raise
         finally:
             shutil.rmtree(stage, ignore_errors=True)
 
@@ -114,19 +119,24 @@ def _umask() -> int:
     return mask
 
 
+def _no_space(stage: Path, target: Path) -> BactrianError:
+    """What was written until then did fit, and more would not."""
+    written = sum(file.stat().st_size for file in stage.rglob("*") if file.is_file())
+    disk = os.statvfs(stage)
+    free = disk.f_bavail * disk.f_frsize
+    return BactrianError(
+        f"No space is left on the disk: more than {written + free:,} bytes are needed. Nothing was written.",
+        where=str(target),
+        next=f"Free some space ({written + free:,} bytes are free now), and run the same command.",
+    )
+
+
 @contextmanager
 def _explaining(target: Path) -> Generator[None]:
     """Turn faults of the file system into errors that say what to do."""
     try:
         yield
     except OSError as error:
-        # Some libraries pass the reason on in words only.
-        if error.errno in _FULL or "No space left" in str(error):
-            raise BactrianError(
-                "No space is left on the disk; nothing was written.",
-                where=str(target),
-                next="Free some space, or use another name, and run the same command.",
-            ) from error
         raise InputError(
             f"This cannot be written: {error.strerror or error}.",
             where=str(target),

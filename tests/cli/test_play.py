@@ -261,19 +261,6 @@ def test_a_person_sees_what_could_have_been_said_and_why_it_was_chosen(tmp_path:
         assert words in done.stdout
 
 
-def test_a_reader_that_leaves_or_a_closed_output_is_no_fault(tmp_path: Path, script: str) -> None:
-    command = f"{sys.executable} -m bactrian play tea --model {script}"
-    for ending in ("| head -c 1 >/dev/null || true", ">&-", ">&- 2>&-"):
-        done = subprocess.run(
-            ["bash", "-o", "pipefail", "-c", f"{command} {ending}"],
-            cwd=tmp_path,
-            capture_output=True,
-            check=False,
-        )
-        assert done.returncode == 0
-        assert done.stderr == b""
-
-
 def test_without_colour_or_utf_8_nothing_but_text_is_written(tmp_path: Path, script: str) -> None:
     plain = bactrian("play", "tea", "--model", script, cwd=tmp_path, NO_COLOR="1", LC_ALL="C", PYTHONUTF8="0")
     assert plain.returncode == 0, plain.stderr

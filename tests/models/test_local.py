@@ -20,6 +20,7 @@ from bactrian.errors import BadReply, ContextFull, InputError, ModelError
 from bactrian.models.llama import Llama, start
 from bactrian.models.local import Local
 from bactrian.models.model import Form, Reply, Request
+from bactrian.models.names import Access, open_model
 from bactrian.models.retry import Retry
 from bactrian.models.weights import BUILT_IN, cache_folder, ready
 from bactrian.records.message import Message
@@ -229,12 +230,14 @@ async def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
         await Local(other).reply(ASKED)
 
 
-async def test_a_file_cut_short_is_refused(tmp_path: Path) -> None:
+async def test_a_file_cut_short_is_refused_with_what_it_lacks(tmp_path: Path) -> None:
     short = tmp_path / "short.gguf"
     with ready(BUILT_IN, cache_folder()).open("rb") as whole:
         short.write_bytes(whole.read(BUILT_IN.size // 2))
-    with pytest.raises(ModelError, match="cut short"):
+    with pytest.raises(InputError, match=r"cut short: it has 49,181,216 bytes of 98,362,432"):
         await Local(short).reply(ASKED)
+    with pytest.raises(InputError, match="cut short"):
+        open_model(f"local:{short}", Access())
 
 
 async def test_a_header_cut_short_is_refused(tmp_path: Path) -> None:

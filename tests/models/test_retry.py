@@ -134,11 +134,14 @@ async def test_the_budget_of_time_ends_it() -> None:
     assert hours.slept == [30.0] * 3
 
 
-async def test_a_wait_beyond_the_longest_is_not_begun() -> None:
+async def test_a_wait_beyond_the_longest_is_cut_once_and_then_given_up() -> None:
     hours = Hours()
-    with pytest.raises(ModelError, match=r"Asked once in 0 s\. It asks to wait 3600 s"):
-        await patient(Failing([waits_for(3600)]), hours).reply(ASK)
-    assert hours.slept == []
+    assert await patient(Failing([waits_for(3600)]), hours, chance=0.0).reply(ASK) is GOOD
+    assert hours.slept == [600.0]
+    with pytest.raises(GaveUp, match=r"Asked twice in 600 s\. It asks to wait 3600 s"):
+        await patient(Failing([waits_for(3600)] * 9), Hours(), chance=0.0).reply(ASK)
+    with pytest.raises(GaveUp, match=r"Asked twice in 7 s"):
+        await patient(Failing([waits_for(9)] * 9), Hours(), Patience().waiting(7), 0.0).reply(ASK)
 
 
 @pytest.mark.parametrize("error", [Denied("no"), ModelError("no"), BudgetReached("no"), ValueError("no")])

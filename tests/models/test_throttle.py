@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from bactrian.errors import Halted, TryAgain
+from bactrian.errors import Denied, Halted, ModelError, TryAgain, UnknownModel, Unreachable
 from bactrian.models.model import Choice, Reply, Request
 from bactrian.models.rest import Rest
 from bactrian.models.throttle import Throttle
@@ -166,6 +166,52 @@ async def test_an_endpoint_that_answers_nothing_is_tried_by_one_request_after_a_
     await asyncio.gather(*asking)
     assert not throttle.silent
     assert throttle.limit == 64
+
+
+class Refusing(Endpoint):
+    """Refuses everything with one error, after a moment; without an error it answers."""
+
+    def __init__(self, error: ModelError | None) -> None:
+        super().__init__(room=1000)
+        self.error = error
+
+    async def reply(self, request: Request) -> Reply:
+        reply = await super().reply(request)
+        if self.error is not None:
+            raise self.error
+        return reply
+
+
+@pytest.mark.parametrize(
+    "error", [Denied("401"), UnknownModel("404"), Unreachable("refused"), ModelError("400")]
+)
+async def test_what_is_wrong_for_all_is_found_out_by_one_request(error: ModelError) -> None:
+    endpoint = Refusing(error)
+    throttle = Throttle(endpoint, 64, proven=False)
+    told = await asyncio.gather(*(throttle.reply(Request(())) for _ in range(50)), return_exceptions=True)
+    assert told == [error] * 50
+    assert endpoint.asked == 1
+
+
+async def test_a_key_that_is_revoked_in_mid_run_is_told_to_all_that_wait() -> None:
+    endpoint = Refusing(None)
+    throttle = Throttle(endpoint, 4, proven=False)
+    await ask(throttle, 1)
+    endpoint.error = Denied("401")
+    told = await asyncio.gather(*(throttle.reply(Request(())) for _ in range(50)), return_exceptions=True)
+    assert told == [endpoint.error] * 50
+    assert endpoint.asked == 1 + 4
+
+
+async def test_a_wait_beyond_the_longest_is_cut_for_all() -> None:
+    endpoint = Endpoint(room=0)
+    endpoint.after = 3600
+    throttle = Throttle(endpoint, 8, longest_wait=0.05)
+    with pytest.raises(TryAgain):
+        await throttle.reply(Request(()))
+    assert 0 < throttle.closed_for <= 0.05
+    endpoint.room = 8
+    await throttle.reply(Request(()))
 
 
 async def test_a_stop_lets_go_of_whoever_waits_and_of_nobody_in_flight() -> None:

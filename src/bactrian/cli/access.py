@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import os
+import sys
+import time
 from collections.abc import Callable
 
+from bactrian.cli.terminal import printable
 from bactrian.models.names import Access
 
+_WARN_EVERY = 60.0
+"""Seconds between two warnings of faults that are waited out."""
 
-def access(base_url: str | None, *, window: int | None = None, timeout: float = 600.0) -> Access:
+
+def access(
+    base_url: str | None,
+    *,
+    window: int | None = None,
+    timeout: float = 600.0,
+    longest_wait: float = 600.0,
+) -> Access:
     """What the flags say, and what they leave open from ``OPENAI_BASE_URL`` and ``OPENAI_API_KEY``."""
     from bactrian.play.recorded import Recorded
 
@@ -17,9 +29,24 @@ def access(base_url: str | None, *, window: int | None = None, timeout: float = 
         key=os.environ.get("OPENAI_API_KEY", ""),
         window=window,
         timeout=timeout,
+        longest_wait=longest_wait,
         progress=_fetching(),
+        notice=_now_and_then(),
         recorded=Recorded,
     )
+
+
+def _now_and_then() -> Callable[[str], None]:
+    """Warns on standard error, at most once a minute: a thousand conversations meet the same fault."""
+    last = -_WARN_EVERY
+
+    def tell(text: str) -> None:
+        nonlocal last
+        if time.monotonic() - last >= _WARN_EVERY:
+            last = time.monotonic()
+            print(printable(f"bactrian: warning: {text}"), file=sys.stderr)
+
+    return tell
 
 
 def _fetching() -> Callable[[int, int], None]:

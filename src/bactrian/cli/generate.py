@@ -11,12 +11,13 @@ import typer
 from bactrian.cli.bridge import Brake, run
 from bactrian.cli.options import option
 from bactrian.cli.prices import price_list
-from bactrian.errors import InputError
+from bactrian.errors import BactrianError, InputError
 
 if TYPE_CHECKING:
     from bactrian.cli.ledger import Ledger
     from bactrian.generate.tally import Tally
-    from bactrian.generate.work import Order
+    from bactrian.generate.work import Order, Work
+    from bactrian.recipes.schema import Recipe
 
 SOME_FAILED = 4
 
@@ -60,6 +61,14 @@ def generate(
         int | None, option("--window", "Context window of openai:NAME, in tokens.", min=1)
     ] = None,
     timeout: Annotated[float, option("--timeout", "Longest wait for a reply, in seconds.", min=0)] = 600.0,
+    max_wait: Annotated[
+        float,
+        option(
+            "--max-wait",
+            "Seconds that an endpoint may ask to wait; one that fails gets three times as long.",
+            min=0,
+        ),
+    ] = 600.0,
     forecast: Annotated[bool, option("--forecast", "Say what is left to spend, and spend nothing.")] = False,
     retry_failed: Annotated[
         bool, option("--retry-failed", "Take up failed jobs and short lists again.")
@@ -90,7 +99,7 @@ def generate(
         raise InputError("A run cannot be its own fork.", where=str(fork), next="Give --fork a new name.")
     loaded = load_recipe(recipe, settings or ())
     if loaded.red_team:
-        _check_red_team(loaded.role_play.preamble if loaded.role_play else "", acknowledge_misuse)
+        _check_red_team(loaded, acknowledge_misuse)
     if loaded.society is None:
         names = {
             "task_specifier": task_model or model,
@@ -103,7 +112,7 @@ def generate(
         society, _ = load_society(loaded.society.file)
         names = cast_of(society, model, task_model=task_model or model, critic_model=critic_model or model)
     plan = Plan(loaded, {"lister": list_model or model, **names}, seed)
-    reach = access(base_url, window=window, timeout=timeout)
+    reach = access(base_url, window=window, timeout=timeout, longest_wait=max_wait)
     prices = price_list(price, reach.base_url, needed=budget is not None)
     known_prices = {name: known for name in plan.models.values() if (known := prices(name)) is not None}
     unknown = sorted(set(plan.models.values()) - known_prices.keys())
@@ -130,8 +139,8 @@ def generate(
     run(work, resume=f"All so far is kept. To go on: {_command()}", brake=brake)
 
 
-def _check_red_team(preamble: str, acknowledged: bool) -> None:
-    if not preamble:
+def _check_red_team(recipe: Recipe, acknowledged: bool) -> None:
+    if recipe.role_play and not recipe.role_play.preamble:
         raise InputError(
             "This recipe needs a preamble, and none is shipped.",
             where="role_play.preamble",
@@ -159,13 +168,21 @@ async def _generate(order: Order, ledger: Ledger, brake: Brake) -> int:
     spare_the_collector()
     async with open_work(order) as work:
         brake.pull = work.runner.stop
-        shown = asyncio.create_task(ledger.watch(work.tally))
+        shown = asyncio.create_task(_shown(ledger, work))
         try:
             await work.runner.run()
         finally:
             shown.cancel()
             ledger.close(work.tally, order.run)
         return _exit_code(work.tally)
+
+
+async def _shown(ledger: Ledger, work: Work) -> None:
+    """Show the run, as long as somebody looks; then finish what is in flight."""
+    try:
+        await ledger.watch(work.tally)
+    except BactrianError:
+        await work.runner.stop()
 
 
 def _exit_code(tally: Tally) -> int:

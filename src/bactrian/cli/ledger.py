@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import shlex
 import sys
 from collections.abc import Mapping
@@ -47,8 +46,10 @@ class _Program:
                 **_fields(tally.snapshot(whole=True)),
                 "open": tally.open,
                 "short_lists": {
-                    name: {"has": has, "wanted": wanted} for name, (has, wanted) in tally.short.items()
+                    name: {"has": short.has, "wanted": short.wanted, "why": short.why}
+                    for name, short in tally.short.items()
                 },
+                "reasons": dict(tally.reasons),
                 "refused": tally.refused,
             }
         )
@@ -89,8 +90,8 @@ class _Person:
         if now.run_tokens is not None:
             money = f", ${now.run_usd:,.4f}" if now.run_usd is not None else ""
             say(f"The whole run: {now.run_tokens:,} tokens{money}.")
-        for name, (has, wanted) in list(tally.short.items())[:5]:
-            say(f"The list {name} stayed short: {has} of {wanted} items.")
+        for name, short in list(tally.short.items())[:5]:
+            say(printable(f"The list {name} stayed short: {short.has} of {short.wanted} items. {short.why}"))
         if len(tally.short) > 5:
             say(f"And {len(tally.short) - 5:,} more lists.")
         for refused in tally.refused[:5]:
@@ -98,14 +99,13 @@ class _Person:
         for change in tally.changes[:5]:
             say(printable(f"Warning: something else began to answer in mid-run: {change}"))
         if tally.open:
-            say(
-                f"{tally.open:,} sessions were left open: the endpoint did not answer. The same command goes on."
-            )
+            say(f"{tally.open:,} were left open; the same command goes on.")
+        for reason, count in tally.reasons.most_common(5):
+            say(printable(f"{count:,} times: {reason}"))
+        if now.failed or tally.short:
+            say(f"{now.failed:,} failed; --retry-failed takes them and short lists up again.")
         if now.failed:
-            say(
-                f"{now.failed:,} failed; `bactrian failures {shlex.quote(str(run))}` says why, "
-                "and --retry-failed takes them up again."
-            )
+            say(f"Why, and what came instead: bactrian failures {shlex.quote(str(run))}")
 
 
 def line(now: Snapshot) -> str:
@@ -223,9 +223,5 @@ def _duration(seconds: float) -> str:
 
 
 def _write(fields: Mapping[str, object]) -> None:
-    try:
-        sys.stdout.write(json.dumps(fields, ensure_ascii=False) + "\n")
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # Whoever read the lines has gone. The work they tell of is paid for, and goes on without them.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.stdout.write(json.dumps(fields, ensure_ascii=False) + "\n")
+    sys.stdout.flush()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import sys
 from typing import Annotated, Any
@@ -25,6 +24,7 @@ from bactrian.cli import (
     roles,
     verify,
 )
+from bactrian.cli.streams import ReaderLeft, settled
 from bactrian.errors import BactrianError, BactrianWarning
 
 app = typer.Typer(
@@ -50,17 +50,23 @@ app.add_typer(prompts.app, name="prompts")
 app.command()(doctor.doctor)
 
 
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(bactrian.__version__)
+        raise typer.Exit
+
+
 @app.callback()
 def options(
-    version: Annotated[bool, typer.Option("--version", help="Show the version and stop.")] = False,
+    _version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and stop."),
+    ] = False,
     debug: Annotated[
         bool, typer.Option("--debug", envvar="BACTRIAN_DEBUG", help="Show the traceback of an error.")
     ] = False,
 ) -> None:
     """Two language-model agents role-play until a task is solved."""
-    if version:
-        print(bactrian.__version__)
-        raise typer.Exit
     if debug:
         os.environ["BACTRIAN_DEBUG"] = "1"
 
@@ -70,10 +76,12 @@ def main() -> None:
     from dotenv import load_dotenv
 
     load_dotenv(".env")
-    _plain_streams()
     _plain_warnings()
     try:
-        app()
+        with settled():
+            app()
+    except ReaderLeft as gone:
+        sys.exit(gone.exit_code)
     except BactrianError as error:
         if os.environ.get("BACTRIAN_DEBUG"):
             import traceback
@@ -81,17 +89,6 @@ def main() -> None:
             traceback.print_exc()
         _explain(error)
         sys.exit(error.exit_code)
-    except BrokenPipeError:
-        # Whoever read our output has gone (`| head`); there is nobody left to tell.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
-
-
-def _plain_streams() -> None:
-    """Replace characters that an output's encoding lacks, instead of failing on them."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")
 
 
 def _plain_warnings() -> None:

@@ -14,7 +14,7 @@ import typer
 
 from bactrian.cli.bridge import Brake, run
 from bactrian.cli.options import option
-from bactrian.errors import ModelError
+from bactrian.errors import ContextFull, ModelError
 
 if TYPE_CHECKING:
     from bactrian.models.names import Access
@@ -144,6 +144,14 @@ def play(
         int | None, option("--window", "Context window of openai:NAME, in tokens.", min=1)
     ] = None,
     timeout: Annotated[float, option("--timeout", "Longest wait for a reply, in seconds.", min=0)] = 600.0,
+    max_wait: Annotated[
+        float,
+        option(
+            "--max-wait",
+            "Seconds that an endpoint may ask to wait; one that fails gets three times as long.",
+            min=0,
+        ),
+    ] = 600.0,
     society: Annotated[
         str | None,
         option("--society", "More agents, or more conversations: a society's name or .toml file."),
@@ -187,7 +195,7 @@ def play(
         check_flags(inside)
         loaded, templates = load_society(society)
         names = cast_of(loaded, model, task_model=task_model or model, critic_model=critic_model or model)
-        reach = access(base_url, window=window, timeout=timeout)
+        reach = access(base_url, window=window, timeout=timeout, longest_wait=max_wait)
         brake = Brake()
         if HUMAN in names.values():
             reach = with_person(reach, brake, idea)
@@ -205,7 +213,7 @@ def play(
     solves, instructs = pair_of_roles(
         roles, (assistant, EXAMPLE[1], assistant_description), (user, EXAMPLE[2], user_description)
     )
-    reach = access(base_url, window=window, timeout=timeout)
+    reach = access(base_url, window=window, timeout=timeout, longest_wait=max_wait)
     brake = Brake()
     if as_ is not None or HUMAN in (critic, model, user_model, assistant_model, task_model, critic_model):
         reach = with_person(reach, brake, idea)
@@ -286,7 +294,8 @@ async def _play(
         if store is not None:
             session = await store.begin(session)
         sink = store.add_call if store is not None else None
-        models = await stack.enter_async_context(open_cast(names, reach, sink=sink))
+        goes_on = session.ending is None or not session.ending.final
+        models = await stack.enter_async_context(open_cast(names, reach, sink=sink, load=goes_on))
         watching = audience(json=json)
         with watching.waiting("thinking about the task"):
             keep = store.prepared if store is not None else None
@@ -308,4 +317,9 @@ async def _play(
             watching.show(event)
             if isinstance(event, Ended) and event.ending.code == "failed":
                 raise event.error or ModelError(event.ending.evidence)
+            if isinstance(event, Ended) and event.ending.code == "token_limit" and not event.ending.turn:
+                raise ContextFull(
+                    f"Nothing could be said: {event.ending.evidence.partition(chr(10))[0]}",
+                    next="Use a model with a larger window, or a shorter idea.",
+                )
     return 0

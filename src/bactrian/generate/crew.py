@@ -11,7 +11,7 @@ from bactrian.errors import InputError
 from bactrian.generate.tally import Pressure
 from bactrian.models.limit import RateLimit
 from bactrian.models.model import Model
-from bactrian.models.names import Access, open_model
+from bactrian.models.names import Access, load_local, open_model
 from bactrian.models.recorder import Recorder
 from bactrian.models.rest import Rest
 from bactrian.models.retry import Patience, Retry
@@ -60,8 +60,15 @@ class Crew:
     throttles: tuple[Throttle, ...]
     window: int
     """Conversations to have in flight."""
+    opened: tuple[Model, ...]
+    """The models themselves, without what is around them."""
     rest: Rest
     """Where calls wait that have not been sent. Ending it lets go of them."""
+
+    async def load(self) -> None:
+        """Load what is on this computer. Raises ModelError if it cannot be."""
+        for model in self.opened:
+            await load_local(model)
 
     def pressure(self) -> Pressure:
         """How much the endpoints may be asked now."""
@@ -103,11 +110,13 @@ async def open_crew(
     _check_open_files(window)
     models: dict[str, Model] = {}
     throttles: list[Throttle] = []
+    opened: list[Model] = []
     rest = Rest()
     limited = bool(limits.requests_per_minute or limits.tokens_per_minute)
     try:
         for name in dict.fromkeys(names.values()):
-            inner: Model = Spend(Recorder(open_model(name, access), sink, failures_only=True), meter)
+            opened.append(open_model(name, access))
+            inner: Model = Spend(Recorder(opened[-1], sink, failures_only=True), meter)
             if limited:
                 inner = RateLimit(
                     inner,
@@ -115,11 +124,20 @@ async def open_crew(
                     tokens_per_minute=limits.tokens_per_minute,
                     sleep=rest.sleep,
                 )
-            # Waits for a pace are no sign of a slow endpoint.
-            throttle = Throttle(inner, window, rest=rest, timed=not limited)
+            remote = name.partition(":")[0] == "openai"
+            throttle = Throttle(
+                inner,
+                window,
+                rest=rest,
+                timed=not limited,  # Waits for a pace are no sign of a slow endpoint.
+                proven=not remote,
+                longest_wait=access.longest_wait,
+            )
             throttles.append(throttle)
-            models[name] = Retry(throttle, _PATIENCE, sleep=rest.sleep)
-        yield Crew({agent: models[name] for agent, name in names.items()}, tuple(throttles), window, rest)
+            patience = _PATIENCE.waiting(access.longest_wait)
+            models[name] = Retry(throttle, patience, notice=access.notice, sleep=rest.sleep)
+        by_agent = {agent: models[name] for agent, name in names.items()}
+        yield Crew(by_agent, tuple(throttles), window, tuple(opened), rest)
     finally:
         for model in models.values():
             await model.close()

@@ -10,13 +10,18 @@ from bactrian.errors import BactrianError, BudgetReached, GaveUp, Halted, InputE
 from bactrian.generate.frontier import Cell, Frontier, Wanted
 from bactrian.generate.leaves import Leaf
 from bactrian.generate.listing import Listing
-from bactrian.generate.tally import Tally
+from bactrian.generate.tally import ShortList, Tally
 from bactrian.records.events import Ended, Spoke
 from bactrian.store.rows import ItemList
 from bactrian.store.store import Store
 
 Ask = Callable[[Wanted, Listing | None], AsyncGenerator[Listing]]
 """Asks for a list, from what is known of it."""
+
+
+_APART = 0.0002
+"""Seconds between the first sessions of a window. A thousand that begin together stay in step, and wait for each other
+at every turn."""
 
 
 class Runner:
@@ -56,7 +61,7 @@ class Runner:
         Raises:
             BactrianError: the run cannot go on; what was in flight has been finished and kept.
         """
-        await asyncio.gather(*(self._work() for _ in range(self._window)))
+        await asyncio.gather(*(self._work(place) for place in range(self._window)))
         if self._fault is not None:
             raise self._fault
 
@@ -66,7 +71,8 @@ class Runner:
         self._halt()
         await self._frontier.close()
 
-    async def _work(self) -> None:
+    async def _work(self, place: int) -> None:
+        await asyncio.sleep(place * _APART)
         while not self._stopping:
             work = self._begun.pop() if self._begun else await self._frontier.take()
             if work is None or self._stopping:
@@ -104,6 +110,8 @@ class Runner:
         self._given_up += 1
         if not isinstance(fault, GaveUp) or self._given_up >= self._window:
             await self._give_in(fault)
+        else:
+            self._tally.explain(fault.what)
 
     async def _give_in(self, error: BactrianError) -> None:
         # The limit is news; what else fails while the run winds down is a consequence.
@@ -132,5 +140,6 @@ class Runner:
             self._tally.refuse(wanted.id, error.what)
         items = listing.items if listing else ()
         if len(items) < wanted.enough:
-            self._tally.short[wanted.id] = (len(items), axis.count)
+            why = listing.why if listing else ""
+            self._tally.short[wanted.id] = ShortList(len(items), axis.count, why)
         await self._frontier.supply(wanted.id, items)

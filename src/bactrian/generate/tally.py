@@ -7,15 +7,18 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from bactrian.errors import BactrianError
 from bactrian.models.spend import Meter
 from bactrian.records.events import Ended, Event, Spoke
 from bactrian.records.turn import Turn
 from bactrian.records.usage import Usage
 
+_MOST_REASONS = 100
+"""That are kept: some hold a time or a number."""
 _MOST_CHANGES = 100
 """That are kept: two systems behind one address answer in turn."""
 
-_MOST_REASONS = 100
+_MOST_REFUSED = 100
 """That are kept: a recipe may have millions of jobs, and each of them the same fault."""
 _RATES_OVER = 10.0
 """Seconds: conversations in step with each other answer in bursts."""
@@ -75,6 +78,16 @@ class Snapshot:
         return self.usage.cached / self.usage.prompt if self.usage.prompt else 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class ShortList:
+    """A list that stayed short."""
+
+    has: int
+    wanted: int
+    why: str = ""
+    """Empty if an earlier command knew."""
+
+
 @dataclass(slots=True)
 class Tally:
     """Counts what happens in a run."""
@@ -85,14 +98,16 @@ class Tally:
     done: int = 0
     endings: Counter[str] = field(default_factory=Counter[str])
     in_flight: int = 0
-    short: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
-    """Lists that stayed short: how many items they have, and should have."""
+    short: dict[str, ShortList] = field(default_factory=dict[str, ShortList])
+    """Lists that stayed short."""
     refused: list[str] = field(default_factory=list[str])
     """Why the first jobs that could not even begin could not."""
     not_begun: int = 0
     """How many jobs and lists could not begin."""
     open: int = 0
-    """Sessions that this command left open because the endpoint did not answer."""
+    """Sessions and lists that this command left open because of the endpoint."""
+    reasons: Counter[str] = field(default_factory=Counter[str])
+    """Why sessions failed or were left open in this command."""
     throttle: Callable[[], Pressure] = Pressure
     """Tells how much the endpoints may be asked."""
     systems: dict[str, str] = field(default_factory=dict[str, str])
@@ -121,7 +136,7 @@ class Tally:
     def refuse(self, job: str, why: str) -> None:
         """Count a job, or a list, that could not begin."""
         self.not_begun += 1
-        if len(self.refused) < _MOST_REASONS:
+        if len(self.refused) < _MOST_REFUSED:
             self.refused.append(f"{job}: {why}")
 
     def take(self, event: Event) -> None:
@@ -131,10 +146,19 @@ class Tally:
         ):
             self.done += 1
             self.endings[event.ending.code] += 1
+            if event.ending.code == "failed":
+                self.explain(
+                    event.error.what if isinstance(event.error, BactrianError) else event.ending.evidence
+                )
         elif isinstance(event, Spoke):
             if self._done_before < 0:
                 self._done_before = self.done
             self._notice(event.turn)
+
+    def explain(self, reason: str) -> None:
+        """Count a reason for which a session failed or was left open."""
+        if reason in self.reasons or len(self.reasons) < _MOST_REASONS:
+            self.reasons[reason] += 1
 
     def _notice(self, turn: Turn) -> None:
         system = f"{turn.model} ({turn.fingerprint})" if turn.fingerprint else turn.model

@@ -19,7 +19,7 @@ from bactrian.generate.listing import Listing, list_items
 from bactrian.generate.plan import Plan, check_same
 from bactrian.generate.runner import Runner
 from bactrian.generate.societies import Societies
-from bactrian.generate.tally import Tally
+from bactrian.generate.tally import ShortList, Tally
 from bactrian.generate.translations import Translations, source_path, translatable
 from bactrian.models.names import Access
 from bactrian.models.spend import Meter
@@ -111,11 +111,13 @@ async def open_work(order: Order) -> AsyncGenerator[Work]:
             if len(stored.items) < wanted:
                 if retry_failed:
                     return None
-                tally.short[list_id] = (len(stored.items), wanted)
+                tally.short[list_id] = ShortList(len(stored.items), wanted)
             return stored.items
 
         frontier = Frontier(axes, done, known, order.limit)
         tally.total = frontier.size
+        if tally.done < tally.total:
+            await crew.load()
 
         def ask(wanted: Wanted, listing: Listing | None) -> AsyncGenerator[Listing]:
             recipe = plan.recipe

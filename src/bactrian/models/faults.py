@@ -107,7 +107,7 @@ def _refused(status: int, complaint: Complaint, said: str, sample: bytes) -> Mod
         return ModelError(said, next="Check the base URL; did you omit /v1?", sample=sample)
     if complaint.param:
         return ModelError(said, next=f"Change or leave out the parameter {complaint.param!r}.", sample=sample)
-    return ModelError(said, sample=sample)
+    return ModelError(said, next="Correct what it complains of, then run the same command.", sample=sample)
 
 
 def _refused_by_proxy(status: int, message: str) -> ModelError:

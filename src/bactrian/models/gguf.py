@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import struct
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import BinaryIO
 
@@ -30,6 +31,18 @@ _NUMBERS = {
     11: "<q",
     12: "<d",
 }
+# fmt: off
+_BLOCKS = {
+    0: (1, 4), 1: (1, 2), 24: (1, 1), 25: (1, 2), 26: (1, 4), 27: (1, 8), 28: (1, 8), 30: (1, 2),
+    2: (32, 18), 3: (32, 20), 6: (32, 22), 7: (32, 24), 8: (32, 34), 9: (32, 36), 20: (32, 18),
+    10: (256, 84), 11: (256, 110), 12: (256, 144), 13: (256, 176), 14: (256, 210), 15: (256, 292),
+    16: (256, 66), 17: (256, 74), 18: (256, 98), 19: (256, 50), 21: (256, 110), 22: (256, 82),
+    23: (256, 136), 29: (256, 56),
+}
+# fmt: on
+"""Numbers in a block of each kind of tensor, and bytes that the block takes. Kinds that are newer count as nothing."""
+LEAST_WINDOW = 1024
+"""Tokens that the prompts of a session, an instruction and its answer take together, if they are short."""
 _LONGEST_KEY = 1 << 16
 _UNKNOWN, _CONTROL = 2, 3
 """Kinds of token that are read only where control tokens are."""
@@ -45,6 +58,19 @@ class Facts:
     """Tokens of context that it was trained for."""
     controls: tuple[str, ...]
     """The names of its control tokens, such as ``<|im_end|>``."""
+    size: int
+    """Bytes that the file has at least."""
+
+
+def check(path: Path) -> None:
+    """Refuse a file that no conversation can be had with. Raises InputError."""
+    window = read_facts(path).window
+    if window < LEAST_WINDOW:
+        raise InputError(
+            f"The model has a window of {window:,} tokens; a conversation needs {LEAST_WINDOW:,} or more.",
+            where=str(path),
+            next="Give a model with a larger context.",
+        )
 
 
 def read_facts(path: Path) -> Facts:
@@ -59,7 +85,15 @@ def read_facts(path: Path) -> Facts:
                 raise InputError(
                     "Not a GGUF file.", where=str(path), next="Give a model in the format of llama.cpp, GGUF."
                 )
-            return _find_facts(file)
+            facts = _find_facts(file)
+            size = file.seek(0, 2)
+            if size < facts.size:
+                raise InputError(
+                    f"The model's file is cut short: it has {size:,} bytes of {facts.size:,}.",
+                    where=str(path),
+                    next="Fetch it again, and compare its SHA-256 with the original's.",
+                )
+            return facts
     except OSError as error:
         raise InputError(
             f"The model cannot be read: {error.strerror}.", where=str(path), next="Check the path."
@@ -73,8 +107,9 @@ def read_facts(path: Path) -> Facts:
 
 
 def _find_facts(file: BinaryIO) -> Facts:
-    _version, _tensors = _number(file, "<I"), _number(file, "<Q")
+    _version, tensors = _number(file, "<I"), _number(file, "<Q")
     window: int | None = None
+    alignment = 32
     names: list[bytes] = []
     kinds: tuple[int, ...] = ()
     for _ in range(_number(file, "<Q")):
@@ -86,10 +121,10 @@ def _find_facts(file: BinaryIO) -> Facts:
             names = _strings(file)
         elif key == b"tokenizer.ggml.token_type":
             kinds = _numbers(file)
+        elif key == b"general.alignment":
+            alignment = int(_number(file, _NUMBERS[kind]))
         else:
             _skip(file, kind)
-        if window is not None and names and kinds:
-            break  # What follows is long, and of no use here.
     if window is None:
         raise ValueError("no context length")
     kinds += (0,) * (len(names) - len(kinds))
@@ -98,7 +133,20 @@ def _find_facts(file: BinaryIO) -> Facts:
         for name, kind in zip(names, kinds, strict=False)
         if name and (kind in (_UNKNOWN, _CONTROL) or _NAMED_LIKE_CONTROL.fullmatch(name))
     ]
-    return Facts(window, tuple(controls))
+    return Facts(window, tuple(controls), _end(file, tensors, max(1, alignment)))
+
+
+def _end(file: BinaryIO, tensors: int, alignment: int) -> int:
+    """Where the last tensor ends, from the list of all."""
+    ends = [0]
+    for _ in range(tensors):
+        _string(file)
+        shape = [_number(file, "<Q") for _ in range(_number(file, "<I"))]
+        kind, offset = _number(file, "<I"), _number(file, "<Q")
+        numbers, size = _BLOCKS.get(kind, (1, 0))
+        ends.append(offset + prod(shape) // numbers * size)
+    begin = -(-file.tell() // alignment) * alignment
+    return begin + max(ends)
 
 
 def _skip(file: BinaryIO, kind: int) -> None:

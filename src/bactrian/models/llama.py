@@ -20,7 +20,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from bactrian.errors import MissingExtra, ModelError, TryAgain
+from bactrian.errors import Exhausted, MissingExtra, ModelError, TryAgain
 from bactrian.models.address import read_address
 from bactrian.models.gguf import read_facts
 from bactrian.models.limits import Limits
@@ -255,10 +255,10 @@ async def start(path: Path, *, slots: int, window: int) -> Llama:
     if not address:
         await worker.wait()
         # llama.cpp gives no reason.
-        raise ModelError(
-            "llama.cpp cannot load the model: its file is cut short, or there is not enough memory "
+        raise Exhausted(
+            "llama.cpp cannot load the model: its file is damaged, or there is not enough memory "
             f"for {slots} slots of {window:,} tokens.",
             where=str(path),
-            next="Compare the file's size with the original's, or use fewer slots or a smaller window.",
+            next="Free some memory, use fewer conversations at once (--concurrency), or fetch the file again.",
         )
     return Llama(worker, address, key, str(path), facts.controls)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from array import array
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
 
-from bactrian.errors import BadReply, ContextFull, ModelError
+from bactrian.errors import BadReply, ContextFull, Exhausted, TryAgain
 from bactrian.models.in_words import in_words
 from bactrian.models.llama import Generated, Llama, start
 from bactrian.models.model import Choice, Form, Reply, Request
@@ -69,6 +70,7 @@ class Local:
         self._progress = progress
         self._loading = asyncio.Lock()
         self._ready: _Ready | None = None
+        self._has_loaded = False
         self._falls = 0
 
     async def reply(self, request: Request) -> Reply:
@@ -117,6 +119,11 @@ class Local:
             first_token=watch.seconds,
         )
 
+    async def load(self) -> None:
+        """Load the model now, so that it is known that it can be. Raises what :meth:`reply` raises."""
+        with suppress(TryAgain):  # it fell just now: the first call starts it again
+            await self._load()
+
     async def close(self) -> None:
         """Unload the model."""
         if self._ready is not None:
@@ -130,16 +137,25 @@ class Local:
                 self._ready = None
                 self._falls += 1
             if self._falls > _MOST_FALLS:
-                raise ModelError(
+                raise Exhausted(
                     f"llama.cpp has stopped {self._falls} times in a row without an answer.",
                     where=self.name,
-                    next="There may be too little memory: use fewer conversations at once or a smaller model.",
+                    next="There may be too little memory: use fewer conversations at once (--concurrency) or a "
+                    "smaller model, and run the same command.",
                 )
             if self._ready is None:
                 path = self._path
                 if path is None:
                     path = await asyncio.to_thread(ready, BUILT_IN, cache_folder(), progress=self._progress)
-                llama = await start(path, slots=self._slots, window=self._window)
+                try:
+                    llama = await start(path, slots=self._slots, window=self._window)
+                except Exhausted as error:
+                    if not self._has_loaded:
+                        raise
+                    # It could be loaded before: something else takes the memory just now, or has killed it.
+                    self._falls += 1
+                    raise TryAgain(error.what, where=error.where, next=error.next) from error
+                self._has_loaded = True
                 self._ready = _Ready(
                     llama, await llama.window(), Slots(self._slots), Prefixes(_REMEMBERED), path.stem
                 )

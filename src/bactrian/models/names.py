@@ -9,6 +9,7 @@ from pathlib import Path
 
 from bactrian.errors import InputError
 from bactrian.models.model import Model
+from bactrian.models.retry import LONGEST_WAIT
 
 NAMES = {
     "local": "the built-in model, SmolLM2-135M-Instruct, in this process",
@@ -31,10 +32,14 @@ class Access:
     """Context window in tokens, where the endpoint does not enforce one itself."""
     timeout: float = 600.0
     """Longest time for one request, in seconds."""
+    longest_wait: float = LONGEST_WAIT
+    """Longest time that the endpoint may ask to wait, in seconds."""
     slots: int = 4
     """Conversations of one agent that a model in this process keeps in its cache."""
     progress: Callable[[int, int], None] | None = None
     """Told the bytes done and in all while the built-in weights are fetched."""
+    notice: Callable[[str], None] | None = None
+    """Told of each fault that is waited out."""
     recorded: Callable[[str], Model] | None = None
     """Opens a stored run; it lies above this folder, which knows nothing of stores."""
     person: Callable[[], Model] | None = None
@@ -49,9 +54,12 @@ def open_model(name: str, access: Access) -> Model:
     """
     kind, _, rest = name.partition(":")
     if name == "local" or (kind == "local" and rest):
+        from bactrian.models.gguf import check
         from bactrian.models.local import Local
 
         path = Path(rest).expanduser() if rest else None
+        if path is not None:
+            check(path)
         return Local(path, slots=access.slots, progress=access.progress)
     if kind == "openai" and rest:
         from bactrian.models.limits import Limits
@@ -73,6 +81,20 @@ def open_model(name: str, access: Access) -> Model:
         f"There is no model named {name!r}.{_did_you_mean(kind)}",
         next=f"A model is one of: {', '.join(NAMES)}.",
     )
+
+
+async def load_local(model: Model) -> None:
+    """Load ``model`` if it is one on this computer, so that what is wrong with it is known before it is needed.
+
+    Raises:
+        InputError: its file cannot be used.
+        ModelError: it cannot be fetched or loaded.
+    """
+    if model.name.partition(":")[0] == "local":
+        from bactrian.models.local import Local
+
+        if isinstance(model, Local):
+            await model.load()
 
 
 def _did_you_mean(kind: str) -> str:

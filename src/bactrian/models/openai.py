@@ -66,10 +66,29 @@ class OpenAI:
             BadReply: what came back is not a reply.
             ModelError: asking again will not help.
         """
+        stream = request.on_text is not None and request.form is None
+        parts = wire.request_parts(self._model, request, stream=stream, longest=self._longest)
+        sent = sum(map(len, parts))
+        most = self._limits.max_reply_bytes * (_STREAM_ROOM if stream else 1)
+        started = asyncio.get_running_loop().time() if stream else 0.0
         try:
-            return await self._ask(self._pool or self._open(), request)
+            self._check_window(request, sent)
+            pool = self._pool or self._open()
+            response = await pool.post("/chat/completions", parts, sent, most=most, stream=stream)
+            try:
+                if response.status >= 300:
+                    raise await self._with_names(await _fault(response), pool)
+                if stream and not _is_json(response):
+                    reply = await self._streamed(response, request, sent, started)
+                else:
+                    reply = await self._whole(response, request, sent)
+            finally:
+                response.close()
         except (TransportFault, ModelError) as fault:
             raise self._explained(fault) from fault.__cause__
+        if reply.usage.prompt and not reply.usage.estimated:
+            self._bytes_per_token = max(1.0, sent / reply.usage.prompt)
+        return reply
 
     async def models(self) -> tuple[str, ...]:
         """Return the names of the models that the endpoint has. Raises what :meth:`reply` raises."""
@@ -89,27 +108,6 @@ class OpenAI:
         authorization = f"Bearer {self._key}" if self._key else self._url.credentials
         self._pool = Pool(self._url, authorization, self._limits)
         return self._pool
-
-    async def _ask(self, pool: Pool, request: Request) -> Reply:
-        stream = request.on_text is not None and request.form is None
-        parts = wire.request_parts(self._model, request, stream=stream, longest=self._longest)
-        sent = sum(map(len, parts))
-        self._check_window(request, sent)
-        started = asyncio.get_running_loop().time() if stream else 0.0
-        most = self._limits.max_reply_bytes * (_STREAM_ROOM if stream else 1)
-        response = await pool.post("/chat/completions", parts, sent, most=most, stream=stream)
-        try:
-            if response.status >= 300:
-                raise await self._with_names(await _fault(response), pool)
-            if stream and not _is_json(response):
-                reply = await self._streamed(response, request, sent, started)
-            else:
-                reply = await self._whole(response, request, sent)
-        finally:
-            response.close()
-        if reply.usage.prompt and not reply.usage.estimated:
-            self._bytes_per_token = max(1.0, sent / reply.usage.prompt)
-        return reply
 
     async def _whole(self, response: Response, request: Request, sent: int) -> Reply:
         reply = wire.read_reply(await response.read_all(), sent=sent, ratio=self._bytes_per_token)
@@ -167,10 +165,11 @@ class OpenAI:
 
     def _explained(self, fault: TransportFault | ModelError) -> ModelError:
         """The fault in the error tree, with the place where it happened, and without the key."""
-        if isinstance(fault, TransportFault):
-            error = faults.unanswered(fault, self._url.place, self._limits)
-        else:
-            error = fault
+        error = (
+            faults.unanswered(fault, self._url.place, self._limits)
+            if isinstance(fault, TransportFault)
+            else fault
+        )
         error.where = str(self._url)
         if self._key:
             shown = f"…{self._key[-4:]}" if len(self._key) > 8 else "…"

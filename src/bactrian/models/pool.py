@@ -9,9 +9,20 @@ from collections.abc import Coroutine, Sequence
 from bactrian.models.address import Address, proxy_for
 from bactrian.models.connection import Connection
 from bactrian.models.limits import Limits
-from bactrian.models.response import Dropped, NotHttp, Overdue, Response, Silent, TransportFault, Unheard
+from bactrian.models.response import (
+    Dropped,
+    NotHttp,
+    Overdue,
+    Part,
+    Response,
+    Silent,
+    TransportFault,
+    Unheard,
+)
 
 _PROXY_ANSWER = 1 << 16
+_ROOM = 1 << 16
+"""Bytes that are received in one step, at most."""
 _DOORS = 128
 """Connections opened at once: a thousand at once outlast their own time limit, on handshakes and name lookups, and
 overflow a server's queue."""
@@ -42,6 +53,7 @@ class Pool:
         self._limits = limits
         self._proxy = proxy_for(address)
         self._doors = asyncio.Semaphore(_DOORS)
+        self._room = memoryview(bytearray(_ROOM))
         self._idle: list[Connection] = []
         self._all: set[Connection] = set()
         self._closed = False
@@ -75,12 +87,12 @@ class Pool:
             TransportFault: no whole answer came.
         """
         head = (f"POST {self._target}{path}".encode(), self._post_head, b"%d\r\n\r\n" % length)
-        return self._call((*head, *parts), most, whole=not stream)
+        return self._call((*head, *parts), most, "head" if stream else "whole")
 
     async def get(self, path: str, *, most: int) -> Response:
         """Get ``path`` below the address. Raises what :meth:`post` raises."""
         head = (f"GET {self._target}{path}".encode(), self._head, b"\r\n\r\n")
-        return await self._call(head, most, whole=True)
+        return await self._call(head, most, "whole")
 
     async def close(self) -> None:
         """Close all connections, also those that are just being opened."""
@@ -94,17 +106,21 @@ class Pool:
         self._idle.clear()
         await asyncio.sleep(0)  # The loop closes their sockets now.
 
-    async def _call(self, request: Sequence[bytes], most: int, *, whole: bool) -> Response:
+    async def _call(self, request: Sequence[bytes], most: int, until: Part) -> Response:
         while self._idle:
             connection = self._idle.pop()
             if not connection.usable:
                 continue
+            response = connection.send(b"".join(request), most=most)
             try:
-                return await connection.call(b"".join(request), most=most, whole=whole)
+                await response.until(until)
             except Unheard:
                 break  # Servers close connections that were still for a while; this one did so just now.
+            return response
         connection = await self._open()
-        return await connection.call(b"".join(request), most=most, whole=whole)
+        response = connection.send(b"".join(request), most=most)
+        await response.until(until)
+        return response
 
     async def _open(self) -> Connection:
         async with self._doors:
@@ -131,7 +147,7 @@ class Pool:
 
     async def _dial(self, way: Address) -> Connection:
         _, connection = await asyncio.get_running_loop().create_connection(
-            lambda: Connection(self._idle.append),
+            lambda: Connection(self._idle.append, self._room),
             way.host,
             way.port,
             ssl=self._context() if way.scheme == "https" else None,
@@ -147,9 +163,8 @@ class Pool:
         if proxy.credentials:
             head += f"Proxy-Authorization: {proxy.credentials}\r\n"
         try:
-            answer = await connection.call(
-                f"{head}\r\n".encode(), most=_PROXY_ANSWER, whole=True, tunnel=True
-            )
+            answer = connection.send(f"{head}\r\n".encode(), most=_PROXY_ANSWER, tunnel=True)
+            await answer.until("whole")
         except (Dropped, NotHttp) as error:
             raise NoWayThroughProxy from error
         if answer.status >= 300:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Generator
+from typing import Literal
 
 _LARGEST_HEAD = 1 << 16
 """Also the longest line of a chunked body."""
@@ -16,6 +17,10 @@ _CONNECTION = b"\r\nconnection:"
 _LENGTH = b"\r\ncontent-length:"
 _TRANSFER = b"\r\ntransfer-encoding:"
 _ENCODING = b"\r\ncontent-encoding:"
+
+
+Part = Literal["head", "piece", "whole"]
+"""How much of an answer: its head, a piece of its body that was not read yet, or all of it."""
 
 
 class TransportFault(Exception):
@@ -60,11 +65,11 @@ class Response:
 
     __slots__ = (
         "_drop",
-        "_for_whole",
         "_most",
         "_pieces",
         "_received",
         "_waiter",
+        "_wanted",
         "fault",
         "head",
         "status",
@@ -78,7 +83,7 @@ class Response:
         self._received = 0
         self._pieces: list[bytes] = []
         self._waiter: asyncio.Future[None] | None = None
-        self._for_whole = False
+        self._wanted: Part = "head"
         self.status = 0
         """0 until the head is there."""
         self.head = b""
@@ -98,8 +103,7 @@ class Response:
         Raises:
             TransportFault: the connection failed before the end.
         """
-        while not self._pieces and not self.whole:
-            await self._more()
+        await self.until("piece")
         return self._given_out()
 
     def _given_out(self) -> bytes:
@@ -109,14 +113,31 @@ class Response:
 
     async def read_all(self) -> bytes:
         """What is left of the body. Raises what :meth:`read` raises."""
-        if not self.whole:
-            await self.until(whole=True)
+        await self.until("whole")
         return self._given_out()
 
-    async def until(self, *, whole: bool) -> None:
-        """Wait for the head, or for the whole body. Raises what :meth:`read` raises."""
-        while not (self.whole or (self.status and not whole)):
-            await self._more(whole=whole)
+    async def until(self, part: Part) -> None:
+        """Wait until this much of the answer is there. Raises what :meth:`read` raises."""
+        while not self._has(part):
+            if self.fault is not None:
+                if self.status >= 300:
+                    self.whole = True  # What there is of an error's body has to do.
+                    return
+                raise self.fault
+            self._wanted = part
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiter
+            except asyncio.CancelledError:
+                self.close()
+                raise
+            finally:
+                self._waiter = None
+
+    def _has(self, part: Part) -> bool:
+        if self.whole:
+            return True
+        return self.status > 0 if part == "head" else part == "piece" and bool(self._pieces)
 
     def close(self) -> None:
         """Give the connection up, if the body has not come to its end."""
@@ -125,25 +146,10 @@ class Response:
 
     def wake(self) -> None:
         """Tell the reader to look again, if there is what it waits for."""
-        ready = self.whole or self.fault is not None or not self._for_whole
-        if ready and self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
-
-    async def _more(self, *, whole: bool = False) -> None:
-        if self.fault is not None:
-            if self.status >= 300:
-                self.whole = True  # What there is of an error's body has to do.
-                return
-            raise self.fault
-        self._for_whole = whole
-        self._waiter = asyncio.get_running_loop().create_future()
-        try:
-            await self._waiter
-        except asyncio.CancelledError:
-            self.close()
-            raise
-        finally:
-            self._waiter = None
+        waiter = self._waiter
+        ready = self.fault is not None or self._has(self._wanted)
+        if ready and waiter is not None and not waiter.done():
+            waiter.set_result(None)
 
     def take(self, *, tunnel: bool) -> Generator[None, bytes, bool]:
         """Takes the bytes of the answer as they come, up to its end.

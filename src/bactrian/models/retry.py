@@ -6,11 +6,13 @@ import asyncio
 import random
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bactrian.errors import BadReply, GaveUp, ModelError, NotAnEndpoint, TryAgain, Unreachable
 from bactrian.models.model import Model, Reply, Request
 
+LONGEST_WAIT = 600.0
+"""Seconds that an endpoint may ask to wait, unless the user says otherwise."""
 _RESUME = "All so far is kept: run the same command again to go on."
 
 
@@ -26,10 +28,14 @@ class Patience:
     """Longest first wait; it doubles with each attempt."""
     longest_wait: float = 60.0
     """Where the doubling ends."""
-    max_wait: float = 600.0
-    """Longest single wait that the endpoint may ask for."""
+    max_wait: float = LONGEST_WAIT
+    """Longest single wait that the endpoint may ask for. Where it asks for more, it is asked once more after this."""
     budget: float = 1800.0
     """Longest time for one request, all waits and attempts together."""
+
+    def waiting(self, longest: float) -> Patience:
+        """The same, with ``longest`` for a wait that the endpoint may ask for, and three times that for all."""
+        return replace(self, max_wait=longest, budget=3 * longest)
 
 
 class Retry:
@@ -41,7 +47,7 @@ class Retry:
 
     Waits double and are drawn evenly from zero to their length ("full jitter"), so that many conversations
     that failed together do not come back together. Where the endpoint says how long to wait, that is done
-    instead.
+    instead. ``notice`` is told of each fault that is waited out.
     """
 
     def __init__(
@@ -49,12 +55,14 @@ class Retry:
         model: Model,
         patience: Patience | None = None,
         *,
+        notice: Callable[[str], object] | None = None,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
         chance: Callable[[], float] = random.random,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._model = model
         self._patience = patience or Patience()
+        self._notice = notice
         self._sleep = sleep
         self._chance = chance
         self._clock = clock
@@ -74,7 +82,7 @@ class Retry:
         """
         patience = self._patience
         started = self._clock()
-        asked = attempts = bad = 0
+        asked = attempts = bad = too_long = 0
         garbled = False
         while True:
             try:
@@ -90,11 +98,14 @@ class Retry:
                 after = error.after if isinstance(error, TryAgain) else None
                 bad += isinstance(error, BadReply)
                 attempts += after is None
+                too_long += (after or 0) > patience.max_wait
                 wait = self._wait(attempts, after)
                 spent = self._clock() - started
-                too_long = spent + wait > patience.budget or (after or 0) > patience.max_wait
-                if attempts >= patience.attempts or bad >= patience.bad_replies or too_long:
+                enough = attempts >= patience.attempts or bad >= patience.bad_replies or too_long > 1
+                if enough or spent + wait > patience.budget:
                     raise _given_up(error, asked, spent) from error
+                if self._notice is not None:
+                    self._notice(f"{error.where or self.name}: {error.what} Asking again in {wait:.1f} s.")
             except ModelError as error:
                 if type(error) is ModelError and not self._has_answered:
                     error.endpoint_wide = True
@@ -106,7 +117,7 @@ class Retry:
     def _wait(self, attempts: int, after: float | None) -> float:
         if after is not None:
             # A little more than asked for, so that not all come back at once.
-            return after + self._chance() * self._patience.first_wait
+            return min(after, self._patience.max_wait) + self._chance() * self._patience.first_wait
         longest = min(self._patience.first_wait * 2 ** (attempts - 1), self._patience.longest_wait)
         return self._chance() * longest
 
@@ -116,7 +127,7 @@ class Retry:
 
 
 def _given_up(error: ModelError, asked: int, spent: float) -> ModelError:
-    times = "once" if asked == 1 else f"{asked} times"
+    times = {1: "once", 2: "twice"}.get(asked, f"{asked} times")
     wished = f" It asks to wait {error.after:.0f} s." if isinstance(error, TryAgain) and error.after else ""
     kind = GaveUp if isinstance(error, TryAgain) else BadReply
     return kind(

@@ -7,9 +7,10 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from bactrian.errors import Halted, TryAgain
+from bactrian.errors import Denied, Halted, ModelError, NotAnEndpoint, TryAgain, UnknownModel, Unreachable
 from bactrian.models.model import Model, Reply, Request
 from bactrian.models.rest import Rest
+from bactrian.models.retry import LONGEST_WAIT
 
 _SMOOTHING = 0.05
 _SLOW = 4.0
@@ -21,11 +22,11 @@ _CAREFUL = 16
 
 _SILENT = 10
 """Faults in a row, without an answer between them, from which the endpoint counts as down."""
+_PROBE = 2.0
+"""Seconds that the others wait for the first answer: a refusal is there by then, a long reply need not be."""
 _FIRST_PAUSE = 1.0
 _LONGEST_SILENCE = 60.0
 """Seconds between two tries of an endpoint that is down; the pauses double up to it."""
-_LONGEST_PAUSE = 600.0
-"""Seconds that one answer may stop all requests for; who is told more gives up alone."""
 
 
 class Throttle:
@@ -37,7 +38,10 @@ class Throttle:
     that the endpoint asks for holds all requests back, not only the one that was told. An endpoint that answers
     nothing is tried by one request at a time, after pauses that double, until it answers one ("circuit breaker").
 
-    ``rest`` can break off the waiting. Unless ``timed``, latency is left out of account.
+    Unless it is ``proven``, an endpoint is first asked by one request alone, for a moment: what is wrong with key,
+    address or model is found out once, and those who wait are told the same without asking. A wait that it asks for
+    is cut at ``longest_wait`` seconds. ``rest`` can break off the waiting. Unless ``timed``, latency is left out of
+    account.
     """
 
     def __init__(
@@ -45,6 +49,8 @@ class Throttle:
         model: Model,
         most: int,
         *,
+        proven: bool = True,
+        longest_wait: float = LONGEST_WAIT,
         rest: Rest | None = None,
         timed: bool = True,
         clock: Callable[[], float] = time.monotonic,
@@ -53,6 +59,9 @@ class Throttle:
         self._rest = rest or Rest()
         self._timed = timed
         self._most = most
+        self._proven = proven
+        self._longest_wait = longest_wait
+        self._verdict: ModelError | None = None
         self._clock = clock
         self._limit = float(most)
         self._in_flight = 0
@@ -74,7 +83,7 @@ class Throttle:
     @property
     def limit(self) -> int:
         """Requests that may be in flight now."""
-        return 1 if self.silent else max(1, int(self._limit))
+        return max(1, int(self._limit)) if self._proven and not self.silent else 1
 
     @property
     def silent(self) -> bool:
@@ -88,15 +97,21 @@ class Throttle:
 
     async def reply(self, request: Request) -> Reply:
         """Answer ``request`` when there is room; raises what the model within raises."""
+        if self._verdict is not None:
+            raise self._verdict
         if self._in_flight >= self.limit or self._waiting or self._closed_until:
             await self._wait()
         else:
             self._in_flight += 1
         begun = self._clock()
+        if not self._proven:
+            asyncio.get_running_loop().call_later(_PROBE, self._trust)
         try:
             reply = await self._model.reply(request)
-        except TryAgain as fault:
-            self._take_fault(fault, begun)
+        except ModelError as fault:
+            if isinstance(fault, TryAgain):
+                self._take_fault(fault, begun)
+            self._spare_others(fault)
             raise
         else:
             self._take_success(begun)
@@ -135,9 +150,22 @@ class Throttle:
                 self._in_flight += 1
                 turn.set_result(None)
 
+    def _spare_others(self, fault: ModelError) -> None:
+        """Where all would be told the same, tell those who wait, and do not ask."""
+        if isinstance(fault, (Denied, UnknownModel)) or (
+            isinstance(fault, (NotAnEndpoint, Unreachable)) and not self._proven
+        ):
+            self._verdict = fault
+        elif self._proven or type(fault) is not ModelError:
+            return
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_exception(fault)
+
     def _take_fault(self, fault: TryAgain, begun: float) -> None:
-        if fault.after is not None and fault.after <= _LONGEST_PAUSE:
-            self._close_for(fault.after)
+        if fault.after is not None:
+            self._close_for(min(fault.after, self._longest_wait))
         if fault.overload:
             self._cut(begun)
         elif fault.after is None:
@@ -159,7 +187,12 @@ class Throttle:
             self._limit = max(1.0, self._limit / 2)
             self._last_cut = self._clock()
 
+    def _trust(self) -> None:
+        self._proven = True
+        self._wake()
+
     def _take_success(self, begun: float) -> None:
+        self._proven = True
         self._faults = 0
         self._pause = _FIRST_PAUSE
         seconds = self._clock() - begun

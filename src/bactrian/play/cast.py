@@ -6,24 +6,29 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 
 from bactrian.models.model import Model
-from bactrian.models.names import Access, open_model
+from bactrian.models.names import Access, load_local, open_model
 from bactrian.models.recorder import Recorder
-from bactrian.models.retry import Retry
+from bactrian.models.retry import Patience, Retry
 from bactrian.play.human import Human
 from bactrian.records.call import Call
 
 
 @asynccontextmanager
 async def open_cast(
-    names: Mapping[str, str], access: Access, *, sink: Callable[[Call], Awaitable[None]] | None = None
+    names: Mapping[str, str],
+    access: Access,
+    *,
+    sink: Callable[[Call], Awaitable[None]] | None = None,
+    load: bool = False,
 ) -> AsyncGenerator[Mapping[str, Model]]:
     """Open the model that ``names`` gives for each agent; agents that share a name share a model.
 
     Passing faults are asked again. ``sink`` is given every call, failed ones too. A person is left in peace: what
-    they say is a turn or a verdict, and nothing else.
+    they say is a turn or a verdict, and nothing else. With ``load``, models on this computer are loaded at once.
 
     Raises:
         InputError: a name stands for no model, or its file cannot be used.
+        ModelError: it cannot be loaded.
     """
     models: dict[str, Model] = {}
     try:
@@ -33,7 +38,11 @@ async def open_cast(
                 if isinstance(model, Human):
                     models[name] = model
                     continue
-                models[name] = Retry(Recorder(model, sink) if sink else model)
+                if load:
+                    await load_local(model)
+                patience = Patience().waiting(access.longest_wait)
+                recorded = Recorder(model, sink) if sink else model
+                models[name] = Retry(recorded, patience, notice=access.notice)
         yield {agent: models[name] for agent, name in names.items()}
     finally:
         for model in models.values():

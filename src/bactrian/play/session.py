@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable
 from contextlib import aclosing
 
 from bactrian.errors import ContextFull, Filtered, ModelError, Stopped
@@ -74,9 +74,9 @@ class _Course:
         for view in self._views.values():
             view.hear(turn)
 
-    async def turn(self, speaker: Speaker) -> Turn:
+    def turn(self, speaker: Speaker) -> Awaitable[Turn]:
         """The next turn, where nothing but one request leads to it."""
-        return await speak(
+        return speak(
             self._views[speaker],
             len(self.turns) + 1,
             session=self._scene.session.id,

@@ -16,6 +16,7 @@ from bactrian.store.sqlite import (
     explaining,
     log_is_missing,
     log_of,
+    making_engine,
     mark_open,
     reading_engine,
     writing_engine,
@@ -23,9 +24,11 @@ from bactrian.store.sqlite import (
 
 
 def connect(path: Path) -> Connection:
-    """The writing connection, with today's schema."""
+    """The writing connection, with today's schema. The caller holds the run's lock."""
     _warn_of_what_may_be_lost(path)
     with explaining(path):
+        if not path.exists():
+            _make(path)
         engine = writing_engine(path)
         connection = engine.connect()
         try:
@@ -40,6 +43,20 @@ def connect(path: Path) -> Connection:
             connection.close()
             raise
         return connection
+
+
+def _make(path: Path) -> None:
+    """Make an empty run that is there whole or not at all, also if the disk is full or the process is killed."""
+    new = path.with_name(f".{path.name}.new")
+    new.unlink(missing_ok=True)  # a process that was killed may have left it
+    engine = making_engine(new)
+    try:
+        with engine.begin() as connection:
+            migrate(connection, time.time())
+        new.rename(path)
+    finally:
+        engine.dispose()
+        new.unlink(missing_ok=True)
 
 
 def _warn_of_what_may_be_lost(path: Path) -> None:

@@ -1,10 +1,12 @@
-"""Where a run lies: SQLite's log needs memory that all who open it share, and that ends with the computer."""
+"""Where a run lies: on which kind of disk, with how much room, and held by whom."""
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
+# SQLite's log needs memory that all who open it share, and that ends with the computer.
 _MOUNTS = Path("/proc/self/mountinfo")
 _NETWORK = frozenset(
     {
@@ -24,6 +26,31 @@ _NETWORK = frozenset(
     }
 )
 _ESCAPED = re.compile(r"\\([0-7]{3})")
+
+
+def free_bytes(path: Path) -> int:
+    """Bytes that may still be written where ``path`` lies."""
+    disk = os.statvfs(path.absolute().parent)
+    return disk.f_bavail * disk.f_frsize
+
+
+def holder(path: Path) -> str | None:
+    """Another process that holds a lock on the database at ``path``: its name and number; None if none can be found."""
+    try:
+        files = {file.stat().st_ino for file in (path, path.with_name(f"{path.name}-shm")) if file.exists()}
+        locks = Path("/proc/locks").read_text()
+    except OSError:  # not Linux
+        return None
+    for line in locks.splitlines():
+        # 1: POSIX  ADVISORY  WRITE 4711 08:01:123456 120 120 (man 5 proc)
+        found = re.search(r"WRITE (\d+) [0-9a-f]+:[0-9a-f]+:(\d+) ", line)
+        if found and int(found[2]) in files and int(found[1]) != os.getpid():
+            try:
+                name = Path(f"/proc/{found[1]}/comm").read_text().strip()
+            except OSError:
+                name = "a program"
+            return f"{name} (process {found[1]})"
+    return None
 
 
 def network_file_system(path: Path) -> str | None:

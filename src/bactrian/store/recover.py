@@ -20,7 +20,7 @@ from sqlalchemy.dialects import sqlite
 from bactrian.errors import InputError, StoreError
 from bactrian.store import schema
 from bactrian.store.migrations import migrate
-from bactrian.store.sqlite import log_of, writing_engine
+from bactrian.store.sqlite import explaining, log_of, writing_engine
 
 _JSON = frozenset({"provenance", "preparation", "axis_values", "said", "recipe", "items", "usage"})
 _ROWS_OF_A_PAGE = 300
@@ -53,7 +53,10 @@ def recover(path: Path, out: Path) -> Recovered:
         StoreError: nothing of a run can be read in it.
     """
     _check(path, out)
-    with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.absolute().parent) as folder:
+    with (
+        explaining(out),
+        tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.absolute().parent) as folder,
+    ):
         copy, new = Path(folder) / "damaged.db", Path(folder) / "new.db"
         shutil.copyfile(path, copy)
         if log_of(path).exists():

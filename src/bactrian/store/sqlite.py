@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from sqlalchemy import Connection, Engine, QueuePool, create_engine, event
 from sqlalchemy.exc import SQLAlchemyError
 
 from bactrian.errors import BactrianError, InputError, StoreError
+from bactrian.store.place import free_bytes, holder
 
 APPLICATION_ID = 0x42616374
 """Says in the file's header that it is ours; the letters ``Bact``."""
@@ -20,7 +22,9 @@ APPLICATION_ID = 0x42616374
 _IS_OPEN = 1
 """In the header's user version, from opening to closing: what is written meanwhile may be in the log alone."""
 _HEADER = b"SQLite format 3\0"
-_BUSY_SECONDS = 30
+_BUSY_SECONDS = 30.0
+_PAGE = 16_384
+"""Bytes that the file, and the log beside it, grow by at least."""
 
 
 def check_file(path: Path, *, create: bool) -> None:
@@ -66,16 +70,28 @@ def _check_folder(path: Path, *, create: bool) -> None:
         )
 
 
-def writing_engine(path: Path) -> Engine:
-    """An engine for the one connection that writes."""
-    engine = create_engine(
-        f"sqlite:///{path}", connect_args={"timeout": _BUSY_SECONDS, "check_same_thread": False}
-    )
+def making_engine(path: Path) -> Engine:
+    """An engine for a new file, which is nothing until all of it is there: no log, no way back."""
+    engine = create_engine(f"sqlite:///{path}")
+
+    def settle(connection: Any, _: object) -> None:
+        connection.execute(f"PRAGMA page_size = {_PAGE}")
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute("PRAGMA journal_mode = OFF")
+        connection.execute("PRAGMA synchronous = FULL")
+
+    event.listen(engine, "connect", settle)
+    return engine
+
+
+def writing_engine(path: Path, *, wait: float = _BUSY_SECONDS) -> Engine:
+    """An engine for the one connection that writes. It waits so many seconds for others who hold the file."""
+    engine = create_engine(f"sqlite:///{path}", connect_args={"timeout": wait, "check_same_thread": False})
 
     def settle(connection: Any, _: object) -> None:
         connection.isolation_level = None
-        connection.execute("PRAGMA page_size = 16384")
-        connection.execute(f"PRAGMA busy_timeout = {_BUSY_SECONDS * 1000}")
+        connection.execute(f"PRAGMA page_size = {_PAGE}")
+        connection.execute(f"PRAGMA busy_timeout = {wait * 1000:.0f}")
         if not connection.execute("PRAGMA application_id").fetchone()[0]:
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute("PRAGMA journal_mode = WAL")
@@ -109,15 +125,21 @@ def mark_open(connection: Connection) -> None:
 
 def mark_closed(connection: Connection) -> None:
     """Take that back."""
-    _mark(connection, 0)
+    if not _mark(connection, 0):  # the disk is full: an empty log has room for it
+        _mark(connection, 0, before="PRAGMA wal_checkpoint(TRUNCATE)")
 
 
-def _mark(connection: Connection, mark: int, then: str = "") -> None:
+def _mark(connection: Connection, mark: int, then: str = "", *, before: str = "") -> bool:
+    """False if that failed: the mark stays as it is, and so does the log."""
     driver = connection.connection.driver_connection
     assert isinstance(driver, sqlite3.Connection)
-    with suppress(sqlite3.Error):  # the disk is full: the mark stays as it is, and so does the log
+    try:
+        driver.execute(before)
         driver.execute(f"PRAGMA user_version = {mark}")
         driver.execute(then)
+    except sqlite3.Error:
+        return False
+    return True
 
 
 def log_of(path: Path) -> Path:
@@ -142,27 +164,35 @@ def back_up(path: Path, version: int) -> Path:
     """Copy the run beside itself before it is migrated. Gives the copy's path."""
     copy = path.with_name(f"{path.name}.v{version}.backup")
     if not copy.exists():
-        with sqlite3.connect(path) as connection:
-            connection.execute("VACUUM INTO ?", (str(copy),))
+        part = copy.with_name(f".{copy.name}.part")
+        part.unlink(missing_ok=True)
+        try:
+            with closing(sqlite3.connect(path)) as connection:
+                connection.execute("VACUUM INTO ?", (str(part),))
+            part.rename(copy)
+        finally:
+            part.unlink(missing_ok=True)
     return copy
 
 
-def explained(error: BaseException, path: Path) -> BactrianError:
-    """What a fault of the database means to the user."""
+def explained(error: BaseException, path: Path, *, needed: int = 0) -> BactrianError:
+    """What a fault of the database means to the user. ``needed`` are the bytes that were to be written."""
     cause = getattr(error, "orig", None) or error
     code = getattr(cause, "sqlite_errorcode", 0) & 0xFF
+    if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT):
+        code = sqlite3.SQLITE_FULL
+    if code == sqlite3.SQLITE_IOERR and free_bytes(path) < 2 * _PAGE:
+        code = sqlite3.SQLITE_FULL  # so it says where it cannot make its log
     where = str(path)
     kept = "What was written before is kept."
     match code:
         case sqlite3.SQLITE_FULL:
-            return StoreError(
-                "The disk is full.", where=where, next=f"{kept} Free some space and run the same command."
-            )
+            return _full(path, needed, kept)
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
             return StoreError(
-                f"Another process has been writing this run for {_BUSY_SECONDS} s.",
+                f"The run is locked by {holder(path) or 'another process'}, and has not been let go in time.",
                 where=where,
-                next="Let it finish first.",
+                next=f"{kept} Let that finish, or stop it, and run the same command.",
             )
         case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:
             return InputError(
@@ -178,6 +208,16 @@ def explained(error: BaseException, path: Path) -> BactrianError:
             return StoreError(f"The run cannot be used: {cause}.", where=where, next=kept)
 
 
+def _full(path: Path, needed: int, kept: str) -> StoreError:
+    free = free_bytes(path)
+    pages = max(2 * (needed // _PAGE + 1), free // _PAGE + 1)  # once in the log, and later in the file
+    return StoreError(
+        f"The disk is full: {pages * _PAGE:,} bytes or more are needed, {free:,} are free.",
+        where=str(path),
+        next=f"{kept} Free some space and run the same command.",
+    )
+
+
 @contextmanager
 def explaining(path: Path) -> Generator[None]:
     """Turn faults of the database into errors that say what to do."""
@@ -185,5 +225,5 @@ def explaining(path: Path) -> Generator[None]:
         yield
     except BactrianError:
         raise
-    except (SQLAlchemyError, OSError) as error:
+    except (SQLAlchemyError, sqlite3.Error, OSError) as error:
         raise explained(error, path) from error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -194,10 +194,10 @@ class Store:
         """The sessions that there are now, in slices of at most ``size`` that can be read at the same time."""
         return await asyncio.to_thread(self._reader.slices, size)
 
-    async def _write(self, statement: Statement, values: dict[str, Any]) -> bool:
+    def _write(self, statement: Statement, values: dict[str, Any]) -> Awaitable[bool]:
         if self._writer is None:
             raise StoreError("The run was opened for reading only.", where=str(self.path))
-        return await self._writer.write(statement, values)
+        return self._writer.write(statement, values)
 
 
 @asynccontextmanager

@@ -7,19 +7,18 @@ import os
 import sqlite3
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from queue import Empty, SimpleQueue
+from threading import Thread
 from typing import Any
 
 from sqlalchemy import Connection
 
-from bactrian.errors import StoreError
+from bactrian.errors import BactrianError, StoreError
 from bactrian.store.sqlite import explained, mark_closed
 from bactrian.store.statements import Statement
-
-_GATHER = 0.002
-"""Seconds to wait for company after the first write: a group costs the event loop about as much as ten rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +31,8 @@ class _Write:
 class Writer:
     """Executes statements on one connection, all that are waiting in one transaction (group commit).
 
-    While one group goes to disk the next one gathers. The event loop and the thread meet twice for each group, not
-    for each row: when it is handed over and when it is done.
+    While one group goes to disk the next one gathers. The thread takes it without asking the event loop, which may be
+    busy; the two meet twice for each group, not for each row.
     """
 
     def __init__(self, connection: Connection, path: Path) -> None:
@@ -41,15 +40,13 @@ class Writer:
         self._path = path
         self._loop = asyncio.get_running_loop()
         self._process = os.getpid()
-        self._waiting: list[_Write] = []
-        self._idle = asyncio.Event()
-        self._idle.set()
-        self._thread = ThreadPoolExecutor(1, "bactrian-store")
+        self._waiting: SimpleQueue[_Write | None] = SimpleQueue()
+        self._thread: Thread | None = None
 
-    async def write(self, statement: Statement, values: Mapping[str, Any]) -> bool:
-        """Execute ``statement`` with ``values`` in the next transaction. Returns when that is on disk.
+    def write(self, statement: Statement, values: Mapping[str, Any]) -> asyncio.Future[bool]:
+        """Execute ``statement`` with ``values`` in the next transaction. What it gives is done when that is on disk.
 
-        Gives False if a row of the same statement and group was there before, and True if all were new.
+        The result is False if a row of the same statement and group was there before, and True if all were new.
         A caller that is cancelled while it waits has its statement executed all the same.
 
         Raises:
@@ -62,38 +59,35 @@ class Writer:
                 next="Open it in the process that uses it.",
             )
         done: asyncio.Future[bool] = self._loop.create_future()
-        self._waiting.append(_Write(statement, statement.values(values), done))
-        if self._idle.is_set():
-            self._idle.clear()
-            self._loop.call_later(_GATHER, self._hand_over)
-        return await done
+        self._waiting.put(_Write(statement, statement.values(values), done))
+        if self._thread is None:
+            self._thread = Thread(target=self._work, name="bactrian-store", daemon=True)
+            self._thread.start()
+        return done
 
     async def close(self) -> None:
         """Write what is waiting, end the thread and close the connection."""
-        await self._idle.wait()
-        self._thread.shutdown()
+        if self._thread is not None:
+            self._waiting.put(None)
+            await asyncio.to_thread(self._thread.join)
         mark_closed(self._connection)
         self._connection.close()
         self._connection.engine.dispose()  # else its pool would keep the file open, and the log beside it
 
-    def _hand_over(self) -> None:
-        group, self._waiting = self._waiting, []
-        committed = self._thread.submit(self._commit, group)
-        committed.add_done_callback(lambda _: self._loop.call_soon_threadsafe(self._tell, group, committed))
-
-    def _tell(self, group: list[_Write], committed: Future[dict[Statement, bool]]) -> None:
-        if self._waiting:
-            self._hand_over()
-        else:
-            self._idle.set()
-        fault = committed.exception()
-        for one in group:
-            if one.done.cancelled():
-                continue
-            if fault is None:
-                one.done.set_result(committed.result()[one.statement])
-            else:
-                one.done.set_exception(fault)
+    def _work(self) -> None:
+        """Commit group after group, until told to end. Runs in the thread."""
+        going = True
+        while going and (first := self._waiting.get()) is not None:
+            group = [first]
+            with suppress(Empty):
+                while (one := self._waiting.get_nowait()) is not None:
+                    group.append(one)
+                going = False
+            try:
+                outcome = self._commit(group)
+            except BactrianError as fault:
+                outcome = fault
+            self._loop.call_soon_threadsafe(_tell, group, outcome)
 
     def _commit(self, group: Sequence[_Write]) -> dict[Statement, bool]:
         """Write a group. Gives for each statement whether all its rows were new."""
@@ -115,5 +109,16 @@ class Writer:
                 connection.rollback()
                 raise
         except (sqlite3.Error, OSError) as error:
-            raise explained(error, self._path) from error
+            needed = sum(len(str(value).encode(errors="replace")) for one in group for value in one.values)
+            raise explained(error, self._path, needed=needed) from error
         return new
+
+
+def _tell(group: Sequence[_Write], outcome: Mapping[Statement, bool] | BactrianError) -> None:
+    for one in group:
+        if one.done.cancelled():
+            continue
+        if isinstance(outcome, BactrianError):
+            one.done.set_exception(outcome)
+        else:
+            one.done.set_result(outcome[one.statement])

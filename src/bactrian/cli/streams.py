@@ -1,0 +1,112 @@
+"""Standard streams that fail in an orderly way: closed, full, left by their reader, or without a character."""
+
+from __future__ import annotations
+
+import codecs
+import io
+import os
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from typing import TextIO
+
+from bactrian.errors import BactrianError
+
+READER_LEFT = 141
+"""Exit code of a program whose reader has left (``| head``): 128 and the number of SIGPIPE, as every shell has it."""
+
+
+class ReaderLeft(BactrianError):
+    """Whoever read our output has gone. There is nobody left to tell."""
+
+    exit_code = READER_LEFT
+
+
+@contextmanager
+def settled() -> Generator[None]:
+    """Have all streams open, and all output written at the end. What standard error cannot take is dropped.
+
+    Raises:
+        ReaderLeft: nobody reads standard output any more.
+        BactrianError: it cannot be written.
+    """
+    _open_all()
+    codecs.register_error(_ESCAPED, _escape)
+    out, error = _Out(1), _Error(2)
+    if _is_plain(sys.stdout) and _is_plain(sys.stderr):
+        sys.stdout, sys.stderr = _text(out, sys.stdout), _text(error, sys.stderr)
+    try:
+        yield
+        sys.stdout.flush()
+    except SystemExit:
+        sys.stdout.flush()
+        raise
+    finally:
+        out.over = True
+
+
+_ESCAPED = "bactrian-escaped"
+
+
+def _escape(error: UnicodeError) -> tuple[str, int]:
+    """Write characters that the encoding lacks as JSON has them: as data they are then still what they were."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    units = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass")
+    codes = (units[at : at + 2].hex() for at in range(0, len(units), 2))
+    return "".join(f"\\u{code}" for code in codes), error.end
+
+
+def _open_all() -> None:
+    """Open what is closed on nothing: else the next file that is opened would take its place."""
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
+    sys.stdin = sys.stdin or open(0, closefd=False)  # noqa: SIM115 (it lives as long as the process)
+    sys.stdout = sys.stdout or open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+    sys.stderr = sys.stderr or open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+
+
+def _is_plain(stream: object) -> bool:
+    """False where somebody, as a test, has put something else in its place."""
+    return isinstance(stream, io.TextIOWrapper)
+
+
+def _text(raw: io.RawIOBase, like: TextIO) -> TextIO:
+    buffer = io.BufferedWriter(raw)
+    return io.TextIOWrapper(buffer, like.encoding, _ESCAPED, line_buffering=bool(like.line_buffering))
+
+
+class _Out(io.FileIO):
+    def __init__(self, number: int) -> None:
+        super().__init__(number, "w", closefd=False)
+        self.over = False
+        """True when nothing that is left is worth an error."""
+
+    def write(self, data: bytes, /) -> int:  # type: ignore[override]
+        try:
+            return super().write(data)
+        except BrokenPipeError as error:
+            if self.over:
+                return len(data)
+            raise ReaderLeft("Nobody reads the output any more.") from error
+        except OSError as error:
+            if self.over:
+                return len(data)
+            raise BactrianError(
+                f"The output cannot be written: {error.strerror}.",
+                where="standard output",
+                next="Free some space, or write it elsewhere, and run the same command.",
+            ) from error
+
+
+class _Error(io.FileIO):
+    def __init__(self, number: int) -> None:
+        super().__init__(number, "w", closefd=False)
+
+    def write(self, data: bytes, /) -> int:  # type: ignore[override]
+        with suppress(OSError):
+            return super().write(data)
+        return len(data)

@@ -1,0 +1,149 @@
+"""What a person is told whose model on this computer cannot be used, and what becomes of the run."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import resource
+import signal
+import struct
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from bactrian.models.weights import BUILT_IN, cache_folder, ready
+from bactrian.store.store import open_store
+
+RECIPE = """
+name = "tea"
+[[axes]]
+name = "idea"
+count = 3
+given = ["Boil", "Pour", "Drink"]
+[role_play]
+assistant = "Cook"
+user = "Guest"
+idea = "{{ idea }}"
+specify = false
+max_messages = 2
+"""
+PLAY = ("play", "tea", "--no-specify", "--max-messages", "1", "--json", "--run", "run.db", "--model")
+GENERATE = ("generate", "tea.toml", "--json", "--run", "run.db", "--model")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "tea.toml").write_text(RECIPE)
+    return tmp_path
+
+
+def bactrian(folder: Path, *command: str, bytes_of_memory: int = 0) -> subprocess.CompletedProcess[str]:
+    def starve() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (bytes_of_memory, bytes_of_memory))
+
+    return subprocess.run(
+        [sys.executable, "-m", "bactrian", *command],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        preexec_fn=starve if bytes_of_memory else None,
+    )
+
+
+def weights() -> bytes:
+    return ready(BUILT_IN, cache_folder()).read_bytes()
+
+
+def cut_in_the_middle(path: Path) -> None:
+    path.write_bytes(weights()[: BUILT_IN.size // 2])
+
+
+def cut_in_its_header(path: Path) -> None:
+    path.write_bytes(weights()[:300])
+
+
+def with_a_narrow_window(path: Path) -> None:
+    content = bytearray(weights())
+    struct.pack_into("<I", content, content.index(b".context_length") + len(b".context_length") + 4, 256)
+    path.write_bytes(content)
+
+
+def of_another_kind(path: Path) -> None:
+    path.write_text("These are notes, and no model.")
+
+
+FILES = [
+    (lambda path: None, "The model cannot be read: No such file or directory."),
+    (Path.mkdir, "The model cannot be read: Is a directory."),
+    (Path.touch, "Not a GGUF file."),
+    (of_another_kind, "Not a GGUF file."),
+    (cut_in_its_header, "The model's file is damaged or cut short."),
+    (cut_in_the_middle, "The model's file is cut short: it has 49,181,216 bytes of 98,362,432."),
+    (with_a_narrow_window, "The model has a window of 256 tokens; a conversation needs 1,024 or more."),
+]
+
+
+@pytest.mark.parametrize("command", [PLAY, GENERATE], ids=["play", "generate"])
+@pytest.mark.parametrize(("make", "says"), FILES)
+def test_a_file_that_is_no_model_is_told_before_any_conversation_starts(
+    folder: Path, command: tuple[str, ...], make: Callable[[Path], object], says: str
+) -> None:
+    make(folder / "my.gguf")
+    done = bactrian(folder, *command, "local:my.gguf")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.splitlines()[0] == f"bactrian: my.gguf: {says}"
+    assert len(done.stderr.splitlines()) == 2
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits a process's memory")
+@pytest.mark.parametrize("command", [PLAY, GENERATE], ids=["play", "generate"])
+def test_too_little_memory_is_told_before_any_conversation_starts(
+    folder: Path, command: tuple[str, ...]
+) -> None:
+    done = bactrian(folder, *command, "local", bytes_of_memory=600 << 20)
+    assert (done.returncode, done.stdout) == (1, "")
+    first, second = done.stderr.splitlines()
+    assert "SmolLM2-135M-Instruct.Q4_1.gguf: llama.cpp cannot load the model" in first
+    assert "not enough memory for" in first
+    assert "--concurrency" in second
+    if command is PLAY:
+        again = bactrian(folder, *command, "local")
+        assert again.returncode == 0, again.stderr
+        assert [json.loads(line)["event"] for line in again.stdout.splitlines()] == [
+            "started",
+            "spoke",
+            "ended",
+        ]
+
+
+def workers(parent: int) -> list[int]:
+    found = subprocess.run(
+        ["pgrep", "-P", str(parent), "-f", "llama_worker"], capture_output=True, text=True, check=False
+    )
+    return [int(line) for line in found.stdout.split()]
+
+
+async def test_a_model_that_is_killed_in_mid_run_costs_no_conversation(folder: Path) -> None:
+    child = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "bactrian", *GENERATE, "local"), cwd=folder, stdout=-1, stderr=-1
+    )
+    for _ in range(2):
+        while not (running := workers(child.pid)):
+            await asyncio.sleep(0.05)
+        await asyncio.sleep(2.0)  # by then it has loaded, and is at its first replies
+        for worker in running:
+            os.kill(worker, signal.SIGKILL)
+    out, told = await asyncio.wait_for(child.communicate(), 120)
+    assert child.returncode == 0, told
+    last = json.loads(out.splitlines()[-1])
+    assert (last["done"], last["endings"].get("failed", 0)) == (3, 0)
+    assert last["failed_calls"] > 0
+    assert b"llama.cpp has stopped and is started again" in told
+    async with open_store(folder / "run.db", read_only=True) as store:
+        assert [[turn.number for turn in one.turns] async for one in store.sessions()] == [[1, 2]] * 3

@@ -1,0 +1,160 @@
+"""What becomes of a command whose output is closed, full, or read by nobody any more."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import bactrian
+from bactrian.store.store import open_store
+from tests.endpoint import Answer, Endpoint, Received, completion
+
+ENVIRONMENT = {
+    name: value for name, value in os.environ.items() if not name.startswith(("OPENAI", "BACTRIAN", "PYTHON"))
+}
+TURNS = 30
+RECIPE = f"""
+name = "tea"
+[[axes]]
+name = "idea"
+count = 3
+given = ["Boil", "Pour", "Drink"]
+[role_play]
+assistant = "Cook"
+user = "Guest"
+idea = "{{{{ idea }}}}"
+specify = false
+max_messages = {TURNS}
+"""
+
+
+async def said(request: Received) -> Answer:
+    """A turn of some length, a moment after it was asked for."""
+    number = len(request.json["messages"])
+    await asyncio.sleep(0.08)
+    asks = "and you instruct" in request.json["messages"][0]["content"]
+    words = f"Part {number} {'x' * 2_000}"
+    text = f"Instruction: {words}\nInput: None" if asks else f"Solution: {words}\nNext request."
+    return Answer(completion(text))
+
+
+def command(verb: str, url: str) -> list[str]:
+    wish = ["tea", "--no-specify", "--max-messages", str(TURNS)] if verb == "play" else ["tea.toml"]
+    where = ["--run", "run.db", "--model", "openai:any", "--base-url", url, "--json"]
+    return [sys.executable, "-m", "bactrian", verb, *wish, *where]
+
+
+async def stored(path: Path) -> list[int]:
+    async with open_store(path, read_only=True) as store:
+        return [len(session.turns) async for session in store.sessions()]
+
+
+@pytest.mark.parametrize("verb", ["play", "generate"])
+async def test_a_reader_that_leaves_ends_the_command_quietly_and_it_can_be_taken_up(
+    tmp_path: Path, verb: str
+) -> None:
+    (tmp_path / "tea.toml").write_text(RECIPE)
+    async with Endpoint([said]) as endpoint:
+        child = await asyncio.create_subprocess_exec(
+            *command(verb, endpoint.url), cwd=tmp_path, env=ENVIRONMENT, stdout=-1, stderr=-1
+        )
+        assert child.stdout is not None
+        await child.stdout.readline()
+        child.stdout._transport.close()  # type: ignore[attr-defined]
+        assert child.stderr is not None
+        assert await child.stderr.read() == b""
+        assert await child.wait() == 141
+        turns = await stored(tmp_path / "run.db")
+        again = await asyncio.create_subprocess_exec(
+            *command(verb, endpoint.url), cwd=tmp_path, env=ENVIRONMENT, stdout=-1, stderr=-1
+        )
+        await again.communicate()
+        assert again.returncode == 0
+        total = TURNS * (1 if verb == "play" else 3)
+        assert 0 < sum(turns) < total
+        assert await stored(tmp_path / "run.db") == [TURNS] * (total // TURNS)
+        assert len(endpoint.requests) <= total + len(turns)
+
+
+SCRIPT = {
+    "user": ["Instruction: Boil “it”.\nInput: None", "<CAMEL_TASK_DONE>"],
+    "assistant": ["Solution: 😀é"],
+}
+PLAY = "play tea --no-specify --model scripted:script.json --run run.db"
+
+
+def shell(
+    folder: Path, line: str, *, encoding: str = "utf-8", **environment: str
+) -> subprocess.CompletedProcess[str]:
+    (folder / "script.json").write_text(json.dumps(SCRIPT))
+    program = f"{sys.executable} -m bactrian"
+    return subprocess.run(
+        ["bash", "-c", line.replace("bactrian", program, 1)],
+        cwd=folder,
+        env=ENVIRONMENT | environment,
+        capture_output=True,
+        text=True,
+        encoding=encoding,
+        check=False,
+        timeout=60,
+    )
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"{PLAY} --json",
+        PLAY,
+        "recipes",
+        "recipes show ai-society",
+        "prompts show ai-society",
+        "--help",
+        "models",
+    ],
+)
+def test_an_output_that_cannot_be_written_is_told_in_two_lines(tmp_path: Path, line: str) -> None:
+    done = shell(tmp_path, f"bactrian {line} > /dev/full")
+    assert done.returncode == 1
+    told = done.stderr.splitlines()
+    assert told[0].endswith("standard output: The output cannot be written: No space left on device.")
+    assert len(told) == 2
+    assert shell(tmp_path, f"bactrian {line}").returncode == 0
+
+
+@pytest.mark.parametrize("more", ["", "--json"])
+@pytest.mark.parametrize("closed", [">&-", ">&- 2>&-", "<&- >&- 2>&-"])
+def test_a_closed_output_is_no_fault(tmp_path: Path, more: str, closed: str) -> None:
+    done = shell(tmp_path, f"bactrian {PLAY} {more} {closed}")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert asyncio.run(stored(tmp_path / "run.db")) == [3]
+
+
+@pytest.mark.parametrize("closed", ["2>&-", "2> /dev/full"])
+def test_what_standard_error_cannot_take_never_lands_in_the_data(tmp_path: Path, closed: str) -> None:
+    wrong = shell(tmp_path, f"bactrian play --model nonsense {closed}")
+    assert (wrong.returncode, wrong.stdout, wrong.stderr) == (2, "", "")
+    right = shell(tmp_path, f"bactrian {PLAY} --json {closed}")
+    assert [json.loads(line)["event"] for line in right.stdout.splitlines()][-1] == "ended"
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_what_an_encoding_lacks_is_escaped_and_the_data_is_the_same(tmp_path: Path, encoding: str) -> None:
+    done = shell(tmp_path, f"bactrian {PLAY} --json", encoding=encoding, PYTHONIOENCODING=encoding)
+    assert done.stderr == ""
+    spoke = [json.loads(line) for line in done.stdout.splitlines()][1:3]
+    assert [line["text"] for line in spoke] == [SCRIPT["user"][0], SCRIPT["assistant"][0]]
+    shown = shell(tmp_path, f"bactrian {PLAY}", PYTHONIOENCODING="ascii", NO_COLOR="1")
+    assert shown.returncode == 0
+    assert shown.stdout.isascii()
+    assert "\x1b" not in shown.stdout
+
+
+def test_the_version_is_shown(tmp_path: Path) -> None:
+    done = shell(tmp_path, "bactrian --version")
+    assert (done.returncode, done.stdout) == (0, f"{bactrian.__version__}\n")
