@@ -133,6 +133,10 @@ class ContextFull(ModelError):
     """The request, with room for its reply, does not fit the model's context window."""
 
 
+class Oversize(ModelError):
+    """The reply is larger than it may be, and was cut off."""
+
+
 class Filtered(ModelError):
     """The endpoint's content filter refused the request."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import tomllib
 from collections.abc import Collection, Mapping, Sequence
@@ -19,6 +20,8 @@ LARGEST = 256 * 1024
 
 _POSITION = re.compile(r" ?\(at line (\d+), column (\d+)\)")
 _HEADER = re.compile(r"^[ \t]*\[{1,2}(?P<name>[^\[\]\n\"',]+)\]{1,2}[ \t]*(?:#.*)?$", re.MULTILINE)
+_SHOWN = 100
+"""Characters of a line that are shown."""
 _LOOKED_AT = 10
 """Lines that may be looked at for the place of a key; each costs a parse of what stands before it."""
 
@@ -61,10 +64,12 @@ class Source:
         except ValueError as error:  # TOMLDecodeError, or a number with too many digits
             position = _POSITION.search(str(error))
             other = _looks_like(self.text)
+            what = str(error) if isinstance(error, tomllib.TOMLDecodeError) else "a number is too long"
             raise self.kind.error(
-                f"The {self.kind.name} is not valid TOML: {_POSITION.sub('', str(error))}.",
+                f"The {self.kind.name} is not valid TOML: {_POSITION.sub('', what)}.",
                 where=":".join((self.where, *(position.groups() if position else ()))),
-                next=f"{f'This is {other}: write it as TOML' if other else 'Correct the file'}; "
+                next=self._shown(*map(int, position.groups()) if position else ())
+                + f"{f'This is {other}: write it as TOML' if other else 'Correct the file'}; "
                 f"{self.kind.help} shows what one looks like.",
             ) from error
 
@@ -126,6 +131,15 @@ class Source:
         )
         return begin, next(others, len(self.text))
 
+    def _shown(self, line: int = 0, column: int = 0) -> str:
+        """The line, and below it a caret at the column, to begin a sentence with; nothing without a place."""
+        if not line:
+            return ""
+        text = self.text.split("\n")[line - 1] if self.text.count("\n") >= line - 1 else ""
+        begin = max(0, column - 1 - _SHOWN // 2)
+        text = "".join(letter if letter.isprintable() else " " for letter in text[begin : begin + _SHOWN])
+        return f"{text}\n{' ' * (column - 1 - begin)}^ "
+
     def _place(self, key: str, within: tuple[int, int] | None) -> str:
         """``file:line:column`` of ``key``; the file alone where the key is written in some unusual way."""
         start, stop = within or (0, len(self.text))
@@ -165,7 +179,7 @@ def find(where: str, folder: Traversable, kind: Kind) -> Source:
         return decoded(where, folder.joinpath(f"{where}.toml").read_bytes(), kind)
     try:
         with Path(where).open("rb") as file:
-            return decoded(where, file.read(LARGEST + 1), kind)
+            return decoded(where, file.read(LARGEST + 1), kind, os.fstat(file.fileno()).st_size)
     except FileNotFoundError as error:
         raise kind.error(
             f"There is no {kind.name} of this name and no such file.{did_you_mean(where, known)}",
@@ -179,15 +193,15 @@ def find(where: str, folder: Traversable, kind: Kind) -> Source:
         ) from error
 
 
-def decoded(where: str, content: bytes, kind: Kind) -> Source:
-    """The source in ``content``.
+def decoded(where: str, content: bytes, kind: Kind, size: int = 0) -> Source:
+    """The source in ``content``, from a file of ``size`` bytes if more than that was not read.
 
     Raises:
         InputError: it is too large, or not UTF-8.
     """
     if len(content) > LARGEST:
         raise kind.error(
-            f"The {kind.name} is larger than {LARGEST:,} bytes.",
+            f"The {kind.name} has {max(size, len(content)):,} bytes; the limit is {LARGEST:,}.",
             where=where,
             next="Check that this is the file you mean.",
         )

@@ -11,6 +11,7 @@ import struct
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -29,7 +30,7 @@ assistant = "Cook"
 user = "Guest"
 idea = "{{ idea }}"
 specify = false
-max_messages = 2
+max_messages = 6
 """
 PLAY = ("play", "tea", "--no-specify", "--max-messages", "1", "--json", "--run", "run.db", "--model")
 GENERATE = ("generate", "tea.toml", "--json", "--run", "run.db", "--model")
@@ -133,12 +134,14 @@ async def test_a_model_that_is_killed_in_mid_run_costs_no_conversation(folder: P
     child = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "bactrian", *GENERATE, "local"), cwd=folder, stdout=-1, stderr=-1
     )
-    for _ in range(2):
-        while not (running := workers(child.pid)):
-            await asyncio.sleep(0.05)
-        await asyncio.sleep(2.0)  # by then it has loaded, and is at its first replies
-        for worker in running:
-            os.kill(worker, signal.SIGKILL)
+    killed: set[int] = set()
+    while len(killed) < 2 and child.returncode is None:
+        await asyncio.sleep(1.0)
+        for worker in set(workers(child.pid)) - killed:
+            await asyncio.sleep(1.5)  # by then it has loaded, and is at its first replies
+            with suppress(ProcessLookupError):
+                os.kill(worker, signal.SIGKILL)
+            killed.add(worker)
     out, told = await asyncio.wait_for(child.communicate(), 120)
     assert child.returncode == 0, told
     last = json.loads(out.splitlines()[-1])
@@ -146,4 +149,6 @@ async def test_a_model_that_is_killed_in_mid_run_costs_no_conversation(folder: P
     assert last["failed_calls"] > 0
     assert b"llama.cpp has stopped and is started again" in told
     async with open_store(folder / "run.db", read_only=True) as store:
-        assert [[turn.number for turn in one.turns] async for one in store.sessions()] == [[1, 2]] * 3
+        assert [[turn.number for turn in one.turns] async for one in store.sessions()] == [
+            [1, 2, 3, 4, 5, 6]
+        ] * 3

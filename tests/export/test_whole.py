@@ -66,7 +66,7 @@ async def test_a_full_disk_is_named_and_nothing_is_left(tmp_path: Path, form: st
             session(f"{n:03}", texts=["Instruction: Go.", f"Solution: {noise[n]}"], code="max_messages")
             for n in range(1000)
         ]
-        with pytest.raises(BactrianError, match="No space is left"):
+        with pytest.raises(BactrianError, match=r"No space is left on the disk: more than [\d,]+ bytes"):
             await exported(tmp_path, plays, form, "small/tea")
         assert list(small.iterdir()) == []
     finally:

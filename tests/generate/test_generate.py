@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from bactrian.recipes.load import recipe_text
 from bactrian.records.session import Session
 from bactrian.store.store import open_store
 from tests.cli.test_play import bactrian
@@ -267,6 +269,74 @@ async def test_too_many_requests_are_waited_out(folder: Path) -> None:
         assert (lines[-1]["done"], lines[-1]["failed_calls"]) == (12, 48)
 
 
+async def test_what_is_waited_out_is_told_once_a_minute_and_not_for_each_call(folder: Path) -> None:
+    seen: Counter[bytes] = Counter()
+
+    def reply(request: Received) -> Reply:
+        seen[request.body] += 1
+        if seen[request.body] == 1 and asks(request) != "lister":
+            return Answer(f"<html>\x1b[31mBusy {'y' * 500}</html>", status=503, content_type="text/html")
+        return said(request)
+
+    async with Endpoint([reply]) as endpoint:
+        code, lines, err = await generate(folder, endpoint, "--json")
+    assert (code, lines[-1]["failed_calls"]) == (0, 48)
+    (told,) = [line for line in err.splitlines() if line]
+    assert "answered 503: <html> [31mBusy yyy" in told
+    assert told.count("y" * 170) == 1
+    assert "y" * 200 not in told
+    assert re.search(r"Asking again in \d+\.\d s\.$", told)
+
+
+async def test_the_longest_wait_is_the_users_and_what_stays_open_is_told_with_its_reason(
+    folder: Path,
+) -> None:
+    def reply(request: Received) -> Reply:
+        if "Fly a kite" in request.body.decode() and asks(request) == "assistant":
+            return Answer("slow down", status=429, headers={"Retry-After": "9999"})
+        return said(request)
+
+    async with Endpoint([reply]) as endpoint:
+        code, lines, _ = await generate(folder, endpoint, "--json", "--max-wait", "0.2")
+        assert (code, lines[-1]["done"], lines[-1]["open"]) == (4, 9, 3)
+        (reason,) = {re.sub(r"in \d+ s", "in n s", reason) for reason in lines[-1]["reasons"]}
+        assert reason == "The endpoint answered 429: slow down. Asked twice in n s. It asks to wait 9999 s."
+    async with Endpoint([said]) as endpoint:
+        code, lines, _ = await generate(folder, endpoint, "--json")
+        assert (code, lines[-1]["done"]) == (0, 12)
+
+
+async def test_a_clock_that_jumps_changes_no_deadline_and_no_wait(folder: Path) -> None:
+    seen: Counter[bytes] = Counter()
+
+    def reply(request: Received) -> Reply:
+        seen[request.body] += 1
+        return (
+            Answer("busy", status=429, headers={"Retry-After": "0.2"}) if seen.total() == 1 else said(request)
+        )
+
+    jumping = (
+        "import itertools, sys, time\n"
+        "clock, day = time.time, itertools.cycle((-86_400, 86_400, 0))\n"
+        "time.time = lambda: clock() + next(day)\n"
+        "from bactrian.cli.main import main\n"
+        "main()\n"
+    )
+    async with Endpoint([reply]) as endpoint:
+        where = ("--model", "openai:any", "--base-url", endpoint.url, "--timeout", "30", "--json")
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", jumping, "generate", "small.toml", "--run", "run.db", *where),
+            cwd=folder,
+            env=ENVIRONMENT,
+            stdout=-1,
+            stderr=-1,
+        )
+        out, _ = await asyncio.wait_for(process.communicate(), 60)
+    last = json.loads(out.splitlines()[-1])
+    assert (process.returncode, last["done"]) == (0, 12)
+    assert 0 < last["seconds"] < 60
+
+
 async def test_one_interrupt_finishes_the_turns_in_flight_and_says_how_to_go_on(folder: Path) -> None:
     async def slow(request: Received) -> Reply:
         await asyncio.sleep(0.2)
@@ -440,11 +510,46 @@ async def test_a_run_is_translated_with_markers_code_and_done_token_as_they_are(
     assert asked == 4
 
 
+async def test_bold_markers_and_other_fences_stay_as_they_are_in_all_ten_languages(folder: Path) -> None:
+    def speak(request: Received) -> Reply:
+        match asks(request):
+            case "lister":
+                return TASKS
+            case "user":
+                return "**Instruction:** Do it.\n**Input:** None"
+            case _:
+                return "**Solution**: Run:\n~~~\nhello\n~~~\n**Next request.**"
+
+    async with Endpoint([speak]) as endpoint:
+        await generate(folder, endpoint, "--limit", "1")
+    (folder / "small.toml").write_text(recipe_text("translate"))
+    async with Endpoint([lambda request: f"[{request.json['messages'][1]['content']}]"]) as endpoint:
+        options = ("--set", "source=run.db", "--run", "ten.db")
+        code, _, err = await generate(folder, endpoint, *options)
+    assert code == 0, err
+    found = {session.id: session for session in await stored(folder, "ten.db")}
+    assert sorted(each[:2] for each in found) == ["ar", "de", "es", "fr", "hi", "it", "ja", "ko", "ru", "zh"]
+    for session in found.values():
+        assert [turn.text for turn in session.turns[:2]] == [
+            "**Instruction:** [Do it.]\n**Input:** None",
+            "**Solution**: [Run:]\n~~~\nhello\n~~~\n**Next request.**",
+        ]
+
+
 async def test_more_conversations_than_files_may_be_open_are_refused_before_any_request(folder: Path) -> None:
     async with Endpoint([said]) as endpoint:
         code, _, err = await generate(folder, endpoint, "--concurrency", "10000000000")
         assert (code, endpoint.requests) == (2, [])
         assert "open files" in err
+
+
+async def test_temperatures_that_are_set_reach_the_endpoint(folder: Path) -> None:
+    settings = ("--set", "temperature=0.9", "--set", "specify=true", "--set", "specify_temperature=0.6")
+    async with Endpoint([said]) as endpoint:
+        code, _, err = await generate(folder, endpoint, *settings, "--limit", "1")
+        sent = [request.json.get("temperature") for request in endpoint.requests]
+    assert code == 0, err
+    assert sorted(each for each in sent if each is not None) == [0.6, 0.9, 0.9, 0.9, 0.9]
 
 
 async def test_red_team_work_needs_a_preamble_and_an_acknowledgement_and_is_marked(folder: Path) -> None:
@@ -460,6 +565,18 @@ async def test_red_team_work_needs_a_preamble_and_an_acknowledgement_and_is_mark
         assert code == 0, err
         systems = [request.json["messages"][0]["content"] for request in endpoint.requests]
     assert all(system.startswith("Say nothing kind.\n\n") for system in systems)
+    assert [session.mark for session in await stored(folder)] == ["red-team"]
+
+
+async def test_red_team_work_that_only_answers_needs_no_preamble(folder: Path) -> None:
+    recipe = RECIPE.partition("[role_play]")[0].replace("specify = false", "")
+    leaf = '[answer]\nrole = "Chef"\nsystem = "Answer."\nquestion = "{{ task }}"\n'
+    (folder / "small.toml").write_text(
+        recipe.replace('name = "small"', 'name = "small"\nred_team = true') + leaf
+    )
+    async with Endpoint([said]) as endpoint:
+        code, _, err = await generate(folder, endpoint, "--acknowledge-misuse", "--limit", "1")
+    assert code == 0, err
     assert [session.mark for session in await stored(folder)] == ["red-team"]
 
 

@@ -20,6 +20,7 @@ from bactrian.errors import (
     Filtered,
     ModelError,
     NotAnEndpoint,
+    Oversize,
     TryAgain,
     UnknownModel,
 )
@@ -349,7 +350,7 @@ async def test_a_giant_reply_is_cut_off_and_its_connection_closed() -> None:
     async with server:
         with pytest.raises(ModelError, match="larger than 1,048,576 bytes") as caught:
             await ask(f"http://127.0.0.1:{port}/v1")
-        assert type(caught.value) is ModelError
+        assert type(caught.value) is Oversize
         await asyncio.wait_for(gone.wait(), 5)
 
 
@@ -401,7 +402,7 @@ async def test_a_certificate_that_nobody_vouches_for_is_refused(self_signed: ssl
     async with Endpoint(tls=self_signed) as endpoint:
         with pytest.raises(ModelError, match="self-signed certificate") as caught:
             await ask(endpoint.url)
-    assert type(caught.value) is ModelError
+    assert type(caught.value) is Oversize
     assert "The certificate of 127.0.0.1" in caught.value.what
     assert "SSL_CERT_FILE" in str(caught.value)
     assert endpoint.requests == []
@@ -411,7 +412,7 @@ async def test_a_plain_port_where_tls_is_expected_is_told() -> None:
     async with Endpoint() as endpoint:
         with pytest.raises(ModelError) as caught:
             await ask(endpoint.url.replace("http://", "https://"))
-    assert type(caught.value) is ModelError
+    assert type(caught.value) is Oversize
     assert "http:// in place of https://" in str(caught.value)
 
 

@@ -3,6 +3,22 @@
 from __future__ import annotations
 
 THREE_ROLES = (
+    "1.Actor 2.Baker 3.Cook",
+    "Roles: 1) Actor, 2) Baker, 3) Cook",
+    "Roles: (1) Actor; (2) Baker; (3) Cook",
+    "{'roles': ['Actor', 'Baker', 'Cook']}",
+    "\u2022 Actor \u2022 Baker \u2022 Cook",
+    "Actor | Baker | Cook",
+    "1. Actor | 2. Baker | 3. Cook",
+    "1.) Actor\n2.) Baker\n3.) Cook",
+    "1). Actor\n2). Baker\n3). Cook",
+    "[1]: Actor\n[2]: Baker\n[3]: Cook",
+    "\u2160. Actor\n\u2161. Baker\n\u2162. Cook",
+    "Q1: Actor\nQ2: Baker\nQ3: Cook",
+    "1. Actor\n2. Baker\n...\n50. Cook",
+    "1. Actor\n2. Baker\n3. N/A\n4. Cook",
+    "Output: Actor, Baker, Cook",
+    "Roles: Actor, Baker and Cook",
     "1. Actor\n2. Baker\n3. Cook",
     "1) Actor\n2) Baker\n3) Cook",
     "(1) Actor\n(2) Baker\n(3) Cook",
@@ -155,6 +171,19 @@ THREE_ROLES = (
 """Actor, Baker and Cook."""
 
 OTHERS: tuple[tuple[str, list[str]], ...] = (
+    (
+        "**Task 1: Build an app**\nIt is good.\n\n**Task 2: Make a site**\nIt is bad.",
+        ["Build an app: It is good.", "Make a site: It is bad."],
+    ),
+    ("1. Learn C, Java and Python", ["Learn C, Java and Python"]),
+    ("I can't stop: a play\nCook", ["I can't stop: a play", "Cook"]),
+    (
+        "1. Plan a week in Rome, Italy\n2. Plan a week in Paris, France",
+        ["Plan a week in Rome, Italy", "Plan a week in Paris, France"],
+    ),
+    ("Plan, build, and test a robot.", ["Plan, build, and test a robot."]),
+    ("Design: logo, flyer, poster", ["Design: logo, flyer, poster"]),
+    ("10 ways to cook\n5 tips\n3 tricks", ["10 ways to cook", "5 tips", "3 tricks"]),
     (
         '[{"role": "Actor", "why": "x"}, {"role": "Baker", "why": "y"}, {"role": "Cook", "why": "z"}]',
         ["Actor: x", "Baker: y", "Cook: z"],

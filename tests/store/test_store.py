@@ -27,7 +27,7 @@ from bactrian.records.turn import Instruction, Turn
 from bactrian.records.usage import Usage
 from bactrian.store.migrations import MIGRATIONS, migrate
 from bactrian.store.rows import ItemList, Progress
-from bactrian.store.sqlite import APPLICATION_ID
+from bactrian.store.sqlite import APPLICATION_ID, explaining, writing_engine
 from bactrian.store.store import Store, open_store
 
 
@@ -201,6 +201,35 @@ async def test_a_write_waits_for_another_program_that_holds_the_file(store: Stor
     found = await store.session("one")
     assert found is not None
     assert len(found.turns) == 1
+
+
+def test_who_holds_the_file_for_too_long_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "run.db"
+    making = writing_engine(path)
+    making.connect().close()
+    making.dispose()
+    hold = (
+        "import sqlite3, sys, time\n"
+        "held = sqlite3.connect(sys.argv[1], isolation_level=None)\n"
+        "held.execute('BEGIN IMMEDIATE')\n"
+        "print('held', flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", hold, str(path)], stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        engine = writing_engine(path, wait=0.1)
+        try:
+            with pytest.raises(StoreError) as caught, explaining(path), engine.begin():
+                pass
+        finally:
+            other.kill()
+            engine.dispose()
+    assert f"process {other.pid}" in caught.value.what
+    assert str(path) in str(caught.value)
+    assert "run the same command" in str(caught.value)
 
 
 def text_file(path: Path) -> None:

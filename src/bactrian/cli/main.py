@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from errno import EACCES, EISDIR, ELOOP, ENAMETOOLONG, ENOENT, ENOTDIR, EPERM
 from typing import Annotated, Any
 
 import typer
@@ -25,7 +28,9 @@ from bactrian.cli import (
     verify,
 )
 from bactrian.cli.streams import ReaderLeft, settled
-from bactrian.errors import BactrianError, BactrianWarning
+from bactrian.errors import BactrianError, BactrianWarning, InputError
+
+_WRONG_PATH = frozenset({ENAMETOOLONG, ENOENT, ENOTDIR, EISDIR, ELOOP, EACCES, EPERM})
 
 app = typer.Typer(
     name="bactrian",
@@ -73,12 +78,10 @@ def options(
 
 def main() -> None:
     """Run the command line and end the process with its exit code."""
-    from dotenv import load_dotenv
-
-    load_dotenv(".env")
     _plain_warnings()
     try:
-        with settled():
+        with settled(), _explaining():
+            _read_environment()
             app()
     except ReaderLeft as gone:
         sys.exit(gone.exit_code)
@@ -89,6 +92,30 @@ def main() -> None:
             traceback.print_exc()
         _explain(error)
         sys.exit(error.exit_code)
+
+
+def _read_environment() -> None:
+    """Take from ``.env`` what the environment does not say."""
+    from dotenv import load_dotenv
+
+    try:
+        load_dotenv(".env")
+    except UnicodeDecodeError as error:
+        raise InputError("This is not UTF-8 text.", where=".env", next="Save it as UTF-8.") from error
+
+
+@contextmanager
+def _explaining() -> Generator[None]:
+    """A file that nobody looked at more closely is still named, with what is wrong with it."""
+    try:
+        yield
+    except OSError as error:
+        kind = InputError if error.errno in _WRONG_PATH else BactrianError
+        raise kind(
+            f"{error.strerror or error}.",
+            where=str(error.filename or "the system"),
+            next="Check the path and the rights, and run the same command; --debug shows more.",
+        ) from error
 
 
 def _plain_warnings() -> None:

@@ -65,7 +65,7 @@ def read_experts(path: Path) -> list[Expert]:
         ]
     except OSError as error:
         raise InputError(f"The roles cannot be read: {error.strerror}.", where=where) from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InputError(
             "These are no roles.",
             where=where,

@@ -12,7 +12,7 @@ from bactrian.errors import BadReply, ContextFull
 from bactrian.models.model import Form, Model, Request
 from bactrian.recipes.doubles import distinct
 from bactrian.recipes.list_forms import list_grammar, list_schema, varied_list_grammar
-from bactrian.recipes.lists import read_list
+from bactrian.recipes.lists import read_item, read_list
 from bactrian.recipes.schema import Axis
 from bactrian.records.message import Message
 from bactrian.records.sampling import Sampling
@@ -116,7 +116,7 @@ async def list_items(
             why = error.what
         else:
             usage += reply.usage
-            found = [reply.text.strip()] if axis.each else read_list(reply.text, single=wanted == 1)
+            found = [read_item(reply.text)] if axis.each else read_list(reply.text, single=wanted == 1)
             if reply.finish == "length" and not small:  # the built-in model seldom ends by itself
                 found = found[:-1]
             new = distinct((item for item in found if item), so_far.items)[:missing]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import ssl
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from bactrian.errors import (
     Denied,
     Filtered,
     ModelError,
+    Oversize,
     TryAgain,
     UnknownModel,
     Unreachable,
@@ -185,9 +187,9 @@ def unanswered(fault: TransportFault, host: str, limits: Limits) -> ModelError:
         case Compressed(), _:
             return BadReply(f"{host} sent a compressed reply ({fault}), which was not asked for.")
         case TooLarge(args=(most, sample)), _:
-            return ModelError(
+            return Oversize(
                 f"The reply is larger than {most:,} bytes.",
-                next="Set max_tokens, or allow larger replies.",
+                next="The model does not come to an end; try another, or other sampling.",
                 sample=sample,
             )
         case _:
@@ -198,4 +200,6 @@ def _cause(fault: TransportFault) -> str:
     cause = fault.__cause__
     if cause is None:
         return "it was closed before the reply was whole"
+    if isinstance(cause, ConnectionError) and cause.errno:
+        return os.strerror(cause.errno)  # asyncio puts its own words in its place
     return (cause.strerror if isinstance(cause, OSError) else None) or str(cause) or type(cause).__name__

@@ -105,7 +105,9 @@ class Retry:
                 if enough or spent + wait > patience.budget:
                     raise _given_up(error, asked, spent) from error
                 if self._notice is not None:
-                    self._notice(f"{error.where or self.name}: {error.what} Asking again in {wait:.1f} s.")
+                    self._notice(
+                        f"{error.where or self.name}: {error.what.rstrip('.')}. Asking again in {wait:.1f} s."
+                    )
             except ModelError as error:
                 if type(error) is ModelError and not self._has_answered:
                     error.endpoint_wide = True

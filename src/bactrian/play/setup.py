@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 
@@ -157,5 +158,7 @@ def _identity(setup: Setup, pack: Pack) -> str:
         del wish["temperatures"]
     if not setup.tools:
         del wish["tools"]
-    content = json.dumps([wish, pack.hash], sort_keys=True)
+    # However its accents are encoded, a name is the same name.
+    content = unicodedata.normalize("NFC", json.dumps([wish, pack.hash], sort_keys=True, ensure_ascii=False))
+    content = json.dumps(json.loads(content), sort_keys=True)
     return hashlib.sha256(content.encode()).hexdigest()[:12]

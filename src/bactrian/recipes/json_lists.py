@@ -16,6 +16,7 @@ _BARE = re.compile(r"^\[(?P<inside>[^\[\]{}\"]*,[^\[\]{}\"]*)\]$")
 _NUMBERED_KEY = re.compile(r"[A-Za-z_ ]*\d+")
 _AFTER = re.compile(r"[\s,;.]*(?:```|~~~|\n|\Z)")
 _DEEPEST = 4
+_LONGEST_LITERAL = 100_000
 
 
 def json_items(text: str) -> list[str] | None:
@@ -91,12 +92,14 @@ def _nearly_json(written: str) -> list[str] | None:
         return _items(json.loads(written)) or None
     except (ValueError, RecursionError):
         pass
-    if bare := _BARE.match(written):
+    if written[:1] in ("[", "{") and len(written) <= _LONGEST_LITERAL:
         try:
             return _items(ast.literal_eval(written)) or None
         except (ValueError, SyntaxError, MemoryError, RecursionError):
-            items = [item.strip() for item in bare["inside"].split(",")]
-            return items if all(items) else None
+            pass
+    if bare := _BARE.match(written):
+        items = [item.strip() for item in bare["inside"].split(",")]
+        return items if all(items) else None
     return None
 
 

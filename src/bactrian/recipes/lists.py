@@ -16,7 +16,7 @@ _FENCE = re.compile(
     r"^(?P<fence>```|~~~)[^\n`]*\n(?P<inside>.*?)(?:^(?P=fence)|\Z)", re.DOTALL | re.MULTILINE
 )
 _LINE_END = re.compile(r"\r\n?|\n")
-_NO_LINE = re.compile(r"\s*(?:(?:[-*_=]\s?){3,}|```\w*|~~~\w*)\s*")
+_NO_LINE = re.compile(r"\s*(?:(?:[-*_=]\s?){3,}|\.{2,}|…|```\w*|~~~\w*)\s*")
 """A line that only divides, or a fence."""
 _QUOTED = re.compile(r"^\s*>\s?")
 _DECLINES = re.compile(
@@ -24,18 +24,23 @@ _DECLINES = re.compile(
     r"|(?:i|we) (?:can ?not|can['\u2019]t|am unable|won['\u2019]t|will not)\b",
     re.IGNORECASE,
 )
+_LONGEST_EXCUSE = 300
+"""Characters of a refusal; what is longer may be a problem about somebody who is sorry."""
 _PARTS = {
     ";": re.compile(";"),
     ",": re.compile(r",(?![^()]*\))"),
     "、": re.compile("、"),
+    "|": re.compile(r"\s[|•●▪·]\s"),
 }
 _AND = re.compile(r"^(?:and|or|&|und|et|y|e)\s+", re.IGNORECASE)
+_LAST_TWO = re.compile(r"(.+?) (?:and|or|&) (.+)")
 _LONGEST_PART = 5
 """Words of an item that stands among others on one line."""
 _LONGEST_NAME = 4
 _LONGEST_ROW = 10_000
 """Characters of a line of names."""
 _BREAK = re.compile(r"(?:\\|<br\s*/?>|[,;\uff0c\uff1b])$", re.IGNORECASE)
+_FIRST_OF_ROW = re.compile(r"(?:^|[\s:])\(?1[.)]\s*(?=[^\W\d_])")
 _DASH = re.compile(r"^[-–•*]\s+(?=[^\W\d_])")
 _BOLD_TITLE = re.compile(
     r"^(?:\*\*|__)(?P<title>[^*]+?)(?P<colon>:?)(?:\*\*|__)(?=\s*[:\uff1a–—-]|(?<=:\*\*))"
@@ -54,7 +59,7 @@ def read_list(text: str, *, single: bool = False) -> list[str]:
     the list are left out. Only one number is taken off an item: ``1. 3. Liga table`` is ``3. Liga table``. With
     ``single``, a line is not divided at its commas. A model that declines has written no list.
     """
-    text = _END_OF_THOUGHT.sub("", _THOUGHT.sub("", text.lstrip("\ufeff")))
+    text = _without_thoughts(text)
     fence = _FENCE.search(text)
     if fence and not has_numbers(text[: fence.start()]):  # else the fence belongs to an item
         text = fence["inside"]
@@ -64,22 +69,36 @@ def read_list(text: str, *, single: bool = False) -> list[str]:
         lines = [_QUOTED.sub("", line) for line in lines]
     items = without_count(json_items(text) or html_items(text) or table_items(lines)) or marked_items(lines)
     if len(items) == 1 and not single:
-        items = _counted_on_one_line(items[0])
+        items = _on_one_line(items[0])
     items = items or _plain(lines, single=single)
-    return _without_points([each for each in map(_cleaned, items) if each])
+    return _without_points([each for each in map(_cleaned, items) if each and each.lower() != "n/a"])
 
 
-def _counted_on_one_line(item: str) -> list[str]:
-    """``Actor 2. Baker 3. Cook`` as three items; it was the first one of its line."""
+def read_item(text: str) -> str:
+    """The one item that a model was asked for, with all of its lines; empty if it declines.
+
+    Thoughts before it are left out.
+    """
+    item = _without_thoughts(text).strip()
+    return "" if _DECLINES.match(item) and len(item) <= _LONGEST_EXCUSE else item
+
+
+def _without_thoughts(text: str) -> str:
+    return _END_OF_THOUGHT.sub("", _THOUGHT.sub("", text.lstrip("\ufeff")))
+
+
+def _on_one_line(item: str) -> list[str]:
+    """``Actor 2. Baker 3. Cook`` and ``Actor • Baker • Cook`` as three items; the first mark has been taken off."""
     items: list[str] = []
     for mark in (".", ")"):
         rest, items = item, []
-        while found := re.search(rf"(?<![\s,;])[\s,;]+\(?{len(items) + 2}\{mark}\s+(?=[^\W\d_])", rest):
+        while found := re.search(rf"(?<![\s,;|])[\s,;|]+\(?{len(items) + 2}\{mark}\s*(?=[^\W\d_])", rest):
             items.append(rest[: found.start()])
             rest = rest[found.end() :]
         if items:
             return [*items, rest]
-    return [item]
+    parts = _PARTS["|"].split(item)
+    return parts if len(parts) > 2 else [item]
 
 
 def _plain(lines: Sequence[str], *, single: bool) -> list[str]:
@@ -96,8 +115,12 @@ def _plain(lines: Sequence[str], *, single: bool) -> list[str]:
         found = longest
     else:
         found = [line for block in blocks for line in block]
-    if found and _DECLINES.match(found[0]):
+    if found and _DECLINES.match(found[0]) and (len(found) == 1 or _is_sentence(found[0])):
         return []
+    if len(found) == 1 and not single and (first := _FIRST_OF_ROW.search(found[0])):
+        counted = _on_one_line(found[0][first.end() :])
+        if len(counted) > 1:
+            return counted
     found = found[1:] if len(found) > 1 and found[0].endswith((":", "\uff1a")) else found
     parts = [] if single else [_parts(line) for line in found]
     return [part for line in parts for part in line] if parts and all(parts) else found
@@ -108,15 +131,18 @@ def _parts(line: str) -> list[str]:
     if len(line) > _LONGEST_ROW:
         return []
     introduction, colon, after = line.partition(": ")
-    if colon and len(introduction.split()) > 2:
+    if colon and (len(introduction.split()) > 2 or not after[:1].islower()):
         line = after
     for mark, split in _PARTS.items():
         parts = [_AND.sub("", part.strip()) for part in split.split(line.rstrip(".,; "))]
-        if len(parts) < 3 or not all(parts):
-            continue
-        if mark == "," and not _are_names(parts):
-            continue
-        return parts
+        if (
+            mark == ","
+            and (last := _LAST_TWO.fullmatch(parts[-1]))
+            and not any(" and " in part for part in parts[:-1])
+        ):
+            parts[-1:] = last.groups()
+        if len(parts) >= 3 and all(parts) and (mark != "," or _are_names(parts)):
+            return parts
     return []
 
 

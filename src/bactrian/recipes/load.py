@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from bactrian.errors import InputError, RecipeError
 from bactrian.recipes.explain import Place, explained
+from bactrian.recipes.marks import without_count
 from bactrian.recipes.schema import Recipe
 from bactrian.recipes.settings import TEMPLATES, apply, tables
 from bactrian.source import Kind, Source, as_table, beside, built_in, find
@@ -88,7 +89,7 @@ def _read_lists(data: dict[str, Any], source: Source, changed: Collection[Place]
 
 
 def _lines(path: Path, name: str, source: Source, part: tuple[int, int] | None) -> list[str]:
-    """The lines of a list file that are not blank."""
+    """The lines of a list file that are not blank, without numbers that count them."""
     items: list[str] = []
     lines = 0
     try:
@@ -115,7 +116,7 @@ def _lines(path: Path, name: str, source: Source, part: tuple[int, int] | None) 
         raise _file_error(what, next, source, part) from error
     if lines > _MOST_LINES:
         raise _too_large(name, f"{lines:,} lines", f"{_MOST_LINES:,}", source, part)
-    return items
+    return without_count(items)
 
 
 def _too_large(name: str, size: str, limit: str, source: Source, part: tuple[int, int] | None) -> InputError:

@@ -43,7 +43,13 @@ class _Item:
     def joined(self, *, titles: bool) -> str:
         below = [*self.loose, *self.own]
         title = self.title.rstrip()
-        if below and (titles or BOLD_LINE.match(title)) and not title.strip("*_").endswith(_ENDS):
+        half_bold = title.count("**") == 1 and title.endswith("**")  # the other half stood before the number
+        title = title.removesuffix("**") if half_bold else title
+        if (
+            below
+            and (titles or half_bold or BOLD_LINE.match(title))
+            and not title.strip("*_").endswith(_ENDS)
+        ):
             return f"{title}: {' '.join(below)}"
         return " ".join([title, *below]).strip()
 

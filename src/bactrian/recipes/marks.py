@@ -11,11 +11,11 @@ _AFTER = rf"{_BOLD}\s*(?P<item>.*)$"
 _NUMBERED = re.compile(
     rf"^(?:\#{{1,6}}\s+)?{_BOLD}(?:(?:item|task|role|topic|subtopic|problem|question|n[or]\.?)\s+)?"
     rf"\#?[(\[\uff08]?(?P<value>\d{{1,6}})(?:st|nd|rd|th)?{_BOLD}"
-    rf"(?:\s*\\?(?:[.:\uff0e\uff1a。](?!\d)|[)\]\uff09、])|\s*[-–—](?=\s)){_AFTER}",
+    rf"(?:\s*\\?(?:[.:\uff0e\uff1a。]\)?(?!\d)|[)\]\uff09、][.:]?)|\s*[-–—](?=\s)){_AFTER}",
     re.IGNORECASE,
 )
 _LABELLED = re.compile(
-    rf"^(?:\#{{1,6}}\s+)?{_BOLD}(?P<label>[^\W\d_]+)\s+\#?(?P<value>\d{{1,6}}){_BOLD}"
+    rf"^(?:\#{{1,6}}\s+)?{_BOLD}(?P<label>[^\W\d_]+)\s*\#?(?P<value>\d{{1,6}}){_BOLD}"
     rf"(?:\s*[.:)\uff1a]|\s+[-–—](?=\s)){_AFTER}"
 )
 _ONLY_NUMBERED = re.compile(
@@ -30,8 +30,8 @@ _ROMAN = re.compile(rf"^{_BOLD}\(?(?P<value>[ivx]{{1,7}}|[IVX]{{1,7}})[.)](?=\s)
 BOLD_LINE = re.compile(r"^\*\*(?P<item>[^*]+)\*\*:?$")
 
 _OTHER_DIGITS = re.compile(
-    r"^(?P<bold>\**)(?:(?P<key>\d)\ufe0f?\u20e3|(?P<ten>🔟)|(?P<ring>[①-⑳❶-❿])"
-    r"|(?P<han>[一二三四五六七八九十]{1,3})[、.\uff0e])\s*"
+    r"^(?P<bold>\**)(?:(?P<key>\d)\ufe0f?\u20e3|(?P<ten>🔟)|(?P<ring>[①-⑳❶-❿]|[\u2160-\u216b](?=[.)]))"
+    r"|(?P<han>[一二三四五六七八九十]{1,3})(?=[、.\uff0e]))[、.)\uff0e]?\s*"
 )
 _HAN = " 一二三四五六七八九"
 HEADING = re.compile(r"^#{1,6}\s|^(?:\*\*|__)[^*]+(?:\*\*|__):?$")
@@ -105,7 +105,7 @@ def _as_number(match: re.Match[str]) -> str:
         tens, ten, ones = han.rpartition("十")
         number = (10 * max(_HAN.find(tens), 1) if ten else 0) + max(_HAN.find(ones), 0)
     elif ring := match["ring"]:
-        number = ord(ring) - (ord("①") if ring < "❶" else ord("❶")) + 1
+        number = 1 + min(ord(ring) - ord(first) for first in "\u2160①❶" if first <= ring)
     else:
         number = 10 if match["ten"] else int(match["key"])
     return f"{match['bold']}{number}. "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal, LiteralString, Self
+from unicodedata import normalize
 
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, field_validator, model_validator
 from pydantic.config import JsonDict
@@ -91,7 +92,10 @@ class Axis(_Part):
     def _distinct_items(cls, items: tuple[str, ...] | None) -> tuple[str, ...] | None:
         seen: dict[str, int] = {}
         for position, item in enumerate(items or (), start=1):
-            if (bare := item.strip()) in seen:
+            if not item.strip() or "\0" in item:
+                raise ValueError(f"item {position} is empty or holds a NUL")
+            bare = normalize("NFC", item.strip())
+            if bare in seen:
                 raise ValueError(f"items {seen[bare]} and {position} are both {bare!r}")
             seen[bare] = position
         return items
@@ -160,9 +164,9 @@ class RolePlay(_Part):
         _Temperature | None, Field(description="Of the task specifier. Default: 1.4, likewise.")
     ] = None
     language: Annotated[str | None, Field(description="Language in which to answer.")] = None
-    needs_code: Annotated[bool, Field(strict=True, description="A solution without code is a failure.")] = (
-        False
-    )
+    needs_code: Annotated[
+        bool, Field(strict=True, description="A solution without code is a fault, which the analysis finds.")
+    ] = False
     preamble: Annotated[
         str, Field(description="Put before both agents' system prompts. Only where `red_team` is true.")
     ] = ""

@@ -34,6 +34,14 @@ def check_file(path: Path, *, create: bool) -> None:
         InputError: it is no run, or no run can be made there.
     """
     where = str(path)
+    try:
+        path.stat()
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        if not isinstance(error, (FileNotFoundError, NotADirectoryError, PermissionError)):
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise InputError(
+                f"No run can be there: {reason}.", where=where, next="Check the path."
+            ) from error
     if path.is_dir():
         raise InputError("This is a folder.", where=where, next="Give a file, for example run.db in it.")
     if not path.exists():
@@ -223,7 +231,8 @@ def explaining(path: Path) -> Generator[None]:
     """Turn faults of the database into errors that say what to do."""
     try:
         yield
-    except BactrianError:
+    except BactrianError as error:
+        error.where = error.where or str(path)
         raise
     except (SQLAlchemyError, sqlite3.Error, OSError) as error:
         raise explained(error, path) from error
