@@ -121,6 +121,8 @@ class Runner:
 
     async def _list(self, wanted: Wanted) -> None:
         stored = await self._store.item_list(wanted.id)
+        if self._stopping:
+            return
         listing = stored and Listing(stored.items, finished=False, usage=stored.usage, calls=stored.calls)
         axis = self._frontier.axes[wanted.axis]
         try:

@@ -13,7 +13,7 @@ from bactrian.records.usage import Usage
 
 _NOTHING = Usage()
 _TELLING = 100
-"""Tokens from which a prompt shows how the endpoint counts; of a shorter one, what it adds to every prompt is more."""
+"""Tokens from which a prompt shows how the endpoint counts: in shorter ones what it adds to each weighs more."""
 _RAISE = "Raise the limit and run the same command again to go on."
 
 
