@@ -193,6 +193,17 @@ async def test_what_is_wrong_for_all_is_found_out_by_one_request(error: ModelErr
     assert endpoint.asked == 1
 
 
+async def test_those_who_waited_are_let_go_a_few_at_a_time() -> None:
+    endpoint = Endpoint(room=1000, seconds=0.05)
+    throttle = Throttle(endpoint, 1000, proven=False)
+    asking = [asyncio.create_task(throttle.reply(Request(()))) for _ in range(500)]
+    await asyncio.wait(asking, return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.sleep(0)
+    assert endpoint.asked < 500
+    await asyncio.gather(*asking)
+    assert endpoint.asked == 500
+
+
 async def test_a_key_that_is_revoked_in_mid_run_is_told_to_all_that_wait() -> None:
     endpoint = Refusing(None)
     throttle = Throttle(endpoint, 4, proven=False)

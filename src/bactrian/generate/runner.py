@@ -19,11 +19,6 @@ Ask = Callable[[Wanted, Listing | None], AsyncGenerator[Listing]]
 """Asks for a list, from what is known of it."""
 
 
-_APART = 0.0002
-"""Seconds between the first sessions of a window. A thousand that begin together stay in step, and wait for each other
-at every turn."""
-
-
 class Runner:
     """Plays the jobs of ``frontier``, ``window`` at once. A session that began is finished before a new one begins.
 
@@ -61,7 +56,7 @@ class Runner:
         Raises:
             BactrianError: the run cannot go on; what was in flight has been finished and kept.
         """
-        await asyncio.gather(*(self._work(place) for place in range(self._window)))
+        await asyncio.gather(*(self._work() for _ in range(self._window)))
         if self._fault is not None:
             raise self._fault
 
@@ -71,8 +66,7 @@ class Runner:
         self._halt()
         await self._frontier.close()
 
-    async def _work(self, place: int) -> None:
-        await asyncio.sleep(place * _APART)
+    async def _work(self) -> None:
         while not self._stopping:
             work = self._begun.pop() if self._begun else await self._frontier.take()
             if work is None or self._stopping:

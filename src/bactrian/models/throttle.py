@@ -24,6 +24,10 @@ _SILENT = 10
 """Faults in a row, without an answer between them, from which the endpoint counts as down."""
 _PROBE = 2.0
 """Seconds that the others wait for the first answer: a refusal is there by then, a long reply need not be."""
+_TOGETHER = 20
+_APART = 0.004
+"""Of those who waited, so many are let go at once, and so many seconds later the next: a thousand that begin together
+stay in step, and wait for each other at every turn."""
 _FIRST_PAUSE = 1.0
 _LONGEST_SILENCE = 60.0
 """Seconds between two tries of an endpoint that is down; the pauses double up to it."""
@@ -34,9 +38,9 @@ class Throttle:
 
     Additive increase, multiplicative decrease: a 429 or 503, or a latency far above the best, halves the limit, at
     most once for the requests that were in flight together; as many answers as the limit is raise it by one, and near
-    the limit that was too much more slowly, so that most of the time is spent just below it. A wait
-    that the endpoint asks for holds all requests back, not only the one that was told. An endpoint that answers
-    nothing is tried by one request at a time, after pauses that double, until it answers one ("circuit breaker").
+    the limit that was too much more slowly, so that most of the time is spent just below it. A wait that the endpoint
+    asks for holds all requests back, not only the one that was told. An endpoint that answers nothing is tried by one
+    request at a time, after pauses that double, until it answers one ("circuit breaker").
 
     Unless it is ``proven``, an endpoint is first asked by one request alone, for a moment: what is wrong with key,
     address or model is found out once, and those who wait are told the same without asking. A wait that it asks for
@@ -144,10 +148,15 @@ class Throttle:
         if closed:
             return  # the timer that was set when it closed comes back here
         self._closed_until = 0.0
+        left = _TOGETHER
         while self._waiting and self._in_flight < self.limit:
+            if not left:
+                asyncio.get_running_loop().call_later(_APART, self._wake)
+                return
             turn = self._waiting.popleft()
             if not turn.done():
                 self._in_flight += 1
+                left -= 1
                 turn.set_result(None)
 
     def _spare_others(self, fault: ModelError) -> None:
