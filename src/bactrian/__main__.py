@@ -1,6 +1,18 @@
-"""``python -m bactrian`` is the command ``bactrian``."""
+"""The command ``bactrian``, and ``python -m bactrian``."""
 
-from bactrian.cli.main import main
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    """Run the command line. An interrupt while it is still being loaded ends it without a word."""
+    try:
+        from bactrian.cli.main import main as command
+    except KeyboardInterrupt:
+        sys.exit(130)
+    command()
+
 
 if __name__ == "__main__":
     main()

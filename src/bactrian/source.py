@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib.resources.abc import Traversable
@@ -19,6 +19,7 @@ LARGEST = 256 * 1024
 """Bytes such a file may have."""
 
 _POSITION = re.compile(r" ?\(at line (\d+), column (\d+)\)")
+_HEADER = re.compile(r"^[ \t]*\[{1,2}(?P<name>[^\[\]\n\"',]+)\]{1,2}[ \t]*(?:#.*)?$", re.MULTILINE)
 _SHOWN = 100
 """Characters of a line that are shown."""
 _LOOKED_AT = 10
@@ -62,12 +63,14 @@ class Source:
             ) from error
         except ValueError as error:  # TOMLDecodeError, or a number with too many digits
             position = _POSITION.search(str(error))
+            other = _looks_like(self.text)
             what = str(error) if isinstance(error, tomllib.TOMLDecodeError) else "a number is too long"
             raise self.kind.error(
                 f"The {self.kind.name} is not valid TOML: {_POSITION.sub('', what)}.",
                 where=":".join((self.where, *(position.groups() if position else ()))),
                 next=self._shown(*map(int, position.groups()) if position else ())
-                + f"Correct the file; {self.kind.help} shows what one looks like.",
+                + f"{f'This is {other}: write it as TOML' if other else 'Correct the file'}; "
+                f"{self.kind.help} shows what one looks like.",
             ) from error
 
     def check_keys(
@@ -101,9 +104,32 @@ class Source:
             raise self.error(f"{key!r} is not a text.", key, "Put it in quotes.")
         return value
 
-    def error(self, what: str, key: str, next: str | None, *, after: int = 0) -> InputError:
-        """An error at ``key``, where it first stands from position ``after`` of the text on."""
-        return self.kind.error(what, where=self._place(key, after), next=next)
+    def error(
+        self, what: str, key: str, next: str | None, *, within: tuple[int, int] | None = None
+    ) -> InputError:
+        """An error at ``key``; where it is not written, at the beginning of the part ``within`` which it belongs."""
+        return self.kind.error(what, where=self._place(key, within), next=next)
+
+    def part(self, place: Sequence[str | int]) -> tuple[int, int]:
+        """Where the table begins and ends that ``place`` lies in: ``("axes", 1, "count")`` in the second ``[[axes]]``.
+
+        Of what stands in no table of its own, the part before the first one.
+        """
+        headers = list(_HEADER.finditer(self.text))
+        top = (0, headers[0].start() if headers else len(self.text))
+        if not place:
+            return top
+        own = [header for header in headers if header["name"].strip() == place[0]]
+        number = place[1] if len(place) > 1 and isinstance(place[1], int) else 0
+        if number >= len(own):
+            return top
+        begin = own[number].start()
+        others = (
+            header.start()
+            for header in headers
+            if header.start() > begin and not header["name"].strip().startswith(f"{place[0]}.")
+        )
+        return begin, next(others, len(self.text))
 
     def _shown(self, line: int = 0, column: int = 0) -> str:
         """The line, and below it a caret at the column, to begin a sentence with; nothing without a place."""
@@ -114,15 +140,22 @@ class Source:
         text = "".join(letter if letter.isprintable() else " " for letter in text[begin : begin + _SHOWN])
         return f"{text}\n{' ' * (column - 1 - begin)}^ "
 
-    def _place(self, key: str, after: int) -> str:
+    def _place(self, key: str, within: tuple[int, int] | None) -> str:
         """``file:line:column`` of ``key``; the file alone where the key is written in some unusual way."""
-        written = re.compile(rf"^[ \t]*\[?[ \t]*(\"|'|){re.escape(key)}\1[ \t]*[=\]]", re.MULTILINE)
-        for match in islice(written.finditer(self.text, after), _LOOKED_AT):
+        start, stop = within or (0, len(self.text))
+        quoted = rf"(?P<quote>\"|'|){re.escape(key)}(?P=quote)"
+        written = re.compile(rf"^[ \t]*\[{{0,2}}[ \t]*{quoted}[ \t]*[=\]]", re.MULTILINE)
+        for match in islice(written.finditer(self.text, start, stop), _LOOKED_AT):
             if _is_toml(self.text[: match.start()]):  # and so this line is not inside another text
-                line = self.text.count("\n", 0, match.start()) + 1
-                column = len(match[0]) - len(match[0].lstrip()) + 1
-                return f"{self.where}:{line}:{column}"
-        return self.where
+                return self._at(match.end() - len(match[0].lstrip()))
+        if within is None:
+            return self.where
+        inline = re.compile(rf"[{{,][ \t]*(?P<key>{quoted})[ \t]*=").search(self.text, start, stop)
+        return self._at(inline.start("key") if inline else start)
+
+    def _at(self, position: int) -> str:
+        line = self.text.count("\n", 0, position) + 1
+        return f"{self.where}:{line}:{position - self.text.rfind(chr(10), 0, position)}"
 
 
 def built_in(folder: Traversable) -> tuple[str, ...]:
@@ -138,6 +171,10 @@ def find(where: str, folder: Traversable, kind: Kind) -> Source:
         InputError: there is neither, or it cannot be read.
     """
     known = built_in(folder)
+    if not where:
+        raise kind.error(
+            f"There is no {kind.name} without a name.", next=f"Built-in {kind.many}: {', '.join(known)}."
+        )
     if where in known:
         return decoded(where, folder.joinpath(f"{where}.toml").read_bytes(), kind)
     try:
@@ -169,11 +206,13 @@ def decoded(where: str, content: bytes, kind: Kind, size: int = 0) -> Source:
             next="Check that this is the file you mean.",
         )
     try:
-        return Source(where, content.decode(), kind)
+        return Source(where, content.decode("utf-8-sig"), kind)
     except UnicodeDecodeError as error:
+        content = error.object  # without a byte order mark
         line = content.count(b"\n", 0, error.start) + 1
+        column = error.start - content.rfind(b"\n", 0, error.start)
         raise kind.error(
-            f"The {kind.name} is not UTF-8 text.", where=f"{where}:{line}", next="Save it as UTF-8."
+            f"The {kind.name} is not UTF-8 text.", where=f"{where}:{line}:{column}", next="Save it as UTF-8."
         ) from error
 
 
@@ -199,6 +238,13 @@ def did_you_mean(word: str, known: Collection[str]) -> str:
     """A hint at the known word nearest to ``word``, to end a sentence with; empty if none is near."""
     near = get_close_matches(word, known, n=1)
     return f" Did you mean {near[0]!r}?" if near else ""
+
+
+def _looks_like(text: str) -> str | None:
+    """The other language that a text seems to be written in."""
+    if text.lstrip()[:1] == "{":
+        return "JSON"
+    return "YAML" if re.match(r"\s*(?:---|\w+:(?:\s|$))", text) else None
 
 
 def _is_toml(text: str) -> bool:

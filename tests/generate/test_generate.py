@@ -15,8 +15,10 @@ from typing import Any
 
 import pytest
 
+from bactrian.recipes.load import recipe_text
 from bactrian.records.session import Session
 from bactrian.store.store import open_store
+from tests.cli.test_play import bactrian
 from tests.endpoint import Answer, Endpoint, Received, Reply, completion
 
 RECIPE = """
@@ -140,8 +142,31 @@ async def test_another_plan_is_refused_with_its_differences_and_can_be_forked(fo
         )
         assert code == 0, err
         assert Counter(map(asks, endpoint.requests)) - before == {"user": 2, "assistant": 2}
+        asked = len(endpoint.requests)
+        again = ["--set", "max_messages=2", "--limit", "2", "--fork", "new.db"]
+        assert (await generate(folder, endpoint, *again))[0] == 0
+        assert len(endpoint.requests) == asked
+        code, _, err = await generate(folder, endpoint, "--set", "max_messages=3", "--fork", "new.db")
+        assert code == 2
+        assert "recipe.role_play.max_messages: 2 → 3" in err
+        assert (await generate(folder, endpoint, "--fork", "run.db"))[0] == 2
     assert [len(session.turns) for session in await stored(folder, "new.db")] == [2, 2]
     assert [len(session.turns) for session in await stored(folder)] == [4, 4]
+
+
+async def test_figures_of_a_command_are_its_own_and_those_of_the_run_stand_beside_them(folder: Path) -> None:
+    price = ["--price", "1/2", "--json"]
+    async with Endpoint([said]) as endpoint:
+        _, first, _ = await generate(folder, endpoint, "--limit", "2", *price)
+        _, second, _ = await generate(folder, endpoint, "--limit", "6", *price, "--max-tokens", "1000000")
+    one, two = first[-1], second[-1]
+    assert (one["calls"], one["prompt_tokens"]) == (1 + 8, 11 * (1 + 8))
+    assert (two["calls"], two["prompt_tokens"]) == (1 + 16, 11 * (1 + 16))
+    assert two["usd"] == pytest.approx((11 * 1 + 7 * 2) * 17e-6)
+    assert (one["run_tokens"], one["run_usd"]) == (None, None)
+    assert two["run_tokens"] == 18 * (9 + 17)
+    assert two["run_usd"] == pytest.approx((11 * 1 + 7 * 2) * 26e-6)
+    assert two["calls_per_second"] == pytest.approx(two["calls"] / two["seconds"], rel=0.01)
 
 
 async def test_a_budget_stops_the_run_before_it_is_passed_and_a_larger_one_goes_on(folder: Path) -> None:
@@ -186,6 +211,17 @@ async def test_a_job_that_fails_is_kept_with_what_came_and_taken_up_again_on_req
         assert failed.ending is not None
         assert failed.ending.code == "failed"
         assert len(failed.turns) == 1
+        shown = bactrian("failures", "run.db", cwd=folder)
+        assert (shown.returncode, shown.stdout.count("001_002")) == (0, 1)
+        assert "what came: <html>no</html>" in shown.stdout
+        told = [
+            json.loads(line)
+            for line in bactrian("failures", "run.db", "--json", cwd=folder).stdout.splitlines()
+        ]
+        assert [(one["session"], one["turns"], one["raw"]) for one in told] == [
+            ("001_002", 1, "<html>no</html>")
+        ]
+        assert told[0]["reason"]
         broken = False
         asked = len(endpoint.requests)
         assert (await generate(folder, endpoint, "--limit", "4"))[0] == 4
@@ -193,6 +229,7 @@ async def test_a_job_that_fails_is_kept_with_what_came_and_taken_up_again_on_req
         assert (await generate(folder, endpoint, "--limit", "4", "--retry-failed"))[0] == 0
         assert len(endpoint.requests) == asked + 3
     assert all(session.ending and session.ending.code == "max_messages" for session in await stored(folder))
+    assert bactrian("failures", "run.db", cwd=folder).stdout == "None failed.\n"
 
 
 async def test_a_list_that_stays_short_is_told(folder: Path) -> None:
@@ -476,11 +513,46 @@ async def test_a_run_is_translated_with_markers_code_and_done_token_as_they_are(
     assert asked == 4
 
 
+async def test_bold_markers_and_other_fences_stay_as_they_are_in_all_ten_languages(folder: Path) -> None:
+    def speak(request: Received) -> Reply:
+        match asks(request):
+            case "lister":
+                return TASKS
+            case "user":
+                return "**Instruction:** Do it.\n**Input:** None"
+            case _:
+                return "**Solution**: Run:\n~~~\nhello\n~~~\n**Next request.**"
+
+    async with Endpoint([speak]) as endpoint:
+        await generate(folder, endpoint, "--limit", "1")
+    (folder / "small.toml").write_text(recipe_text("translate"))
+    async with Endpoint([lambda request: f"[{request.json['messages'][1]['content']}]"]) as endpoint:
+        options = ("--set", "source=run.db", "--run", "ten.db")
+        code, _, err = await generate(folder, endpoint, *options)
+    assert code == 0, err
+    found = {session.id: session for session in await stored(folder, "ten.db")}
+    assert sorted(each[:2] for each in found) == ["ar", "de", "es", "fr", "hi", "it", "ja", "ko", "ru", "zh"]
+    for session in found.values():
+        assert [turn.text for turn in session.turns[:2]] == [
+            "**Instruction:** [Do it.]\n**Input:** None",
+            "**Solution**: [Run:]\n~~~\nhello\n~~~\n**Next request.**",
+        ]
+
+
 async def test_more_conversations_than_files_may_be_open_are_refused_before_any_request(folder: Path) -> None:
     async with Endpoint([said]) as endpoint:
         code, _, err = await generate(folder, endpoint, "--concurrency", "10000000000")
         assert (code, endpoint.requests) == (2, [])
         assert "open files" in err
+
+
+async def test_temperatures_that_are_set_reach_the_endpoint(folder: Path) -> None:
+    settings = ("--set", "temperature=0.9", "--set", "specify=true", "--set", "specify_temperature=0.6")
+    async with Endpoint([said]) as endpoint:
+        code, _, err = await generate(folder, endpoint, *settings, "--limit", "1")
+        sent = [request.json.get("temperature") for request in endpoint.requests]
+    assert code == 0, err
+    assert sorted(each for each in sent if each is not None) == [0.6, 0.9, 0.9, 0.9, 0.9]
 
 
 async def test_red_team_work_needs_a_preamble_and_an_acknowledgement_and_is_marked(folder: Path) -> None:
@@ -496,6 +568,18 @@ async def test_red_team_work_needs_a_preamble_and_an_acknowledgement_and_is_mark
         assert code == 0, err
         systems = [request.json["messages"][0]["content"] for request in endpoint.requests]
     assert all(system.startswith("Say nothing kind.\n\n") for system in systems)
+    assert [session.mark for session in await stored(folder)] == ["red-team"]
+
+
+async def test_red_team_work_that_only_answers_needs_no_preamble(folder: Path) -> None:
+    recipe = RECIPE.partition("[role_play]")[0].replace("specify = false", "")
+    leaf = '[answer]\nrole = "Chef"\nsystem = "Answer."\nquestion = "{{ task }}"\n'
+    (folder / "small.toml").write_text(
+        recipe.replace('name = "small"', 'name = "small"\nred_team = true') + leaf
+    )
+    async with Endpoint([said]) as endpoint:
+        code, _, err = await generate(folder, endpoint, "--acknowledge-misuse", "--limit", "1")
+    assert code == 0, err
     assert [session.mark for session in await stored(folder)] == ["red-team"]
 
 
@@ -678,7 +762,7 @@ async def test_an_interrupt_does_not_sit_out_a_wait(folder: Path, waiting: str) 
     options = ["--requests-per-minute", "1"] if waiting == "for its turn" else []
     async with Endpoint([reply]) as endpoint:
         process = await start(folder, endpoint, *options)
-        while asked < (1 if options else 30):
+        while asked < (1 if options else 8):
             await asyncio.sleep(0.02)
         await asyncio.sleep(0.3)
         process.send_signal(signal.SIGINT)
@@ -687,3 +771,87 @@ async def test_an_interrupt_does_not_sit_out_a_wait(folder: Path, waiting: str) 
         )  # half of what it would wait for calls in flight
         assert process.returncode == 130
         assert "To go on: " in err.decode()
+
+
+def within(estimate: dict[str, float], truth: float) -> bool:
+    return estimate["low"] <= truth <= estimate["high"]
+
+
+async def test_what_a_run_takes_lies_in_the_range_of_its_forecast(folder: Path) -> None:
+    """Conversations of 6 to 16 messages, of a length that is usual."""
+    taken = Counter[str]()
+
+    def reply(request: Received) -> Reply:
+        messages = request.json["messages"]
+        match asks(request):
+            case "user" if len(messages) > 2 * (3 + len(messages[0]["content"]) * 7 % 6):
+                text = "<CAMEL_TASK_DONE>"
+            case "user":
+                text = (
+                    f"Instruction: Do part {len(messages)} of it with care."
+                    + " And mind it." * 15
+                    + "\nInput: None"
+                )
+            case "assistant":
+                text = f"Solution: Part {len(messages)} is done." + " It was work." * 70 + "\nNext request."
+            case _:
+                text = TASKS
+        usage = {
+            "prompt_tokens": sum(len(message["content"]) for message in messages) // 4,
+            "completion_tokens": len(text) // 4,
+        }
+        taken.update(usage, calls=1)
+        return Answer(completion(text) | {"usage": usage})
+
+    forecast = ["--forecast", "--json", "--price", "1/2", "--set", "max_messages=40"]
+    async with Endpoint([reply]) as endpoint:
+        _, [before], _ = await generate(folder, endpoint, *forecast)
+        assert not (folder / "run.db").exists()
+        await generate(folder, endpoint, "--set", "max_messages=40", "--limit", "6")
+        begun = taken.copy()
+        _, [after], _ = await generate(folder, endpoint, *forecast)
+        assert (await generate(folder, endpoint, "--set", "max_messages=40"))[0] == 0
+    for said, truth in ((before, taken), (after, taken - begun)):
+        assert within(said["calls"], truth["calls"])
+        assert within(said["prompt_tokens"], truth["prompt_tokens"])
+        assert within(said["completion_tokens"], truth["completion_tokens"])
+        assert within(said["usd"], (truth["prompt_tokens"] + 2 * truth["completion_tokens"]) / 1e6)
+        assert within(said["cached_tokens"], said["cached_tokens"]["value"])
+
+
+async def test_a_forecast_shows_how_a_conversation_grows(folder: Path) -> None:
+    done = bactrian(
+        "generate", "ai-society", "--run", "r.db", "--model", "openai:x", "--forecast", cwd=folder
+    )
+    assert done.returncode == 0
+    assert "10 messages take" in done.stdout
+    assert "40 messages take" in done.stdout
+    assert list(folder.iterdir()) == [folder / "small.toml"]
+
+
+async def test_a_budget_without_a_price_is_refused_before_anything_is_made(folder: Path) -> None:
+    async with Endpoint([said]) as endpoint:
+        code, _, err = await generate(folder, endpoint, "--budget", "1")
+    assert code == 2
+    assert "needs the price of 'openai:any'" in err
+    assert "--price" in err
+    assert endpoint.requests == []
+    assert not (folder / "run.db").exists()
+
+
+async def test_the_reasons_that_are_kept_are_few_however_many_jobs_cannot_begin(folder: Path) -> None:
+    tasks = "\n".join(f"task {number}" for number in range(300))
+    (folder / "tasks.txt").write_text(tasks)
+    recipe = RECIPE.replace(
+        'per = ["role"]\nask = "List {{ count }} tasks for {{ role }}."', 'file = "tasks.txt"'
+    )
+    recipe = recipe.replace("count = 4", "count = 300").replace(
+        'idea = "{{ task }}"', "idea = '{% if task == role %}x{% endif %}'"
+    )
+    (folder / "small.toml").write_text(recipe)
+    async with Endpoint([said]) as endpoint:
+        code, lines, err = await generate(folder, endpoint, "--json")
+    assert code == 4, err
+    assert lines[-1]["failed"] == 900
+    assert len(lines[-1]["refused"]) == 100
+    assert endpoint.requests == []

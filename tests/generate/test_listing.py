@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from bactrian.generate.listing import Listing, list_items
+from bactrian.models.local import Local
 from bactrian.models.scripted import Line, Scripted
+from bactrian.recipes.load import load_recipe
 from bactrian.recipes.schema import Axis
 from bactrian.records.usage import Usage
 from tests.play.scenes import Counting
@@ -65,6 +69,18 @@ async def test_items_can_be_asked_for_one_at_a_time_and_keep_their_lines() -> No
     assert len(asked) == 2
 
 
+async def test_of_an_item_that_was_asked_for_alone_neither_thoughts_nor_a_refusal_are_kept() -> None:
+    each = THREE.model_copy(update={"each": True, "count": 2})
+    replies = (
+        "<think>\nLet me see.\n</think>\nWhat is this?",
+        "I'm sorry, but I can't do that.",
+        "And that?",
+    )
+    found, asked = await listings(*replies, axis=each)
+    assert found[-1].items == ("What is this?", "And that?")
+    assert len(asked) == 3
+
+
 async def test_a_list_begins_with_the_items_that_are_given() -> None:
     axis = THREE.model_copy(update={"given": ("Bake", "Cook")})
     found, asked = await listings("1. cook\n2. Serve", axis=axis)
@@ -75,3 +91,30 @@ async def test_a_list_begins_with_the_items_that_are_given() -> None:
 async def test_the_item_in_which_a_reply_was_cut_off_is_none() -> None:
     found, _ = await listings(Line("1. Bake\n2. Cook\n3. Ser", finish="length"), "3. Serve")
     assert [listing.items for listing in found] == [("Bake", "Cook"), ("Bake", "Cook", "Serve")]
+
+
+async def test_a_model_that_declines_has_given_no_item() -> None:
+    found, _ = await listings("I'm sorry, but I cannot help with that.", "1. Bake\n2. Cook\n3. Serve")
+    assert found[-1].items == ("Bake", "Cook", "Serve")
+
+
+async def test_a_single_item_is_not_divided_at_its_commas() -> None:
+    one = THREE.model_copy(update={"count": 1})
+    found, _ = await listings("Visit Rome, Paris, and London", axis=one)
+    assert found[-1].items == ("Visit Rome, Paris, and London",)
+
+
+@pytest.mark.parametrize("recipe", ["ai-society", "math"])
+async def test_the_built_in_model_fills_a_list_without_repeating_itself(recipe: str) -> None:
+    asked = next(axis for axis in load_recipe(recipe, ["fresh=true"]).axes if not axis.per)
+    axis = asked.model_copy(update={"count": 12})
+    local = Local(window=1024)
+    try:
+        found = [listing async for listing in list_items(axis, {}, local, list_id=f"{axis.name}@", seed=1)]
+    finally:
+        await local.close()
+    items = found[-1].items
+    assert len(items) == 12
+    assert len({item[0] for item in items[:10]}) == 10, "each of a row of ten begins with a letter of its own"
+    assert not any(character.isdigit() for item in items for character in item)
+    assert max(len(item.split()) for item in items) <= 12

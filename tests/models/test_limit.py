@@ -88,7 +88,7 @@ async def test_no_minute_sees_more_tokens_than_allowed_whatever_the_requests_cou
         await model.close()
     minutes = [sum(begun <= then < begun + 60 for then in at) for begun in at]
     assert max(minutes) <= 6
-    assert at[-1] - at[0] <= 29 * 10 + 1  # and no slower than that
+    assert at[-1] - at[0] <= 1.03 * 29 * 10  # and hardly slower than that
 
 
 async def test_who_waits_goes_as_soon_as_another_one_used_less_than_it_could() -> None:

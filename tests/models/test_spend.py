@@ -15,6 +15,7 @@ from bactrian.records.sampling import Sampling
 from bactrian.records.text import Text
 from bactrian.records.usage import Usage
 from tests.endpoint import Answer, Endpoint
+from tests.endpoint import completion as completion_of
 
 # 38 characters and two quotes: ten tokens as they are estimated, and sixty with the longest reply.
 ASK = Request([Message("user", Text("x" * 38))], Sampling(max_tokens=50))
@@ -94,3 +95,34 @@ async def test_a_limit_in_dollars_needs_a_price() -> None:
             await model.reply(ASK)
         await model.close()
     assert endpoint.requests == []
+
+
+def counted(prompt: int, completion: int) -> Answer:
+    reply = completion_of("Done.")
+    return Answer(reply | {"usage": {"prompt_tokens": prompt, "completion_tokens": completion}})
+
+
+async def test_an_endpoint_that_counts_more_tokens_than_were_estimated_does_not_pass_the_limit() -> None:
+    long = Request([Message("user", Text("x" * 798))], Sampling(max_tokens=100))  # 200 tokens as estimated
+    meter = Meter(max_tokens=3000)
+    async with Endpoint([counted(600, 100)]) as endpoint:
+        model = Spend(OpenAI("m", base_url=endpoint.url), meter)
+        outcomes: list[object] = []
+        for _ in range(3):
+            outcomes += await asyncio.gather(*(model.reply(long) for _ in range(2)), return_exceptions=True)
+        await model.close()
+    assert meter.used.total == 2800
+    assert [isinstance(outcome, BudgetReached) for outcome in outcomes] == [False] * 4 + [True] * 2
+
+
+async def test_without_a_longest_reply_a_call_is_taken_to_bring_the_longest_one_so_far() -> None:
+    open_ended = Request([Message("user", Text("x" * 38))])
+    meter = Meter(max_tokens=1100)
+    async with Endpoint([counted(10, 500)]) as endpoint:
+        model = Spend(OpenAI("m", base_url=endpoint.url), meter)
+        await model.reply(open_ended)
+        await model.reply(open_ended)
+        with pytest.raises(BudgetReached):
+            await model.reply(open_ended)
+        await model.close()
+    assert meter.used.total == 1020

@@ -225,3 +225,23 @@ async def test_a_stop_lets_go_of_whoever_waits_and_of_nobody_in_flight() -> None
     assert [isinstance(outcome, Halted) for outcome in outcomes] == [False] * 2 + [True] * 4
     assert endpoint.asked == 2
     await throttle.reply(Request(()))  # room was given back
+
+
+async def test_an_endpoint_that_takes_so_many_and_no_more_is_asked_nearly_as_many_all_the_time() -> None:
+    endpoint = Endpoint(room=10)
+    throttle = Throttle(endpoint, 64)
+    await asyncio.gather(*(ask(throttle, 20) for _ in range(64)))
+    endpoint.asked = 0
+    limits: list[int] = []
+
+    async def look() -> None:
+        while True:
+            limits.append(throttle.limit)
+            await asyncio.sleep(0.002)
+
+    looking = asyncio.create_task(look())
+    await asyncio.gather(*(ask(throttle, 60) for _ in range(64)))
+    looking.cancel()
+    refused = endpoint.asked - 64 * 60
+    assert refused < 64 * 60 / 50
+    assert sum(limit >= 8 for limit in limits) > 0.7 * len(limits)

@@ -132,7 +132,7 @@ def test_a_duplicate_key_is_an_error(tmp_path: Path) -> None:
 
 def test_text_that_is_not_utf8_is_refused_with_its_line(tmp_path: Path) -> None:
     error = refused(tmp_path, GOOD.encode().replace(b"Start.", b"St\xe4rt."))
-    assert str(error.where).endswith("pack.toml:11")
+    assert str(error.where).endswith("pack.toml:11:22")
     assert "not UTF-8" in error.what
 
 

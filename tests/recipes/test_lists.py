@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bactrian.recipes.lists import distinct, read_list
+from bactrian.recipes.lists import read_list
+from tests.recipes.written_lists import OTHERS, THREE_ROLES
 
 SHAPES = (
     "{n}. {x}",
@@ -68,31 +69,22 @@ def test_hard_cases(text: str, items: list[str]) -> None:
     assert read_list(text) == items
 
 
-def test_doubles_are_told_by_words_and_not_by_letters() -> None:
-    assert distinct(["Actor", "actor", "ACTOR!", "Baker"], ["baker."]) == ["Actor"]
-    tasks = [
-        "Write a trading bot for the stock market in Python",
-        "Write the trading bot for the stock market in Python",
-        "Write a trading bot for the bond market in Java",
-    ]
-    assert distinct(tasks) == [tasks[0], tasks[2]]
+@pytest.mark.parametrize("text", THREE_ROLES)
+def test_three_roles_are_read_however_they_are_written(text: str) -> None:
+    assert read_list(text) == ["Actor", "Baker", "Cook"]
 
 
-@pytest.mark.parametrize(
-    "items",
-    [
-        ["C", "C#", "C++"],
-        ["What is 2 + 3?", "What is 2 - 3?", "What is 2 + 4?"],
-        ["Find the sum of the first 10 odd numbers", "Find the sum of the first 20 odd numbers"],
-        ["\u2639", "\u263a"],
-    ],
-)
-def test_other_numbers_or_signs_make_another_item(items: list[str]) -> None:
-    assert distinct(items) == items
+@pytest.mark.parametrize(("text", "items"), OTHERS)
+def test_an_item_is_what_a_person_would_take_for_it(text: str, items: list[str]) -> None:
+    assert read_list(text) == items
 
 
-@given(st.lists(ITEM, max_size=30))
-def test_nothing_that_was_new_once_is_new_again(items: list[str]) -> None:
-    new = distinct(items)
-    assert distinct(items, new) == []
-    assert distinct(new) == new
+def test_a_single_item_keeps_its_commas() -> None:
+    text = "Visit Rome, Paris, and London"
+    assert read_list(text, single=True) == [text]
+    assert read_list(text) == ["Visit Rome", "Paris", "London"]
+
+
+@given(st.text(alphabet=" \n\t-*#1.23)a,;|[]{}\"'`<li>/:thinkABC\u2460\u4e00", max_size=300))
+def test_whatever_a_model_writes_gives_items_that_are_not_blank(text: str) -> None:
+    assert all(item.strip() for item in read_list(text))

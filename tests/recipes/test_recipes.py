@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -70,6 +72,41 @@ def test_every_number_can_be_changed() -> None:
     assert (changed.role_play.word_limit, changed.role_play.plan) == (20, True)
 
 
+def numbers(table: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, float]]:
+    """Every number of a recipe's content with the key that sets it."""
+    for key, value in table.items():
+        if key == "axes":
+            for axis in value:
+                yield from numbers(axis, f"{axis['name']}.")
+        elif isinstance(value, dict):
+            yield from numbers(cast("dict[str, Any]", value), f"{key}.")
+        elif isinstance(value, (int, float)) and not isinstance(value, bool):
+            yield before + key, value
+
+
+@pytest.mark.parametrize("name", built_in_recipes())
+def test_every_number_of_a_built_in_recipe_can_be_changed(name: str) -> None:
+    before = load_recipe(name).content()
+    found = dict(numbers(before))
+    assert len(found) >= 3
+    for key, value in found.items():
+        changed = dict(numbers(load_recipe(name, [f"{key}={value - (1 if value > 1 else 0.1)}"]).content()))
+        assert {each for each in found if found[each] != changed[each]} == {key}
+
+
+def test_the_papers_temperatures_can_be_changed() -> None:
+    role_play = load_recipe("ai-society", ["temperature=0.7", "specify_temperature=1"]).role_play
+    assert role_play is not None
+    assert (role_play.temperature, role_play.specify_temperature) == (0.7, 1)
+
+
+def test_languages_can_be_added_to_a_translation() -> None:
+    settings = ["languages.nl=Dutch", 'language.given=["nl", "zh"]', "language.count=2"]
+    translate = load_recipe("translate", settings).translate
+    assert translate is not None
+    assert (translate.languages["nl"], translate.languages["zh"]) == ("Dutch", "Chinese")
+
+
 def test_what_a_run_keeps_of_a_recipe_is_the_recipe() -> None:
     for name in built_in_recipes():
         recipe = load_recipe(name)
@@ -88,6 +125,16 @@ def test_a_list_may_stand_in_a_file_beside_the_recipe(tmp_path: Path) -> None:
     recipe = load_recipe(own(tmp_path, ('given = ["Chef", "Pilot"]', 'file = "roles.txt"')))
     assert recipe.axes[0].items == ("Chef", "Pilot")
     assert recipe.content()["axes"][0]["given"] == ["Chef", "Pilot", "Nurse"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "items"),
+    [("1. Chef\n2. 3D Artist\n", ("Chef", "3D Artist")), ("1. FC\n3. Liga\n", ("1. FC", "3. Liga"))],
+)
+def test_a_list_file_may_count_its_lines(tmp_path: Path, lines: str, items: tuple[str, ...]) -> None:
+    (tmp_path / "roles.txt").write_text(lines)
+    recipe = load_recipe(own(tmp_path, ('given = ["Chef", "Pilot"]', 'file = "roles.txt"')))
+    assert recipe.axes[0].items == items
 
 
 @pytest.mark.parametrize(
@@ -124,8 +171,12 @@ def test_a_setting_is_one_value(tmp_path: Path, value: str) -> None:
         ("count = 3", 'count = "3"', r"own.toml:9:1: axes.task.count"),
         ("count = 2", "count = 5", r"`count` is 5, 2 items are given, and no `ask` can get more"),
         ('"Pilot"', '"Chef"', r"items 1 and 2 are both 'Chef'"),
-        ('"Pilot"', '" "', r"item 2 is empty"),
-        ('per = ["role"]', 'per = ["rule"]', r"depends on 'rule', which is no earlier axis"),
+        ('"Pilot"', '" "', r"own.toml:6:1: axes.role.given.2: this is empty"),
+        (
+            'per = ["role"]',
+            'per = ["rule"]',
+            r"own.toml:10:1: axes.task.per: 'rule' is no.*Did you mean 'role'",
+        ),
         ('name = "task"', 'name = "role"', r"the name 'role' is taken"),
         ("{{ role }}.", "{{ rule }}.", r"'ask', line 1, uses the placeholder 'rule'"),
         ("{{ role }}.", "{{ role.", r"own.toml:11:1: 'ask', line 1, is not valid Jinja"),
@@ -136,6 +187,31 @@ def test_a_setting_is_one_value(tmp_path: Path, value: str) -> None:
         ('given = ["Chef", "Pilot"]', 'file = "missing.txt"', r"'missing.txt' cannot be read"),
         ("count = 2", "count = = 2", r"own.toml:5:\d+: The recipe is not valid TOML"),
         ("count = 2", "count = 2\ncount = 3", r"own.toml:6:\d+: The recipe is not valid TOML"),
+        ('name = "role"', "", r"own.toml:3:1: The key 'axes.1.name' is missing"),
+        ('name = "own"', "", r"own.toml:1:1: The key 'name' is missing"),
+        ('given = ["Chef", "Pilot"]', "given = []", r"own.toml:6:1: axes.role.given: this list is empty"),
+        ('given = ["Chef", "Pilot"]', 'given = ["Chef", "Chef "]', r"own.toml:6:1: .*are both 'Chef'"),
+        ('given = ["Chef", "Pilot"]', 'given = "Chef"', r"own.toml:6:1: axes.role.given: this is not a list"),
+        ('per = ["role"]', 'per = ["role", "role"]', r"own.toml:10:1: axes.task.per: 'role' is named twice"),
+        ('per = ["role"]', 'per = ["task"]', r"own.toml:10:1: axes.task.per: 'task' is no earlier axis"),
+        ("[role_play]", "[roleplay]", r"own.toml:12:1: Unknown key 'roleplay'. Did you mean 'role_play'"),
+        ('user = "Student"', 'usr = "Student"', r"own.toml:14:1: Unknown key 'usr'. Did you mean 'user'"),
+        ('user = "Student"', "user = 3", r"own.toml:14:1: role_play.user: this is not a text in quotes"),
+        ("{{ task }}", "{{ tusk }}", r"own.toml:15:1: 'idea', line 1, uses the placeholder 'tusk'"),
+        ("count = 2", "temperature = 9\ncount = 2", r"own.toml:5:1: axes.role.temperature"),
+        ("count = 2", "count = 1000000000000", r"own.toml:5:1: axes.role.count"),
+        ("count = 2", "count = -1", r"own.toml:5:1: axes.role.count"),
+        ("count = 2", "count = 2.0", r"own.toml:5:1: axes.role.count: this is not a whole number"),
+        (
+            'name = "own"',
+            "name: own",
+            r"own.toml:2:5: The recipe is not valid TOML[^\n]*\n.*\n.*This is YAML",
+        ),
+        (
+            '\nname = "own"',
+            '{"name": "own"}',
+            r"own.toml:1:1: The recipe is not valid TOML[^\n]*\n.*\n.*This is JSON",
+        ),
         ("count = 2", f"count = {'[' * 2000}{']' * 2000}", r"nested too deeply|not valid TOML"),
     ],
 )
@@ -148,6 +224,69 @@ def test_a_faulty_recipe_names_the_fault_and_its_place(tmp_path: Path, old: str,
 def test_a_setting_that_names_nothing_is_refused(setting: str) -> None:
     with pytest.raises(InputError, match="--set"):
         load_recipe("ai-society", [setting])
+
+
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        ("task.count=0", "--set: axes.task.count"),
+        ("task.count=five", "--set: axes.task.count: this is not a whole number"),
+        ("task.cuont=5", "--set: .*Did you mean 'task.count'"),
+        ('task.per=["user_rol"]', "--set: axes.task.per: .*Did you mean 'user_role'"),
+        ("task.ask={{ nope }}", "--set: 'ask', line 1, uses the placeholder 'nope'"),
+        ("assistant_role.file=missing.txt", "--set: The list 'missing.txt' cannot be read"),
+        ("fresh=perhaps", "--set: axes.assistant_role.fresh: this is neither true nor false"),
+        ("role_play=3", "--set: The recipe has nothing named 'role_play'"),
+    ],
+)
+def test_a_fault_that_was_set_is_not_sought_in_the_file(setting: str, says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        load_recipe("ai-society", [setting])
+
+
+def test_a_recipe_as_editors_on_windows_save_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "own.toml"
+    path.write_bytes(b"\xef\xbb\xbf" + OWN.replace("\n", "\r\n").encode())
+    assert load_recipe(str(path)).size == 6
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (OWN.encode("utf-16"), r"own.toml:1:1: The recipe is not UTF-8 text"),
+        (OWN.encode() + b"# \xff", r"own.toml:16:3: The recipe is not UTF-8 text"),
+        (b"#" * 10_000_000, r"own.toml: The recipe has 10,000,000 bytes; the limit is 262,144"),
+        (b"", r"own.toml:1:1: The key 'name' is missing"),
+    ],
+)
+def test_a_file_that_is_no_recipe_is_refused(tmp_path: Path, content: bytes, says: str) -> None:
+    (tmp_path / "own.toml").write_bytes(content)
+    with pytest.raises(RecipeError, match=says):
+        load_recipe(str(tmp_path / "own.toml"))
+
+
+@pytest.mark.parametrize("name", ["", "."])
+def test_what_is_no_file_is_refused(name: str) -> None:
+    with pytest.raises(RecipeError, match="no recipe without a name|Is a directory"):
+        load_recipe(name)
+
+
+@pytest.mark.parametrize("axis", ["lang", "language"])
+def test_the_languages_of_a_translation_are_given(tmp_path: Path, axis: str) -> None:
+    path = tmp_path / "own.toml"
+    path.write_text(
+        f"""name = "own"
+[[axes]]
+name = "{axis}"
+count = 2
+ask = "List {{{{ count }}}} languages."
+[translate]
+system = "Into {{{{ language_name }}}}."
+languages = {{ de = "German" }}
+"""
+    )
+    with pytest.raises(RecipeError, match=r"own.toml:[23]:1: axes.*(its name is language|are given)"):
+        load_recipe(str(path))
 
 
 def test_a_name_that_is_no_recipe_is_told_the_nearest(tmp_path: Path) -> None:

@@ -3,29 +3,78 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import sys
+import tomllib
+from itertools import pairwise
 from pathlib import Path
 
+import pytest
+from pydantic import BaseModel
+
 from bactrian.recipes.load import built_in_recipes, load_recipe
+from bactrian.recipes.schema import (
+    Answer,
+    Axis,
+    Critic,
+    Ensemble,
+    Recipe,
+    RolePlay,
+    RolePlayTools,
+    Translate,
+)
 
 PAGE = (Path(__file__).parents[2] / "docs" / "recipes.md").read_text("utf-8")
 
 
-def test_the_recipe_of_ones_own_is_one(tmp_path: Path) -> None:
-    (example,) = re.findall(r"<!-- example -->\n```toml\n(.*?)```", PAGE, re.DOTALL)
-    path = tmp_path / "kitchen.toml"
-    path.write_text(example)
-    recipe = load_recipe(str(path))
-    assert (recipe.name, recipe.size) == ("kitchen", 6)
+EXAMPLES = re.findall(r"<!-- example -->\n```toml\n(.*?)```", PAGE, re.DOTALL)
+SIZES = {"kitchen": 6, "estimates": 8, "lowlands": 2}
 
 
-def test_every_setting_in_the_examples_fits_its_recipe() -> None:
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the page's recipes lie, under their names."""
+    for example in EXAMPLES:
+        (tmp_path / f"{tomllib.loads(example)['name']}.toml").write_text(example)
+    (tmp_path / "things.txt").write_text("rain\na piano\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_every_recipe_on_the_page_is_one(folder: Path) -> None:
+    assert {path.stem: load_recipe(str(path)).size for path in folder.glob("*.toml")} == SIZES
+
+
+def test_every_command_on_the_page_fits_its_recipe(folder: Path) -> None:
     commands = [line for line in PAGE.splitlines() if line.startswith("bactrian generate ")]
-    assert len(commands) >= 4
+    assert len(commands) >= 12
     for command in commands:
-        settings = [quoted or plain for quoted, plain in re.findall(r"--set (?:'([^']*)'|(\S+))", command)]
-        load_recipe(command.split()[2], settings)
+        words = shlex.split(command)
+        settings = [value for option, value in pairwise(words) if option == "--set"]
+        load_recipe(words[2], settings)
+
+
+def test_every_recipe_has_a_command_for_the_built_in_model() -> None:
+    section = PAGE.partition("## On the built-in model")[2]
+    assert set(re.findall(r"^bactrian generate (\S+)", section, re.MULTILINE)) == set(built_in_recipes())
+
+
+@pytest.mark.parametrize("part", [Recipe, Axis, RolePlay, Answer, Translate, Ensemble, Critic, RolePlayTools])
+def test_every_key_is_on_the_page(part: type[BaseModel]) -> None:
+    section = PAGE.partition("## Every key")[2]
+    for key in part.model_fields:
+        assert re.search(rf"`\[{{0,2}}{key}\]{{0,2}}`", section), key
+
+
+def test_the_defaults_on_the_page_are_those_of_the_program() -> None:
+    rows = re.findall(r"^\| `(\w+)` \|[^|]*\| ([^|]+) \|", PAGE, re.MULTILINE)
+    fields = {**Recipe.model_fields, **RolePlay.model_fields, **Axis.model_fields}
+    said = {key: default for key, default in rows if key in fields and default.isdigit()}
+    assert said == {"max_tokens": "4096", "word_limit": "50"}
+    assert all(fields[key].default == int(default) for key, default in said.items())
+    needed = {key for key, default in rows if default == "needed"}
+    assert needed == {"name", "count", "idea"}
 
 
 def test_every_option_on_the_page_exists() -> None:

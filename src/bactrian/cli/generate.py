@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from bactrian.cli.ledger import Ledger
     from bactrian.generate.tally import Tally
     from bactrian.generate.work import Order, Work
+    from bactrian.recipes.schema import Recipe
 
 SOME_FAILED = 4
 
@@ -94,9 +95,11 @@ def generate(
     from bactrian.recipes.load import load_recipe
     from bactrian.recipes.society import load_society
 
+    if fork is not None and fork.absolute() == run_file.absolute():
+        raise InputError("A run cannot be its own fork.", where=str(fork), next="Give --fork a new name.")
     loaded = load_recipe(recipe, settings or ())
     if loaded.red_team:
-        _check_red_team(loaded.role_play.preamble if loaded.role_play else "", acknowledge_misuse)
+        _check_red_team(loaded, acknowledge_misuse)
     if loaded.society is None:
         names = {
             "task_specifier": task_model or model,
@@ -110,8 +113,15 @@ def generate(
         names = cast_of(society, model, task_model=task_model or model, critic_model=critic_model or model)
     plan = Plan(loaded, {"lister": list_model or model, **names}, seed)
     reach = access(base_url, window=window, timeout=timeout, longest_wait=max_wait)
-    prices = price_list(price, reach.base_url, needed=budget is not None or forecast)
+    prices = price_list(price, reach.base_url, needed=budget is not None)
     known_prices = {name: known for name in plan.models.values() if (known := prices(name)) is not None}
+    unknown = sorted(set(plan.models.values()) - known_prices.keys())
+    if budget is not None and unknown and not forecast:
+        raise InputError(
+            f"A limit in dollars needs the price of {unknown[0]!r}.",
+            where="--budget",
+            next="Give it with --price PROMPT/COMPLETION, or limit the tokens with --max-tokens.",
+        )
     order = Order(
         plan,
         fork or run_file,
@@ -120,16 +130,17 @@ def generate(
         Limits(concurrency, requests_per_minute, tokens_per_minute),
         limit,
         retry_failed,
+        run_file if fork else None,
     )
     if forecast:
         run(_forecast(order, json=json), resume="Nothing was spent.")
     brake = Brake()
-    work = _generate(order, run_file if fork else None, ledger(json=json), brake)
+    work = _generate(order, ledger(json=json), brake)
     run(work, resume=f"All so far is kept. To go on: {_command()}", brake=brake)
 
 
-def _check_red_team(preamble: str, acknowledged: bool) -> None:
-    if not preamble:
+def _check_red_team(recipe: Recipe, acknowledged: bool) -> None:
+    if recipe.role_play and not recipe.role_play.preamble:
         raise InputError(
             "This recipe needs a preamble, and none is shipped.",
             where="role_play.preamble",
@@ -148,15 +159,12 @@ def _command() -> str:
     return shlex.join(["bactrian", *sys.argv[1:]])
 
 
-async def _generate(order: Order, origin: Path | None, ledger: Ledger, brake: Brake) -> int:
+async def _generate(order: Order, ledger: Ledger, brake: Brake) -> int:
     """Do what is left, and give the exit code."""
     import asyncio
 
-    from bactrian.generate.fork import take_lists
     from bactrian.generate.work import open_work, spare_the_collector
 
-    if origin is not None:
-        await take_lists(origin, order.run, order.plan)
     spare_the_collector()
     async with open_work(order) as work:
         brake.pull = work.runner.stop

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -42,7 +43,7 @@ class _Program:
             {
                 "event": "ended",
                 "run": str(run),
-                **_fields(tally.snapshot()),
+                **_fields(tally.snapshot(whole=True)),
                 "open": tally.open,
                 "short_lists": {
                     name: {"has": short.has, "wanted": short.wanted, "why": short.why}
@@ -60,18 +61,23 @@ class _Person:
 
     async def watch(self, tally: Tally) -> None:
         from rich.live import Live
+        from rich.text import Text
 
-        if not self._console.is_terminal:
+        if not self._console.is_terminal or self._console.is_dumb_terminal:
             while True:
                 await asyncio.sleep(10)
                 self._console.print(line(tally.snapshot()))
-        with Live(console=self._console, transient=True, auto_refresh=False) as live:
-            while True:
-                live.update(line(tally.snapshot()), refresh=True)
-                await asyncio.sleep(0.5)
+        self._console.soft_wrap = False  # what is drawn again has to know how many lines it takes
+        try:
+            with Live(console=self._console, transient=True, auto_refresh=False) as live:
+                while True:
+                    live.update(Text(line(tally.snapshot())), refresh=True)
+                    await asyncio.sleep(0.5)
+        finally:
+            self._console.soft_wrap = True
 
     def close(self, tally: Tally, run: Path) -> None:
-        now = tally.snapshot()
+        now = tally.snapshot(whole=True)
         say = self._console.print
         say(f"{now.done:,} of {now.total:,} sessions are in {run}.")
         if now.endings:
@@ -81,6 +87,9 @@ class _Person:
             f"This command: {now.calls:,} calls in {_duration(now.seconds)}, {now.usage.prompt:,} prompt tokens "
             f"({now.cached_share:.0%} cached), {now.usage.completion:,} completion tokens{money}."
         )
+        if now.run_tokens is not None:
+            money = f", ${now.run_usd:,.4f}" if now.run_usd is not None else ""
+            say(f"The whole run: {now.run_tokens:,} tokens{money}.")
         for name, short in list(tally.short.items())[:5]:
             say(printable(f"The list {name} stayed short: {short.has} of {short.wanted} items. {short.why}"))
         if len(tally.short) > 5:
@@ -95,12 +104,16 @@ class _Person:
             say(printable(f"{count:,} times: {reason}"))
         if now.failed or tally.short:
             say(f"{now.failed:,} failed; --retry-failed takes them and short lists up again.")
+        if now.failed:
+            say(f"Why, and what came instead: bactrian failures {shlex.quote(str(run))}")
 
 
 def line(now: Snapshot) -> str:
     """A run in one line."""
-    parts = [
-        f"{now.done:,}/{now.total:,} done",
+    parts = [f"{now.done:,}/{now.total:,} done"]
+    if now.seconds_left is not None:
+        parts.append(f"{_duration(now.seconds_left)} left")
+    parts += [
         f"{now.in_flight} in flight",
         f"{now.calls:,} calls",
         f"{now.calls_per_second:,.1f}/s",
@@ -108,10 +121,10 @@ def line(now: Snapshot) -> str:
     ]
     if now.usage.cached:
         parts.append(f"{now.cached_share:.0%} cached")
-    if now.usd:
+    if now.run_usd is not None:
+        parts.append(f"${now.run_usd:,.4f} in all")
+    elif now.usd:
         parts.append(f"${now.usd:,.4f}")
-    if now.seconds_left is not None:
-        parts.append(f"{_duration(now.seconds_left)} left")
     if now.closed_for:
         why = "endpoint does not answer" if now.silent else "endpoint asks to wait"
         parts.append(f"{why}, next try in {now.closed_for:.0f} s")
@@ -141,7 +154,7 @@ def show_forecast(forecast: Forecast, *, json: bool) -> None:
         if money is not None:
             say(f"{name:<22}{money.value:>18,.2f}   ({money.low:,.2f} to {money.high:,.2f})")
     if forecast.usd is None:
-        say(f"{'US dollars':<22}{'unknown':>18}   (give --price)")
+        say(f"{'US dollars':<22}{'unknown':>18}   (give --price, or pip install 'bactrian[prices]')")
     time = forecast.seconds
     say(f"{'time':<22}{_duration(time.value):>18}   ({_duration(time.low)} to {_duration(time.high)})")
     say(forecast.basis)
@@ -179,6 +192,8 @@ def _fields(now: Snapshot) -> dict[str, object]:
         "cached_tokens": now.usage.cached,
         "cached_share": round(now.cached_share, 4),
         "usd": now.usd,
+        "run_tokens": now.run_tokens,
+        "run_usd": now.run_usd,
         "seconds": round(now.seconds, 3),
         "calls_per_second": round(now.calls_per_second, 3),
         "tokens_per_second": round(now.tokens_per_second, 3),

@@ -16,6 +16,7 @@ from bactrian.cli import (
     analyze,
     doctor,
     export,
+    failures,
     generate,
     ingest,
     models,
@@ -41,6 +42,7 @@ app = typer.Typer(
 )
 app.command()(play.play)
 app.command()(generate.generate)
+app.command()(failures.failures)
 app.command()(analyze.analyze)
 app.command()(export.export)
 app.command("import")(ingest.ingest)

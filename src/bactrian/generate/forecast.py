@@ -34,8 +34,9 @@ class Shape:
         prompt = (
             self.messages * self.system + self.instruction * rounds + round_ * rounds * max(rounds - 1, 0)
         )
-        fresh = 2 * self.system + self.instruction * rounds + self.solution * max(rounds - 1, 0)
-        return Usage(round(prompt), round(round_ * rounds), round(max(prompt - fresh - round_ * rounds, 0)))
+        # New to each agent are its own reply and the other's, and neither sees the last reply of its own again.
+        fresh = 2 * self.system + self.instruction + 2 * round_ * max(rounds - 1, 0)
+        return Usage(round(prompt), round(round_ * rounds), round(max(prompt - fresh, 0)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,10 @@ class Estimate:
     def plus(self, more: float) -> Estimate:
         """Each of the three, and ``more``."""
         return Estimate(self.value + more, self.low + more, self.high + more)
+
+    def and_about(self, more: float) -> Estimate:
+        """Each of the three, and ``more``, which may be half or twice as much."""
+        return Estimate(self.value + more, self.low + more / 2, self.high + more * 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,10 +125,15 @@ def guessed_plays(shape: Shape, longest: float) -> Sizes:
 
     ``longest`` is the most messages it may have.
     """
-    low = Shape(min(8.0, shape.messages), shape.system, shape.instruction / 2, shape.solution / 2)
-    high = Shape(longest, shape.system, shape.instruction * 2, shape.solution * 2)
+    fewest = max(1.0, 0.4 * shape.messages)
+    low = Shape(fewest, shape.system * 0.7, shape.instruction / 2, shape.solution / 2)
+    high = Shape(longest, shape.system * 1.4, shape.instruction * 2, shape.solution * 2)
     three = (shape, low, high)
     usages = [size.usage() for size in three]
+    grown = ", ".join(
+        f"{messages:.0f} messages take {replace(shape, messages=messages).usage().prompt:,}"
+        for messages in (shape.messages / 2, shape.messages, shape.messages * 2)
+    )
     return Sizes(
         Estimate(*(size.messages for size in three)),
         Estimate(*(usage.prompt for usage in usages)),
@@ -131,19 +141,20 @@ def guessed_plays(shape: Shape, longest: float) -> Sizes:
         Estimate(*(usage.cached for usage in usages)),
         f"Nothing of this run has ended yet. Assumed: {shape.messages:.0f} messages a session, "
         f"{shape.instruction:.0f} tokens an instruction, {shape.solution:.0f} a solution; the range is from "
-        f"{low.messages:.0f} messages with texts half as long to {longest:.0f} with texts twice as long.",
+        f"{low.messages:.0f} messages with texts half as long to {longest:.0f} with texts twice as long. "
+        f"Prompt tokens of one session as it grows: {grown}.",
     )
 
 
 def guessed_answers(question: int, answer: int) -> Sizes:
-    """One call of so many tokens, and half or twice as many."""
+    """One call of so many tokens, and a third or three times as many."""
     return Sizes(
         Estimate(1, 1, 1),
-        Estimate(question, question / 2, question * 2),
-        Estimate(answer, answer / 2, answer * 2),
+        Estimate(question, question / 3, question * 3),
+        Estimate(answer, answer / 3, answer * 3),
         Estimate(0, 0, 0),
         f"Nothing of this run has ended yet. Assumed: {question} tokens a question and {answer} an answer; "
-        "the range is half and twice that.",
+        "the range is a third to three times that.",
     )
 
 
@@ -151,11 +162,11 @@ def guessed_translations(originals: Sequence[Progress]) -> Sizes:
     """From the sessions to translate: a call or two for each turn, each with the translator's prompt."""
     turns = fmean([one.turns or 0 for one in originals]) if originals else 0.0
     said = fmean([one.completion or 0 for one in originals]) if originals else 0.0
-    prompt, completion = said + 80 * turns, 1.5 * said
+    prompt, completion = said + 70 * turns, 1.5 * said
     return Sizes(
-        Estimate(1.5 * turns, turns, 2 * turns),
-        Estimate(prompt, prompt, 2 * prompt),
-        Estimate(completion, said, 3 * said),
+        Estimate(1.2 * turns, 0.7 * turns, 2 * turns),
+        Estimate(prompt, 0.6 * prompt, 2 * prompt),
+        Estimate(completion, 0.8 * said, 3 * said),
         Estimate(0, 0, 0),
         f"Nothing of this run has ended yet. The {len(originals):,} originals have {turns:.0f} messages and "
         f"{said:.0f} tokens on average; assumed: half as many again in another language, up to three times as many.",
@@ -193,13 +204,13 @@ def _each(estimate: Estimate, value: float, low: float, high: float) -> Estimate
     return Estimate(estimate.value * value, estimate.low * low, estimate.high * high)
 
 
-def averaged(ended: Sequence[Progress], *, calls_beside: int) -> Sizes:
-    """The mean of the run's own sessions, with 95 % intervals.
+def averaged(ended: Sequence[Progress], left: int, *, calls_beside: int) -> Sizes:
+    """The mean of the run's own sessions, with the 95 % interval of what the mean of ``left`` others will be.
 
     ``calls_beside`` is how many turns of a session were not asked of a model.
     """
     calls, prompt, completion, cached = (
-        _mean([float(getattr(one, name) or 0) for one in ended])
+        _mean([float(getattr(one, name) or 0) for one in ended], left)
         for name in ("turns", "prompt", "completion", "cached")
     )
     return Sizes(
@@ -207,21 +218,30 @@ def averaged(ended: Sequence[Progress], *, calls_beside: int) -> Sizes:
         prompt,
         completion,
         cached,
-        f"From the {len(ended):,} sessions of this run that have ended; the ranges are 95 % intervals of the mean.",
+        f"From the {len(ended):,} sessions of this run that have ended; the ranges are 95 % intervals, if those left "
+        "are of their kind. While a run is young, it is its shortest sessions that have ended.",
     )
 
 
 def forecast(sizes: Sizes, left: Remaining) -> Forecast:
     """What the sessions that are left will take, all together."""
     sessions, other, price = left.sessions, left.other, left.price
-    prompt = sizes.prompt.times(sessions).plus(other.prompt)
-    completion = sizes.completion.times(sessions).plus(other.completion)
-    cached = sizes.cached.times(sessions).plus(other.cached)
+    prompt = sizes.prompt.times(sessions).and_about(other.prompt)
+    completion = sizes.completion.times(sessions).and_about(other.completion)
+    cached = sizes.cached.times(sessions)
     calls = sizes.calls.times(sessions).plus(left.other_calls)
     basis = sizes.basis
     per_call = left.seconds_per_call or _SECONDS_PER_CALL
+    at_once = max(1, min(left.window, sessions))
+    seconds = calls.times(per_call / at_once)
     if left.seconds_per_call is None:
-        basis += f" Time: {per_call:.0f} s a call, which is no more than a guess."
+        basis += f" Time: {per_call:.0f} s a call, which is no more than a guess, from a quarter to four times that."
+        seconds = Estimate(seconds.value, seconds.low / 4, seconds.high * 4)
+    else:
+        basis += (
+            f" Time: {per_call:.2g} s a call, {at_once:,} at once; waits and the last sessions come on top."
+        )
+        seconds = Estimate(seconds.value, seconds.low * 0.8, seconds.high * 2)
     plain = saved = None
     if price is not None:
         totals = [
@@ -237,7 +257,7 @@ def forecast(sizes: Sizes, left: Remaining) -> Forecast:
         cached,
         plain,
         saved,
-        calls.times(per_call / max(1, min(left.window, sessions))),
+        seconds,
         basis,
     )
 
@@ -246,7 +266,14 @@ def _three(estimate: Estimate) -> tuple[float, float, float]:
     return estimate.value, estimate.low, estimate.high
 
 
-def _mean(values: Sequence[float]) -> Estimate:
-    mean = fmean(values)
-    half = 1.96 * stdev(values) / len(values) ** 0.5 if len(values) > 1 else mean
+def _mean(values: Sequence[float], left: int) -> Estimate:
+    """The mean of ``values``, and between which numbers the mean of ``left`` more of them probably lies.
+
+    Both means vary; with few values their deviation is itself uncertain, and the interval wider.
+    """
+    mean, count = fmean(values), len(values)
+    if count < 2:
+        return Estimate(mean, mean / 3, mean * 3)
+    wide = 1.96 * (1 + 2.5 / (count - 1))
+    half = wide * stdev(values) * (1 / count + 1 / max(1, left)) ** 0.5
     return Estimate(mean, max(0.0, mean - half), mean + half)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
+from zlib import crc32
 
 from pydantic import BaseModel
 
 from bactrian.errors import BadReply, ContextFull
 from bactrian.models.model import Form, Model, Request
-from bactrian.recipes.lists import distinct, list_grammar, list_schema, read_list
+from bactrian.recipes.doubles import distinct
+from bactrian.recipes.list_forms import list_grammar, list_schema, varied_list_grammar
+from bactrian.recipes.lists import read_item, read_list
 from bactrian.recipes.schema import Axis
 from bactrian.records.message import Message
 from bactrian.records.sampling import Sampling
@@ -23,6 +26,8 @@ _SHOWN = 40
 """Items that the question names as taken, the newest ones: all of them would crowd out the question."""
 _SMALL_ITEMS = 10
 """Items for which the built-in model is asked at once; longer lists it fills with repetitions."""
+_SMALL_TEMPERATURE = 0.8
+"""The least with which the built-in model is asked: below it, it goes on with the words it has just said."""
 
 
 class _Items(BaseModel):
@@ -61,7 +66,8 @@ async def list_items(
 
     Gives the list after every reply, so that it can be stored before the next request goes out. ``begun`` is what
     an earlier run had; without it the list begins with the items that the axis gives. The question is the axis's
-    ``ask`` with ``values``; later ones name the items that exist.
+    ``ask`` with ``values``; later ones name the items that exist. The built-in model is not told them, since it
+    repeats what it reads: it is asked for ten at a time, each of which has to begin with other letters.
 
     Raises:
         ModelError: the model does not answer.
@@ -73,18 +79,22 @@ async def list_items(
     assert axis.ask is not None
     template = compiled(axis.ask, may=frozenset({"count", *axis.per}))
     small = model.name == "local"
+    first = crc32(list_id.encode())  # so that not every list begins with the same letters
     while len(so_far.items) < (enough or axis.count) and fruitless < _FRUITLESS:
         missing = axis.count - len(so_far.items)
         wanted = 1 if axis.each else min(missing, _SMALL_ITEMS) if small else missing
         question = template.render({"count": wanted, **values})
+        taken = () if small else so_far.items
         request = Request(
-            messages=(Message("user", Text(_with_taken(question, so_far.items, preamble))),),
+            messages=(Message("user", Text(_with_taken(question, taken, preamble))),),
             sampling=Sampling(
-                temperature=axis.temperature,
+                temperature=max(axis.temperature or 0.0, _SMALL_TEMPERATURE) if small else axis.temperature,
                 max_tokens=min(axis.max_tokens, 60 * wanted + 60) if small else axis.max_tokens,
                 seed=None if seed is None else seed + so_far.calls,
             ),
-            form=None if axis.each or not (enforced or small) else _form(wanted),
+            form=None
+            if axis.each or not (enforced or small)
+            else _form(wanted, first + so_far.calls if small else None),
             session=list_id,
             agent="lister",
             ordinal=so_far.calls,
@@ -106,7 +116,7 @@ async def list_items(
             why = error.what
         else:
             usage += reply.usage
-            found = [reply.text.strip()] if axis.each else read_list(reply.text)
+            found = [read_item(reply.text)] if axis.each else read_list(reply.text, single=wanted == 1)
             if reply.finish == "length" and not small:  # the built-in model seldom ends by itself
                 found = found[:-1]
             new = distinct((item for item in found if item), so_far.items)[:missing]
@@ -127,11 +137,11 @@ def _with_taken(question: str, items: Sequence[str], preamble: str) -> str:
     return "\n\n".join(parts)
 
 
-def _form(count: int) -> Form:
+def _form(count: int, question: int | None) -> Form:
     return Form(
         name="items",
         schema=list_schema(),
-        grammar=list_grammar(count),
+        grammar=list_grammar(count) if question is None else varied_list_grammar(count, question),
         read=lambda text: "\n".join(
             f"{number}. {item}" for number, item in enumerate(_Items.model_validate_json(text).items, start=1)
         ),

@@ -35,6 +35,7 @@ _ITEM = 15
 """Tokens of an item in a list; of one that is asked for alone, ten times as many."""
 _LIST_PROMPT = 80
 _SPECIFIED = Usage(prompt=140, completion=70)
+_PLANNED = Usage(prompt=200, completion=200)
 _ANSWER = (180, 500)
 """Tokens of a question with the system prompt, and of its answer."""
 
@@ -64,17 +65,17 @@ async def outlook(order: Order) -> Forecast:
         left = max(0, size - len(ended))
     usage, calls = _beside(plan, size, lists_done)
     good = [one for one in ended if one.prompt]
-    if plan.recipe.role_play is not None and plan.recipe.role_play.specify:
+    for step in _preparation(plan):
         calls += left
         if not good:  # What ended sessions used has this in it.
-            usage += Usage(_SPECIFIED.prompt * left, _SPECIFIED.completion * left)
+            usage += Usage(step.prompt * left, step.completion * left)
     speakers = _speakers(plan)
     small = all(name == "local" for name in speakers)
     local = any(name.partition(":")[0] == "local" for name in speakers)
     window = order.limits.concurrency or (LOCAL_WINDOW if local else 64)
     price = _price(order)
     if good:
-        sizes = averaged(good, calls_beside=plan.recipe.answer is not None)
+        sizes = averaged(good, left, calls_beside=plan.recipe.answer is not None)
     elif originals is None:
         sizes = _guess(plan, small=small)
     else:
@@ -88,6 +89,14 @@ async def outlook(order: Order) -> Forecast:
         proposals = critic.proposals * -(-(1 + width * (depth - 1)) // depth)
         sizes = with_critic(sizes, proposals, critic.rounds, guessed=not good)
     return forecast(sizes, Remaining(left, usage, calls, price, seconds, window))
+
+
+def _preparation(plan: Plan) -> list[Usage]:
+    """What each call before a session takes."""
+    leaf = plan.recipe.role_play
+    if leaf is None:
+        return []
+    return [_SPECIFIED] * leaf.specify + [_PLANNED] * leaf.plan
 
 
 async def _originals(plan: Plan) -> list[Progress] | None:
@@ -129,13 +138,15 @@ def _beside(plan: Plan, size: int, done: set[str]) -> tuple[Usage, int]:
 
 def _speakers(plan: Plan) -> list[str]:
     """The models of those who converse."""
+    if plan.recipe.answer is not None or plan.recipe.translate is not None:
+        return [plan.models["assistant"]]
     if plan.recipe.society is None:
         return [plan.models["user"], plan.models["assistant"]]
     return [name for agent, name in plan.models.items() if agent != "lister"]
 
 
 def _price(order: Order) -> Price | None:
-    """The price of a call; with several models, the middle of the two that talk."""
+    """The price of a call; with several models, the middle of those that talk."""
     prices = [order.meter.prices.get(name) for name in _speakers(order.plan)]
     known = [price for price in prices if price is not None]
     if len(known) < len(prices):

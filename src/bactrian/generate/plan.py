@@ -48,6 +48,15 @@ class Plan:
             preamble=leaf.preamble,
             needs_code=leaf.needs_code,
             critic=critic and criticism_of(critic),
+            temperatures={
+                agent: temperature
+                for agent, temperature in (
+                    ("assistant", leaf.temperature),
+                    ("user", leaf.temperature),
+                    ("task_specifier", leaf.specify_temperature),
+                )
+                if temperature is not None
+            },
         )
 
     def pack(self) -> Pack | None:

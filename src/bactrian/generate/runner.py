@@ -102,7 +102,7 @@ class Runner:
                         case _:
                             pass
             except InputError as error:
-                self._tally.refused.append(f"{cell.id}: {error.what}")
+                self._tally.refuse(cell.id, error.what)
 
     async def _left_open(self, fault: ModelError) -> None:
         """One session may have had bad luck; as many in a row as there are at once, and the endpoint is gone."""
@@ -121,6 +121,8 @@ class Runner:
 
     async def _list(self, wanted: Wanted) -> None:
         stored = await self._store.item_list(wanted.id)
+        if self._stopping:
+            return
         listing = stored and Listing(stored.items, finished=False, usage=stored.usage, calls=stored.calls)
         axis = self._frontier.axes[wanted.axis]
         try:
@@ -137,7 +139,7 @@ class Runner:
                 await self._left_open(error)
                 await self._frontier.supply(wanted.id, ())
                 return
-            self._tally.refused.append(f"{wanted.id}: {error.what}")
+            self._tally.refuse(wanted.id, error.what)
         items = listing.items if listing else ()
         if len(items) < wanted.enough:
             why = listing.why if listing else ""

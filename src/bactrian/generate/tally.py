@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -17,6 +17,11 @@ _MOST_REASONS = 100
 """That are kept: some hold a time or a number."""
 _MOST_CHANGES = 100
 """That are kept: two systems behind one address answer in turn."""
+
+_MOST_REFUSED = 100
+"""That are kept: a recipe may have millions of jobs, and each of them the same fault."""
+_RATES_OVER = 10.0
+"""Seconds: conversations in step with each other answer in bursts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +38,7 @@ class Pressure:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A run at one moment. Rates are those since the snapshot before."""
+    """A run at one moment."""
 
     total: int
     """Sessions of the whole run, if no list stays short."""
@@ -45,9 +50,13 @@ class Snapshot:
     """Calls answered since the start of this command."""
     failed_calls: int
     usage: Usage
-    """Tokens of the whole run, earlier commands' too."""
+    """Tokens since the start of this command."""
     usd: float | None
-    """None where no price is known."""
+    """Since the start of this command; None where no price is known."""
+    run_tokens: int | None
+    """Of the whole run, earlier commands' too; None where no limit asks for them."""
+    run_usd: float | None
+    """Of the whole run; None where no limit asks for it, or no price is known."""
     seconds: float
     """Since the start of this command."""
     calls_per_second: float
@@ -92,7 +101,9 @@ class Tally:
     short: dict[str, ShortList] = field(default_factory=dict[str, ShortList])
     """Lists that stayed short."""
     refused: list[str] = field(default_factory=list[str])
-    """Jobs that could not even begin, and why."""
+    """Why the first jobs that could not even begin could not."""
+    not_begun: int = 0
+    """How many jobs and lists could not begin."""
     open: int = 0
     """Sessions and lists that this command left open because of the endpoint."""
     reasons: Counter[str] = field(default_factory=Counter[str])
@@ -105,12 +116,28 @@ class Tally:
     """Where in mid-run another model or system began to answer."""
     _begun: float = field(default_factory=time.monotonic)
     _done_before: int = -1
-    _last: tuple[float, int, int] = (0.0, 0, 0)
+    _past: deque[tuple[float, int, int]] = field(default_factory=lambda: deque([(0.0, 0, 0)]))
+    """Seconds, calls and tokens at the snapshots of the last moments."""
+    _used_before: Usage = Usage()
+    _usd_before: float = 0.0
+
+    def count_before(self, used: Usage, usd: float) -> None:
+        """Tell the meter what earlier commands used of the run."""
+        self.meter.used += used
+        self.meter.usd += usd
+        self._used_before += used
+        self._usd_before += usd
 
     @property
     def failed(self) -> int:
         """Sessions that failed for good, or could not begin."""
-        return self.endings["failed"] + len(self.refused)
+        return self.endings["failed"] + self.not_begun
+
+    def refuse(self, job: str, why: str) -> None:
+        """Count a job, or a list, that could not begin."""
+        self.not_begun += 1
+        if len(self.refused) < _MOST_REFUSED:
+            self.refused.append(f"{job}: {why}")
 
     def take(self, event: Event) -> None:
         """Count one event of any session."""
@@ -142,13 +169,21 @@ class Tally:
             if change not in self.changes and len(self.changes) < _MOST_CHANGES:
                 self.changes.append(change)
 
-    def snapshot(self) -> Snapshot:
-        """Where the run is now."""
+    def snapshot(self, *, whole: bool = False) -> Snapshot:
+        """Where the run is now. Rates are those of the last ten seconds, or with ``whole`` since the start."""
         now = time.monotonic() - self._begun
-        then, calls, tokens = self._last
-        used = self.meter.used.total
+        while len(self._past) > 1 and self._past[1][0] <= now - _RATES_OVER:
+            self._past.popleft()
+        then, calls, tokens = (0.0, 0, 0) if whole else self._past[0]
+        meter, before = self.meter, self._used_before
+        usage = Usage(
+            meter.used.prompt - before.prompt,
+            meter.used.completion - before.completion,
+            meter.used.cached - before.cached,
+            meter.used.estimated,
+        )
         passed = max(now - then, 1e-9)
-        self._last = (now, self.meter.calls, used)
+        self._past.append((now, meter.calls, usage.total))
         ended_here = self.done - max(self._done_before, 0)
         left = (self.total - self.done) * now / ended_here if ended_here > 0 else None
         pressure = self.throttle()
@@ -158,13 +193,15 @@ class Tally:
             failed=self.failed,
             in_flight=self.in_flight,
             endings=dict(self.endings),
-            calls=self.meter.calls,
-            failed_calls=self.meter.unknown,
-            usage=self.meter.used,
-            usd=self.meter.usd if self.has_price else None,
+            calls=meter.calls,
+            failed_calls=meter.unknown,
+            usage=usage,
+            usd=meter.usd - self._usd_before if self.has_price else None,
+            run_tokens=meter.used.total if meter.limited else None,
+            run_usd=meter.usd if meter.limited and self.has_price else None,
             seconds=now,
-            calls_per_second=(self.meter.calls - calls) / passed,
-            tokens_per_second=(used - tokens) / passed if calls or tokens else 0.0,
+            calls_per_second=(meter.calls - calls) / passed,
+            tokens_per_second=(usage.total - tokens) / passed,
             seconds_left=left,
             closed_for=pressure.closed_for,
             silent=pressure.silent,

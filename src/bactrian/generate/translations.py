@@ -25,8 +25,12 @@ from bactrian.records.turn import Turn
 from bactrian.records.usage import Usage
 from bactrian.store.store import Store
 
+_BOLD = r"(?:\*\*|__)"
 _KEPT = re.compile(
-    rf"(```.*?(?:```|\Z)|^[ \t]*(?:Instruction:|Input:[ \t]*None\b|Input:|Solution:)|Next request\.?|{DONE})",
+    rf"(```.*?(?:```|\Z)|~~~.*?(?:~~~|\Z)"
+    rf"|(?:^[ \t>#]*)?(?:{_BOLD}|\b)(?:Instruction|Solution|Input){_BOLD}?:{_BOLD}?"
+    rf"(?:[ \t]*(?:None|N/A)\.?[ \t]*$)?"
+    rf"|{_BOLD}?Next request\.?{_BOLD}?|{DONE})",
     re.MULTILINE | re.DOTALL,
 )
 """What stays as it is: the protocol's words, and fenced code."""

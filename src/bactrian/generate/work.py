@@ -12,6 +12,7 @@ from pathlib import Path
 from bactrian.generate.answers import Answers
 from bactrian.generate.crew import Crew, Limits, open_crew
 from bactrian.generate.done import Done
+from bactrian.generate.fork import open_origin, take_lists
 from bactrian.generate.frontier import Cell, Dimension, Frontier, Wanted, number_of
 from bactrian.generate.leaves import RED_TEAM, Leaf, RolePlays
 from bactrian.generate.listing import Listing, list_items
@@ -65,6 +66,8 @@ class Order:
     """Only the first so many jobs of the recipe."""
     retry_failed: bool = False
     """Failed jobs and short lists are taken up again."""
+    origin: Path | None = None
+    """Another run, whose lists this one takes over where they stay the same."""
 
 
 @asynccontextmanager
@@ -78,10 +81,13 @@ async def open_work(order: Order) -> AsyncGenerator[Work]:
     plan, meter, retry_failed = order.plan, order.meter, order.retry_failed
     pack = plan.pack()
     async with AsyncExitStack() as stack:
+        origin = order.origin and await stack.enter_async_context(open_origin(order.origin))
         store = await stack.enter_async_context(open_store(order.run))
         tools = await stack.enter_async_context(open_tools(plan.wanted_tools()))
         content = plan.content(pack, tools)
         check_same(await store.freeze(content), content, str(order.run))
+        if origin is not None:
+            await take_lists(origin, store, plan.recipe)
         crew = await stack.enter_async_context(
             open_crew(plan.models, order.access, order.limits, meter, store.add_call)
         )
@@ -90,7 +96,7 @@ async def open_work(order: Order) -> AsyncGenerator[Work]:
             meter, 0, has_price=set(plan.models.values()) <= meter.prices.keys(), throttle=crew.pressure
         )
         if meter.limited:
-            await _count_what_was_spent(store, meter, plan.models)
+            await _count_what_was_spent(store, tally, plan.models)
         done, begun = await _what_is_there(store, number, tally, retry_failed=retry_failed)
 
         async def known(list_id: str, enough: int) -> tuple[str, ...] | None:
@@ -207,9 +213,7 @@ async def _what_is_there(
     return done, begun
 
 
-async def _count_what_was_spent(store: Store, meter: Meter, models: Mapping[str, str]) -> None:
+async def _count_what_was_spent(store: Store, tally: Tally, models: Mapping[str, str]) -> None:
     for agent, usage in (await store.spent()).items():
-        meter.used += usage
-        name = models.get(agent, models["lister"])
-        if name in meter.prices:
-            meter.usd += meter.prices[name].of(usage)
+        price = tally.meter.prices.get(models.get(agent, models["lister"]))
+        tally.count_before(usage, price.of(usage) if price else 0.0)

@@ -13,6 +13,8 @@ from bactrian.records.usage import Usage
 _LOOK_AGAIN = 0.25
 """Seconds after which whoever is next asks again how long to wait: a reply may have used less than it could have."""
 _SMOOTHING = 0.1
+_SPARED = 0.02
+"""Share of the tokens that is left free, because what a request uses is known only when it is over."""
 
 
 class Pace:
@@ -78,7 +80,7 @@ class RateLimit:
     ) -> None:
         self._model = model
         self._requests = Pace(requests_per_minute, clock) if requests_per_minute else None
-        self._tokens = Pace(tokens_per_minute, clock) if tokens_per_minute else None
+        self._tokens = Pace((1 - _SPARED) * tokens_per_minute, clock) if tokens_per_minute else None
         self._expectation = Expectation()
         self._sleep = sleep
         self._turn = asyncio.Lock()

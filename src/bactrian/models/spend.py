@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import ceil
 
 from bactrian.errors import BudgetReached, InputError
 from bactrian.models.estimate import estimated
@@ -11,6 +12,8 @@ from bactrian.models.model import Model, Reply, Request
 from bactrian.records.usage import Usage
 
 _NOTHING = Usage()
+_TELLING = 100
+"""Tokens from which a prompt shows how the endpoint counts: in shorter ones what it adds to each weighs more."""
 _RAISE = "Raise the limit and run the same command again to go on."
 
 
@@ -103,13 +106,18 @@ class Spend:
     """Counts what ``model`` uses on ``meter``, and refuses a call that could pass the meter's limit.
 
     What a call could use is estimated as its prompt's bytes divided by four plus its ``max_tokens`` (see
-    :func:`~bactrian.models.estimate.estimated`). Calls in flight count with their estimate, so that many at
-    once do not pass the limit together. Without ``max_tokens`` the last replies can still pass it.
+    :func:`~bactrian.models.estimate.estimated`), and more as soon as the endpoint has counted more: other languages
+    have other tokens. Calls in flight count with their estimate, so that many at once do not pass the limit
+    together. Without ``max_tokens`` a reply is taken to be as long as the longest one so far.
     """
 
     def __init__(self, model: Model, meter: Meter) -> None:
         self._model = model
         self._meter = meter
+        self._prompt_ratio = 1.0
+        """The most prompt tokens that were counted for each one that was estimated."""
+        self._longest = 0
+        """Tokens of the longest reply."""
 
     @property
     def name(self) -> str:
@@ -125,15 +133,26 @@ class Spend:
         """
         held = _NOTHING
         if self._meter.limited:
-            held = estimated(request)
+            held = self._most(request)
             self._meter.hold(self.name, held)
         used: Usage | None = None
         try:
             reply = await self._model.reply(request)
             used = reply.usage
+            if held is not _NOTHING:
+                self._learn(request, used)
             return reply
         finally:
             self._meter.settle(self.name, held, used)
+
+    def _most(self, request: Request) -> Usage:
+        most = estimated(request)
+        return Usage(ceil(most.prompt * self._prompt_ratio), most.completion or request.n * self._longest)
+
+    def _learn(self, request: Request, used: Usage) -> None:
+        self._longest = max(self._longest, used.completion)
+        if (prompt := estimated(request).prompt) >= _TELLING:
+            self._prompt_ratio = max(self._prompt_ratio, used.prompt / prompt)
 
     async def close(self) -> None:
         """Close the model within."""

@@ -16,6 +16,10 @@ _SMOOTHING = 0.05
 _SLOW = 4.0
 """Times its best smoothed latency from which an endpoint counts as overloaded."""
 
+_NEAR = 0.8
+_CAREFUL = 16
+"""From ``_NEAR`` times the limit at which it was last too much, up to that limit, it rises so many times slower."""
+
 _SILENT = 10
 """Faults in a row, without an answer between them, from which the endpoint counts as down."""
 _PROBE = 2.0
@@ -29,7 +33,8 @@ class Throttle:
     """Lets up to ``most`` requests through to ``model`` at once, fewer while it is overloaded.
 
     Additive increase, multiplicative decrease: a 429 or 503, or a latency far above the best, halves the limit, at
-    most once for the requests that were in flight together; as many answers as the limit is raise it by one. A wait
+    most once for the requests that were in flight together; as many answers as the limit is raise it by one, and near
+    the limit that was too much more slowly, so that most of the time is spent just below it. A wait
     that the endpoint asks for holds all requests back, not only the one that was told. An endpoint that answers
     nothing is tried by one request at a time, after pauses that double, until it answers one ("circuit breaker").
 
@@ -63,6 +68,8 @@ class Throttle:
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._closed_until = 0.0
         self._last_cut = 0.0
+        self._too_much = float("inf")
+        """The limit at the last cut: the next one is likely there."""
         self._faults = 0
         self._pause = _FIRST_PAUSE
         self._latency = 0.0
@@ -176,6 +183,7 @@ class Throttle:
 
     def _cut(self, begun: float) -> None:
         if begun >= self._last_cut:
+            self._too_much = self._limit
             self._limit = max(1.0, self._limit / 2)
             self._last_cut = self._clock()
 
@@ -193,4 +201,5 @@ class Throttle:
         if self._timed and self._latency > _SLOW * self._best_latency + 1.0:
             self._cut(begun)
         elif self._limit < self._most:
-            self._limit = min(float(self._most), self._limit + 1 / self._limit)
+            near = _NEAR * self._too_much <= self._limit <= self._too_much
+            self._limit = min(float(self._most), self._limit + 1 / self._limit / (_CAREFUL if near else 1))

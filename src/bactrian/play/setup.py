@@ -6,7 +6,7 @@ import hashlib
 import json
 import unicodedata
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 from bactrian.errors import InputError
 from bactrian.play.critic import CRITIC
@@ -16,6 +16,7 @@ from bactrian.play.manners import MAX_MESSAGES, SMALL_MAX_MESSAGES, manners
 from bactrian.prompts.pack import Pack
 from bactrian.prompts.values import checked_idea, checked_name, checked_role
 from bactrian.records.criticism import Criticism
+from bactrian.records.sampling import Sampling
 from bactrian.records.session import Provenance, Session
 from bactrian.records.task import Role, Task
 from bactrian.records.tool import Toolkit
@@ -52,6 +53,8 @@ class Setup:
     critic: Criticism | None = None
     tools: Mapping[str, Toolkit] = field(default_factory=dict[str, Toolkit])
     """What ``user`` and ``assistant`` may use."""
+    temperatures: Mapping[str, float] = field(default_factory=dict[str, float])
+    """By agent, in place of its usual one."""
 
     @property
     def small(self) -> bool:
@@ -132,9 +135,7 @@ def _provenance(setup: Setup, pack: Pack) -> Provenance:
         protocol=setup.protocol or ("enforced" if setup.small else "free"),
         models={agent: setup.models[agent] for agent in agents},
         sampling={
-            agent: manners(agent, setup.models[agent], setup.seed, varied=varied)
-            for agent in agents
-            if setup.models[agent] != HUMAN
+            agent: _sampling(agent, setup, varied=varied) for agent in agents if setup.models[agent] != HUMAN
         },
         language=setup.language,
         preamble=setup.preamble,
@@ -144,10 +145,17 @@ def _provenance(setup: Setup, pack: Pack) -> Provenance:
     )
 
 
+def _sampling(agent: str, setup: Setup, *, varied: bool) -> Sampling:
+    usual = manners(agent, setup.models[agent], setup.seed, varied=varied)
+    return replace(usual, temperature=setup.temperatures.get(agent, usual.temperature))
+
+
 def _identity(setup: Setup, pack: Pack) -> str:
     wish = asdict(setup)
     if setup.critic is None:  # A session without one is the same as before there were any.
         del wish["critic"]
+    if not setup.temperatures:
+        del wish["temperatures"]
     if not setup.tools:
         del wish["tools"]
     # However its accents are encoded, a name is the same name.

@@ -1,195 +1,111 @@
-"""Lists that a model wrote: read in every common shape, and cleared of doubles."""
+"""Lists that a model wrote, read in every common shape."""
 
 from __future__ import annotations
 
-import json
 import re
-import unicodedata
-from collections.abc import Iterable, Mapping
-from typing import Any, cast
+from collections.abc import Sequence
 
-_BOLD = r"(?:\*\*|__)?"
-_NUMBERED = re.compile(
-    rf"^(?P<indent>[ \t]*){_BOLD}(?:(?:item|task|role|topic|subtopic|problem|question)[ \t]+)?#?\(?"
-    rf"(?P<number>\d{{1,6}}){_BOLD}"
-    rf"(?:[ \t]*\\?[.):\]\uff0e\u3001\uff09\uff1a]|[ \t]*[-–—](?=[ \t])|[ \t]+(?=\S)){_BOLD}[ \t]*(?P<item>.*)$",
+from bactrian.recipes.json_lists import json_items
+from bactrian.recipes.marked import marked_items
+from bactrian.recipes.marks import has_numbers, without_count
+from bactrian.recipes.markup import html_items, table_items
+
+_THOUGHT = re.compile(r"^\s*<(think|thinking|thought|reasoning)>.*?(?:</\1>|\Z)", re.DOTALL | re.IGNORECASE)
+_END_OF_THOUGHT = re.compile(r"\A.*</(?:think|thinking)>", re.DOTALL | re.IGNORECASE)
+_FENCE = re.compile(
+    r"^(?P<fence>```|~~~)[^\n`]*\n(?P<inside>.*?)(?:^(?P=fence)|\Z)", re.DOTALL | re.MULTILINE
+)
+_LINE_END = re.compile(r"\r\n?|\n")
+_NO_LINE = re.compile(r"\s*(?:(?:[-*_=]\s?){3,}|\.{2,}|…|```\w*|~~~\w*)\s*")
+"""A line that only divides, or a fence."""
+_QUOTED = re.compile(r"^\s*>\s?")
+_DECLINES = re.compile(
+    r"(?:i['\u2019]?m|i am|we['\u2019]?re)? ?(?:so |very )?sorry\b|as an ai\b"
+    r"|(?:i|we) (?:can ?not|can['\u2019]t|am unable|won['\u2019]t|will not)\b",
     re.IGNORECASE,
 )
-_BULLET = re.compile(r"^(?P<indent>[ \t]*)[-*•‣◦–—+][ \t]+(?P<item>.*)$")
-_MARK = re.compile(r"^[ \t]*(?:\(?\d{1,6}[.):]|[-*•])[ \t]", re.MULTILINE)
-_FENCE = re.compile(r"```[a-z]*\n(?P<inside>.*?)(?:```|\Z)", re.DOTALL | re.IGNORECASE)
-_LINE_END = re.compile(r"\r\n?|\n")
-_JSON_CUT_OFF = re.compile(r'(?:\{\s*"[^"]*"\s*:\s*)?\[\s*(?=")')
-_COMMA = re.compile(r"\s*,?\s*")
-_TRIMMED = " \t\r\n\"'\u201c\u201d\u2018\u2019"
-_TOKEN = re.compile(r"[^\W_]+|[^\w\s]")
-_MINUS = re.compile(r"[-–](?=\s?(?:\d|[b-z]\b))")
-_SIGNS = "#%&/*@"
-"""Punctuation, to Unicode, without which an item would be another: C and C#."""
-_NEAR = 0.85
-"""Share of their words from which two items count as one."""
+_LONGEST_EXCUSE = 300
+"""Characters of a refusal; what is longer may be a problem about somebody who is sorry."""
+_PARTS = {
+    ";": re.compile(";"),
+    ",": re.compile(r",(?![^()]*\))"),
+    "、": re.compile("、"),
+    "|": re.compile(r"\s[|•●▪·]\s"),
+}
+_AND = re.compile(r"^(?:and|or|&|und|et|y|e)\s+", re.IGNORECASE)
+_LAST_TWO = re.compile(r"(.+?) (?:and|or|&) (.+)")
+_LONGEST_PART = 5
+"""Words of an item that stands among others on one line."""
+_LONGEST_NAME = 4
+_LONGEST_ROW = 10_000
+"""Characters of a line of names."""
+_BREAK = re.compile(r"(?:\\|<br\s*/?>|[,;\uff0c\uff1b])$", re.IGNORECASE)
+_FIRST_OF_ROW = re.compile(r"(?:^|[\s:])\(?1[.)]\s*(?=[^\W\d_])")
+_DASH = re.compile(r"^[-–•*]\s+(?=[^\W\d_])")
+_BOLD_TITLE = re.compile(
+    r"^(?:\*\*|__)(?P<title>[^*]+?)(?P<colon>:?)(?:\*\*|__)(?=\s*[:\uff1a–—-]|(?<=:\*\*))"
+)
+_WRAPS = (
+    *(("**", "**"), ("__", "__"), ("*", "*"), ("_", "_"), ("`", "`"), ('"', '"'), ("'", "'")),
+    *(("“", "”"), ("\u2018", "\u2019"), ("„", "“"), ("«", "»"), ("»", "«"), ("「", "」"), ("『", "』")),
+)
 
 
-def read_list(text: str) -> list[str]:
-    """The items of a list: numbered (``1.``, ``1)``, ``(1)``, ``1:``, ``#1``, ``**1.**``, ``Task 1:``), with bullets,
-    one on each line, or JSON (an array of texts, or an object that holds one).
+def read_list(text: str, *, single: bool = False) -> list[str]:
+    """The items of a list: numbered (``1.``, ``(1)``, ``1:``, ``#1``, ``**1.**``, ``Task 1:``, ``a)``, ``ii.``, ``①``,
+    ``一、``), with bullets or under headings, one on each line, several on one line, JSON, a table, or HTML.
 
-    Lines before and after a numbered or bulleted list are not items, and a line that goes on with an item belongs
-    to it. Only one number is taken off an item: ``1. 3. Liga table`` is ``3. Liga table``.
+    Lines before and after a list are not items, and a line that goes on with an item belongs to it. Thoughts before
+    the list are left out. Only one number is taken off an item: ``1. 3. Liga table`` is ``3. Liga table``. With
+    ``single``, a line is not divided at its commas. A model that declines has written no list.
     """
+    text = _without_thoughts(text)
     fence = _FENCE.search(text)
-    if fence and not _MARK.search(text, 0, fence.start()):  # else the fence belongs to an item
+    if fence and not has_numbers(text[: fence.start()]):  # else the fence belongs to an item
         text = fence["inside"]
-    items = _json_items(text)
-    if items is None:
-        lines = [line.rstrip() for line in _LINE_END.split(text)]
-        items = _marked(lines, _NUMBERED) or _marked(lines, _BULLET) or _plain(lines)
-    cleaned = (_cleaned(item) for item in items)
-    return [item for item in cleaned if item]
+    lines = [line.rstrip() for line in _LINE_END.split(text)]
+    lines = [line for line in lines if not _NO_LINE.fullmatch(line) or not line]
+    if sum(bool(_QUOTED.match(line)) for line in lines) > 1:
+        lines = [_QUOTED.sub("", line) for line in lines]
+    items = without_count(json_items(text) or html_items(text) or table_items(lines)) or marked_items(lines)
+    if len(items) == 1 and not single:
+        items = _on_one_line(items[0])
+    items = items or _plain(lines, single=single)
+    return _without_points([each for each in map(_cleaned, items) if each and each.lower() != "n/a"])
 
 
-def distinct(items: Iterable[str], known: Iterable[str] = ()) -> list[str]:
-    """The items that are new: neither among ``known`` nor said before in other letters or nearly the same words.
+def read_item(text: str) -> str:
+    """The one item that a model was asked for, with all of its lines; empty if it declines.
 
-    Two items are one if they are the same but for case, accents' form, punctuation and spaces, or, from four words
-    on, if they share 85 % of their words. What has other numbers or signs is another item: ``C`` and ``C#``, or
-    ``2 + 3`` and ``2 - 3``.
+    Thoughts before it are left out.
     """
-    exact: set[str] = set()
-    by_word: dict[tuple[str, str], list[frozenset[str]]] = {}
-
-    def is_new(item: str) -> bool:
-        tokens = _tokens(item)
-        key = " ".join(tokens) or item
-        if key in exact:
-            return False
-        bag = frozenset(tokens)
-        figures = " ".join(token for token in tokens if _is_figure(token))
-        # Two bags this much alike share at least one of the rarer words; any shared word leads to the other.
-        if len(bag) >= 4 and any(
-            len(bag & other) >= _NEAR * len(bag | other)
-            for word in bag
-            for other in by_word.get((word, figures), ())
-        ):
-            return False
-        exact.add(key)
-        if len(bag) >= 4:
-            # The word that fewest others have keeps the places to look at few.
-            rarest = sorted(bag, key=lambda word: len(by_word.get((word, figures), ())))
-            for word in rarest[: _places(len(bag))]:
-                by_word.setdefault((word, figures), []).append(bag)
-        return True
-
-    for item in known:
-        is_new(item)
-    return [item for item in items if is_new(item)]
+    item = _without_thoughts(text).strip()
+    return "" if _DECLINES.match(item) and len(item) <= _LONGEST_EXCUSE else item
 
 
-def list_schema() -> Mapping[str, object]:
-    """JSON schema of a list, for endpoints that take ``response_format``."""
-    return {
-        "type": "object",
-        "properties": {"items": {"type": "array", "items": {"type": "string"}}},
-        "required": ["items"],
-        "additionalProperties": False,
-    }
+def _without_thoughts(text: str) -> str:
+    return _END_OF_THOUGHT.sub("", _THOUGHT.sub("", text.lstrip("\ufeff")))
 
 
-def list_grammar(count: int, *, longest: int = 120) -> str:
-    """GBNF grammar of a numbered list of ``count`` items of up to ``longest`` characters, for llama.cpp."""
-    lines = " ".join(f'"{number}. " item "\\n"' for number in range(1, count + 1))
-    return f"root ::= {lines}\nitem ::= [A-Z] [A-Za-z0-9 ,'()&/-]{{2,{longest}}}\n"
-
-
-def _places(size: int) -> int:
-    """How many words of a bag must lead to it, so that a bag that is near to it cannot miss all of them."""
-    return size - int(_NEAR * size) + 1
-
-
-def _json_items(text: str) -> list[str] | None:
-    starts = [position for position in (text.find("["), text.find("{")) if position >= 0]
-    if not starts:
-        return None
-    before, written = text[: min(starts)], text[min(starts) :]
-    introduced = before.rpartition("\n")[2].strip()
-    if before.count("\n") > 2 or _MARK.search(before) or (introduced and introduced[-1] not in ".!:"):
-        return None  # brackets inside an item
-    try:
-        value: Any = json.JSONDecoder().raw_decode(written)[0]
-    except RecursionError:
-        return None
-    except ValueError:
-        return _whole_texts(written)
-    if isinstance(value, dict):
-        values = cast("dict[str, Any]", value).values()
-        lists = [cast("list[Any]", inner) for inner in values if isinstance(inner, list)]
-        value = lists[0] if len(lists) == 1 else None
-    if not isinstance(value, list):
-        return None
-    found = [_only_text(item) for item in cast("list[Any]", value)]
-    return [item for item in found if item is not None] or None
-
-
-def _only_text(item: Any) -> str | None:
-    """The item, or the one text that an object holds."""
-    if isinstance(item, dict):
-        values = list(cast("dict[str, Any]", item).values())
-        item = values[0] if len(values) == 1 else None
-    return item if isinstance(item, str) else None
-
-
-def _whole_texts(written: str) -> list[str] | None:
-    """The texts of a JSON array that ends before it is closed, without the one in which it was cut off."""
-    opened = _JSON_CUT_OFF.match(written)
-    if opened is None:
-        return None
+def _on_one_line(item: str) -> list[str]:
+    """``Actor 2. Baker 3. Cook`` and ``Actor • Baker • Cook`` as three items; the first mark has been taken off."""
     items: list[str] = []
-    position = opened.end()
-    while position < len(written):
-        try:
-            item, position = json.JSONDecoder().raw_decode(written, position)
-        except ValueError:
-            return items if written[position] == '"' else None
-        if not isinstance(item, str):
-            return None
-        items.append(item)
-        comma = _COMMA.match(written, position)
-        position = comma.end() if comma else position
-    return items
+    for mark in (".", ")"):
+        rest, items = item, []
+        while found := re.search(rf"(?<![\s,;|])[\s,;|]+\(?{len(items) + 2}\{mark}\s*(?=[^\W\d_])", rest):
+            items.append(rest[: found.start()])
+            rest = rest[found.end() :]
+        if items:
+            return [*items, rest]
+    parts = _PARTS["|"].split(item)
+    return parts if len(parts) > 2 else [item]
 
 
-def _marked(lines: list[str], shape: re.Pattern[str]) -> list[str]:
-    """Items whose lines begin with a mark, those further in left to the item they stand under."""
-    items: list[str] = []
-    depth = -1
-    blank = False
-    for line in lines:
-        match = shape.match(line)
-        if match and (depth < 0 or len(match["indent"]) <= depth) and not _goes_on(match, items):
-            depth = max(depth, len(match["indent"]))
-            items.append(match["item"])
-        elif items and line.strip() and (not blank or line.startswith((" ", "\t"))):
-            items[-1] = f"{items[-1]} {line.strip()}".strip()
-        elif items and line.strip():
-            break  # a closing remark
-        blank = not line.strip()
-    return items
-
-
-def _goes_on(match: re.Match[str], items: list[str]) -> bool:
-    """True if a line that begins with a number is no new item: ``20 pages`` in the middle of the third one."""
-    number = match.groupdict().get("number")
-    if number is None:
-        return False
-    separator = match.string[match.end("number") : match.start("item")].strip()
-    return not separator.strip("*_ ") and int(number) != len(items) + 1
-
-
-def _plain(lines: list[str]) -> list[str]:
-    """One item a line, without an introduction that ends with a colon, and without sentences set apart."""
+def _plain(lines: Sequence[str], *, single: bool) -> list[str]:
+    """One item a line, or several between commas, without an introduction and without sentences set apart."""
     blocks: list[list[str]] = [[]]
     for line in lines:
-        if line.strip():
+        if line.strip() and not line.startswith("#"):
             blocks[-1].append(line.strip())
         elif blocks[-1]:
             blocks.append([])
@@ -199,7 +115,41 @@ def _plain(lines: list[str]) -> list[str]:
         found = longest
     else:
         found = [line for block in blocks for line in block]
-    return found[1:] if len(found) > 1 and found[0].endswith(":") else found
+    if found and _DECLINES.match(found[0]) and (len(found) == 1 or _is_sentence(found[0])):
+        return []
+    if len(found) == 1 and not single and (first := _FIRST_OF_ROW.search(found[0])):
+        counted = _on_one_line(found[0][first.end() :])
+        if len(counted) > 1:
+            return counted
+    found = found[1:] if len(found) > 1 and found[0].endswith((":", "\uff1a")) else found
+    parts = [] if single else [_parts(line) for line in found]
+    return [part for line in parts for part in line] if parts and all(parts) else found
+
+
+def _parts(line: str) -> list[str]:
+    """The items of a line that holds several names between commas or semicolons; none of any other line."""
+    if len(line) > _LONGEST_ROW:
+        return []
+    introduction, colon, after = line.partition(": ")
+    if colon and (len(introduction.split()) > 2 or not after[:1].islower()):
+        line = after
+    for mark, split in _PARTS.items():
+        parts = [_AND.sub("", part.strip()) for part in split.split(line.rstrip(".,; "))]
+        if (
+            mark == ","
+            and (last := _LAST_TWO.fullmatch(parts[-1]))
+            and not any(" and " in part for part in parts[:-1])
+        ):
+            parts[-1:] = last.groups()
+        if len(parts) >= 3 and all(parts) and (mark != "," or _are_names(parts)):
+            return parts
+    return []
+
+
+def _are_names(parts: Sequence[str]) -> bool:
+    """True for a row of names, and not for the parts of a sentence, of which only the first has a capital."""
+    capitals = [not part.lstrip("\"'“\u2018«")[:1].islower() for part in parts]
+    return all(len(part.split()) <= _LONGEST_PART for part in parts) and (all(capitals) or not any(capitals))
 
 
 def _is_sentence(line: str) -> bool:
@@ -207,24 +157,38 @@ def _is_sentence(line: str) -> bool:
 
 
 def _cleaned(item: str) -> str:
-    item = item.strip(_TRIMMED)
-    while len(item) > 4 and item[:2] == item[-2:] and item[:2] in ("**", "__"):
-        item = item[2:-2].strip(_TRIMMED)
+    """The item without quotes and emphasis around the whole of it, and without what ended its line."""
+    before = None
+    while before != item:
+        before = item
+        item = _unwrapped(_BREAK.sub("", item.strip().strip("\ufeff\u200b")))
+    item = _DASH.sub("", item)
+    item = _BOLD_TITLE.sub(r"\g<title>\g<colon>", item)
     if item.count("**") == 1 and item.endswith("**"):  # the other half stood before the number
-        item = item[:-2].strip(_TRIMMED)
-    return item.replace("\0", "")
+        item = item[:-2].rstrip()
+    if item.count('"') == 1 and (item[0] == '"' or item[-1] == '"'):
+        item = item.strip('"')
+    return item.replace("\0", "").strip()
 
 
-def _tokens(item: str) -> list[str]:
-    """Words, numbers and signs of an item, without punctuation."""
-    text = unicodedata.normalize("NFKC", item).casefold().replace("**", "")
-    return [
-        token
-        for token in _TOKEN.findall(_MINUS.sub("\u2212", text))
-        if token.isalnum() or token in _SIGNS or unicodedata.category(token[0])[0] != "P"
-    ]
+def _unwrapped(item: str) -> str:
+    for opens, closes in _WRAPS:
+        inner = item[len(opens) : len(item) - len(closes)]
+        if (
+            inner
+            and item.startswith(opens)
+            and item.endswith(closes)
+            and opens not in inner
+            and closes not in inner
+        ):
+            return inner
+    return item
 
 
-def _is_figure(token: str) -> bool:
-    """True for what holds a digit or is a sign, and no mark of a script that writes its vowels as marks."""
-    return not token.isalpha() and unicodedata.category(token[0])[0] != "M"
+def _without_points(items: list[str]) -> list[str]:
+    """Names without the point after each; sentences keep theirs."""
+    if len(items) > 1 and all(
+        item.endswith(".") and "." not in item[:-1] and len(item.split()) <= _LONGEST_NAME for item in items
+    ):
+        return [item[:-1] for item in items]
+    return items

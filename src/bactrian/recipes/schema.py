@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, LiteralString, Self
 from unicodedata import normalize
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, field_validator, model_validator
+from pydantic.config import JsonDict
+from pydantic_core import PydanticCustomError
 
 from bactrian.records.criticism import CRITERIA, Criticism, Unreadable, read_search
 
@@ -15,20 +17,43 @@ _MOST = 1_000_000
 _Temperature = Annotated[float, Field(ge=0, le=5, strict=True)]
 _Filled = Annotated[str, Field(pattern=r"\S")]
 """A text that is not blank."""
+_Item = Annotated[str, Field(pattern=r"^[^\x00]*[^\s\x00][^\x00]*$")]
+"""A text that is not blank and holds no NUL."""
 
 
 class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+def _fault(what: LiteralString, *place: str | int, **values: object) -> PydanticCustomError:
+    """A fault that is not where pydantic looks for it, but at ``place`` below."""
+    return PydanticCustomError("placed", what, {"place": place, **values})
+
+
+_NEEDS_ASK: JsonDict = {"required": ["ask"]}
+_AXIS_RULES: JsonDict = {
+    "anyOf": [{"required": [key]} for key in ("given", "file", "ask")],
+    "not": {"required": ["given", "file"]},
+    "allOf": [
+        {"if": {"properties": {"fresh": {"const": True}}, "required": ["fresh"]}, "then": _NEEDS_ASK},
+        {"if": {"properties": {"per": {"minItems": 1}}, "required": ["per"]}, "then": _NEEDS_ASK},
+    ],
+}
+"""What the JSON schema can say of how the keys go together; the validators below say all of it."""
+
+
 class Axis(_Part):
     """One dimension of the grid: a given list, a list asked of a model, or one that begins with given items."""
+
+    model_config = ConfigDict(json_schema_extra=_AXIS_RULES)
 
     name: Annotated[
         str, Field(pattern=_NAME, description="Placeholder that stands for an item in templates.")
     ]
     count: Annotated[int, Field(gt=0, le=_MOST, strict=True, description="How many items.")]
-    given: Annotated[tuple[str, ...] | None, Field(description="The items.")] = None
+    given: Annotated[
+        tuple[_Item, ...] | None, Field(min_length=1, description="The items, without doubles.")
+    ] = None
     file: Annotated[
         str | None,
         Field(description="A text file with one item a line, beside the recipe; read when the recipe is."),
@@ -69,33 +94,44 @@ class Axis(_Part):
         for position, item in enumerate(items or (), start=1):
             if not item.strip() or "\0" in item:
                 raise ValueError(f"item {position} is empty or holds a NUL")
-            key = normalize("NFC", item)
-            if key in seen:
-                raise ValueError(f"items {seen[key]} and {position} are both {item!r}")
-            seen[item] = position
+            bare = normalize("NFC", item.strip())
+            if bare in seen:
+                raise ValueError(f"items {seen[bare]} and {position} are both {bare!r}")
+            seen[bare] = position
         return items
+
+    @field_validator("per")
+    @classmethod
+    def _each_once(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        for position, name in enumerate(names):
+            if name in names[:position]:
+                raise ValueError(f"{name!r} is named twice")
+        return names
 
     @model_validator(mode="after")
     def _has_a_source(self) -> Self:
         if self.given is not None and self.file is not None:
-            raise ValueError("an axis has either `given` or `file`")
+            raise _fault("an axis has either `given` or `file`", "file")
         if self.given is None and self.file is None and self.ask is None:
             raise ValueError("an axis needs `given`, `file` or `ask`")
         if self.fresh and self.ask is None:
-            raise ValueError("`fresh` needs an `ask`")
+            raise _fault("`fresh` needs an `ask`", "fresh")
         if self.given is not None and self.ask is None and len(self.given) < self.count:
-            raise ValueError(
-                f"`count` is {self.count}, {len(self.given)} items are given, and no `ask` can get more"
+            raise _fault(
+                "`count` is {count}, {given} items are given, and no `ask` can get more",
+                "count",
+                count=self.count,
+                given=len(self.given),
             )
         if self.per and self.ask is None:
-            raise ValueError("`per` needs an `ask`")
+            raise _fault("`per` needs an `ask`", "per")
         return self
 
 
 class RolePlay(_Part):
     """Each job is a conversation of two agents (paper, section 3)."""
 
-    kind: Annotated[Literal["role_play"], Field(exclude=True)] = "role_play"
+    kind: ClassVar[Literal["role_play"]] = "role_play"
     assistant: Annotated[_Filled, Field(description="Template of the assistant role.")]
     user: Annotated[_Filled, Field(description="Template of the user role.")]
     idea: Annotated[_Filled, Field(description="Template of the idea.")]
@@ -120,17 +156,35 @@ class RolePlay(_Part):
         int | None,
         Field(gt=0, strict=True, description="Default: 40, or 12 if the built-in model plays both."),
     ] = None
+    temperature: Annotated[
+        _Temperature | None,
+        Field(description="Of both agents. Default: 0.2; the built-in model has its own."),
+    ] = None
+    specify_temperature: Annotated[
+        _Temperature | None, Field(description="Of the task specifier. Default: 1.4, likewise.")
+    ] = None
     language: Annotated[str | None, Field(description="Language in which to answer.")] = None
-    needs_code: Annotated[bool, Field(strict=True, description="A solution without code is a failure.")] = (
-        False
-    )
+    needs_code: Annotated[
+        bool, Field(strict=True, description="A solution without code is a fault, which the analysis finds.")
+    ] = False
     preamble: Annotated[
         str, Field(description="Put before both agents' system prompts. Only where `red_team` is true.")
     ] = ""
 
 
+_CRITIC_RULES: JsonDict = {
+    "if": {
+        "properties": {"search": {"type": "string", "not": {"const": "beam:1x1"}}},
+        "required": ["search"],
+    },
+    "then": {"properties": {"rounds": {"maximum": 1}}},
+}
+
+
 class Critic(_Part):
     """Who chooses each turn of a role-play among several proposals (paper, section 3.2)."""
+
+    model_config = ConfigDict(json_schema_extra=_CRITIC_RULES)
 
     role: Annotated[str, Field(min_length=1, description="Template of the critic's role.")]
     proposals: Annotated[int, Field(gt=0, le=100, strict=True, description="Proposals for each turn.")] = 3
@@ -147,13 +201,16 @@ class Critic(_Part):
     ] = "first"
     search: Annotated[
         str | None,
-        Field(description="beam:WIDTHxDEPTH: lines that are kept alive, and turns that are looked ahead."),
+        Field(
+            pattern=r"^beam:[1-9]\d?x[1-9]\d?$",
+            description="beam:WIDTHxDEPTH: lines that are kept alive, and turns that are looked ahead.",
+        ),
     ] = None
 
     @model_validator(mode="after")
     def _is_a_search(self) -> Self:
         if self.search is not None and read_search(self.search) != (1, 1) and self.rounds > 1:
-            raise ValueError("a search has one round of proposals a turn")
+            raise _fault("a search has one round of proposals a turn", "rounds")
         return self
 
 
@@ -165,16 +222,24 @@ def criticism_of(critic: Critic) -> Criticism:
     )
 
 
+_ONE_OR_SEVERAL = WithJsonSchema(
+    {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
+)
+
+
 class Tools(_Part):
     """What an agent may call in the course of its turn."""
 
     # Left out of what is frozen: what counts is what they offer, and a file may lie elsewhere tomorrow.
     python: Annotated[
         tuple[str, ...],
+        _ONE_OR_SEVERAL,
         Field(exclude=True, description="FILE.py or FILE.py:NAME,NAME, beside this file."),
     ] = ()
     mcp: Annotated[
-        tuple[str, ...], Field(exclude=True, description="Command lines of MCP servers, run in this folder.")
+        tuple[str, ...],
+        _ONE_OR_SEVERAL,
+        Field(exclude=True, description="Command lines of MCP servers, run in this folder."),
     ] = ()
     rounds: Annotated[
         int, Field(gt=0, le=100, strict=True, description="Replies of a turn that may call tools.")
@@ -197,7 +262,7 @@ class RolePlayTools(Tools):
 class Answer(_Part):
     """Each job is one question and its answer (the paper's science data sets)."""
 
-    kind: Annotated[Literal["answer"], Field(exclude=True)] = "answer"
+    kind: ClassVar[Literal["answer"]] = "answer"
     role: Annotated[_Filled, Field(description="Role that answers, for example Physicist.")]
     system: Annotated[_Filled, Field(description="Template of its system prompt.")]
     question: Annotated[_Filled, Field(description="Template of the question.")]
@@ -208,7 +273,7 @@ class Answer(_Part):
 class Translate(_Part):
     """Each job is a conversation of another run in another language. The axis gives the languages."""
 
-    kind: Annotated[Literal["translate"], Field(exclude=True)] = "translate"
+    kind: ClassVar[Literal["translate"]] = "translate"
     source: Annotated[str, Field(description="The run to translate. Set it with --set source=RUN.")] = ""
     languages: Annotated[dict[str, str], Field(description="Name of the language, by item of the axis.")]
     system: Annotated[
@@ -221,7 +286,7 @@ class Translate(_Part):
 class Ensemble(_Part):
     """Each job is a society at work: several agents, or several conversations one after another."""
 
-    kind: Annotated[Literal["society"], Field(exclude=True)] = "society"
+    kind: ClassVar[Literal["society"]] = "society"
     file: Annotated[_Filled, Field(description="A society's name or .toml file.")]
     task: Annotated[_Filled, Field(description="Template of its task.")]
     prompts: Annotated[
@@ -240,10 +305,27 @@ class Ensemble(_Part):
 
 
 Leaf = RolePlay | Answer | Translate | Ensemble
+LEAVES = ("role_play", "answer", "translate", "society")
+"""The tables of which a recipe has one."""
+_TAKEN = ("count", "language_name")
+"""Placeholders that are no axis."""
+
+
+_RECIPE_RULES: JsonDict = {
+    "oneOf": [{"required": [leaf]} for leaf in LEAVES],
+    "dependentRequired": {"critic": ["role_play"], "tools": ["role_play"]},
+    "not": {"required": ["critic", "tools"]},
+    "anyOf": [
+        {"properties": {"red_team": {"const": True}}, "required": ["red_team"]},
+        {"properties": {"role_play": {"properties": {"preamble": {"const": ""}}}}},
+    ],
+}
 
 
 class Recipe(_Part):
     """Axes, and what to do at each of their combinations."""
+
+    model_config = ConfigDict(json_schema_extra=_RECIPE_RULES)
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,63}$")]
     description: str = ""
@@ -282,20 +364,34 @@ class Recipe(_Part):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        leaves = (self.role_play, self.answer, self.translate, self.society)
-        if sum(leaf is not None for leaf in leaves) != 1:
+        if sum(getattr(self, leaf) is not None for leaf in LEAVES) != 1:
             raise ValueError("a recipe has exactly one of [role_play], [answer], [translate] and [society]")
         if self.critic is not None and self.role_play is None:
-            raise ValueError("`critic` is only for a recipe that role-plays")
+            raise _fault("only a recipe that role-plays has one", "critic")
         if self.tools is not None and (self.role_play is None or self.critic is not None):
-            raise ValueError("`tools` are only for a recipe that role-plays without a critic")
-        names: list[str] = []
-        for axis in self.axes:
-            if axis.name in (*names, "count", "language_name"):
-                raise ValueError(f"the name {axis.name!r} is taken")
-            if unknown := [name for name in axis.per if name not in names]:
-                raise ValueError(f"axis {axis.name!r} depends on {unknown[0]!r}, which is no earlier axis")
-            names.append(axis.name)
+            raise _fault("only a recipe that role-plays without a critic has them", "tools")
         if self.role_play and self.role_play.preamble and not self.red_team:
-            raise ValueError("`preamble` is only for a recipe with red_team = true")
+            raise _fault("this is only for a recipe with red_team = true", "role_play", "preamble")
+        if self.translate and (len(self.axes) != 1 or self.axes[0].name != "language"):
+            raise _fault("a translation has one axis, and its name is language", "axes", 0, "name")
+        if self.translate and self.axes[0].items is None:
+            raise _fault("the languages of a translation are given", "axes", 0, "given")
+        return self
+
+    @model_validator(mode="after")
+    def _axes_have_names(self) -> Self:
+        names: list[str] = []
+        for number, axis in enumerate(self.axes):
+            if axis.name in (*names, *_TAKEN):
+                raise _fault("the name {taken} is taken", "axes", number, "name", taken=repr(axis.name))
+            for name in axis.per:
+                if name not in names:
+                    raise _fault(
+                        "{unknown} is no earlier axis",
+                        *("axes", number, "per"),
+                        unknown=repr(name),
+                        word=name,
+                        known=tuple(names),
+                    )
+            names.append(axis.name)
         return self

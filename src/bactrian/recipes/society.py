@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -15,8 +14,9 @@ from jinja2 import Template
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from bactrian.errors import InputError
+from bactrian.recipes.explain import explained
 from bactrian.recipes.schema import Critic, Tools
-from bactrian.source import Kind, Source, as_table, beside, built_in, did_you_mean, find
+from bactrian.source import Kind, Source, as_table, beside, built_in, find
 from bactrian.template import TemplateFault, compiled
 
 _KIND = Kind("society", InputError, "docs/societies.md", "societies")
@@ -194,7 +194,7 @@ def load_society(name_or_path: str) -> tuple[Society, Prompts]:
     try:
         society = Society.model_validate(_with_paths(source))
     except ValidationError as error:
-        raise _explained(error, source) from error
+        raise explained(error, source, Society) from error
     return society, _compiled(society, source)
 
 
@@ -214,12 +214,12 @@ def _folder() -> Traversable:
 def _compiled(society: Society, source: Source) -> Prompts:
     before: list[str] = []
     tasks: dict[str, Template] = {}
-    for stage in society.stages:
-        tasks[stage.name] = _template(source, "task", stage.task, {"task", *before})
+    for number, stage in enumerate(society.stages):
+        tasks[stage.name] = _template(source, "task", stage.task, {"task", *before}, "stages", number)
         before.append(stage.name)
     agents = {
-        agent.name: _template(source, "prompt", agent.prompt, _PROMPT_VALUES, must={"task"})
-        for agent in society.agents
+        agent.name: _template(source, "prompt", agent.prompt, _PROMPT_VALUES, "agents", number, must={"task"})
+        for number, agent in enumerate(society.agents)
         if agent.prompt
     }
     for stage in society.stages:
@@ -230,44 +230,16 @@ def _compiled(society: Society, source: Source) -> Prompts:
 
 
 def _template(
-    source: Source, key: str, text: str, may: set[str] | frozenset[str], must: set[str] | None = None
+    source: Source,
+    key: str,
+    text: str,
+    may: set[str] | frozenset[str],
+    *place: str | int,
+    must: set[str] | None = None,
 ) -> Template:
     try:
         return compiled(text, may=frozenset(may), must=frozenset(must or ()))
     except TemplateFault as fault:
-        after = max(source.text.find(text.strip().splitlines()[0][:60]) - 200, 0) if text.strip() else 0
         raise source.error(
-            f"{key!r}, line {fault.line}, {fault.what}.", key, fault.next, after=after
+            f"{key!r}, line {fault.line}, {fault.what}.", key, fault.next, within=source.part(place)
         ) from fault
-
-
-_MODELS: Mapping[str, type[BaseModel]] = {"agents": Agent, "stages": Stage, "critic": Critic, "tools": Tools}
-
-
-def _explained(error: ValidationError, source: Source) -> InputError:
-    """The first fault that was found, with its place in the file."""
-    found = error.errors(include_url=False)
-    first = next((fault for fault in found if fault["type"] == "extra_forbidden"), found[0])
-    place = first["loc"]
-    names = [str(part) for part in place if isinstance(part, str)]
-    key = names[-1] if names else "name"
-    after = 0
-    if len(place) > 1 and isinstance(place[1], int):
-        starts = [
-            match.start() for match in re.finditer(rf"^[ \t]*\[\[[ \t]*{place[0]}", source.text, re.MULTILINE)
-        ]
-        after = starts[place[1]] if place[1] < len(starts) else 0
-    if first["type"] == "extra_forbidden":
-        above = [_MODELS[name] for name in names[:-1] if name in _MODELS]
-        known = list((above[-1] if above else Society).model_fields)
-        what = f"Unknown key {key!r}.{did_you_mean(key, known)}"
-        following = f"Known keys: {', '.join(known)}."
-    elif first["type"] == "missing":
-        what = f"The key {'.'.join(names)!r} is missing."
-        following = f"{_KIND.help} shows what a society looks like."
-    else:
-        message = first["msg"].removeprefix("Value error, ")
-        what = f"{'.'.join(names) or 'The society'}: {message[:1].lower()}{message[1:]}."
-        following = f"{_KIND.help} shows what a society looks like."
-        key = "name" if key in _MODELS else key
-    return source.error(what, key, following, after=after)

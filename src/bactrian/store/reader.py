@@ -15,6 +15,7 @@ from bactrian.records.session import Session
 from bactrian.records.usage import Usage
 from bactrian.store import schema
 from bactrian.store.rows import (
+    Failure,
     ItemList,
     Progress,
     read_confirmation,
@@ -87,6 +88,30 @@ class Reader:
         query = select(table).where(table.c.row > after).order_by(table.c.row).limit(_PAGE)
         with explaining(self._path), self._engine.connect() as connection:
             return [(row.row, read_list(row)) for row in connection.execute(query)]
+
+    def failures(self, after: int) -> list[tuple[int, Failure]]:
+        """The next sessions behind row ``after`` that failed, each with its row."""
+        kept, calls = schema.sessions.c, schema.calls.c
+        failed = (
+            select(kept.row, kept.id, kept.ending_turn, kept.ending_evidence)
+            .where(kept.ending == "failed", kept.row > after)
+            .order_by(kept.row)
+            .limit(_PAGE)
+        )
+        with explaining(self._path), self._engine.connect() as connection:
+            rows = connection.execute(failed).all()
+            names = [row.id for row in rows]
+            last = (
+                select(func.max(calls.row))
+                .where(calls.session.in_(names), calls.error.is_not(None))
+                .group_by(calls.session)
+            )
+            query = select(calls.session, calls.error, calls.raw).where(calls.row.in_(last))
+            said = {row.session: (row.error, row.raw) for row in connection.execute(query)}
+        return [
+            (row.row, Failure(row.id, row.ending_turn, row.ending_evidence, *said.get(row.id, (None, b""))))
+            for row in rows
+        ]
 
     def mean_seconds(self) -> float | None:
         """Mean seconds of the last thousand turns that a model made; None if there are none."""

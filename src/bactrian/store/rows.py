@@ -55,6 +55,20 @@ class Progress:
     cached: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A session that failed, and what came back instead of its next turn."""
+
+    session: str
+    turns: int
+    """That it has."""
+    reason: str
+    error: str | None
+    """What went wrong at its last call that failed; None if none did."""
+    raw: bytes
+    """Up to 2 KB of what that call was answered with."""
+
+
 def session_row(session: Session, created: float) -> Values:
     """The row of a session; its turns are rows of their own."""
     return {

@@ -24,6 +24,7 @@ from bactrian.store.lock import locked
 from bactrian.store.opening import check_version, connect, is_older
 from bactrian.store.reader import Reader, Rows
 from bactrian.store.rows import (
+    Failure,
     ItemList,
     Progress,
     call_row,
@@ -152,6 +153,14 @@ class Store:
             last = page[-1].id
             for one in page:
                 yield one
+
+    async def failures(self) -> AsyncIterator[Failure]:
+        """The sessions that failed and were not taken up again, in the order in which they began."""
+        last = 0
+        while page := await asyncio.to_thread(self._reader.failures, last):
+            last = page[-1][0]
+            for _, failure in page:
+                yield failure
 
     async def mean_seconds(self) -> float | None:
         """Mean seconds of the last thousand turns that a model made; None if there are none."""

@@ -1,0 +1,142 @@
+"""An editor that reads the published schema judges a recipe as the program does."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import jsonschema
+import pytest
+from pydantic import ValidationError
+
+from bactrian.recipes.load import built_in_recipes, load_recipe
+from bactrian.recipes.schema import Recipe
+
+PUBLISHED = json.loads((Path(__file__).parents[2] / "docs" / "recipe.schema.json").read_text("utf-8"))
+JUDGE: Any = jsonschema.Draft202012Validator(PUBLISHED)
+
+AXIS = {"name": "role", "count": 2, "given": ["Chef", "Pilot"]}
+ASKED = {"name": "task", "count": 3, "per": ["role"], "ask": "List {{ count }} tasks.", "temperature": 0.2}
+PLAY = {"assistant": "{{ role }}", "user": "Student", "idea": "{{ task }}", "max_messages": 6, "plan": True}
+GOOD: dict[str, dict[str, Any]] = {
+    "role-play": {"name": "own", "axes": [AXIS, ASKED], "role_play": PLAY},
+    "critic": {
+        "name": "own",
+        "axes": [AXIS],
+        "role_play": PLAY,
+        "critic": {"role": "Editor", "search": "beam:2x2"},
+    },
+    "tools": {"name": "own", "axes": [AXIS], "role_play": PLAY, "tools": {"python": "calculator.py"}},
+    "answer": {
+        "name": "own",
+        "axes": [AXIS, {**ASKED, "each": True, "fresh": True, "max_tokens": 50}],
+        "answer": {"role": "Chemist", "system": "You solve.", "question": "{{ task }}", "temperature": 1},
+    },
+    "red team": {"name": "own", "red_team": True, "axes": [AXIS], "role_play": {**PLAY, "preamble": "x"}},
+    "translate": {
+        "name": "own",
+        "axes": [{"name": "language", "count": 1, "given": ["de"]}],
+        "translate": {"languages": {"de": "German"}, "system": "Into {{ language_name }}."},
+    },
+    "society": {"name": "own", "axes": [AXIS], "society": {"file": "panel", "task": "{{ role }}"}},
+}
+WRONG: tuple[Any, ...] = (0, -1, 1.5, True, "", " ", "x", "\0", [], ["x"], [""], [1], {}, {"x": 1}, 10**9)
+OF_SEVERAL_KEYS = {"placed", "value_error"}
+"""Kinds of faults that lie between keys. Some of them are more than a schema can say."""
+
+
+def whole(recipe: dict[str, Any]) -> dict[str, Any]:
+    return {"description": "Mine.", **recipe}
+
+
+def places(value: object, place: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    if place:
+        yield place
+    if isinstance(value, dict):
+        for key, each in cast("dict[str, object]", value).items():
+            yield from places(each, (*place, key))
+    elif isinstance(value, list):
+        for number, each in enumerate(cast("list[object]", value)):
+            yield from places(each, (*place, number))
+
+
+def altered(recipe: dict[str, Any], place: tuple[str | int, ...], *value: Any) -> dict[str, Any]:
+    """The recipe with another value at ``place``, or with none."""
+    changed = copy.deepcopy(recipe)
+    table: Any = changed
+    for part in place[:-1]:
+        table = table[part]
+    key: Any = place[-1]
+    if isinstance(key, int):
+        table[key : key + 1] = value
+    elif value:
+        table[key] = value[0]
+    else:
+        del table[key]
+    return changed
+
+
+def fault(recipe: dict[str, Any]) -> str | None:
+    """The kind of the first fault; the others follow from it."""
+    try:
+        Recipe.model_validate(recipe)
+    except ValidationError as error:
+        return error.errors()[0]["type"]
+    return None
+
+
+def alike(recipe: dict[str, Any]) -> bool:
+    found = fault(recipe)
+    return found in OF_SEVERAL_KEYS or JUDGE.is_valid(recipe) == (found is None)
+
+
+def test_the_published_schema_is_a_schema() -> None:
+    jsonschema.Draft202012Validator.check_schema(PUBLISHED)
+
+
+@pytest.mark.parametrize("recipe", GOOD.values(), ids=GOOD)
+def test_good_recipes_please_both(recipe: dict[str, Any]) -> None:
+    assert fault(whole(recipe)) is None
+    assert list(JUDGE.iter_errors(whole(recipe))) == []
+
+
+@pytest.mark.parametrize("name", built_in_recipes())
+def test_the_built_in_recipes_please_the_schema(name: str) -> None:
+    assert list(JUDGE.iter_errors(load_recipe(name).content())) == []
+
+
+@pytest.mark.parametrize("recipe", GOOD.values(), ids=GOOD)
+def test_a_key_less_a_key_more_or_a_wrong_value_is_judged_alike(recipe: dict[str, Any]) -> None:
+    recipe = whole(recipe)
+    refused = 0
+    for place in places(recipe):
+        changes = [altered(recipe, place), *(altered(recipe, place, value) for value in WRONG)]
+        if isinstance(place[-1], str):
+            changes.append(altered(altered(recipe, place, 1), (*place[:-1], f"{place[-1]}x"), 1))
+        for change in changes:
+            assert alike(change), (place, change)
+            refused += fault(change) is not None
+    assert refused > 50
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"answer": GOOD["answer"]["answer"]},
+        {"role_play": {**PLAY, "preamble": "x"}},
+        {"axes": [{"name": "role", "count": 2}]},
+        {"axes": [{**AXIS, "file": "roles.txt"}]},
+        {"axes": [{**AXIS, "fresh": True}]},
+        {"axes": [AXIS, {"name": "task", "count": 1, "given": ["x"], "per": ["role"]}]},
+        {"critic": {"role": "Editor"}, "tools": {"python": "calculator.py"}},
+        {"critic": {"role": "Editor", "search": "beam:2x2", "rounds": 2}},
+        {"role_play": None},
+    ],
+)
+def test_keys_that_do_not_go_together_are_refused_by_both(change: dict[str, Any]) -> None:
+    recipe = {key: value for key, value in (GOOD["role-play"] | change).items() if value is not None}
+    assert fault(recipe) is not None
+    assert not JUDGE.is_valid(recipe)
