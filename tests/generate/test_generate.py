@@ -299,8 +299,11 @@ async def test_the_longest_wait_is_the_users_and_what_stays_open_is_told_with_it
     async with Endpoint([reply]) as endpoint:
         code, lines, _ = await generate(folder, endpoint, "--json", "--max-wait", "0.2")
         assert (code, lines[-1]["done"], lines[-1]["open"]) == (4, 9, 3)
-        (reason,) = {re.sub(r"in \d+ s", "in n s", reason) for reason in lines[-1]["reasons"]}
-        assert reason == "The endpoint answered 429: slow down. Asked twice in n s. It asks to wait 9999 s."
+        told = re.compile(
+            r"The endpoint answered 429: slow down\. Asked (once|twice) in \d+ s\. It asks to wait 9999 s\."
+        )
+        assert sum(lines[-1]["reasons"].values()) == 3
+        assert [reason for reason in lines[-1]["reasons"] if not told.fullmatch(reason)] == []
     async with Endpoint([said]) as endpoint:
         code, lines, _ = await generate(folder, endpoint, "--json")
         assert (code, lines[-1]["done"]) == (0, 12)
