@@ -307,7 +307,7 @@ def test_the_shipped_societies_can_be_loaded(name: str) -> None:
         (('role = "Cook"', 'rule = "Cook"'), "Did you mean 'role'", ":15:1"),
         (('name = "bob"', 'name = "ada"'), "'ada' is taken", ""),
         (("{{ language }}", "{{ lang }}"), "lang", ":7:1"),
-        (('agents = ["host", "ada", "bob"]', 'agents = ["host"]'), "at least two", ":19"),
+        (('agents = ["host", "ada", "bob"]', 'agents = ["host"]'), "at least two", ":18"),
         (
             ('agents = ["host", "ada", "bob"]', 'user = "host"'),
             "either `user` and `assistant`, or `agents`",
