@@ -18,6 +18,8 @@ from sqlalchemy import create_engine
 from bactrian.errors import BactrianError, InputError, StoreError
 from bactrian.records.call import Call
 from bactrian.records.ending import Ending
+from bactrian.records.items import ItemList
+from bactrian.records.progress import Progress
 from bactrian.records.proposal import Proposal, Verdict
 from bactrian.records.sampling import Sampling
 from bactrian.records.session import Provenance, Session
@@ -26,7 +28,6 @@ from bactrian.records.text import Text
 from bactrian.records.turn import Instruction, Turn
 from bactrian.records.usage import Usage
 from bactrian.store.migrations import MIGRATIONS, migrate
-from bactrian.store.rows import ItemList, Progress
 from bactrian.store.sqlite import APPLICATION_ID, explaining, writing_engine
 from bactrian.store.store import Store, open_store
 

@@ -11,7 +11,7 @@ from bactrian.cli.bridge import run
 from bactrian.cli.options import option
 
 if TYPE_CHECKING:
-    from bactrian.store.rows import Failure
+    from bactrian.records.progress import Failure
 
 _SHOWN = 200
 """Characters of a reply that a person is shown; ``--json`` gives all that was kept."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 
 from bactrian.models.spend import Price
+from bactrian.records.progress import Progress
 from bactrian.records.usage import Usage
-from bactrian.store.rows import Progress
 
 _SECONDS_PER_CALL = 4.0
 

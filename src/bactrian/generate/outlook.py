@@ -27,8 +27,8 @@ from bactrian.generate.work import Order
 from bactrian.models.spend import Price
 from bactrian.play.manners import MAX_MESSAGES, SMALL_MAX_MESSAGES
 from bactrian.records.criticism import read_search
+from bactrian.records.progress import Progress
 from bactrian.records.usage import Usage
-from bactrian.store.rows import Progress
 from bactrian.store.store import open_store
 
 _ITEM = 15

@@ -12,7 +12,7 @@ from bactrian.generate.leaves import Leaf
 from bactrian.generate.listing import Listing
 from bactrian.generate.tally import ShortList, Tally
 from bactrian.records.events import Ended, Spoke
-from bactrian.store.rows import ItemList
+from bactrian.records.items import ItemList
 from bactrian.store.store import Store
 
 Ask = Callable[[Wanted, Listing | None], AsyncGenerator[Listing]]

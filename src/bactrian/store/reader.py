@@ -10,14 +10,13 @@ from pydantic_core import from_json
 from sqlalchemy import ColumnElement, Connection, Engine, Row, Select, Table, exists, func, select
 
 from bactrian.records.confirmation import Confirmation
+from bactrian.records.items import ItemList
+from bactrian.records.progress import Failure, Progress
 from bactrian.records.proposal import Deliberation
 from bactrian.records.session import Session
 from bactrian.records.usage import Usage
 from bactrian.store import schema
-from bactrian.store.rows import (
-    Failure,
-    ItemList,
-    Progress,
+from bactrian.store.from_rows import (
     read_confirmation,
     read_list,
     read_proposal,

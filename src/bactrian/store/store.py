@@ -15,6 +15,8 @@ from bactrian.errors import StoreError
 from bactrian.records.call import Call
 from bactrian.records.confirmation import Confirmation
 from bactrian.records.ending import Ending
+from bactrian.records.items import ItemList
+from bactrian.records.progress import Failure, Progress
 from bactrian.records.proposal import Deliberation, Proposal, Verdict
 from bactrian.records.session import Session
 from bactrian.records.tool import ToolCall, ToolResult
@@ -24,9 +26,6 @@ from bactrian.store.lock import locked
 from bactrian.store.opening import check_version, connect, is_older
 from bactrian.store.reader import Reader, Rows
 from bactrian.store.rows import (
-    Failure,
-    ItemList,
-    Progress,
     call_row,
     confirmation_row,
     ending_row,

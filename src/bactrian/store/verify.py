@@ -11,8 +11,8 @@ from sqlalchemy import Connection, select
 from bactrian.errors import StoreError
 from bactrian.records.session import Session
 from bactrian.store import schema
+from bactrian.store.from_rows import read_session
 from bactrian.store.opening import check_version
-from bactrian.store.rows import read_session
 from bactrian.store.sqlite import check_file, explaining, log_is_missing, reading_engine
 
 _MOST = 100
