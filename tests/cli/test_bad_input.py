@@ -69,8 +69,8 @@ RECIPES = [
     ),
     (('"Pour"', '"Boil"'), "tea.toml:5:1: axes.idea.given: items 1 and 2 are both 'Boil'", ""),
     (('["Boil", "Pour"]', '["Th\u00e9", "The\u0301"]'), "items 1 and 2 are both", ""),
-    (('"Pour"', '""'), "item 2 is empty or holds a NUL", ""),
-    (('"Pour"', '"a\\u0000b"'), "item 2 is empty or holds a NUL", ""),
+    (('"Pour"', '""'), "is empty or holds a NUL", ""),
+    (('"Pour"', '"a\\u0000b"'), "is empty or holds a NUL", ""),
     (
         ("{{ idea }}", "{{ notion }}"),
         "the placeholder 'notion', which it is never given",

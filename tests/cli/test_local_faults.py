@@ -11,8 +11,8 @@ import struct
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -134,17 +134,21 @@ async def test_a_model_that_is_killed_in_mid_run_costs_no_conversation(folder: P
     child = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "bactrian", *GENERATE, "local"), cwd=folder, stdout=-1, stderr=-1
     )
-    killed: set[int] = set()
-    while len(killed) < 2 and child.returncode is None:
-        await asyncio.sleep(1.0)
-        for worker in set(workers(child.pid)) - killed:
-            await asyncio.sleep(1.5)  # by then it has loaded, and is at its first replies
-            with suppress(ProcessLookupError):
+    assert child.stdout is not None
+    assert child.stderr is not None
+    killed, answered = 0, 0
+    last: dict[str, Any] = {}
+    while line := await asyncio.wait_for(child.stdout.readline(), 120):
+        last = json.loads(line)
+        if killed < 2 and last["event"] == "progress" and last["calls"] > answered:
+            answered = last["calls"]
+            for worker in workers(child.pid):
                 os.kill(worker, signal.SIGKILL)
-            killed.add(worker)
-    out, told = await asyncio.wait_for(child.communicate(), 120)
+                killed += 1
+    told = await child.stderr.read()
+    await child.wait()
+    assert killed
     assert child.returncode == 0, told
-    last = json.loads(out.splitlines()[-1])
     assert (last["done"], last["endings"].get("failed", 0)) == (3, 0)
     assert last["failed_calls"] > 0
     assert b"llama.cpp has stopped and is started again" in told

@@ -402,7 +402,7 @@ async def test_a_certificate_that_nobody_vouches_for_is_refused(self_signed: ssl
     async with Endpoint(tls=self_signed) as endpoint:
         with pytest.raises(ModelError, match="self-signed certificate") as caught:
             await ask(endpoint.url)
-    assert type(caught.value) is Oversize
+    assert type(caught.value) is ModelError
     assert "The certificate of 127.0.0.1" in caught.value.what
     assert "SSL_CERT_FILE" in str(caught.value)
     assert endpoint.requests == []
@@ -412,7 +412,7 @@ async def test_a_plain_port_where_tls_is_expected_is_told() -> None:
     async with Endpoint() as endpoint:
         with pytest.raises(ModelError) as caught:
             await ask(endpoint.url.replace("http://", "https://"))
-    assert type(caught.value) is Oversize
+    assert type(caught.value) is ModelError
     assert "http:// in place of https://" in str(caught.value)
 
 
