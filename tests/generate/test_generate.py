@@ -166,7 +166,7 @@ async def test_figures_of_a_command_are_its_own_and_those_of_the_run_stand_besid
     assert (one["run_tokens"], one["run_usd"]) == (None, None)
     assert two["run_tokens"] == 18 * (9 + 17)
     assert two["run_usd"] == pytest.approx((11 * 1 + 7 * 2) * 26e-6)
-    assert two["calls_per_second"] == pytest.approx(two["calls"] / two["seconds"], rel=0.01)
+    assert two["calls_per_second"] == pytest.approx(two["calls"] / two["seconds"], rel=0.2)
 
 
 async def test_a_budget_stops_the_run_before_it_is_passed_and_a_larger_one_goes_on(folder: Path) -> None:

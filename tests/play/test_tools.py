@@ -494,7 +494,11 @@ async def test_a_session_with_tools_can_be_said_again_from_its_record(tmp_path: 
 
 
 def test_a_session_without_tools_keeps_the_id_that_it_had_before_there_were_any() -> None:
-    wish = {name: value for name, value in asdict(setup()).items() if name not in ("critic", "temperatures", "tools")}
+    wish = {
+        name: value
+        for name, value in asdict(setup()).items()
+        if name not in ("critic", "temperatures", "tools")
+    }
     content = json.dumps([wish, PACK.hash], sort_keys=True)
     assert new_session(setup(), PACK).id == hashlib.sha256(content.encode()).hexdigest()[:12]
 
