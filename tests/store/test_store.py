@@ -104,6 +104,16 @@ async def test_many_conversations_write_at_once(store: Store) -> None:
     assert found == [8] * 50
 
 
+async def test_what_cannot_be_stored_is_told_and_the_next_write_goes_on(store: Store) -> None:
+    await store.begin(session())
+    with pytest.raises(OverflowError):
+        await store.add_turn("one", replace(turn(1), usage=Usage(2**70)))
+    await store.add_turn("one", turn(1))
+    stored = await store.session("one")
+    assert stored is not None
+    assert stored.turns == (turn(1),)
+
+
 async def test_every_call_is_kept_failed_ones_too(store: Store) -> None:
     await store.add_call(Call("one", "user", 0, "m", 0.1, b"raw", usage=Usage(1, 2)))
     await store.add_call(Call("one", "user", 1, "m", 0.1, b"<html>", error="Not a reply."))

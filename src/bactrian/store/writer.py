@@ -16,7 +16,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from bactrian.errors import BactrianError, StoreError
+from bactrian.errors import StoreError
 from bactrian.store.sqlite import explained, mark_closed
 from bactrian.store.statements import Statement
 
@@ -85,7 +85,7 @@ class Writer:
                 going = False
             try:
                 outcome = self._commit(group)
-            except BactrianError as fault:
+            except Exception as fault:  # noqa: BLE001  whoever waits is told, whatever it is
                 outcome = fault
             self._loop.call_soon_threadsafe(_tell, group, outcome)
 
@@ -114,11 +114,11 @@ class Writer:
         return new
 
 
-def _tell(group: Sequence[_Write], outcome: Mapping[Statement, bool] | BactrianError) -> None:
+def _tell(group: Sequence[_Write], outcome: Mapping[Statement, bool] | Exception) -> None:
     for one in group:
         if one.done.cancelled():
             continue
-        if isinstance(outcome, BactrianError):
+        if isinstance(outcome, Exception):
             one.done.set_exception(outcome)
         else:
             one.done.set_result(outcome[one.statement])
