@@ -181,6 +181,8 @@ class Screen:
         wide = cell_len(word.rstrip(" "))
         breaks = self._column > 0 and self._column + wide > self._out.width
         self._column = (0 if breaks else self._column) + cell_len(word)
+        if self._column > self._out.width:  # a space beyond the edge would begin a line of its own
+            word = word.rstrip(" ")
         return f"\n{word}" if breaks else word
 
     def _labelled(self, label: str, text: str) -> None:
