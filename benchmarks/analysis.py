@@ -16,8 +16,8 @@ from rich.console import Console
 
 from bactrian.analyze.measure import measure
 from bactrian.analyze.report import report
+from bactrian.language.protocol import read_instruction, read_solution
 from bactrian.records.ending import Ending
-from bactrian.records.protocol import read_instruction, read_solution
 from bactrian.records.session import Provenance, Session
 from bactrian.records.task import Role, Task
 from bactrian.records.text import Text

@@ -12,7 +12,7 @@ from typing import get_args
 
 from bactrian.analyze.behaviours.catalogue import find
 from bactrian.records.finding import Behaviour
-from bactrian.records.share import Share
+from bactrian.stats.proportion import Share
 from benchmarks.labelled import Case, Split, read_cases
 
 LABELLED: tuple[Behaviour, ...] = ("role_flip", "repeats_instruction", "flake_reply", "infinite_loop")

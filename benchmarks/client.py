@@ -19,13 +19,13 @@ from pathlib import Path
 
 import aiohttp
 
-from bactrian.generate.crew import Limits
 from bactrian.generate.plan import Plan
-from bactrian.generate.work import Order, open_work, spare_the_collector
+from bactrian.generate.run import Order, open_work, spare_the_collector
+from bactrian.generate.run_models import Limits
 from bactrian.models.model import Request
-from bactrian.models.names import Access
-from bactrian.models.openai import OpenAI
-from bactrian.models.spend import Meter
+from bactrian.models.openai.client import OpenAI
+from bactrian.models.registry import Access
+from bactrian.models.wrappers.budget import Meter
 from bactrian.play.scene import role_play
 from bactrian.play.setup import Setup, new_session
 from bactrian.prompts.pack import Pack, load_pack

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from bactrian.records.protocol import read_instruction, read_solution
+from bactrian.language.protocol import read_instruction, read_solution
 from bactrian.records.session import Provenance, Session
 from bactrian.records.task import Role, Task
 from bactrian.records.text import Text

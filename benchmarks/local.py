@@ -22,10 +22,10 @@ from statistics import median
 from rich.console import Console
 from rich.table import Table
 
-from bactrian.models.llama import Generated, Llama, start
-from bactrian.models.local import WINDOW, Local
-from bactrian.models.weights import BUILT_IN, cache_folder, ready
-from bactrian.play.keep import kept
+from bactrian.models.local.model import WINDOW, Local
+from bactrian.models.local.server import Generated, Llama, start
+from bactrian.models.local.weights import BUILT_IN, cache_folder, ready
+from bactrian.play.persist import kept
 from bactrian.play.scene import role_play
 from bactrian.play.session import play
 from bactrian.play.setup import Setup, new_session

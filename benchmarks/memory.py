@@ -16,12 +16,12 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bactrian.generate.crew import Limits
 from bactrian.generate.plan import Plan
-from bactrian.generate.tally import Tally
-from bactrian.generate.work import Order, open_work, spare_the_collector
-from bactrian.models.names import Access
-from bactrian.models.spend import Meter
+from bactrian.generate.progress import Tally
+from bactrian.generate.run import Order, open_work, spare_the_collector
+from bactrian.generate.run_models import Limits
+from bactrian.models.registry import Access
+from bactrian.models.wrappers.budget import Meter
 from bactrian.recipes.load import load_recipe
 from benchmarks.__main__ import server
 

@@ -21,11 +21,11 @@ from statistics import median
 from rich.console import Console
 from rich.table import Table
 
-from bactrian.generate.crew import Limits
 from bactrian.generate.plan import Plan
-from bactrian.generate.work import Order, open_work
-from bactrian.models.names import Access
-from bactrian.models.spend import Meter
+from bactrian.generate.run import Order, open_work
+from bactrian.generate.run_models import Limits
+from bactrian.models.registry import Access
+from bactrian.models.wrappers.budget import Meter
 from bactrian.play.setup import Setup, new_session
 from bactrian.prompts.pack import load_pack
 from bactrian.recipes.load import load_recipe

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from bactrian.language.protocol import DONE, read_instruction, read_solution
 from bactrian.prompts.pack import load_pack
 from bactrian.records.ending import Ending, EndingCode
-from bactrian.records.protocol import DONE, read_instruction, read_solution
 from bactrian.records.sampling import Sampling
 from bactrian.records.session import Provenance, Session
 from bactrian.records.task import Role, Task

@@ -6,12 +6,12 @@ import random
 
 import pytest
 
-from bactrian.analyze.bootstrap import resample
-from bactrian.analyze.curve import HEIGHT, WIDTH, curve
 from bactrian.analyze.diversity import diversity
 from bactrian.analyze.sample import LARGEST, Sample
-from bactrian.analyze.spread import Mean, Spread
-from bactrian.records.share import Share
+from bactrian.analyze.svg_chart import HEIGHT, WIDTH, curve
+from bactrian.stats.bootstrap import resample
+from bactrian.stats.proportion import Share
+from bactrian.stats.streaming import Mean, Spread
 
 
 def test_a_quantile_is_right_to_one_per_cent_and_its_interval_holds_it() -> None:

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from bactrian.analyze.aggregate import Part
 from bactrian.analyze.compare import differences
+from bactrian.analyze.html import written
 from bactrian.analyze.measure import measure
-from bactrian.analyze.page import written
-from bactrian.analyze.part import Part
 from bactrian.analyze.report import report
 from bactrian.errors import InputError
-from bactrian.models.spend import Price
+from bactrian.models.wrappers.budget import Price
 from bactrian.records.finding import Finding
 from bactrian.records.session import Session
 from bactrian.records.usage import Usage

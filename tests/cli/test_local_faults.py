@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from bactrian.models.weights import BUILT_IN, cache_folder, ready
+from bactrian.models.local.weights import BUILT_IN, cache_folder, ready
 from bactrian.store.store import open_store
 
 RECIPE = """
@@ -125,7 +125,7 @@ def test_too_little_memory_is_told_before_any_conversation_starts(
 
 def workers(parent: int) -> list[int]:
     found = subprocess.run(
-        ["pgrep", "-P", str(parent), "-f", "llama_worker"], capture_output=True, text=True, check=False
+        ["pgrep", "-P", str(parent), "-f", "server_process"], capture_output=True, text=True, check=False
     )
     return [int(line) for line in found.stdout.split()]
 

@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from bactrian.cli.screen import Screen
+from bactrian.cli.view.conversation import Screen
 from bactrian.records.events import Spoke, Started
 from tests.runs import session, turn
 

@@ -7,11 +7,11 @@ import subprocess
 import sys
 import time
 
-from bactrian.cli.watchdog import watched
+from bactrian.cli.terminal.watchdog import watched
 
 BLOCKED = """
 import time
-from bactrian.cli.bridge import run
+from bactrian.cli.run_async import run
 
 def read_a_slow_disk():
     time.sleep(1.6)

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from bactrian.export.formats import find_format
-from bactrian.export.hand_over import Wish, hand_over
+from bactrian.export.exporter import Wish, hand_over
+from bactrian.export.registry import find_format
 from bactrian.records.session import Session
 from bactrian.store.store import open_store
 from tests.runs import make_run

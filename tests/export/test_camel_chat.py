@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
+from bactrian.language.protocol import DONE
 from bactrian.records.ending import Ending
-from bactrian.records.protocol import DONE
 from bactrian.records.task import Task
 from tests.export.handing import exported
 from tests.runs import session

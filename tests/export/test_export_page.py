@@ -10,7 +10,7 @@ import shlex
 from dataclasses import replace
 from pathlib import Path
 
-from bactrian.export.formats import FORMATS
+from bactrian.export.registry import FORMATS
 from tests.cli.test_play import bactrian
 from tests.runs import ORIGIN, answer, make_run, session
 

@@ -13,11 +13,11 @@ import pytest
 
 from bactrian.errors import InputError
 from bactrian.export.split import read_split
-from bactrian.export.tools import TOOLS
+from bactrian.export.training_configs import TOOLS
 from bactrian.records.choice import Choice
 from bactrian.records.finding import Finding
 from bactrian.records.session import Session
-from bactrian.records.share import Share
+from bactrian.stats.proportion import Share
 from tests.export.handing import exported, lines
 from tests.runs import ORIGIN, answer, session
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from bactrian.language.protocol import DONE
 from bactrian.models.scripted import Scripted
 from bactrian.play.agent import View
 from bactrian.play.endings import default_rules
 from bactrian.play.scene import role_play
-from bactrian.records.protocol import DONE
 from tests.export.handing import exported, lines
 from tests.runs import PACK, session, turn
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from bactrian.language.protocol import DONE
 from bactrian.models.scripted import Scripted
-from bactrian.play.keep import kept
+from bactrian.play.persist import kept
 from bactrian.play.session import play
 from bactrian.records.criticism import Criticism
-from bactrian.records.protocol import DONE
 from bactrian.store.store import open_store
 from tests.export.handing import handed, lines
 from tests.play.test_critic import ASKS, SOLVES, critic_scene

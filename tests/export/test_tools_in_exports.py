@@ -11,15 +11,15 @@ import polars as pl
 import pytest
 
 from bactrian.ingest.chats import MESSAGES, read_row
-from bactrian.ingest.found import Origin
+from bactrian.ingest.parsed import Origin
+from bactrian.language.protocol import DONE
 from bactrian.models.scripted import Scripted
 from bactrian.play.endings import default_rules
-from bactrian.play.functions import Function
-from bactrian.play.keep import kept
+from bactrian.play.persist import kept
 from bactrian.play.scene import role_play
 from bactrian.play.session import play
-from bactrian.play.toolbox import Toolbox
-from bactrian.records.protocol import DONE
+from bactrian.play.tools.functions import Function
+from bactrian.play.tools.toolbox import Toolbox
 from bactrian.records.session import Session
 from bactrian.records.tool import Toolkit
 from bactrian.store.store import open_store

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from bactrian.errors import BactrianError, InputError
-from bactrian.export.formats import FORMATS
+from bactrian.export.registry import FORMATS
 from bactrian.store.store import open_store
 from tests.export.handing import exported, handed
 from tests.runs import answer, make_run, session

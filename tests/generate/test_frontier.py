@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bactrian.generate.done import Done
-from bactrian.generate.frontier import Cell, Frontier, Wanted, number_of
+from bactrian.generate.scheduler import Cell, Frontier, Wanted, number_of
 from bactrian.recipes.schema import Axis
 
 TWO_BY_THREE = (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bactrian.generate.listing import Listing, list_items
-from bactrian.models.local import Local
+from bactrian.generate.lists.ask import Listing, list_items
+from bactrian.models.local.model import Local
 from bactrian.models.scripted import Line, Scripted
 from bactrian.recipes.load import load_recipe
 from bactrian.recipes.schema import Axis

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from bactrian.errors import InputError
-from bactrian.ingest.found import LONGEST, Origin
-from bactrian.ingest.take_in import Form, Report, find, take_in
+from bactrian.ingest.importer import Form, Report, find, take_in
+from bactrian.ingest.parsed import LONGEST, Origin
 from bactrian.records.session import Session
 from bactrian.records.turn import Instruction, Solution
 from bactrian.store.store import open_store

@@ -9,10 +9,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from bactrian.models.address import read_address
-from bactrian.models.limits import Limits
-from bactrian.models.pool import Pool
-from bactrian.models.response import Compressed, Dropped, NotHttp, Response, Silent, TooLarge
+from bactrian.models.http.address import read_address
+from bactrian.models.http.pool import Pool
+from bactrian.models.http.response import Compressed, Dropped, NotHttp, Response, Silent, TooLarge
+from bactrian.models.http.timeouts import Limits
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 OK = b"HTTP/1.1 200 OK\r\n"

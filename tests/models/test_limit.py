@@ -7,10 +7,10 @@ import asyncio
 import pytest
 
 from bactrian.errors import Halted, TryAgain
-from bactrian.models.limit import RateLimit
 from bactrian.models.model import Request
-from bactrian.models.openai import OpenAI
-from bactrian.models.rest import Rest
+from bactrian.models.openai.client import OpenAI
+from bactrian.models.wrappers.cancellation import Rest
+from bactrian.models.wrappers.rate_limit import RateLimit
 from bactrian.records.message import Message
 from bactrian.records.sampling import Sampling
 from bactrian.records.text import Text

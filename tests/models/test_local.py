@@ -17,12 +17,12 @@ import pytest
 import pytest_asyncio
 
 from bactrian.errors import BadReply, ContextFull, InputError, ModelError
-from bactrian.models.llama import Llama, start
-from bactrian.models.local import Local
+from bactrian.models.local.model import Local
+from bactrian.models.local.server import Llama, start
+from bactrian.models.local.weights import BUILT_IN, cache_folder, ready
 from bactrian.models.model import Form, Reply, Request
-from bactrian.models.names import Access, open_model
-from bactrian.models.retry import Retry
-from bactrian.models.weights import BUILT_IN, cache_folder, ready
+from bactrian.models.registry import Access, open_model
+from bactrian.models.wrappers.retry import Retry
 from bactrian.records.message import Message
 from bactrian.records.sampling import Sampling
 from bactrian.records.text import Text
@@ -261,8 +261,8 @@ async def test_the_window_is_never_larger_than_the_model_was_trained_for() -> No
 async def test_too_little_memory_is_an_error_and_not_a_crash() -> None:
     starved = """
 import asyncio, resource
-from bactrian.models.llama import Llama, start
-from bactrian.models.local import Local
+from bactrian.models.local.server import Llama, start
+from bactrian.models.local.model import Local
 from bactrian.models.model import Request
 from bactrian.records.message import Message
 from bactrian.records.text import Text
@@ -281,7 +281,7 @@ asyncio.run(model.reply(Request((Message("user", Text("Hello.")),))))
 def workers(parent: int) -> list[int]:
     """Process ids of the llama.cpp servers that ``parent`` has started."""
     found = subprocess.run(
-        ["pgrep", "-P", str(parent), "-f", "llama_worker"], capture_output=True, text=True, check=False
+        ["pgrep", "-P", str(parent), "-f", "server_process"], capture_output=True, text=True, check=False
     )
     return [int(line) for line in found.stdout.split()]
 

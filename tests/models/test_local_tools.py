@@ -9,12 +9,12 @@ from typing import Any, Literal
 import pytest
 from pydantic import BaseModel
 
-from bactrian.models.call_grammar import with_calls
-from bactrian.models.in_words import read_calls
-from bactrian.models.local import Local
+from bactrian.models.local.model import Local
 from bactrian.models.model import Request
-from bactrian.play.forms import assistant_form
-from bactrian.play.functions import Function
+from bactrian.models.text_tools.calls import read_calls
+from bactrian.models.text_tools.grammar import with_calls
+from bactrian.play.response_formats import assistant_form
+from bactrian.play.tools.functions import Function
 from bactrian.records.message import Message
 from bactrian.records.sampling import Sampling
 from bactrian.records.text import Text

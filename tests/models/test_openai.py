@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from bactrian.errors import BadReply, ContextFull, Denied, InputError
-from bactrian.models.limits import Limits
+from bactrian.models.http.timeouts import Limits
 from bactrian.models.model import Form, Request
-from bactrian.models.openai import OpenAI
-from bactrian.models.wire import request_parts
+from bactrian.models.openai.client import OpenAI
+from bactrian.models.openai.wire import request_parts
 from bactrian.records.message import Message
 from bactrian.records.sampling import Sampling
 from bactrian.records.text import Text

@@ -24,10 +24,10 @@ from bactrian.errors import (
     TryAgain,
     UnknownModel,
 )
-from bactrian.models.faults import retry_after
-from bactrian.models.limits import Limits
+from bactrian.models.http.timeouts import Limits
 from bactrian.models.model import Request
-from bactrian.models.openai import OpenAI
+from bactrian.models.openai.client import OpenAI
+from bactrian.models.openai.errors import retry_after
 from bactrian.records.message import Message
 from bactrian.records.text import Text
 from tests.certificate import certificate

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bactrian.errors import BadReply, ModelError, TryAgain
-from bactrian.models.limits import Limits
+from bactrian.models.http.timeouts import Limits
 from bactrian.models.model import Reply, Request
-from bactrian.models.openai import OpenAI
-from bactrian.models.sse import Events
+from bactrian.models.openai.client import OpenAI
+from bactrian.models.openai.stream import Events
 from bactrian.records.message import Message
 from bactrian.records.text import Text
 from bactrian.records.usage import Usage

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from bactrian.errors import InputError
-from bactrian.models.prices import FREE, known_price, read_price
-from bactrian.models.spend import Price
+from bactrian.models.pricing import FREE, known_price, read_price
+from bactrian.models.wrappers.budget import Price
 from bactrian.records.usage import Usage
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from bactrian.errors import InputError, ModelError
 from bactrian.models.model import Request
-from bactrian.models.openai import OpenAI
+from bactrian.models.openai.client import OpenAI
 from bactrian.records.message import Message
 from bactrian.records.text import Text
 from tests.certificate import certificate

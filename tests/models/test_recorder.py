@@ -6,9 +6,9 @@ import pytest
 
 from bactrian.errors import BadReply
 from bactrian.models.model import Request
-from bactrian.models.openai import OpenAI
-from bactrian.models.recorder import Recorder
-from bactrian.models.retry import Patience, Retry
+from bactrian.models.openai.client import OpenAI
+from bactrian.models.wrappers.recorder import Recorder
+from bactrian.models.wrappers.retry import Patience, Retry
 from bactrian.records.call import Call
 from bactrian.records.message import Message
 from bactrian.records.text import Text

@@ -8,8 +8,8 @@ import pytest
 
 from bactrian.errors import BadReply, BudgetReached, Denied, GaveUp, ModelError, TryAgain
 from bactrian.models.model import Choice, Model, Reply, Request
-from bactrian.models.openai import OpenAI
-from bactrian.models.retry import Patience, Retry
+from bactrian.models.openai.client import OpenAI
+from bactrian.models.wrappers.retry import Patience, Retry
 from bactrian.records.message import Message
 from bactrian.records.text import Text
 from bactrian.records.usage import Usage

@@ -8,8 +8,8 @@ import pytest
 
 from bactrian.errors import BudgetReached, InputError, TryAgain
 from bactrian.models.model import Request
-from bactrian.models.openai import OpenAI
-from bactrian.models.spend import Meter, Price, Spend
+from bactrian.models.openai.client import OpenAI
+from bactrian.models.wrappers.budget import Meter, Price, Spend
 from bactrian.records.message import Message
 from bactrian.records.sampling import Sampling
 from bactrian.records.text import Text

@@ -9,8 +9,8 @@ import pytest
 
 from bactrian.errors import Denied, Halted, ModelError, TryAgain, UnknownModel, Unreachable
 from bactrian.models.model import Choice, Reply, Request
-from bactrian.models.rest import Rest
-from bactrian.models.throttle import Throttle
+from bactrian.models.wrappers.cancellation import Rest
+from bactrian.models.wrappers.concurrency import Throttle
 from bactrian.records.text import Text
 from bactrian.records.usage import Usage
 

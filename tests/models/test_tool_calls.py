@@ -7,10 +7,10 @@ import json
 import pytest
 
 from bactrian.errors import BadReply
-from bactrian.models.in_words import read_calls, worded
 from bactrian.models.model import Form, Request
-from bactrian.models.openai import OpenAI
+from bactrian.models.openai.client import OpenAI
 from bactrian.models.scripted import Scripted
+from bactrian.models.text_tools.calls import read_calls, worded
 from bactrian.records.message import Invocation, Message
 from bactrian.records.text import Text
 from bactrian.records.tool import Tool

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from bactrian.errors import InputError, ModelError
-from bactrian.models.weights import Weights, cache_folder, is_whole, ready
+from bactrian.models.local.weights import Weights, cache_folder, is_whole, ready
 
 CONTENT = bytes(range(256)) * 64
 TINY = Weights(

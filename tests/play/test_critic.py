@@ -9,20 +9,20 @@ from pathlib import Path
 
 import pytest
 
+from bactrian.language.protocol import DONE
 from bactrian.models.model import Model, Reply, Request
-from bactrian.models.openai import OpenAI
+from bactrian.models.openai.client import OpenAI
 from bactrian.models.scripted import Line, Scripted
-from bactrian.play.critique import Question
 from bactrian.play.endings import default_rules
-from bactrian.play.keep import kept
+from bactrian.play.persist import kept
 from bactrian.play.recorded import Recorded
 from bactrian.play.scene import Scene, role_play
 from bactrian.play.session import play
 from bactrian.play.setup import Criticism, new_session
+from bactrian.play.turns.chosen import Question
 from bactrian.prompts.pack import load_pack
 from bactrian.records.events import Chose, Ended, Event, Proposed, Spoke
 from bactrian.records.proposal import NOTHING_KNOWN, Deliberation, Verdict
-from bactrian.records.protocol import DONE
 from bactrian.records.session import Session
 from bactrian.records.text import Text
 from bactrian.records.usage import Usage

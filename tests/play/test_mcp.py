@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 
 from bactrian.errors import InputError
+from bactrian.language.protocol import DONE
 from bactrian.models.scripted import Scripted
-from bactrian.play.equipment import open_tools
-from bactrian.play.mcp import open_server
 from bactrian.play.scene import role_play
 from bactrian.play.session import play
 from bactrian.play.setup import new_session
-from bactrian.play.toolbox import BadArguments, ToolFailed
+from bactrian.play.tools.loading import open_tools
+from bactrian.play.tools.mcp import open_server
+from bactrian.play.tools.toolbox import BadArguments, ToolFailed
 from bactrian.recipes.schema import Tools
 from bactrian.records.events import Ended, Returned
-from bactrian.records.protocol import DONE
 from bactrian.records.tool import ToolResult
 from tests.play.scenes import AGENTS, setup
 from tests.play.test_tools import ANSWER, ASK, PACK

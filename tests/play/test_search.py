@@ -10,21 +10,21 @@ from typing import Any
 import pytest
 
 from bactrian.errors import ContextFull, InputError
+from bactrian.language.protocol import DONE
 from bactrian.models.model import Choice, Model, Reply, Request
-from bactrian.play.critique import Critique
+from bactrian.play.critic.answer_format import ranking_form, read_ranking
 from bactrian.play.endings import default_rules
 from bactrian.play.human import HUMAN
-from bactrian.play.keep import kept
+from bactrian.play.persist import kept
 from bactrian.play.scene import Scene, role_play
-from bactrian.play.search import Scored
 from bactrian.play.session import play
 from bactrian.play.setup import new_session
-from bactrian.play.verdicts import ranking_form, read_ranking
+from bactrian.play.turns.beam_search import Scored
+from bactrian.play.turns.chosen import Critique
 from bactrian.prompts.pack import load_pack
 from bactrian.records.criticism import Criticism, read_search
 from bactrian.records.events import Chose, Ended, Event, Proposed, Spoke
 from bactrian.records.proposal import NOTHING_KNOWN, Deliberation
-from bactrian.records.protocol import DONE
 from bactrian.records.session import Session
 from bactrian.records.text import Text
 from bactrian.records.turn import Turn

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bactrian.language.protocol import DONE, is_done
 from bactrian.models.scripted import Line
 from bactrian.play.session import play
-from bactrian.records.protocol import DONE, is_done
 from tests.play.scenes import ANSWER, ASK, played, rounds, scene, script
 
 

@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 
 from bactrian.errors import InputError
+from bactrian.language.protocol import DONE
 from bactrian.models.scripted import Line, Scripted
 from bactrian.play.order import Moderated, ReplyTo, RoundRobin
 from bactrian.play.scene import role_play
 from bactrian.play.session import play
 from bactrian.play.setup import Setup, new_session
-from bactrian.play.society import Performance, cast_of, perform
-from bactrian.play.talk import Circumstances, moderator_form
+from bactrian.play.society.group_chat import Circumstances, moderator_form
+from bactrian.play.society.stages import Performance, cast_of, perform
 from bactrian.prompts.pack import load_pack
 from bactrian.recipes.society import built_in_societies, load_society
 from bactrian.records.events import Chose, Ended, Event, Spoke, Started
-from bactrian.records.protocol import DONE
 from bactrian.records.task import Role
 from bactrian.records.turn import Turn
 from bactrian.store.store import Store, open_store

@@ -17,20 +17,20 @@ import pytest
 from pydantic import BaseModel, Field
 
 from bactrian.errors import InputError
+from bactrian.language.protocol import DONE
 from bactrian.models.model import Model
-from bactrian.models.openai import OpenAI
+from bactrian.models.openai.client import OpenAI
 from bactrian.models.scripted import Scripted
-from bactrian.play.functions import Function, load_functions
-from bactrian.play.keep import kept
+from bactrian.play.persist import kept
 from bactrian.play.recorded import Recorded
 from bactrian.play.scene import Scene, role_play
 from bactrian.play.session import play
 from bactrian.play.setup import new_session
-from bactrian.play.toolbox import BadArguments, Toolbox
+from bactrian.play.tools.functions import Function, load_functions
+from bactrian.play.tools.toolbox import BadArguments, Toolbox
 from bactrian.prompts.pack import load_pack
 from bactrian.records.criticism import Criticism
 from bactrian.records.events import Called, Ended, Event, Returned, Spoke
-from bactrian.records.protocol import DONE
 from bactrian.records.session import Session
 from bactrian.records.tool import Toolkit, ToolResult
 from bactrian.store.store import open_store

@@ -3,11 +3,11 @@
 import re
 from pathlib import Path
 
+from bactrian.files.template import FILTERS
+from bactrian.files.toml import LARGEST
 from bactrian.prompts.pack import load_pack
 from bactrian.prompts.templates import NEEDED, PLACEHOLDERS
 from bactrian.prompts.values import LONGEST_IDEA, LONGEST_NAME
-from bactrian.source import LARGEST
-from bactrian.template import FILTERS
 
 DOCS = (Path(__file__).parents[2] / "docs" / "prompts.md").read_text(encoding="utf-8")
 CLAUSES = re.findall(r"^\| ([^|]+) \| `(\w+)` \| `([^|]+)` \|$", DOCS, re.MULTILINE)

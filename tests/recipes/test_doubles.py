@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bactrian.recipes.doubles import distinct
+from bactrian.generate.lists.dedup import distinct
 
 ITEM = st.from_regex(r"[A-Z][a-z]{2,8}( [a-z]{2,8}){0,4}", fullmatch=True)
 

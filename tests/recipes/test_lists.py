@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bactrian.recipes.lists import read_list
+from bactrian.generate.lists.parse import read_list
 from tests.recipes.written_lists import OTHERS, THREE_ROLES
 
 SHAPES = (

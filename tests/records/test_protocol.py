@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bactrian.records.protocol import (
+from bactrian.language.protocol import (
     DONE,
     instructs,
     is_done,

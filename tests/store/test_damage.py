@@ -14,11 +14,11 @@ import pytest
 
 from bactrian.errors import BactrianWarning, InputError, StoreError
 from bactrian.records.session import Session
-from bactrian.store.place import network_file_system, network_kind
-from bactrian.store.recover import recover
-from bactrian.store.sqlite import log_of
+from bactrian.store.sqlite.database import log_of
+from bactrian.store.sqlite.filesystem import network_file_system, network_kind
+from bactrian.store.sqlite.recover import recover
+from bactrian.store.sqlite.verify import verify
 from bactrian.store.store import open_store
-from bactrian.store.verify import verify
 from tests.runs import make_run, session
 from tests.store.test_store import WRITER
 

@@ -28,7 +28,7 @@ from bactrian.records.text import Text
 from bactrian.records.turn import Instruction, Turn
 from bactrian.records.usage import Usage
 from bactrian.store.migrations import MIGRATIONS, migrate
-from bactrian.store.sqlite import APPLICATION_ID, explaining, writing_engine
+from bactrian.store.sqlite.database import APPLICATION_ID, explaining, writing_engine
 from bactrian.store.store import Store, open_store
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bactrian.analyze.part import Part
+from bactrian.analyze.aggregate import Part
 from bactrian.analyze.report import (
     BEHAVIOURS,
     COOPERATION,
@@ -14,7 +14,7 @@ from bactrian.analyze.report import (
     ends,
     resampled,
 )
-from bactrian.records.share import Share
+from bactrian.stats.proportion import Share
 
 MEANS = {
     "messages": ("messages", "sessions"),

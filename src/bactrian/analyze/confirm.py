@@ -13,8 +13,8 @@ from bactrian.errors import Filtered
 from bactrian.models.model import Model
 from bactrian.records.confirmation import Confirmation
 from bactrian.records.finding import Behaviour, Finding
-from bactrian.records.share import Share
 from bactrian.records.usage import Usage
+from bactrian.stats.proportion import Share
 from bactrian.store.store import Store
 
 Key = tuple[str, int, Behaviour]

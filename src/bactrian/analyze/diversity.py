@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-from bactrian.analyze.spread import Mean
 from bactrian.errors import MissingExtra
-from bactrian.records.share import Share
+from bactrian.stats.proportion import Share
+from bactrian.stats.streaming import Mean
 
 BLOCK = 100
 """Texts that distinct-n is taken over: it falls with their number, so that only blocks of one size compare."""

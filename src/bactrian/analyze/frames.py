@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from bactrian.analyze.behaviours.catalogue import find
 from bactrian.errors import MissingExtra
 from bactrian.records.session import Session
-from bactrian.records.tables import (
+from bactrian.store.store import open_store
+from bactrian.tables.tables import (
     FINDINGS,
     MESSAGES,
     SESSIONS,
@@ -23,7 +24,6 @@ from bactrian.records.tables import (
     schema,
     session_row,
 )
-from bactrian.store.store import open_store
 
 if TYPE_CHECKING:
     import polars

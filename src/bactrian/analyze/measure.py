@@ -11,10 +11,10 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from bactrian.analyze.part import Part, read_part
+from bactrian.analyze.aggregate import Part, read_part
 from bactrian.errors import InputError
 from bactrian.records.finding import Finding
-from bactrian.store.reader import Rows
+from bactrian.store.sqlite.reader import Rows
 from bactrian.store.store import Store, open_store
 
 _SLICE = 250

@@ -10,15 +10,15 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar, get_args
 
-from bactrian.analyze.bootstrap import Resampled, resample
+from bactrian.analyze.aggregate import Part
 from bactrian.analyze.diversity import Diversity, diversity
-from bactrian.analyze.facts import Facts
-from bactrian.analyze.part import Part
-from bactrian.analyze.spread import Mean, Spread
-from bactrian.models.spend import Price
+from bactrian.analyze.session_summary import Facts
+from bactrian.models.wrappers.budget import Price
 from bactrian.records.finding import Behaviour
-from bactrian.records.share import Share
 from bactrian.records.usage import Usage
+from bactrian.stats.bootstrap import Resampled, resample
+from bactrian.stats.proportion import Share
+from bactrian.stats.streaming import Mean, Spread
 
 BEHAVIOURS: tuple[Behaviour, ...] = get_args(Behaviour)
 PAPER: tuple[Behaviour, ...] = ("role_flip", "repeats_instruction", "flake_reply", "infinite_loop")

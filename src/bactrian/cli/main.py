@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 import bactrian
-from bactrian.cli import (
+from bactrian.cli.commands import (
     analyze,
     doctor,
     export,
@@ -27,7 +27,7 @@ from bactrian.cli import (
     roles,
     verify,
 )
-from bactrian.cli.streams import ReaderLeft, settled
+from bactrian.cli.terminal.streams import ReaderLeft, settled
 from bactrian.errors import BactrianError, BactrianWarning, InputError
 
 _WRONG_PATH = frozenset({ENAMETOOLONG, ENOENT, ENOTDIR, EISDIR, ELOOP, EACCES, EPERM})
@@ -126,7 +126,7 @@ def _plain_warnings() -> None:
 
     def show(message: Warning | str, category: type[Warning], *place: Any) -> None:
         if issubclass(category, BactrianWarning):
-            from bactrian.cli.terminal import printable
+            from bactrian.cli.terminal.console import printable
 
             print(printable(f"bactrian: warning: {message}"), file=sys.stderr)
         else:
@@ -137,7 +137,7 @@ def _plain_warnings() -> None:
 
 def _explain(error: BactrianError) -> None:
     """Print an error in at most three lines."""
-    from bactrian.cli.terminal import printable
+    from bactrian.cli.terminal.console import printable
 
     for line in printable(f"bactrian: {error}").splitlines()[:3]:
         print(line, file=sys.stderr)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bactrian.export.prompts import Prompts
-from bactrian.models.toolcalls import wire_calls
+from bactrian.export.system_prompts import Prompts
+from bactrian.models.openai.tool_calls import wire_calls
 from bactrian.records.message import Message
 from bactrian.records.session import Session
 from bactrian.records.text import Text

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import bactrian
-from bactrian.export.tally import Tally
+from bactrian.export.counts import Tally
 from bactrian.store.migrations import MIGRATIONS
 
 SCHEMA = 1

@@ -15,8 +15,8 @@ from importlib import import_module
 from typing import Any
 
 from bactrian.errors import MissingExtra
+from bactrian.language.protocol import read_instruction, read_solution
 from bactrian.records.choice import Choice
-from bactrian.records.protocol import read_instruction, read_solution
 from bactrian.records.session import Session
 from bactrian.records.task import Role, Task
 from bactrian.records.text import Text

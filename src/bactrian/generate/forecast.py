@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 
-from bactrian.models.spend import Price
+from bactrian.models.wrappers.budget import Price
 from bactrian.records.progress import Progress
 from bactrian.records.usage import Usage
 

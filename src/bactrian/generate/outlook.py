@@ -6,7 +6,6 @@ import asyncio
 from dataclasses import replace
 from math import prod
 
-from bactrian.generate.crew import LOCAL_WINDOW
 from bactrian.generate.forecast import (
     PLAY,
     SMALL_PLAY,
@@ -20,12 +19,13 @@ from bactrian.generate.forecast import (
     guessed_translations,
     with_critic,
 )
-from bactrian.generate.frontier import number_of
+from bactrian.generate.jobs.translate import source_path
 from bactrian.generate.plan import Plan
-from bactrian.generate.translations import source_path
-from bactrian.generate.work import Order
-from bactrian.models.spend import Price
-from bactrian.play.manners import MAX_MESSAGES, SMALL_MAX_MESSAGES
+from bactrian.generate.run import Order
+from bactrian.generate.run_models import LOCAL_WINDOW
+from bactrian.generate.scheduler import number_of
+from bactrian.models.wrappers.budget import Price
+from bactrian.play.sampling_defaults import MAX_MESSAGES, SMALL_MAX_MESSAGES
 from bactrian.records.criticism import read_search
 from bactrian.records.progress import Progress
 from bactrian.records.usage import Usage

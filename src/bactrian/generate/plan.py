@@ -8,13 +8,13 @@ from typing import Any
 
 from bactrian.errors import InputError
 from bactrian.play.setup import Setup
-from bactrian.play.toolbox import NO_TOOLS, Toolbox
+from bactrian.play.tools.toolbox import NO_TOOLS, Toolbox
 from bactrian.prompts.pack import Pack, load_pack
 from bactrian.recipes.load import differences
 from bactrian.recipes.schema import Recipe, Tools, criticism_of
 from bactrian.recipes.society import Prompts, Society, load_society
 from bactrian.records.task import Role
-from bactrian.records.trace import compact
+from bactrian.tables.lineage import compact
 
 
 @dataclass(frozen=True, slots=True)

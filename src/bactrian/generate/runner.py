@@ -7,10 +7,10 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
 from bactrian.errors import BactrianError, BudgetReached, GaveUp, Halted, InputError, ModelError
-from bactrian.generate.frontier import Cell, Frontier, Wanted
-from bactrian.generate.leaves import Leaf
-from bactrian.generate.listing import Listing
-from bactrian.generate.tally import ShortList, Tally
+from bactrian.generate.jobs.role_play import Leaf
+from bactrian.generate.lists.ask import Listing
+from bactrian.generate.progress import ShortList, Tally
+from bactrian.generate.scheduler import Cell, Frontier, Wanted
 from bactrian.records.events import Ended, Spoke
 from bactrian.records.items import ItemList
 from bactrian.store.store import Store

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bactrian.errors import InputError
-from bactrian.ingest.found import LONGEST, Broken
+from bactrian.ingest.parsed import LONGEST, Broken
 
 _LEAST = 1024 * 1024 * 1024
 """Bytes that any archive may unfold to."""

@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, cast
 
 from bactrian.ingest.archive import Member, members
-from bactrian.ingest.found import Broken, Found, NoChat, Origin, Said, ending, id_of, name_of, turns
+from bactrian.ingest.parsed import Broken, Found, NoChat, Origin, Said, ending, id_of, name_of, turns
 from bactrian.records.session import Session
 from bactrian.records.task import Role, Task
 from bactrian.records.text import cleaned

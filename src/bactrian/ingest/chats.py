@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from bactrian.ingest.found import LONGEST, Broken, Found, NoChat, Origin, Said, ending, id_of, name_of, turns
+from bactrian.ingest.parsed import LONGEST, Broken, Found, NoChat, Origin, Said, ending, id_of, name_of, turns
 from bactrian.records.session import Session
 from bactrian.records.task import Role, Task
 from bactrian.records.text import cleaned

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bactrian.errors import ContextFull, InputError, ModelError
-from bactrian.models.in_words import in_words
 from bactrian.models.model import Choice, Reply, Request
+from bactrian.models.text_tools.calls import in_words
 from bactrian.records.text import Text, cleaned
 from bactrian.records.turn import Finish
 from bactrian.records.usage import Usage
@@ -47,7 +47,7 @@ class Scripted:
     session goes on where it was. Where a line is a list, a request for several replies gets as many of them as there
     are, and one that is asked again the next; a critic has one such line for each turn. With ``window``, requests
     longer than that many tokens (four bytes each) raise :class:`~bactrian.errors.ContextFull`. A script calls tools in
-    words, see :mod:`~bactrian.models.in_words`.
+    words, see :mod:`~bactrian.models.text_tools.calls`.
     """
 
     def __init__(

@@ -9,11 +9,11 @@ from time import perf_counter
 from typing import Protocol
 
 from bactrian.errors import BadReply
+from bactrian.language.protocol import read_instruction, read_solution
 from bactrian.models.model import Form, Model, Reply, Request
-from bactrian.play.toolbox import Toolbox
+from bactrian.play.tools.toolbox import Toolbox
 from bactrian.records.message import Message
 from bactrian.records.proposal import Proposal
-from bactrian.records.protocol import read_instruction, read_solution
 from bactrian.records.sampling import Sampling
 from bactrian.records.task import Role
 from bactrian.records.text import Text

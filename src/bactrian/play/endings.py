@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from bactrian.language.protocol import instructs, is_done
 from bactrian.records.ending import Ending, EndingCode
-from bactrian.records.protocol import instructs, is_done
 from bactrian.records.turn import Instruction, Speaker, Turn
 
 

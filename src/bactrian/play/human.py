@@ -8,16 +8,16 @@ from time import perf_counter
 from typing import Protocol
 
 from bactrian.errors import Stopped
-from bactrian.models.model import Choice, Reply, Request
-from bactrian.play.critique import Question
-from bactrian.records.proposal import Verdict
-from bactrian.records.protocol import (
+from bactrian.language.protocol import (
     DONE,
     read_instruction,
     read_solution,
     write_instruction,
     write_solution,
 )
+from bactrian.models.model import Choice, Reply, Request
+from bactrian.play.turns.chosen import Question
+from bactrian.records.proposal import Verdict
 from bactrian.records.text import Text, cleaned
 from bactrian.records.turn import Speaker
 from bactrian.records.usage import Usage

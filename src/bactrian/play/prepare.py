@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from bactrian.errors import BadReply
 from bactrian.models.model import Form, Model, Request
-from bactrian.play.forms import small_task_form
+from bactrian.play.response_formats import small_task_form
 from bactrian.play.setup import Setup
 from bactrian.prompts.pack import Pack
 from bactrian.records.message import Message

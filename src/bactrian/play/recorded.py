@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bactrian.errors import ModelError, UnknownModel
 from bactrian.models.model import Choice, Reply, Request
-from bactrian.play.critic import CRITIC, tried
+from bactrian.play.critic.critic import CRITIC, tried
 from bactrian.records.proposal import Deliberation
 from bactrian.records.session import Session
 from bactrian.records.text import Text

@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from bactrian.errors import InputError
 from bactrian.models.model import Model
 from bactrian.play.agent import Agent, Listener
-from bactrian.play.critic import CRITIC, Critic
-from bactrian.play.critique import Critique
+from bactrian.play.critic.critic import CRITIC, Critic
 from bactrian.play.endings import Rule, default_rules
-from bactrian.play.forms import assistant_form, user_form
 from bactrian.play.human import Human, HumanCritic
 from bactrian.play.order import Alternate, Order
-from bactrian.play.toolbox import NO_TOOLS, Toolbox
+from bactrian.play.response_formats import assistant_form, user_form
+from bactrian.play.tools.toolbox import NO_TOOLS, Toolbox
+from bactrian.play.turns.chosen import Critique
 from bactrian.prompts.inception import criticism, inception
 from bactrian.prompts.pack import Pack
 from bactrian.records.criticism import Criticism

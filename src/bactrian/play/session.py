@@ -7,12 +7,12 @@ from contextlib import aclosing
 
 from bactrian.errors import ContextFull, Filtered, ModelError, Stopped
 from bactrian.play.agent import View, speak
-from bactrian.play.critique import Stage, deliberate
+from bactrian.play.critic.candidates import Proposer
 from bactrian.play.endings import first_ending
-from bactrian.play.proposing import Proposer
 from bactrian.play.scene import Scene
-from bactrian.play.search import explore
-from bactrian.play.tools import Place, speak_with_tools
+from bactrian.play.turns.beam_search import explore
+from bactrian.play.turns.chosen import Stage, deliberate
+from bactrian.play.turns.with_tools import Place, speak_with_tools
 from bactrian.records.ending import Ending, EndingCode
 from bactrian.records.events import Ended, Event, Spoke, Started
 from bactrian.records.turn import Speaker, Turn

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 
 from bactrian.errors import InputError
-from bactrian.play.critic import CRITIC
+from bactrian.play.critic.critic import CRITIC
 from bactrian.play.endings import Rule, default_rules, paper_rules
 from bactrian.play.human import HUMAN
-from bactrian.play.manners import MAX_MESSAGES, SMALL_MAX_MESSAGES, manners
+from bactrian.play.sampling_defaults import MAX_MESSAGES, SMALL_MAX_MESSAGES, manners
 from bactrian.prompts.pack import Pack
 from bactrian.prompts.values import checked_idea, checked_name, checked_role
 from bactrian.records.criticism import Criticism

@@ -15,10 +15,10 @@ from types import MappingProxyType
 from jinja2 import Template
 
 from bactrian.errors import PromptError
+from bactrian.files.template import TemplateFault, compiled
+from bactrian.files.toml import Kind, Source, built_in, did_you_mean, find
 from bactrian.prompts.templates import NEEDED, PLACEHOLDERS
 from bactrian.prompts.values import checked_value
-from bactrian.source import Kind, Source, built_in, did_you_mean, find
-from bactrian.template import TemplateFault, compiled
 
 _KIND = Kind("prompt pack", PromptError, "docs/prompts.md", "packs")
 _KEYS = ("name", "description", "templates")

@@ -12,12 +12,12 @@ from typing import Any, cast
 from pydantic import ValidationError
 
 from bactrian.errors import InputError, RecipeError
-from bactrian.recipes.explain import Place, explained
-from bactrian.recipes.marks import without_count
+from bactrian.files.template import TemplateFault, compiled
+from bactrian.files.toml import Kind, Source, as_table, beside, built_in, find
+from bactrian.language.numbering import without_count
+from bactrian.recipes.overrides import TEMPLATES, apply, tables
 from bactrian.recipes.schema import Recipe
-from bactrian.recipes.settings import TEMPLATES, apply, tables
-from bactrian.source import Kind, Source, as_table, beside, built_in, find
-from bactrian.template import TemplateFault, compiled
+from bactrian.recipes.validation_errors import Place, explained
 
 _KIND = Kind("recipe", RecipeError, "docs/recipes.md", "recipes")
 _LARGEST_LIST = 64 * 1024 * 1024

@@ -14,10 +14,10 @@ from jinja2 import Template
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from bactrian.errors import InputError
-from bactrian.recipes.explain import explained
+from bactrian.files.template import TemplateFault, compiled
+from bactrian.files.toml import Kind, Source, as_table, beside, built_in, find
 from bactrian.recipes.schema import Critic, Tools
-from bactrian.source import Kind, Source, as_table, beside, built_in, find
-from bactrian.template import TemplateFault, compiled
+from bactrian.recipes.validation_errors import explained
 
 _KIND = Kind("society", InputError, "docs/societies.md", "societies")
 _NAME = r"^[a-z][a-z0-9_]{0,63}$"

@@ -22,9 +22,6 @@ from bactrian.records.session import Session
 from bactrian.records.tool import ToolCall, ToolResult
 from bactrian.records.turn import Turn
 from bactrian.records.usage import Usage
-from bactrian.store.lock import locked
-from bactrian.store.opening import check_version, connect, is_older
-from bactrian.store.reader import Reader, Rows
 from bactrian.store.rows import (
     call_row,
     confirmation_row,
@@ -38,9 +35,12 @@ from bactrian.store.rows import (
     turn_row,
     verdict_row,
 )
-from bactrian.store.sqlite import check_file, reading_engine
-from bactrian.store.statements import Statement, statements
-from bactrian.store.writer import Writer
+from bactrian.store.sqlite.database import check_file, reading_engine
+from bactrian.store.sqlite.lock import locked
+from bactrian.store.sqlite.opening import check_version, connect, is_older
+from bactrian.store.sqlite.reader import Reader, Rows
+from bactrian.store.sqlite.statements import Statement, statements
+from bactrian.store.sqlite.writer import Writer
 
 _EVERY = 1 << 62
 

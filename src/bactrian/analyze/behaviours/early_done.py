@@ -15,8 +15,8 @@ from bactrian.analyze.behaviours.infinite_loop import is_polite
 from bactrian.analyze.behaviours.reading import Heard, Reading
 from bactrian.analyze.behaviours.refusal import refuses
 from bactrian.analyze.behaviours.repeats_instruction import repeats
+from bactrian.language.protocol import DONE, instructs, without_code
 from bactrian.records.finding import Finding
-from bactrian.records.protocol import DONE, instructs, without_code
 from bactrian.records.turn import Instruction
 
 _LIKELY = 0.5

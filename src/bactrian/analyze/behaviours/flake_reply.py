@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from enum import Enum, auto
 
 from bactrian.analyze.behaviours.reading import Heard, Reading
-from bactrian.analyze.behaviours.words import content, sentences, stem, tokens, without_quotations
+from bactrian.language.words import content, sentences, stem, tokens, without_quotations
 from bactrian.records.finding import Finding
 
 _LONGEST = 900

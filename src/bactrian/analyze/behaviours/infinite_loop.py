@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from bactrian.analyze.behaviours.empty_turn import is_empty
 from bactrian.analyze.behaviours.reading import Heard, Reading
-from bactrian.analyze.behaviours.words import STOP_WORDS, sentences, tokens
+from bactrian.language.words import STOP_WORDS, sentences, tokens
 from bactrian.records.finding import Finding
 
 _TURNS = 4

@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 from functools import cached_property
 
+from bactrian.language.protocol import is_done, without_code
 from bactrian.records.finding import LONGEST_QUOTE, Behaviour, Finding
-from bactrian.records.protocol import is_done, without_code
 from bactrian.records.session import Session
 from bactrian.records.turn import Instruction, Solution, Turn
 

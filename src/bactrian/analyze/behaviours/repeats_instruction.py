@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 
 from bactrian.analyze.behaviours.reading import Heard, Reading
-from bactrian.analyze.behaviours.words import STOP_WORDS, content, stem, tokens
+from bactrian.language.words import STOP_WORDS, content, stem, tokens
 from bactrian.records.finding import Finding
 from bactrian.records.turn import Instruction
 

@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterator
 
 from bactrian.analyze.behaviours.reading import Heard, Reading
+from bactrian.language.protocol import instructs
 from bactrian.records.finding import Finding
-from bactrian.records.protocol import instructs
 
 _ANSWER = re.compile(r"\n[ \t>#*_-]*(?:solution|answer|response)[*_]*[ ]?:(?!\s*\n*\s*$)", re.IGNORECASE)
 _ANSWER_INLINE = re.compile(r"input:[ \t*_]*none[.]?[ \t*_]+(?:solution|answer)[*_]*:", re.IGNORECASE)

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from bactrian.analyze.behaviours.language import is_in, name_of
 from bactrian.analyze.behaviours.reading import Heard, Reading
+from bactrian.language.identify import is_in, name_of
 from bactrian.records.finding import Finding
 
 _ABOUT_LANGUAGES = re.compile(

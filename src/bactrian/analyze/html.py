@@ -1,0 +1,78 @@
+"""The report as one HTML file that needs nothing else: no script, no font, no network."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.resources import files
+from typing import Any
+
+from jinja2 import Environment, StrictUndefined
+
+from bactrian.analyze.report import COOPERATION, PAPER, Json
+from bactrian.analyze.svg_chart import curve
+
+LARGEST_MAP = 60
+"""Roles that a side of the heat map shows; of more, those with the most sessions."""
+
+
+def written(reports: Sequence[Json], changes: Json | None) -> str:
+    """The page on one run, or on two and what differs between them."""
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters["percent"] = _percent
+    environment.filters["short"] = _short
+    template = environment.from_string(
+        files("bactrian.analyze").joinpath("report.html.j2").read_text("utf-8")
+    )
+    return template.render(
+        reports=reports,
+        changes=changes,
+        charts=[_charts(report) for report in reports],
+        cooperation=COOPERATION,
+        paper=PAPER,
+    )
+
+
+def _charts(report: Json) -> dict[str, Any]:
+    lengths = report["length"]["sessions_by_messages"]
+    rounds = [
+        (one["round"], one["behaviours"].get(COOPERATION, {"rate": 0.0, "low": 0.0, "high": 0.0}))
+        for one in report["rounds"]
+    ]
+    return {
+        "growth": curve(
+            [(one["turn"], one["prompt_tokens"], one["low"], one["high"]) for one in report["growth"]]
+        ),
+        "rounds": curve([(number, of["rate"], of["low"], of["high"]) for number, of in rounds]),
+        "lengths": [(messages, count, count / max(lengths.values())) for messages, count in lengths.items()],
+        "map": _map(report),
+    }
+
+
+def _map(report: Json) -> dict[str, Any] | None:
+    """The share of failed cooperations for each pair of roles; None where there is but one pair."""
+    if len(report["pairs"]) < 2:
+        return None
+    sides = [
+        sorted(sorted(roles, key=lambda role, of=roles: -of[role]["sessions"])[:LARGEST_MAP])
+        for roles in (report["roles"]["assistant"], report["roles"]["user"])
+    ]
+    cells = {(one["assistant"], one["user"]): one for one in report["pairs"]}
+    return {
+        "users": sides[1],
+        "rows": [(role, [cells.get((role, user)) for user in sides[1]]) for role in sides[0]],
+        "left_out": max(len(report["roles"]["assistant"]) - len(sides[0]), 0)
+        + max(len(report["roles"]["user"]) - len(sides[1]), 0),
+    }
+
+
+def _percent(rate: float | None) -> str:
+    return "–" if rate is None else f"{rate:.1%}"
+
+
+def _short(value: float | None) -> str:
+    """A number with three digits that count."""
+    if value is None:
+        return "–"
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"

@@ -1,0 +1,189 @@
+"""``bactrian analyze``: how the agents of a run behaved."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Protocol
+
+import typer
+
+from bactrian.cli.options import option
+from bactrian.cli.pricing_options import price_list
+from bactrian.cli.run_async import run
+
+if TYPE_CHECKING:
+    from bactrian.analyze.aggregate import Part
+    from bactrian.analyze.confirm import Key
+    from bactrian.analyze.report import Json
+    from bactrian.cli.view.judging import Judge
+    from bactrian.models.wrappers.budget import Price
+    from bactrian.records.confirmation import Confirmation
+    from bactrian.records.finding import Finding
+
+
+def analyze(
+    run_file: Annotated[Path, typer.Argument(metavar="RUN", help="The run.")],
+    other: Annotated[
+        Path | None, typer.Argument(metavar="RUN2", help="Another, to see what differs in it.")
+    ] = None,
+    findings: Annotated[
+        Path | None, option("--findings", "Write what the turns of RUN show, one finding a line.")
+    ] = None,
+    page: Annotated[Path | None, option("--report", "Write the report as one HTML file.")] = None,
+    judge: Annotated[
+        str | None,
+        option("--judge", "Ask this model whether each finding holds. Its answers are kept in RUN."),
+    ] = None,
+    base_url: Annotated[
+        str | None, option("--base-url", "Address of the judge's endpoint.", show_default="OPENAI_BASE_URL")
+    ] = None,
+    concurrency: Annotated[int, option("--concurrency", "Questions to the judge in flight.", min=1)] = 16,
+    budget: Annotated[float | None, option("--budget", "US dollars that the judge may cost.", min=0)] = None,
+    max_tokens: Annotated[int | None, option("--max-tokens", "Tokens that the judge may use.", min=0)] = None,
+    price: Annotated[
+        str | None,
+        option("--price", "US dollars per million tokens, prompt/completion[/cached]. Default: a table."),
+    ] = None,
+    overwrite: Annotated[bool, option("--overwrite", "Replace files that are there.")] = False,
+    json: Annotated[bool, option("--json", "Write the report as JSON.")] = False,
+) -> None:
+    """Report endings, behaviours and costs of a run, or how another differs from it."""
+    from bactrian.errors import InputError
+
+    named = [path.absolute() for path in (run_file, other, findings, page) if path is not None]
+    for path in (findings, page):
+        if path is not None and named.count(path.absolute()) > 1:
+            raise InputError("This file is named twice.", where=str(path), next="Name another one.")
+    if judge is not None and other is not None:
+        raise InputError("A judge looks at one run.", where="--judge", next="Leave RUN2 out.")
+    prices = price_list(price, base_url)
+    work = _analyze(
+        run_file,
+        other,
+        Outputs(findings, page, overwrite=overwrite, json=json),
+        prices,
+        None if judge is None else _judge(judge, base_url, concurrency, budget, max_tokens, prices),
+    )
+    run(
+        work,
+        resume="The judge's answers are kept; the same command goes on." if judge else "Nothing was written.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """What to write besides the tables."""
+
+    findings: Path | None
+    page: Path | None
+    overwrite: bool
+    json: bool
+
+
+async def _analyze(
+    run_file: Path,
+    other: Path | None,
+    wish: Outputs,
+    prices: Callable[[str], Price | None],
+    judge: Judge | None,
+) -> int:
+    from json import dumps
+
+    from bactrian.analyze.compare import differences
+    from bactrian.analyze.confirm import judged
+    from bactrian.analyze.html import written
+    from bactrian.analyze.report import report
+    from bactrian.cli.view.judging import ask
+    from bactrian.cli.view.report import show, show_differences
+    from bactrian.files.atomic import staged
+
+    with ExitStack() as stack:
+        places = [
+            None if path is None else stack.enter_context(staged(path, overwrite=wish.overwrite)) / path.name
+            for path in (wish.findings, wish.page)
+        ]
+        keep = None if places[0] is None else _keeper(stack, places[0])
+        found: list[Finding] = []
+        parts = [await _read(run_file, found.extend if judge else keep)]
+        alike = other is not None and other.stem == run_file.stem
+        reports = [report(str(run_file) if alike else run_file.stem, parts[0], prices)]
+        changes: Json | None = None
+        if judge is not None:
+            facts = parts[0].facts
+            said = sum(one.usage.completion for one in facts) / max(sum(one.messages for one in facts), 1)
+            answers = await ask(run_file, found, judge, said)
+            reports[0]["judged"] = judged(judge.name, found, answers, len(facts))
+            if keep is not None:
+                keep(found, answers)
+        if other is not None:
+            parts.append(await _read(other, None))
+            reports.append(report(str(other) if alike else other.stem, parts[1], prices))
+            changes = differences(parts[0], parts[1])
+        if places[1] is not None:
+            places[1].write_text(written(reports, changes), "utf-8")
+    if wish.json:
+        print(dumps(reports[0] if changes is None else {"runs": reports, "differences": changes}))
+    elif changes is None:
+        show(reports[0])
+    else:
+        show_differences(reports, changes)
+    return 0
+
+
+async def _read(run_file: Path, keep: Callable[[list[Finding]], None] | None) -> Part:
+    """Measure a run, and say how far that is."""
+    from rich.status import Status
+
+    from bactrian.analyze.measure import measure
+    from bactrian.cli.terminal.console import printable, progress
+    from bactrian.store.store import open_store
+
+    async with open_store(run_file, read_only=True) as store:
+        with Status("Reading", console=progress()) as shown:
+            return await measure(
+                store, keep, lambda done: shown.update(printable(f"{run_file.name}: {done:,} sessions read"))
+            )
+
+
+class _Keep(Protocol):
+    def __call__(
+        self, findings: list[Finding], answers: Mapping[Key, Confirmation] | None = None
+    ) -> None: ...
+
+
+def _keeper(stack: ExitStack, place: Path) -> _Keep:
+    """What writes findings to ``place``, a line each, with what a judge says of them if one was asked."""
+    import json
+    from dataclasses import asdict
+
+    file = stack.enter_context(place.open("w", encoding="utf-8"))
+
+    def keep(findings: list[Finding], answers: Mapping[Key, Confirmation] | None = None) -> None:
+        for finding in findings:
+            line = asdict(finding)
+            if answers is not None:
+                answer = answers.get((finding.session, finding.turn, finding.behaviour))
+                line["confirmed"] = answer and answer.holds
+            file.write(json.dumps(line, ensure_ascii=False) + "\n")
+
+    return keep
+
+
+def _judge(
+    name: str,
+    base_url: str | None,
+    concurrency: int,
+    budget: float | None,
+    max_tokens: int | None,
+    prices: Callable[[str], Price | None],
+) -> Judge:
+    from bactrian.cli.model_options import access
+    from bactrian.cli.view.judging import Judge
+    from bactrian.models.wrappers.budget import Meter
+
+    price = prices(name)
+    meter = Meter(max_tokens, budget, {} if price is None else {name: price})
+    return Judge(name, access(base_url), meter, concurrency)

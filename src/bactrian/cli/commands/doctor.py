@@ -1,0 +1,75 @@
+"""``bactrian doctor``: what is here, what is missing, and whether the model answers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bactrian.cli.run_async import run
+
+if TYPE_CHECKING:
+    from bactrian.models.registry import Access
+
+EXTRAS = {
+    "local": ("xllamacpp", "the built-in model and GGUF files, in this process"),
+    "analysis": ("polars", "Parquet files and data frames"),
+    "redact": ("detect_secrets", "exports without secrets and private numbers"),
+}
+"""Optional parts: the module that shows whether it is there, and what it gives."""
+
+
+def doctor(
+    model: Annotated[
+        str, typer.Option("--model", envvar="BACTRIAN_MODEL", help="The model to ask.")
+    ] = "local",
+    base_url: Annotated[
+        str | None, typer.Option("--base-url", envvar="BACTRIAN_BASE_URL", help="Endpoint of openai:NAME.")
+    ] = None,
+) -> None:
+    """Say what is installed and what is missing, and ask the model for a word."""
+    import sys
+    from importlib.util import find_spec
+
+    import bactrian
+    from bactrian.cli.model_options import access
+
+    print(f"bactrian {bactrian.__version__} · Python {sys.version.split()[0]}")
+    for extra, (module, gives) in EXTRAS.items():
+        if find_spec(module) is not None:
+            print(f"✓ {extra}: {gives} ({module} {_version(module)})")
+        else:
+            print(f"✗ {extra}: would give {gives}. Install it: pip install 'bactrian[{extra}]'")
+    run(_ask(model, access(base_url)), resume="")
+
+
+def _version(module: str) -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version(module)
+    except PackageNotFoundError:
+        return "of unknown version"
+
+
+async def _ask(name: str, reach: Access) -> int:
+    """Ask the model for a short reply. 0 if it gives one, 1 if not."""
+    from bactrian.cli.terminal.console import printable
+    from bactrian.errors import BactrianError
+    from bactrian.models.model import Request
+    from bactrian.models.registry import open_model
+    from bactrian.records.message import Message
+    from bactrian.records.sampling import Sampling
+    from bactrian.records.text import Text
+
+    model = open_model(name, reach)
+    question = Message("user", Text("Reply with one word: ready"))
+    try:
+        reply = await model.reply(Request((question,), Sampling(max_tokens=16)))
+    except BactrianError as error:
+        print(f"✗ {name} does not answer: {printable(str(error))}")
+        return error.exit_code
+    finally:
+        await model.close()
+    print(f"✓ {name} answers as {printable(reply.model)}: {printable(reply.text.strip())!r}")
+    return 0

@@ -1,0 +1,63 @@
+"""``bactrian failures``: which jobs of a run failed, why, and what came instead of a reply."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bactrian.cli.options import option
+from bactrian.cli.run_async import run
+
+if TYPE_CHECKING:
+    from bactrian.records.progress import Failure
+
+_SHOWN = 200
+"""Characters of a reply that a person is shown; ``--json`` gives all that was kept."""
+
+
+def failures(
+    run_file: Annotated[Path, typer.Argument(metavar="RUN", help="The run.")],
+    json: Annotated[bool, option("--json", "Write one JSON object a line.")] = False,
+) -> None:
+    """List the jobs that failed, with the reason and what came instead of a reply."""
+    run(_list(run_file, json=json), resume="The run is as it was.")
+
+
+async def _list(run_file: Path, *, json: bool) -> int:
+    from bactrian.store.store import open_store
+
+    count = 0
+    async with open_store(run_file, read_only=True) as store:
+        async for failure in store.failures():
+            count += 1
+            _show(failure, json=json)
+    if not json:
+        print(
+            f"{count:,} failed; `bactrian generate` with --retry-failed takes them up again."
+            if count
+            else "None failed."
+        )
+    return 0
+
+
+def _show(failure: Failure, *, json: bool) -> None:
+    from json import dumps
+
+    from bactrian.cli.terminal.console import printable
+
+    raw = failure.raw.decode(errors="replace")
+    if json:
+        fields = {
+            "session": failure.session,
+            "turns": failure.turns,
+            "reason": failure.reason,
+            "error": failure.error,
+            "raw": raw,
+        }
+        print(dumps(fields, ensure_ascii=False))
+        return
+    print(printable(f"{failure.session} after {failure.turns} turns: {failure.reason}"))
+    if raw:
+        print(printable(f"  what came: {' '.join(raw.split())[:_SHOWN]}"))

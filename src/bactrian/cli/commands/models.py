@@ -1,0 +1,16 @@
+"""``bactrian models``: what can answer."""
+
+from __future__ import annotations
+
+
+def models() -> None:
+    """List the kinds of model names, and what each stands for."""
+    from rich.table import Table
+
+    from bactrian.cli.terminal.console import output
+    from bactrian.models.registry import NAMES
+
+    table = Table("model", "what answers", box=None, pad_edge=False)
+    for name, meaning in NAMES.items():
+        table.add_row(name, meaning)
+    output().print(table)

@@ -1,0 +1,325 @@
+"""``bactrian play``: one conversation, live."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bactrian.cli.options import option
+from bactrian.cli.run_async import Brake, run
+from bactrian.errors import ContextFull, ModelError
+
+if TYPE_CHECKING:
+    from bactrian.models.registry import Access
+    from bactrian.play.setup import Setup
+    from bactrian.prompts.pack import Pack
+    from bactrian.recipes.schema import Tools
+
+EXAMPLE = ("Develop a trading bot for the stock market", "Python Programmer", "Stock Trader")
+"""The paper's example: idea, assistant role, user role."""
+EXAMPLE_SEED = 7
+"""So that the example is the conversation in the README."""
+
+
+class Protocol(StrEnum):
+    """How the inception protocol is kept."""
+
+    free = "free"
+    enforced = "enforced"
+
+
+class Unreadable(StrEnum):
+    """What follows a critic's choice that cannot be read."""
+
+    first = "first"
+    fail = "fail"
+
+
+class Side(StrEnum):
+    """A side of the conversation."""
+
+    user = "user"
+    assistant = "assistant"
+
+
+class Endings(StrEnum):
+    """Which rules may end a session."""
+
+    default = "default"
+    paper = "paper"
+
+
+def play(
+    idea: Annotated[
+        str | None,
+        typer.Argument(
+            help="What to do, in one sentence; - reads it from standard input.",
+            show_default="the paper's example",
+        ),
+    ] = None,
+    assistant: Annotated[
+        str | None, option("--assistant", f"Role that solves. Default: {EXAMPLE[1]}.")
+    ] = None,
+    user: Annotated[str | None, option("--user", f"Role that instructs. Default: {EXAMPLE[2]}.")] = None,
+    assistant_description: Annotated[
+        str, option("--assistant-description", "Who the role that solves is, and what it can do.")
+    ] = "",
+    user_description: Annotated[
+        str, option("--user-description", "Who the role that instructs is, and what it can do.")
+    ] = "",
+    roles: Annotated[
+        Path | None,
+        option("--roles", "What `bactrian roles --json` wrote: one that solves, then one that instructs."),
+    ] = None,
+    model: Annotated[str, option("--model", "Model of every agent; see `bactrian models`.")] = "local",
+    assistant_model: Annotated[str | None, option("--assistant-model", "Model of the AI assistant.")] = None,
+    user_model: Annotated[str | None, option("--user-model", "Model of the AI user.")] = None,
+    task_model: Annotated[str | None, option("--task-model", "Model of specifier and planner.")] = None,
+    base_url: Annotated[str | None, option("--base-url", "Endpoint of openai:NAME.")] = None,
+    specify: Annotated[bool, option("--specify/--no-specify", "Make the idea concrete first.")] = True,
+    word_limit: Annotated[int, option("--word-limit", "Words of the specified task.", min=1)] = 50,
+    plan: Annotated[bool, option("--plan", "Divide the task into subtasks first.")] = False,
+    protocol: Annotated[
+        Protocol | None,
+        option("--protocol", "Default: enforced if the built-in model plays both, else free."),
+    ] = None,
+    critic: Annotated[
+        str | None,
+        option("--critic", "Role that chooses what is said among several proposals; human is you."),
+    ] = None,
+    as_: Annotated[Side | None, option("--as", "The side that you play yourself.")] = None,
+    critic_model: Annotated[str | None, option("--critic-model", "Model of the critic.")] = None,
+    proposals: Annotated[int, option("--proposals", "Proposals for each turn.", min=1, max=100)] = 3,
+    critic_rounds: Annotated[
+        int,
+        option(
+            "--critic-rounds", "Rounds of proposals for a turn; the critic's feedback begins another.", min=1
+        ),
+    ] = 1,
+    criteria: Annotated[
+        str | None, option("--criteria", "What the critic looks for. Default: how well the task is done.")
+    ] = None,
+    search: Annotated[
+        str | None,
+        option("--search", "beam:WIDTHxDEPTH: lines that are kept alive, and turns that are looked ahead."),
+    ] = None,
+    unreadable: Annotated[
+        Unreadable,
+        option("--unreadable", "After a choice that cannot be read, twice: the first proposal, or failure."),
+    ] = Unreadable.first,
+    tools: Annotated[
+        list[str] | None,
+        option("--tools", "Python functions that an agent may call: FILE.py or FILE.py:NAME,NAME."),
+    ] = None,
+    mcp: Annotated[
+        list[str] | None,
+        option("--mcp", "Command line of an MCP server whose tools an agent may call. Can be given often."),
+    ] = None,
+    tools_for: Annotated[Side, option("--tools-for", "Who may call them.")] = Side.assistant,
+    tool_timeout: Annotated[float, option("--tool-timeout", "Seconds for one call.", min=0.001)] = 30.0,
+    tool_rounds: Annotated[
+        int, option("--tool-rounds", "Replies of a turn that may call tools.", min=1, max=100)
+    ] = 8,
+    endings: Annotated[
+        Endings, option("--endings", "The paper's endings, or also the one for repeat loops.")
+    ] = Endings.default,
+    max_messages: Annotated[
+        int | None,
+        option("--max-messages", "Default: 40, or 12 if the built-in model plays both.", min=1),
+    ] = None,
+    seed: Annotated[int | None, option("--seed", "Seed of the sampling.")] = None,
+    language: Annotated[str | None, option("--language", "Language in which to answer.")] = None,
+    prompts: Annotated[
+        str | None,
+        option("--prompts", "Prompt pack: a name or a .toml file. Default: ai-society, or its small one."),
+    ] = None,
+    window: Annotated[
+        int | None, option("--window", "Context window of openai:NAME, in tokens.", min=1)
+    ] = None,
+    timeout: Annotated[float, option("--timeout", "Longest wait for a reply, in seconds.", min=0)] = 600.0,
+    max_wait: Annotated[
+        float,
+        option(
+            "--max-wait",
+            "Seconds that an endpoint may ask to wait; one that fails gets three times as long.",
+            min=0,
+        ),
+    ] = 600.0,
+    society: Annotated[
+        str | None,
+        option("--society", "More agents, or more conversations: a society's name or .toml file."),
+    ] = None,
+    run_file: Annotated[
+        Path | None, option("--run", "Store the session here; the same command takes it up again.")
+    ] = None,
+    json: Annotated[bool, option("--json", "Write events as JSON lines.")] = False,
+) -> None:
+    """Watch two agents solve a task."""
+    from bactrian.cli.commands.roles import pair_of_roles
+    from bactrian.cli.critic_options import criticism
+    from bactrian.cli.model_options import access
+    from bactrian.cli.terminal.keyboard import with_person
+    from bactrian.play.human import HUMAN
+    from bactrian.play.setup import Setup
+    from bactrian.prompts.pack import load_pack
+    from bactrian.recipes.schema import Tools
+
+    if society is not None:
+        from bactrian.cli.commands.society import check_flags, play_society
+        from bactrian.play.society.group_chat import Circumstances
+        from bactrian.play.society.stages import Performance, cast_of
+        from bactrian.recipes.society import load_society
+
+        inside = {
+            "--assistant": assistant,
+            "--user": user,
+            "--roles": roles,
+            "--as": as_,
+            "--critic": critic,
+            "--plan": plan,
+            "--tools": tools,
+            "--mcp": mcp,
+            "--search": search,
+            "--assistant-model": assistant_model,
+            "--user-model": user_model,
+            "--assistant-description": assistant_description,
+            "--user-description": user_description,
+        }
+        check_flags(inside)
+        loaded, templates = load_society(society)
+        names = cast_of(loaded, model, task_model=task_model or model, critic_model=critic_model or model)
+        reach = access(base_url, window=window, timeout=timeout, longest_wait=max_wait)
+        brake = Brake()
+        if HUMAN in names.values():
+            reach = with_person(reach, brake, idea)
+        wish = Performance(
+            loaded,
+            templates,
+            _idea(idea or loaded.task),
+            Circumstances(names, language, seed, max_messages, protocol.value if protocol else None),
+            prompts,
+            paper_endings=endings is Endings.paper,
+        )
+        run(play_society(wish, reach, run_file, json=json), resume=_resume(run_file), brake=brake)
+    if idea is None:
+        idea, seed = EXAMPLE[0], EXAMPLE_SEED if seed is None else seed
+    solves, instructs = pair_of_roles(
+        roles, (assistant, EXAMPLE[1], assistant_description), (user, EXAMPLE[2], user_description)
+    )
+    reach = access(base_url, window=window, timeout=timeout, longest_wait=max_wait)
+    brake = Brake()
+    if as_ is not None or HUMAN in (critic, model, user_model, assistant_model, task_model, critic_model):
+        reach = with_person(reach, brake, idea)
+    setup = Setup(
+        idea=_idea(idea),
+        assistant=solves,
+        user=instructs,
+        models={
+            "task_specifier": task_model or model,
+            "task_planner": task_model or model,
+            "user": HUMAN if as_ is Side.user else user_model or model,
+            "assistant": HUMAN if as_ is Side.assistant else assistant_model or model,
+            **({"critic": HUMAN if critic == HUMAN else critic_model or model} if critic else {}),
+        },
+        specify=specify,
+        word_limit=word_limit,
+        plan=plan,
+        protocol=protocol.value if protocol else None,
+        paper_endings=endings is Endings.paper,
+        max_messages=max_messages,
+        seed=seed,
+        language=language,
+        critic=criticism(critic, proposals, critic_rounds, criteria, unreadable.value, search),
+    )
+    wanted = {
+        tools_for.value: Tools(
+            python=tuple(tools or ()), mcp=tuple(mcp or ()), rounds=tool_rounds, seconds=tool_timeout
+        )
+    }
+    work = _play(
+        setup, load_pack(prompts or setup.pack), wanted if tools or mcp else {}, reach, run_file, json=json
+    )
+    run(work, resume=_resume(run_file), brake=brake)
+
+
+def _resume(run_file: Path | None) -> str:
+    if run_file is None:
+        return "Nothing was stored; --run FILE keeps a session."
+    return "All that was said is kept: run the same command again to go on."
+
+
+def _idea(given: str) -> str:
+    """The idea, from standard input where a dash stands for it."""
+    if given != "-":
+        return given
+    # What is not UTF-8 becomes what the check of the idea refuses with a clear error.
+    return sys.stdin.buffer.read().decode(errors="surrogateescape").strip()
+
+
+async def _play(
+    setup: Setup,
+    pack: Pack,
+    wanted: Mapping[str, Tools],
+    reach: Access,
+    run_file: Path | None,
+    *,
+    json: bool,
+) -> int:
+    """Play the session and give the exit code."""
+    from bactrian.cli.view.audience import audience
+    from bactrian.play.open_models import open_cast
+    from bactrian.play.persist import kept
+    from bactrian.play.prepare import prepare
+    from bactrian.play.scene import role_play
+    from bactrian.play.session import play as played
+    from bactrian.play.setup import new_session
+    from bactrian.play.tools.loading import open_tools
+    from bactrian.records.events import Ended
+    from bactrian.records.proposal import NOTHING_KNOWN
+    from bactrian.store.store import open_store
+
+    async with AsyncExitStack() as stack:
+        tools = await stack.enter_async_context(open_tools(wanted))
+        setup = replace(setup, tools={agent: box.kit for agent, box in tools.items()})
+        session = new_session(setup, pack)
+        names = {agent: setup.models[agent] for agent in session.provenance.models}
+        store = await stack.enter_async_context(open_store(run_file)) if run_file else None
+        if store is not None:
+            session = await store.begin(session)
+        sink = store.add_call if store is not None else None
+        goes_on = session.ending is None or not session.ending.final
+        models = await stack.enter_async_context(open_cast(names, reach, sink=sink, load=goes_on))
+        watching = audience(json=json)
+        with watching.waiting("thinking about the task"):
+            keep = store.prepared if store is not None else None
+            session = await prepare(session, setup, pack, models, keep)
+        known = NOTHING_KNOWN
+        if store is not None and setup.critic is not None:
+            known = await store.deliberation(session.id, after=setup.critic.settled(len(session.turns)))
+        scene = role_play(
+            session,
+            pack,
+            models,
+            rules=setup.rules(),
+            known=known,
+            tools=tools,
+            listener=watching.listener,
+        )
+        events = played(scene)
+        async for event in events if store is None else kept(events, session.id, store):
+            watching.show(event)
+            if isinstance(event, Ended) and event.ending.code == "failed":
+                raise event.error or ModelError(event.ending.evidence)
+            if isinstance(event, Ended) and event.ending.code == "token_limit" and not event.ending.turn:
+                raise ContextFull(
+                    f"Nothing could be said: {event.ending.evidence.partition(chr(10))[0]}",
+                    next="Use a model with a larger window, or a shorter idea.",
+                )
+    return 0

@@ -1,0 +1,38 @@
+"""``bactrian prompts``: what is said to the models."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(help="List the prompt packs, or show one.", invoke_without_command=True)
+
+
+@app.callback()
+def prompts(context: typer.Context) -> None:
+    """List the built-in prompt packs with the beginning of their hashes."""
+    if context.invoked_subcommand is not None:
+        return
+    from rich.table import Table
+
+    from bactrian.cli.terminal.console import output
+    from bactrian.prompts.pack import built_in_packs, load_pack
+
+    table = Table("pack", "hash", "what it is", box=None, pad_edge=False)
+    for name in built_in_packs():
+        pack = load_pack(name)
+        table.add_row(name, pack.hash[:12], pack.description)
+    output().print(table)
+
+
+@app.command()
+def show(name: Annotated[str, typer.Argument(help="A built-in pack, or the path of a .toml file.")]) -> None:
+    """Print every template of a pack."""
+    from bactrian.cli.terminal.console import printable
+    from bactrian.prompts.pack import load_pack
+
+    pack = load_pack(name)
+    print(f"# {pack.name} · {pack.description}\n# sha256 {pack.hash}")
+    for template, source in pack.templates.items():
+        print(f"\n# {template}\n{printable(source).strip()}")

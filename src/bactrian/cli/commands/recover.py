@@ -1,0 +1,32 @@
+"""``bactrian recover``: what a damaged run still holds, in a new file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bactrian.cli.options import option
+
+
+def recover(
+    run_file: Annotated[Path, typer.Argument(metavar="RUN", help="The damaged run. It is not touched.")],
+    out: Annotated[Path, option("--out", "The new run.")],
+    json: Annotated[bool, option("--json", "Write one JSON object.")] = False,
+) -> None:
+    """Write a new run with all that can be read of a damaged one."""
+    from dataclasses import asdict
+    from json import dumps
+
+    from bactrian.store.sqlite.recover import recover as recovered
+
+    found = recovered(run_file, out)
+    if json:
+        print(dumps({"run": str(out), **asdict(found)}))
+        return
+    print(f"{found.sessions:,} sessions with {found.turns:,} turns are in {out}.")
+    if found.opened:
+        print(
+            f"{found.opened:,} of them lack turns and are open again: the command that made the run finishes them."
+        )

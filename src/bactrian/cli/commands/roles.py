@@ -1,0 +1,149 @@
+"""``bactrian roles``: who should work on a task."""
+
+from __future__ import annotations
+
+import json as jsonlib
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bactrian.cli.options import option
+from bactrian.cli.run_async import run
+from bactrian.errors import InputError
+
+if TYPE_CHECKING:
+    from bactrian.models.registry import Access
+    from bactrian.play.role_assignment import Expert, Found
+    from bactrian.records.task import Role
+
+_LARGEST = 1 << 20
+
+
+def roles(
+    task: Annotated[str, typer.Argument(help="What is to be done; - reads it from standard input.")],
+    count: Annotated[int, option("--count", "How many roles.", min=1, max=1000)] = 2,
+    model: Annotated[str, option("--model", "Who is asked; see `bactrian models`.")] = "local",
+    base_url: Annotated[str | None, option("--base-url", "Endpoint of openai:NAME.")] = None,
+    language: Annotated[str | None, option("--language", "Language in which to answer.")] = None,
+    seed: Annotated[int | None, option("--seed", "Seed of the sampling.")] = None,
+    timeout: Annotated[float, option("--timeout", "Longest wait for a reply, in seconds.", min=0)] = 600.0,
+    names: Annotated[bool, option("--names", "Write names only, for the file of a recipe's axis.")] = False,
+    json: Annotated[bool, option("--json", "Write one object a line, for `play --roles`.")] = False,
+) -> None:
+    """Ask a model which roles a task needs, who they are and what they can do."""
+    from bactrian.cli.model_options import access
+    from bactrian.prompts.values import checked_idea, checked_name
+
+    task = sys.stdin.buffer.read().decode(errors="surrogateescape").strip() if task == "-" else task
+    checked_idea(task, "task")
+    if language is not None:
+        checked_name(language, "language")
+    reach = access(base_url, timeout=timeout)
+    work = _roles(task, count, model, reach, language, seed, write=_writer(names=names, json=json))
+    run(work, resume="Run the same command again.")
+
+
+def read_experts(path: Path) -> list[Expert]:
+    """The roles that ``bactrian roles --json`` has written.
+
+    Raises:
+        InputError: the file cannot be read, or holds something else.
+    """
+    from bactrian.play.role_assignment import Expert
+
+    where = str(path)
+    try:
+        with path.open("rb") as file:
+            lines = file.read(_LARGEST).decode().splitlines()
+        values: list[Any] = [jsonlib.loads(line) for line in lines if line.strip()]
+        return [
+            Expert(str(one["name"]), str(one["description"]), str(one.get("competencies", "")))
+            for one in values
+        ]
+    except OSError as error:
+        raise InputError(f"The roles cannot be read: {error.strerror}.", where=where) from error
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise InputError(
+            "These are no roles.",
+            where=where,
+            next="Make the file with `bactrian roles TASK --json`: a name and a description a line.",
+        ) from error
+
+
+_Wish = tuple[str | None, str, str]
+"""Name that was given, name without one, and description."""
+
+
+def pair_of_roles(file: Path | None, *wishes: _Wish) -> tuple[Role, Role]:
+    """The roles of both sides, by name or in the order of the file.
+
+    Raises:
+        InputError: the file cannot be used, or has too few roles.
+    """
+    from bactrian.records.task import Role
+
+    known = [expert.role() for expert in read_experts(file)] if file else []
+    taken = [name for name, _, _ in wishes if name]
+    free = [role for role in known if role.name not in taken]
+    made: list[Role] = []
+    for name, default, description in wishes:
+        if name is None and file is not None:
+            if not free:
+                raise InputError(
+                    f"There are {len(known)} roles, and two are needed.",
+                    where=str(file),
+                    next="Make more: bactrian roles TASK --count 2 --json",
+                )
+            role = free.pop(0)
+        else:
+            role = next((one for one in known if one.name == name), Role(default if name is None else name))
+        made.append(Role(role.name, description or role.description))
+    return made[0], made[1]
+
+
+def _writer(*, names: bool, json: bool) -> Any:
+    from bactrian.cli.terminal.console import printable
+
+    def write(number: int, expert: Expert) -> None:
+        if json:
+            print(jsonlib.dumps(asdict(expert), ensure_ascii=False), flush=True)
+        elif names:
+            print(printable(expert.name), flush=True)
+        else:
+            print(printable(f"{number}. {expert.name}\n   {expert.description}"))
+            if expert.competencies:
+                print(printable(f"   Competencies: {expert.competencies}"))
+            sys.stdout.flush()
+
+    return write
+
+
+async def _roles(
+    task: str,
+    count: int,
+    name: str,
+    reach: Access,
+    language: str | None,
+    seed: int | None,
+    *,
+    write: Any,
+) -> int:
+    from bactrian.cli.terminal.console import progress
+    from bactrian.play.open_models import open_cast
+    from bactrian.play.role_assignment import find_roles
+
+    written = 0
+    found: Found | None = None
+    async with open_cast({"role_assigner": name}, reach) as models:
+        asked = find_roles(task, count, models["role_assigner"], language=language, seed=seed)
+        async for found in asked:
+            for number, expert in enumerate(found.experts[written:], start=written + 1):
+                write(number, expert)
+            written = len(found.experts)
+    if found is not None:
+        usage = found.usage
+        progress().print(f"{found.calls} calls, {usage.prompt:,} + {usage.completion:,} tokens", style="dim")
+    return 0

@@ -1,0 +1,37 @@
+"""``bactrian verify``: whether a run still holds what was written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bactrian.cli.options import option
+
+
+def verify(
+    run_file: Annotated[Path, typer.Argument(metavar="RUN", help="The run.")],
+    json: Annotated[bool, option("--json", "Write one JSON object.")] = False,
+) -> None:
+    """Read all of a run and compare it with its checksums and counts. Changes nothing."""
+    from json import dumps
+
+    from bactrian.cli.terminal.console import printable
+    from bactrian.errors import StoreError
+    from bactrian.store.sqlite.verify import verify as verified
+
+    verdict = verified(run_file)
+    if json:
+        found = {"sessions": verdict.sessions, "turns": verdict.turns, "faults": verdict.faults}
+        print(dumps(found, ensure_ascii=False))
+    elif verdict.faults:
+        print(printable("\n".join(verdict.faults)))
+    else:
+        print(f"{verdict.sessions:,} sessions and {verdict.turns:,} turns, all as they were written.")
+    if count := len(verdict.faults):
+        raise StoreError(
+            f"{count:,} {'fault' if count == 1 else 'faults'} in {verdict.sessions:,} sessions.",
+            where=str(run_file),
+            next=f"Save what is whole: bactrian recover {run_file} --out NEW.db",
+        )

@@ -1,0 +1,72 @@
+"""The one way from the synchronous command line to the asynchronous rest."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    import signal
+
+INTERRUPTED = 130
+TERMINATED = 143
+
+
+class Brake:
+    """How work can be asked to finish what it is at. The work sets :attr:`pull` when it can be."""
+
+    pull: Callable[[], Coroutine[object, object, None]] | None = None
+
+
+def run(work: Coroutine[object, object, int], *, resume: str, brake: Brake | None = None) -> None:
+    """Run ``work`` and end the command with the exit code it gives.
+
+    SIGINT, SIGTERM and a closed terminal cancel it, so that it can put away what it has; ``resume`` then tells the
+    user how to go on. With a ``brake``, the first signal pulls that, and the work has 30 s (10 s after any other
+    than SIGINT) to finish what it is at; the second signal cancels it.
+    """
+    import asyncio
+
+    code = asyncio.run(_interruptible(work, brake or Brake()))
+    if code in (INTERRUPTED, TERMINATED):
+        print(f"\nInterrupted. {resume}", file=sys.stderr)
+    raise typer.Exit(code)
+
+
+def _warn(text: str) -> None:
+    print(f"\nbactrian: warning: {text}", file=sys.stderr)
+
+
+async def _interruptible(work: Coroutine[object, object, int], brake: Brake) -> int:
+    import asyncio
+    import signal
+
+    from bactrian.cli.terminal.watchdog import watched
+
+    task = asyncio.ensure_future(work)
+    caught: list[signal.Signals] = []
+    pulled: list[asyncio.Task[None]] = []
+
+    def stop(which: signal.Signals) -> None:
+        caught.append(which)
+        if brake.pull is None or len(caught) > 1:
+            task.cancel()
+            return
+        pulled.append(loop.create_task(brake.pull()))
+        loop.call_later(30 if which == signal.SIGINT else 10, task.cancel)
+        print("\nFinishing what is in flight; once more to stop at once.", file=sys.stderr)
+
+    loop = asyncio.get_running_loop()
+    for which in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(which, stop, which)
+    try:
+        with watched(_warn):
+            code = await task
+    except asyncio.CancelledError:
+        code = None
+    if caught:
+        return INTERRUPTED if caught[0] == signal.SIGINT else TERMINATED
+    return TERMINATED if code is None else code

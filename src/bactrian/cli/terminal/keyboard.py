@@ -1,0 +1,124 @@
+"""A person's lines from standard input."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shlex
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+from bactrian.cli.run_async import Brake
+from bactrian.cli.terminal.console import printable
+from bactrian.errors import InputError, Left, Stopped
+from bactrian.models.registry import Access
+from bactrian.play.human import Human
+from bactrian.records.text import Text
+
+_CHUNK = 1 << 16
+
+
+class Keyboard:
+    """Reads lines when they are asked for, from a terminal, a pipe or a file.
+
+    No thread waits for a key, because none could be called back when the person presses Ctrl-C instead.
+    """
+
+    def __init__(self) -> None:
+        self._read = b""
+        self._ended = False
+        self._stopped = False
+        self._waiting: asyncio.Future[None] | None = None
+
+    async def ask(self, prompt: str) -> str:
+        """The next line; one that ends with a backslash goes on in the line after it.
+
+        Raises:
+            Stopped: Ctrl-C was pressed.
+            Left: the input has ended.
+        """
+        self._prompt(prompt)
+        lines = [await self._line()]
+        while lines[-1].endswith("\\"):
+            lines[-1] = lines[-1][:-1]
+            self._prompt("…")
+            lines.append(await self._line())
+        return "\n".join(lines)
+
+    async def edit(self, prompt: str, text: str) -> str:
+        """``text`` in the person's editor; where there is none, or no terminal, a new text is asked for."""
+        editor = os.environ.get("VISUAL") or os.environ.get("EDITOR")
+        if not editor or not (sys.stdin.isatty() and sys.stderr.isatty()):
+            return await self.ask(prompt)
+        with tempfile.TemporaryDirectory(prefix="bactrian-") as folder:
+            file = Path(folder) / "message.txt"
+            file.write_text(Text(text), "utf-8")
+            process = await asyncio.create_subprocess_exec(*shlex.split(editor), str(file))
+            await process.wait()
+            return file.read_text("utf-8", "replace")
+
+    async def stop(self) -> None:
+        """End the session when the person is asked next, or at once if that is now."""
+        self._stopped = True
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
+
+    def _prompt(self, prompt: str) -> None:
+        sys.stderr.write(printable(f"\n{prompt} ") if len(prompt) > 1 else f"{prompt} ")
+        sys.stderr.flush()
+
+    async def _line(self) -> str:
+        while b"\n" not in self._read and not self._ended:
+            await self._more()
+        line, newline, self._read = self._read.partition(b"\n")
+        if not newline and not line:
+            raise Left(
+                "Nobody is there to answer: the input has ended.",
+                where="standard input",
+                next="With --run, the same command goes on from here.",
+            )
+        return line.decode(errors="replace").rstrip("\r")
+
+    async def _more(self) -> None:
+        if self._stopped:
+            raise Stopped("The person pressed Ctrl-C.")
+        descriptor = sys.stdin.fileno()
+        loop = asyncio.get_running_loop()
+        waiting = self._waiting = loop.create_future()
+        # A file is always ready, and cannot be waited for.
+        with contextlib.suppress(PermissionError):
+            loop.add_reader(descriptor, _ready, waiting)
+            try:
+                await waiting
+            finally:
+                loop.remove_reader(descriptor)
+        if self._stopped:
+            raise Stopped("The person pressed Ctrl-C.")
+        chunk = os.read(descriptor, _CHUNK)
+        self._ended = not chunk
+        self._read += chunk
+
+
+def with_person(reach: Access, brake: Brake, idea: str | None) -> Access:
+    """Let the person at the keyboard take part; their Ctrl-C ends the session instead of breaking it off.
+
+    Raises:
+        InputError: the idea was read from standard input, too.
+    """
+    if idea == "-":
+        raise InputError(
+            "The idea and your part cannot both come from standard input.",
+            where="-",
+            next="Give the idea as an argument.",
+        )
+    keyboard = Keyboard()
+    brake.pull = keyboard.stop
+    return replace(reach, person=lambda: Human(keyboard))
+
+
+def _ready(waiting: asyncio.Future[None]) -> None:
+    if not waiting.done():
+        waiting.set_result(None)

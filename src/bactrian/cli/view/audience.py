@@ -1,0 +1,45 @@
+"""Who watches a session: a person at a terminal, or a program that reads JSON lines."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Protocol
+
+from bactrian.cli.terminal.console import output, progress
+from bactrian.cli.view.conversation import Screen
+from bactrian.play.agent import Listener
+from bactrian.records.event_json import write_line
+from bactrian.records.events import Event, Spoke, Started
+
+
+class Audience(Protocol):
+    """Sees the events of one session, or of several after one another."""
+
+    listener: Listener | None
+    """Hears turns while they are said; None for an audience that waits for whole ones."""
+
+    def waiting(self, for_what: str) -> AbstractContextManager[object]:
+        """Show that something is going on, as long as the context lasts."""
+        ...
+
+    def show(self, event: Event) -> None:
+        """Take one event."""
+        ...
+
+
+def audience(*, json: bool) -> Audience:
+    """The audience that the flags and the terminal call for."""
+    return _Program() if json else Screen(output(), progress())
+
+
+class _Program:
+    listener: Listener | None = None
+
+    def waiting(self, for_what: str) -> AbstractContextManager[object]:
+        return nullcontext(for_what)
+
+    def show(self, event: Event) -> None:
+        write_line(event)
+        if isinstance(event, Started):
+            for turn in event.session.turns:
+                write_line(Spoke(turn), stored=True)

@@ -1,0 +1,208 @@
+"""A conversation on a terminal, as it happens."""
+
+from __future__ import annotations
+
+import re
+from contextlib import AbstractContextManager
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.rule import Rule
+from rich.text import Text
+
+from bactrian.cli.terminal.console import printable
+from bactrian.play.agent import Listener
+from bactrian.records.ending import Ending
+from bactrian.records.events import Called, Chose, Ended, Event, Proposed, Returned, Spoke, Started
+from bactrian.records.proposal import Proposal, Verdict
+from bactrian.records.session import Session
+from bactrian.records.tool import ToolCall, ToolResult
+from bactrian.records.turn import Speaker, Turn
+from bactrian.records.usage import Usage
+
+_STYLE: dict[Speaker, str] = {"user": "bold cyan", "assistant": "bold green"}
+_MORE = ("bold cyan", "bold green", "bold yellow", "bold magenta", "bold blue", "bold red")
+_WORDS = re.compile(r"\n|[^ \n]* *")
+_SHOWN = 300
+"""Characters of a tool's arguments or result that are shown; the record has them all."""
+_PART: dict[Speaker, str] = {"user": "AI user", "assistant": "AI assistant"}
+
+
+class Screen:
+    """Shows who speaks, what they say while they say it, and what it cost.
+
+    The conversation goes to ``out``. Where that is no terminal, each turn is written whole.
+    """
+
+    def __init__(self, out: Console, progress: Console) -> None:
+        self.listener: Listener | None = self if out.is_terminal else None
+        self._out = out
+        self._progress = progress
+        self._roles: dict[Speaker, str] = {}
+        self._speaking: Speaker | None = None
+        self._held = ""
+        self._column = 0
+        self._turns = 0
+        self._seconds = 0.0
+        self._usage = Usage()
+
+    def waiting(self, for_what: str) -> AbstractContextManager[object]:
+        """A spinner on standard error."""
+        return self._progress.status(f"{for_what} …")
+
+    def show(self, event: Event) -> None:
+        """Show one event."""
+        match event:
+            case Started(session):
+                self._begin(session)
+                for turn in session.turns:
+                    self._turn(turn)
+            case Spoke(turn):
+                self._turn(turn)
+            case Ended(ending):
+                self._end(ending)
+            case Proposed(proposal):
+                self._propose(proposal)
+            case Chose(verdict):
+                self._choose(verdict)
+            case Called(call):
+                self._call(call)
+            case Returned(result):
+                self._return(result)
+
+    def hear(self, speaker: Speaker, piece: str) -> None:
+        """Show the next piece of a turn, word by word, so that lines break between words."""
+        if self._speaking is None:
+            self._announce(speaker)
+        text = self._held + piece
+        end = max(text.rfind(" "), text.rfind("\n")) + 1
+        self._held = text[end:]
+        self._write(text[:end])
+
+    def restart(self, speaker: Speaker) -> None:
+        """Say that the turn begins again."""
+        if self._speaking is not None:
+            self._held = ""
+            self._out.print(
+                f"\n[the reply of {_PART.get(speaker, self._roles[speaker])} broke off; asking again]",
+                style="dim",
+            )
+            self._speaking = None
+
+    def _begin(self, session: Session) -> None:
+        cast = {name: role.name for name, role in session.provenance.cast.items()}
+        self._roles = cast or {"assistant": session.assistant.name, "user": session.user.name}
+        self._turns, self._seconds, self._usage = 0, 0.0, Usage()
+        title = " × ".join(map(printable, self._roles.values()))
+        self._out.print(Rule(Text(title), style="dim"))
+        steps = {
+            "idea": session.task.original,
+            "task": session.task.specified,
+            "plan": session.task.planned,
+        }
+        for label, text in steps.items():
+            if text is not None:
+                self._labelled(label, text)
+        models = ", ".join(dict.fromkeys(session.provenance.models.values()))
+        taken_up = f" · {len(session.turns)} turns already stored" if session.turns else ""
+        self._dim(f"{models} · {session.provenance.protocol} protocol · session {session.id}{taken_up}")
+        self._usage += session.preparation
+
+    def _turn(self, turn: Turn) -> None:
+        if self._speaking is None:
+            self._announce(turn.speaker)
+            self._write(turn.text)
+        self._write(self._held)
+        self._held = ""
+        self._speaking = None
+        self._turns += 1
+        self._seconds += turn.seconds
+        self._usage += turn.usage
+        self._out.print()
+        cut = " · cut off at its token limit" if turn.finish == "length" else ""
+        self._dim(f"{_tokens(turn.usage)} · {turn.seconds:.1f} s{cut}")
+
+    def _propose(self, proposal: Proposal) -> None:
+        again = f", round {proposal.round}" if proposal.round > 1 else ""
+        after = f", after {proposal.parent}" if proposal.parent is not None else ""
+        self._dim(f"\n{self._roles[proposal.speaker]} could say ({proposal.place}{again}{after}):")
+        self._dim(_indented(proposal.text))
+
+    def _choose(self, verdict: Verdict) -> None:
+        if verdict.problem:
+            self._dim(f"\n{verdict.chooser} cannot be understood: {verdict.problem}")
+            return
+        taken = str(verdict.place) if verdict.instead is None else "words of their own"
+        does = f"goes on with {', '.join(map(str, verdict.kept))}" if verdict.kept else f"takes {taken}"
+        self._dim(f"\n{verdict.chooser} {does}. {verdict.reason}".rstrip())
+        if verdict.feedback:
+            self._dim(f"{verdict.chooser} wants it better: {verdict.feedback}")
+
+    def _call(self, call: ToolCall) -> None:
+        if self._speaking is not None:  # What it says beside its calls was heard already.
+            self._write(self._held)
+            self._held, self._speaking = "", None
+        elif call.text:
+            self._announce(call.speaker)
+            self._write(call.text)
+            self._speaking = None
+        self._out.print() if call.place == 1 else None
+        self._dim(f"{self._roles[call.speaker]} calls {call.wanted.name} {_short(call.wanted.arguments)}")
+
+    def _return(self, result: ToolResult) -> None:
+        wrong = " (wrong)" if result.problem else ""
+        self._dim(f"{result.name} says{wrong}, after {result.seconds:.1f} s: {_short(result.text)}")
+
+    def _end(self, ending: Ending) -> None:
+        self._out.print()
+        self._out.print(Rule(f"{ending.code} · turn {ending.turn}", style="dim"))
+        self._labelled("why", ending.evidence)
+        self._dim(f"{self._turns} messages · {_tokens(self._usage)} · {self._seconds:.1f} s")
+
+    def _announce(self, speaker: Speaker) -> None:
+        self._speaking = speaker
+        self._column = 0
+        self._out.print()
+        part = f" ({_PART[speaker]})" if speaker in _PART else ""
+        style = _STYLE.get(speaker) or _MORE[list(self._roles).index(speaker) % len(_MORE)]
+        self._out.print(f"{printable(self._roles[speaker])}{part}", style=style)
+
+    def _write(self, text: str) -> None:
+        """Write ``text`` where the last piece ended; on a terminal, a word that does not fit begins a line."""
+        text = printable(text)
+        if self._out.is_terminal:
+            text = "".join([self._placed(word) for word in _WORDS.findall(text)])
+        self._out.print(text, end="")
+
+    def _placed(self, word: str) -> str:
+        if word == "\n":
+            self._column = 0
+            return word
+        wide = cell_len(word.rstrip(" "))
+        breaks = self._column > 0 and self._column + wide > self._out.width
+        self._column = (0 if breaks else self._column) + cell_len(word)
+        if self._column > self._out.width:  # a space beyond the edge would begin a line of its own
+            word = word.rstrip(" ")
+        return f"\n{word}" if breaks else word
+
+    def _labelled(self, label: str, text: str) -> None:
+        self._out.print(f"{label} ", style="dim", end="")
+        self._out.print(printable(text), soft_wrap=not self._out.is_terminal)
+
+    def _dim(self, text: str) -> None:
+        self._out.print(printable(text), style="dim")
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"  {line}" for line in text.strip().splitlines())
+
+
+def _short(text: str) -> str:
+    """A few lines' worth of a text, in one."""
+    line = " ".join(text.split())
+    return line if len(line) <= _SHOWN else f"{line[:_SHOWN]} …"
+
+
+def _tokens(usage: Usage) -> str:
+    about = "about " if usage.estimated else ""
+    return f"{about}{usage.prompt:,} + {usage.completion:,} tokens, {usage.cached:,} cached"

@@ -1,0 +1,221 @@
+"""A report as tables on a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from bactrian.analyze.report import COOPERATION, Json
+from bactrian.analyze.session_summary import UNFINISHED
+from bactrian.cli.terminal.console import output, printable
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_SHOWN = 5
+"""Roles and pairs that are listed; the JSON and the page have all."""
+_WIDE = 110
+"""Columns of a table where no terminal says how many there are."""
+
+
+def show(report: Json) -> None:
+    """Write the report on one run."""
+    console = _console()
+    _overview(console, report)
+    _table(
+        console,
+        ("ending", "sessions", "share (95 %)"),
+        ((code, f"{of['count']:,}", _rate(of)) for code, of in report["endings"].items()),
+    )
+    _behaviours(console, report)
+    _groups(console, report)
+    _diversity(console, report["diversity"])
+    if "judged" in report:
+        _judged(console, report["judged"])
+    for title in ("worst", "best"):
+        if report[title]:
+            console.print(f"{title.capitalize()} conversations:")
+            for one in report[title]:
+                console.print(printable(f"  {_session(one)}"))
+    if unfinished := report["endings"].get(UNFINISHED):
+        console.print(f"Not ended: {unfinished['count']:,}; the numbers change when they do.")
+
+
+def show_differences(reports: Sequence[Json], changes: Json) -> None:
+    """Write what differs between two runs. A star marks a difference whose interval leaves out 0."""
+    console = _console()
+    before, after = (printable(report["run"]) for report in reports)
+    sizes = " and ".join(f"{report['sessions']:,}" for report in reports)
+    console.print(f"{before} and {after}: {sizes} sessions. Differences are {after} less {before}.")
+    heads = (before, after, "difference", "95 % interval", "")
+    for title, of in (("ending", changes["endings"]), ("behaviour", changes["behaviours"])):
+        rows = {**of, COOPERATION: changes[COOPERATION]} if title == "behaviour" else of
+        _table(console, (title, *heads), ((code, *_change(one, percent=True)) for code, one in rows.items()))
+    _table(
+        console,
+        ("mean of a session", *heads),
+        ((name, *_change(one, percent=name == "cached_share")) for name, one in changes["means"].items()),
+    )
+
+
+def _console() -> Console:
+    console = output()
+    if not console.is_terminal:
+        console.width = max(console.width, _WIDE)
+    return console
+
+
+def _overview(console: Console, report: Json) -> None:
+    length, used = report["length"], report["usage"]
+    kinds = ", ".join(f"{count:,} {kind}" for kind, count in report["kinds"].items())
+    console.print(printable(f"{report['run']}: {report['sessions']:,} sessions ({kinds})"))
+    messages = length["messages"]
+    console.print(
+        f"{report['messages']:,} messages; {messages['mean']:.1f} {_ends(messages, '.1f')} a session,"
+        f" at most {messages['longest']}"
+    )
+    about = "about " if used["estimated"] else ""
+    cost = "price unknown (give --price)" if used["usd"] is None else f"${used['usd']:,.4f}"
+    console.print(
+        f"{about}{used['total']:,} tokens, {used['cached_share']['rate']:.0%} of the prompts' cached; {cost}"
+    )
+    for name, of in report["tools"].items():
+        wrong = ", ".join(f"{count:,} {problem}" for problem, count in of["problems"].items())
+        console.print(printable(f"tool {name}: {of['calls']:,} calls" + (f" ({wrong})" if wrong else "")))
+    for agent, times in report["latency"].items():
+        middle, slow = times["p50"], times["p90"]
+        console.print(
+            printable(
+                f"{agent}: half of the replies within {middle['seconds']:.2g} s {_ends(middle, '.2g')},"
+            )
+            + f" nine of ten within {slow['seconds']:.2g} s"
+        )
+    growth = report["growth"]
+    if len(growth) > 1:
+        first, last = growth[0], growth[-1]
+        console.print(
+            f"Prompts grow from {first['prompt_tokens']:,.0f} tokens at turn {first['turn']}"
+            f" to {last['prompt_tokens']:,.0f} at turn {last['turn']}"
+        )
+
+
+def _behaviours(console: Console, report: Json) -> None:
+    behaviours = report["behaviours"]
+    shown = {code: of for code, of in behaviours.items() if of["sessions"]}
+    _table(
+        console,
+        ("behaviour", "sessions", "share (95 %)", "of user's turns", "of assistant's turns"),
+        (
+            (code, f"{of['sessions']:,}", _rate(of), *_turns(of))
+            for code, of in ((COOPERATION, report[COOPERATION]), *shown.items())
+        ),
+    )
+    if unseen := [code for code in behaviours if code not in shown]:
+        most = behaviours[unseen[0]]["high"]
+        console.print(f"Not seen (so in at most {most:.1%} of sessions): {', '.join(unseen)}\n")
+
+
+def _turns(of: Mapping[str, Any]) -> Iterable[str]:
+    if "turns" not in of:
+        return "", ""
+    return tuple(
+        _rate(turns) if turns["count"] else "–" for turns in (of["turns"]["user"], of["turns"]["assistant"])
+    )
+
+
+def _judged(console: Console, judged: Json) -> None:
+    asked = {code: of for code, of in judged["behaviours"].items() if of["asked"]}
+    _table(
+        console,
+        (
+            f"findings, by {judged['judge']}",
+            "asked",
+            "confirmed (95 %)",
+            "unreadable",
+            "sessions that keep one (95 %)",
+        ),
+        (
+            (code, f"{of['asked']:,}", _rate(of["confirmed"]), f"{of['unreadable']:,}", _rate(of))
+            for code, of in asked.items()
+        ),
+    )
+
+
+def _groups(console: Console, report: Json) -> None:
+    """The roles and pairs whose cooperation fails most, by the lower end of the interval."""
+    for title, groups in (
+        ("assistant role", report["roles"]["assistant"].items()),
+        ("user role", report["roles"]["user"].items()),
+        ("pair", ((f"{one['assistant']} × {one['user']}", one) for one in report["pairs"])),
+    ):
+        named = sorted(groups, key=lambda item: (-item[1][COOPERATION]["low"], item[0]))
+        if len(named) > 1:
+            _table(
+                console,
+                (title, "sessions", "cooperation failed (95 %)", "task done (95 %)"),
+                (
+                    (name, f"{of['sessions']:,}", _rate(of[COOPERATION]), _rate(of["task_done"]))
+                    for name, of in named[:_SHOWN]
+                ),
+            )
+
+
+def _diversity(console: Console, measured: Json) -> None:
+    _table(
+        console,
+        ("diversity", "texts", "distinct-1 (95 %)", "distinct-2 (95 %)", "near-duplicates (95 %)"),
+        (
+            (
+                name,
+                f"{one['sampled']:,} of {one['texts']:,}",
+                *(f"{of['mean']:.2f} {_ends(of, '.2f')}" for of in (one["distinct_1"], one["distinct_2"])),
+                _rate(one["near_duplicates"]),
+            )
+            for name, one in measured.items()
+            if one["sampled"]
+        ),
+    )
+
+
+def _session(one: Mapping[str, Any]) -> str:
+    shown = ", ".join(f"{code} {count}" for code, count in one["behaviours"].items())
+    who = f"{one['assistant']} × {one['user']}"
+    return f"{one['session']} ({who}), {one['messages']} messages, {one['ending']}" + (
+        f": {shown}" if shown else ""
+    )
+
+
+def _rate(of: Mapping[str, Any]) -> str:
+    return f"{of['rate']:.1%} {_ends(of, '.1%')}"
+
+
+def _ends(of: Mapping[str, Any], form: str) -> str:
+    """The interval, or a dash where there is none; per cent without their sign, which stands before it."""
+    return "(–)" if of["low"] is None else f"({of['low']:{form}}–{of['high']:{form}})".replace("%", "")
+
+
+def _change(of: Mapping[str, Any], *, percent: bool) -> tuple[str, ...]:
+    form = ".1%" if percent else ",.1f"
+    signed = "+.1%" if percent else "+,.1f"
+    sure = of["low"] is not None and not of["low"] <= 0 <= of["high"]
+    return (
+        f"{of['before']:{form}}",
+        f"{of['after']:{form}}",
+        f"{of['difference']:{signed}}",
+        "–" if of["low"] is None else f"{of['low']:{signed}} to {of['high']:{signed}}",
+        "*" if sure else "",
+    )
+
+
+def _table(console: Console, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for number, head in enumerate(heads):
+        table.add_column(
+            head, justify="left" if number == 0 else "right", overflow="fold", no_wrap=number == 0
+        )
+    for row in rows:
+        table.add_row(*(printable(cell) for cell in row))
+    console.print(table, soft_wrap=False)

@@ -1,0 +1,69 @@
+"""What a format is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bactrian.export.system_prompts import Prompts
+from bactrian.records.choice import Choice
+from bactrian.records.finding import Finding
+from bactrian.records.kinds import Kind
+from bactrian.records.session import Session
+from bactrian.records.turn import Speaker
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What a format needs to know besides the sessions."""
+
+    run: str
+    """Name of the run."""
+    prompts: Prompts
+    side: Speaker = "assistant"
+    """Whose words a model is to learn."""
+    findings: Callable[[Session], Sequence[Finding]] | None = None
+    """Finds the behaviours of a session; None if nobody looks for them."""
+    choices: Callable[[Session], Sequence[Choice]] | None = None
+    """The choices between proposals of a session; None if none were kept."""
+    notes: Counter[str] = field(default_factory=Counter[str])
+    """What a format did to rows that their reader should know, and how often."""
+
+
+Add = Callable[[Session], int]
+"""Writes a session. Gives its number of rows: 0 if it holds nothing that the format can carry."""
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A way to write sessions."""
+
+    name: str
+    opened: Callable[[Path, Frame], AbstractContextManager[Add]]
+    """Opens a file, or a folder, for sessions. What is written is complete when the context is left."""
+    suffix: str = ".jsonl"
+    """Of its files; empty if it is a folder."""
+    kinds: frozenset[Kind] = frozenset(("role-play", "translation"))
+    """What it can hold."""
+    sides: bool = False
+    """True if it differs by the side that a model is to learn."""
+    tools: bool = False
+    """True if it holds what agents called in the course of their turns."""
+    needs: str = ""
+    """What sessions must hold besides turns."""
+    layout: str | None = None
+    """Where in its folder a ``{part}`` lies, for a format that is a folder however it is divided."""
+    manifest_inside: bool = True
+    """False if a reader may take every file of its folder for data."""
+    finish: Callable[[Path, Mapping[str, Any]], None] | None = None
+    """Completes its folder, given the manifest."""
+
+    def place(self, target: Path, part: str, *, divided: bool) -> Path:
+        """Where ``part`` of the data is written."""
+        if self.layout is not None:
+            return target / self.layout.format(part=part)
+        return target / f"{part}{self.suffix}" if divided else target

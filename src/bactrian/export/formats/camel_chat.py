@@ -1,0 +1,97 @@
+"""``camel-chat``: the files that CAMEL's data explorer and its converter read, one for each session.
+
+A folder, a ``.zip`` or a ``.tar.gz``, with one ``ID.json`` for each session at its root and nothing else. The keys
+and their order are those of CAMEL's own files, with one difference: in those, ``num_messages`` comes before
+``termination_reason`` where a chat has 40 messages, and here it is always last. Two keys are there only where there is
+something to say: ``mark``, and ``planned_task`` as in CAMEL's own chats with a planner.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from bactrian.export.format import Add, Format, Frame
+from bactrian.export.writers.archive import archive
+from bactrian.records.session import Session
+from bactrian.tables.camel import termination_reason
+
+
+def chat(session: Session, original_task: str) -> dict[str, object]:
+    """A session as CAMEL writes it, with ``original_task`` in place of its own."""
+    made: dict[str, object] = {
+        "role_1": f"{session.assistant.name}_RoleType.ASSISTANT",
+        "role_2": f"{session.user.name}_RoleType.USER",
+        "id": session.id,
+        "original_task": original_task,
+        "specified_task": session.task.specified or session.task.original,
+    }
+    if session.mark:
+        made["mark"] = session.mark
+    if session.task.planned:
+        made["planned_task"] = session.task.planned
+    for turn in session.turns:
+        made[f"message_{turn.number}"] = {
+            "role_type": turn.speaker.upper(),
+            "role_name": turn.role,
+            "role": turn.speaker,
+            "content": str(turn.text),
+        }
+    made["termination_reason"] = termination_reason(session.ending)
+    made["num_messages"] = len(session.turns)
+    return made
+
+
+class DistinctTasks:
+    """Tells apart the tasks of a pair: the data explorer keeps one chat for each pair and original task.
+
+    The first session keeps its task as it is, later ones with the same get ``(2)``, ``(3)`` … after it.
+    """
+
+    def __init__(self) -> None:
+        self._seen: set[bytes] = set()
+
+    def __call__(self, session: Session) -> str:
+        """The original task of ``session`` as it is to be written."""
+        task = session.task.original
+        number = 1
+        while (key := _key(session, task)) in self._seen:
+            number += 1
+            task = f"{session.task.original} ({number})"
+        self._seen.add(key)
+        return task
+
+
+def _key(session: Session, task: str) -> bytes:
+    pair = f"{session.assistant.name}\0{session.user.name}\0{task}"
+    return hashlib.blake2b(pair.encode(), digest_size=12).digest()
+
+
+def file_name(session_id: str) -> str:
+    """The name of a session's file: its id, with what no archive should hold written as ``%XX``."""
+    plain = "".join(one if one.isalnum() or one in "_-." else f"%{ord(one):02X}" for one in session_id)
+    if plain.startswith(".") or not plain:
+        plain = f"%{plain}"
+    return f"{plain}.json"
+
+
+@contextmanager
+def opened(path: Path, frame: Frame) -> Generator[Add]:
+    """Open a folder or an archive, as the name says, for one file a session."""
+    distinct = DistinctTasks()
+    with archive(path) as put:
+
+        def add(session: Session) -> int:
+            task = distinct(session)
+            frame.notes[RENAMED] += task != session.task.original
+            put(file_name(session.id), json.dumps(chat(session, task)).encode())
+            return 1
+
+        yield add
+
+
+RENAMED = "original_task with a number after it, to be one of its kind for its pair"
+FORMAT = Format("camel-chat", opened, ".zip", manifest_inside=False)

@@ -1,0 +1,56 @@
+"""``camel-instructions``: CAMEL's instruction data, one JSON array with an entry for each round.
+
+How its own was made was never published; these are the rules that its rows show. What the AI user says before the
+instruction is ``role_1_response``; ``role_1_message_id`` is the number of the message with the instruction, as in
+``message_1``; an instruction without input has the input ``None``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from bactrian.export.dialogue import rounds
+from bactrian.export.format import Add, Format, Frame
+from bactrian.export.writers.json_lines import json_array
+from bactrian.records.session import Session
+from bactrian.records.turn import Instruction, Solution
+from bactrian.tables.camel import termination_reason
+
+
+@contextmanager
+def opened(path: Path, _: Frame) -> Generator[Add]:
+    """Open ``path`` for one array."""
+    with json_array(path) as write:
+
+        def add(session: Session) -> int:
+            rows = 0
+            for asked, answered in rounds(session):
+                ask, answer = asked.said, answered.said
+                if isinstance(ask, Instruction) and isinstance(answer, Solution):
+                    write(_row(session, asked.number, ask, answer))
+                    rows += 1
+            return rows
+
+        yield add
+
+
+def _row(session: Session, number: int, ask: Instruction, answer: Solution) -> dict[str, object]:
+    row: dict[str, object] = {
+        "id": session.id,
+        "role_1": f"{session.assistant.name}_RoleType.ASSISTANT",
+        "role_2": f"{session.user.name}_RoleType.USER",
+        "original_task": session.task.original,
+        "specified_task": session.task.specified or session.task.original,
+        "role_1_response": ask.preface,
+        "role_1_message_id": number,
+        "instruction": ask.instruction,
+        "input": ask.input or "None",
+        "output": answer.solution,
+        "termination_reason": termination_reason(session.ending),
+    }
+    return row | ({"mark": session.mark} if session.mark else {})
+
+
+FORMAT = Format("camel-instructions", opened, ".json")

@@ -1,0 +1,48 @@
+"""``camel-science``: CAMEL's problems and solutions, one JSON file for each.
+
+The topic is there twice: as ``topic``, and as ``topic;``, which is what the key is called in CAMEL's own files.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from bactrian.export.dialogue import rounds
+from bactrian.export.format import Add, Format, Frame
+from bactrian.export.formats.camel_chat import file_name
+from bactrian.export.writers.archive import archive
+from bactrian.records.session import Session
+
+
+@contextmanager
+def opened(path: Path, _: Frame) -> Generator[Add]:
+    """Open a folder or an archive, as the name says, for one file a problem."""
+    with archive(path) as put:
+
+        def add(session: Session) -> int:
+            for asked, answered in rounds(session)[:1]:
+                row = _row(session, asked.text, answered.text)
+                put(file_name(session.id), json.dumps(row).encode())
+                return 1
+            return 0
+
+        yield add
+
+
+def _row(session: Session, problem: str, solution: str) -> dict[str, object]:
+    topic = session.values.get("topic", "")
+    row: dict[str, object] = {
+        "role_1": f"{session.assistant.name}_RoleType.ASSISTANT",
+        "topic": topic,
+        "topic;": topic,
+        "sub_topic": session.values.get("sub_topic", ""),
+        "message_1": problem,
+        "message_2": solution,
+    }
+    return row | ({"mark": session.mark} if session.mark else {})
+
+
+FORMAT = Format("camel-science", opened, ".zip", frozenset(("answer",)), manifest_inside=False)

@@ -1,0 +1,40 @@
+"""``camel-translated``: CAMEL's chats in other languages, a folder for each language.
+
+A file has the name of the chat that was translated. Only what was said is in the other language; letters are written
+as they are.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from bactrian.export.format import Add, Format, Frame
+from bactrian.export.formats.camel_chat import RENAMED, DistinctTasks, chat, file_name
+from bactrian.export.writers.archive import archive
+from bactrian.records.session import Session
+
+
+@contextmanager
+def opened(path: Path, frame: Frame) -> Generator[Add]:
+    """Open a folder or an archive, as the name says, for one folder a language."""
+    distinct: defaultdict[str, DistinctTasks] = defaultdict(DistinctTasks)
+    with archive(path) as put:
+
+        def add(session: Session) -> int:
+            language = session.values.get("language", "unknown")
+            own = replace(session, id=session.values.get("source", session.id))
+            task = distinct[language](own)
+            frame.notes[RENAMED] += task != own.task.original
+            content = json.dumps(chat(own, task), ensure_ascii=False, indent=4)
+            put(f"{file_name(language).removesuffix('.json')}/{file_name(own.id)}", content.encode())
+            return 1
+
+        yield add
+
+
+FORMAT = Format("camel-translated", opened, ".zip", frozenset(("translation",)), manifest_inside=False)

@@ -1,0 +1,47 @@
+"""``hf``: a folder that ``datasets.load_dataset`` opens, and that can be uploaded as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from bactrian.export.card import card
+from bactrian.export.format import Add, Format, Frame
+from bactrian.export.formats import messages
+from bactrian.export.writers.parquet import Pieces, needed
+from bactrian.records.session import Session
+from bactrian.tables.lineage import COLUMNS
+
+
+@contextmanager
+def opened(path: Path, frame: Frame) -> Generator[Add]:
+    """Open ``data/PART-00000.parquet`` and so on for the rows of :mod:`bactrian.export.formats.messages`."""
+    needed("hf")
+    import polars as pl
+
+    text = pl.String()
+    message = pl.Struct({"role": text, "content": text})
+    first = ("original_task", "specified_task", "side", "system_prompt")
+    pieces = Pieces(
+        path.parent, path.name, {"messages": pl.List(message), **dict.fromkeys((*first, *COLUMNS), text)}
+    )
+
+    def add(session: Session) -> int:
+        row = messages.row(session, frame)
+        if row is None:
+            return 0
+        pieces.add(row, sum(len(turn.text) for turn in session.turns) + 4000)
+        return 1
+
+    yield add
+    pieces.flush()
+
+
+def finish(folder: Path, manifest: Mapping[str, Any]) -> None:
+    """Write the data set's card."""
+    (folder / "README.md").write_text(card(manifest), "utf-8")
+
+
+FORMAT = Format("hf", opened, "", messages.FORMAT.kinds, sides=True, layout="data/{part}", finish=finish)

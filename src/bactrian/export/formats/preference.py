@@ -1,0 +1,59 @@
+"""``preference``: what was chosen over what, as JSON lines for preference tuning."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from bactrian.export.dialogue import alternating, plain, view
+from bactrian.export.format import Add, Format, Frame
+from bactrian.export.writers.json_lines import json_lines
+from bactrian.records.choice import Choice
+from bactrian.records.session import Session
+from bactrian.tables.lineage import trace
+
+
+def pairs(session: Session, choice: Choice, frame: Frame) -> Iterator[dict[str, object]]:
+    """The chosen candidate beside each of the others, after the conversation as the speaker saw it.
+
+    A candidate that says the same as the chosen one teaches nothing and is left out, and so is a choice that does not
+    follow an unbroken conversation in which it is the speaker's turn.
+    """
+    before = alternating(session)[: choice.number - 1]
+    turn = "assistant" if len(before) % 2 else "user"
+    if len(before) != choice.number - 1 or choice.speaker != turn:
+        return
+    prompt = plain(view(session, choice.speaker, before, frame.prompts))
+    chosen = choice.texts[choice.index]
+    for text in dict.fromkeys(choice.texts):
+        if text.strip() != chosen.strip():
+            yield {
+                "prompt": prompt,
+                "chosen": [{"role": "assistant", "content": chosen}],
+                "rejected": [{"role": "assistant", "content": text}],
+                "turn": choice.number,
+                "side": choice.speaker,
+                "chooser": choice.chooser,
+                "reason": choice.reason,
+                **trace(session, frame.run),
+            }
+
+
+@contextmanager
+def opened(path: Path, frame: Frame) -> Generator[Add]:
+    """Open ``path`` for one pair a line."""
+    with json_lines(path) as write:
+
+        def add(session: Session) -> int:
+            rows = 0
+            for choice in frame.choices(session) if frame.choices else ():
+                for row in pairs(session, choice, frame):
+                    write(row)
+                    rows += 1
+            return rows
+
+        yield add
+
+
+FORMAT = Format("preference", opened, needs="choices: of a critic, a person or a judge")

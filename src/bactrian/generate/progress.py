@@ -1,0 +1,210 @@
+"""How far a run is."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from bactrian.errors import BactrianError
+from bactrian.models.wrappers.budget import Meter
+from bactrian.records.events import Ended, Event, Spoke
+from bactrian.records.turn import Turn
+from bactrian.records.usage import Usage
+
+_MOST_REASONS = 100
+"""That are kept: some hold a time or a number."""
+_MOST_CHANGES = 100
+"""That are kept: two systems behind one address answer in turn."""
+
+_MOST_REFUSED = 100
+"""That are kept: a recipe may have millions of jobs, and each of them the same fault."""
+_RATES_OVER = 10.0
+"""Seconds: conversations in step with each other answer in bursts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pressure:
+    """How much the endpoints of a run may be asked."""
+
+    limit: int = 0
+    """Requests that may be in flight now."""
+    closed_for: float = 0.0
+    """Seconds for which there may be none."""
+    silent: bool = False
+    """True while an endpoint answers nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A run at one moment."""
+
+    total: int
+    """Sessions of the whole run, if no list stays short."""
+    done: int
+    failed: int
+    in_flight: int
+    endings: Mapping[str, int]
+    calls: int
+    """Calls answered since the start of this command."""
+    failed_calls: int
+    usage: Usage
+    """Tokens since the start of this command."""
+    usd: float | None
+    """Since the start of this command; None where no price is known."""
+    run_tokens: int | None
+    """Of the whole run, earlier commands' too; None where no limit asks for them."""
+    run_usd: float | None
+    """Of the whole run; None where no limit asks for it, or no price is known."""
+    seconds: float
+    """Since the start of this command."""
+    calls_per_second: float
+    tokens_per_second: float
+    seconds_left: float | None
+    """None until it can be told."""
+    closed_for: float
+    """Seconds until the endpoint wants to be asked again; 0 normally."""
+    silent: bool
+    """True while an endpoint answers nothing: it is asked once when that time is over, and not by everybody."""
+    limit: int
+    """Requests that may be in flight now."""
+    changes: tuple[str, ...]
+    """Where in mid-run another model or system began to answer."""
+
+    @property
+    def cached_share(self) -> float:
+        """Share of the prompt tokens that came from the server's prefix cache."""
+        return self.usage.cached / self.usage.prompt if self.usage.prompt else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ShortList:
+    """A list that stayed short."""
+
+    has: int
+    wanted: int
+    why: str = ""
+    """Empty if an earlier command knew."""
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counts what happens in a run."""
+
+    meter: Meter
+    total: int
+    has_price: bool
+    done: int = 0
+    endings: Counter[str] = field(default_factory=Counter[str])
+    in_flight: int = 0
+    short: dict[str, ShortList] = field(default_factory=dict[str, ShortList])
+    """Lists that stayed short."""
+    refused: list[str] = field(default_factory=list[str])
+    """Why the first jobs that could not even begin could not."""
+    not_begun: int = 0
+    """How many jobs and lists could not begin."""
+    open: int = 0
+    """Sessions and lists that this command left open because of the endpoint."""
+    reasons: Counter[str] = field(default_factory=Counter[str])
+    """Why sessions failed or were left open in this command."""
+    throttle: Callable[[], Pressure] = Pressure
+    """Tells how much the endpoints may be asked."""
+    systems: dict[str, str] = field(default_factory=dict[str, str])
+    """What answered each agent last, by the endpoint's own word."""
+    changes: list[str] = field(default_factory=list[str])
+    """Where in mid-run another model or system began to answer."""
+    _begun: float = field(default_factory=time.monotonic)
+    _done_before: int = -1
+    _past: deque[tuple[float, int, int]] = field(default_factory=lambda: deque([(0.0, 0, 0)]))
+    """Seconds, calls and tokens at the snapshots of the last moments."""
+    _used_before: Usage = Usage()
+    _usd_before: float = 0.0
+
+    def count_before(self, used: Usage, usd: float) -> None:
+        """Tell the meter what earlier commands used of the run."""
+        self.meter.used += used
+        self.meter.usd += usd
+        self._used_before += used
+        self._usd_before += usd
+
+    @property
+    def failed(self) -> int:
+        """Sessions that failed for good, or could not begin."""
+        return self.endings["failed"] + self.not_begun
+
+    def refuse(self, job: str, why: str) -> None:
+        """Count a job, or a list, that could not begin."""
+        self.not_begun += 1
+        if len(self.refused) < _MOST_REFUSED:
+            self.refused.append(f"{job}: {why}")
+
+    def take(self, event: Event) -> None:
+        """Count one event of any session."""
+        if isinstance(event, Ended) and (
+            event.error is None or not getattr(event.error, "endpoint_wide", False)
+        ):
+            self.done += 1
+            self.endings[event.ending.code] += 1
+            if event.ending.code == "failed":
+                self.explain(
+                    event.error.what if isinstance(event.error, BactrianError) else event.ending.evidence
+                )
+        elif isinstance(event, Spoke):
+            if self._done_before < 0:
+                self._done_before = self.done
+            self._notice(event.turn)
+
+    def explain(self, reason: str) -> None:
+        """Count a reason for which a session failed or was left open."""
+        if reason in self.reasons or len(self.reasons) < _MOST_REASONS:
+            self.reasons[reason] += 1
+
+    def _notice(self, turn: Turn) -> None:
+        system = f"{turn.model} ({turn.fingerprint})" if turn.fingerprint else turn.model
+        before = self.systems.setdefault(turn.speaker, system)
+        if before != system:
+            self.systems[turn.speaker] = system
+            change = f"{turn.speaker}: {before} → {system}"
+            if change not in self.changes and len(self.changes) < _MOST_CHANGES:
+                self.changes.append(change)
+
+    def snapshot(self, *, whole: bool = False) -> Snapshot:
+        """Where the run is now. Rates are those of the last ten seconds, or with ``whole`` since the start."""
+        now = time.monotonic() - self._begun
+        while len(self._past) > 1 and self._past[1][0] <= now - _RATES_OVER:
+            self._past.popleft()
+        then, calls, tokens = (0.0, 0, 0) if whole else self._past[0]
+        meter, before = self.meter, self._used_before
+        usage = Usage(
+            meter.used.prompt - before.prompt,
+            meter.used.completion - before.completion,
+            meter.used.cached - before.cached,
+            meter.used.estimated,
+        )
+        passed = max(now - then, 1e-9)
+        self._past.append((now, meter.calls, usage.total))
+        ended_here = self.done - max(self._done_before, 0)
+        left = (self.total - self.done) * now / ended_here if ended_here > 0 else None
+        pressure = self.throttle()
+        return Snapshot(
+            total=self.total,
+            done=self.done,
+            failed=self.failed,
+            in_flight=self.in_flight,
+            endings=dict(self.endings),
+            calls=meter.calls,
+            failed_calls=meter.unknown,
+            usage=usage,
+            usd=meter.usd - self._usd_before if self.has_price else None,
+            run_tokens=meter.used.total if meter.limited else None,
+            run_usd=meter.usd if meter.limited and self.has_price else None,
+            seconds=now,
+            calls_per_second=(meter.calls - calls) / passed,
+            tokens_per_second=(usage.total - tokens) / passed,
+            seconds_left=left,
+            closed_for=pressure.closed_for,
+            silent=pressure.silent,
+            limit=pressure.limit,
+            changes=tuple(self.changes),
+        )

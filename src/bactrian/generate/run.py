@@ -1,0 +1,219 @@
+"""A run, put together from its parts and ready to go on from wherever it is."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from bactrian.generate.done import Done
+from bactrian.generate.fork import open_origin, take_lists
+from bactrian.generate.jobs.answer import Answers
+from bactrian.generate.jobs.role_play import RED_TEAM, Leaf, RolePlays
+from bactrian.generate.jobs.society import Societies
+from bactrian.generate.jobs.translate import Translations, source_path, translatable
+from bactrian.generate.lists.ask import Listing, list_items
+from bactrian.generate.plan import Plan, check_same
+from bactrian.generate.progress import ShortList, Tally
+from bactrian.generate.run_models import Crew, Limits, open_crew
+from bactrian.generate.runner import Runner
+from bactrian.generate.scheduler import Cell, Dimension, Frontier, Wanted, number_of
+from bactrian.models.registry import Access
+from bactrian.models.wrappers.budget import Meter
+from bactrian.play.tools.loading import open_tools
+from bactrian.play.tools.toolbox import Toolbox
+from bactrian.prompts.pack import Pack
+from bactrian.store.store import Store, open_store
+
+_Number = Callable[[str], int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What is left of a run, and who does it."""
+
+    runner: Runner
+    tally: Tally
+    frontier: Frontier
+
+
+@dataclass(frozen=True, slots=True)
+class _Sources:
+    """A translation's second axis: the sessions of the run that it translates."""
+
+    items: tuple[str, ...]
+    name: str = "source"
+    per: tuple[str, ...] = ()
+
+    @property
+    def count(self) -> int:
+        return len(self.items)
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What a command asks for."""
+
+    plan: Plan
+    run: Path
+    access: Access
+    meter: Meter
+    limits: Limits
+    limit: int | None = None
+    """Only the first so many jobs of the recipe."""
+    retry_failed: bool = False
+    """Failed jobs and short lists are taken up again."""
+    origin: Path | None = None
+    """Another run, whose lists this one takes over where they stay the same."""
+
+
+@asynccontextmanager
+async def open_work(order: Order) -> AsyncGenerator[Work]:
+    """Open the run, or begin it, and find what is left to do.
+
+    Raises:
+        InputError: the run was begun with another plan, or something of the plan cannot be used.
+        StoreError: the run is damaged, in use, or of a newer version of this program.
+    """
+    plan, meter, retry_failed = order.plan, order.meter, order.retry_failed
+    pack = plan.pack()
+    async with AsyncExitStack() as stack:
+        origin = order.origin and await stack.enter_async_context(open_origin(order.origin))
+        store = await stack.enter_async_context(open_store(order.run))
+        tools = await stack.enter_async_context(open_tools(plan.wanted_tools()))
+        content = plan.content(pack, tools)
+        check_same(await store.freeze(content), content, str(order.run))
+        if origin is not None:
+            await take_lists(origin, store, plan.recipe)
+        crew = await stack.enter_async_context(
+            open_crew(plan.models, order.access, order.limits, meter, store.add_call)
+        )
+        leaf, axes, number = await _leaf(plan, pack, crew, tools, stack)
+        tally = Tally(
+            meter, 0, has_price=set(plan.models.values()) <= meter.prices.keys(), throttle=crew.pressure
+        )
+        if meter.limited:
+            await _count_what_was_spent(store, tally, plan.models)
+        done, begun = await _what_is_there(store, number, tally, retry_failed=retry_failed)
+
+        async def known(list_id: str, enough: int) -> tuple[str, ...] | None:
+            stored = await store.item_list(list_id)
+            if stored is None:
+                return None
+            if len(stored.items) >= enough:
+                return stored.items
+            if not stored.complete:
+                return None
+            wanted = next(axis.count for axis in axes if axis.name == list_id.partition("@")[0])
+            if len(stored.items) < wanted:
+                if retry_failed:
+                    return None
+                tally.short[list_id] = ShortList(len(stored.items), wanted)
+            return stored.items
+
+        frontier = Frontier(axes, done, known, order.limit)
+        tally.total = frontier.size
+        if tally.done < tally.total:
+            await crew.load()
+
+        def ask(wanted: Wanted, listing: Listing | None) -> AsyncGenerator[Listing]:
+            recipe = plan.recipe
+            return list_items(
+                recipe.axes[wanted.axis],
+                wanted.values,
+                crew.models["lister"],
+                list_id=wanted.id,
+                preamble=recipe.role_play.preamble if recipe.role_play else "",
+                enforced=recipe.role_play is not None and recipe.role_play.protocol == "enforced",
+                seed=plan.seed,
+                begun=listing,
+                enough=wanted.enough,
+            )
+
+        runner = Runner(
+            frontier,
+            leaf,
+            ask,
+            store,
+            tally,
+            window=crew.window,
+            begun=[cell for cell in begun if cell.number < frontier.size],
+            halt=crew.rest.end,
+        )
+        yield Work(runner, tally, frontier)
+
+
+def spare_the_collector() -> None:
+    """Have Python's garbage collector look less often, for the rest of the process.
+
+    A thousand conversations are a million objects, which it would walk again and again and find nothing.
+    """
+    gc.freeze()
+    gc.set_threshold(50_000, 50, 100)
+
+
+async def _leaf(
+    plan: Plan,
+    pack: Pack | None,
+    crew: Crew,
+    tools: Mapping[str, Toolbox],
+    stack: AsyncExitStack,
+) -> tuple[Leaf, tuple[Dimension, ...], _Number]:
+    """What is done at each job, over which axes, and the number of the job that a session's id tells."""
+    recipe = plan.recipe
+    names = frozenset(axis.name for axis in recipe.axes)
+    mark = RED_TEAM if recipe.red_team else None
+    if recipe.role_play is not None:
+        assert pack is not None
+        plays = RolePlays(recipe.role_play, names, plan.setup, pack, crew.models, tools, mark=mark)
+        return plays, recipe.axes, partial(number_of, axes=recipe.axes)
+    if recipe.answer is not None:
+        answers = Answers(recipe.answer, names, recipe.name, crew.models, seed=plan.seed, mark=mark)
+        return answers, recipe.axes, partial(number_of, axes=recipe.axes)
+    if (society := plan.society()) is not None:
+        assert recipe.society is not None
+        societies = Societies(recipe.society, names, society, crew.models, tools, seed=plan.seed, mark=mark)
+        return societies, recipe.axes, partial(number_of, axes=recipe.axes)
+    assert recipe.translate is not None
+    source = await stack.enter_async_context(open_store(source_path(recipe.translate), read_only=True))
+    sessions = await translatable(source)
+    languages = recipe.axes[0].items or ()
+    pairs = ((language, session) for language in languages for session in sessions)
+    numbers = {f"{language}_{session}": number for number, (language, session) in enumerate(pairs)}
+    translations = Translations(recipe.translate, recipe.name, crew.models, source, seed=plan.seed)
+    return translations, (*recipe.axes, _Sources(sessions)), numbers.get
+
+
+async def _what_is_there(
+    store: Store, number_of_session: _Number, tally: Tally, *, retry_failed: bool
+) -> tuple[Done, list[Cell]]:
+    """The jobs that need not be begun, and those among them that an earlier command left open."""
+    done = Done()
+    open_: list[tuple[str, int]] = []
+    async for one in store.progress():
+        number = number_of_session(one.id)
+        if number is None:
+            continue
+        if one.ending is None:
+            open_.append((one.id, number))
+        elif one.ending == "failed" and retry_failed:
+            continue
+        else:
+            tally.done += 1
+            tally.endings[one.ending] += 1
+        done.add(number)
+    begun: list[Cell] = []
+    for session_id, number in open_:
+        session = await store.session(session_id)
+        assert session is not None
+        begun.append(Cell(session_id, number, session.values))
+    return done, begun
+
+
+async def _count_what_was_spent(store: Store, tally: Tally, models: Mapping[str, str]) -> None:
+    for agent, usage in (await store.spent()).items():
+        price = tally.meter.prices.get(models.get(agent, models["lister"]))
+        tally.count_before(usage, price.of(usage) if price else 0.0)

@@ -1,0 +1,143 @@
+"""The models of a run, wrapped for many sessions at once."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+
+from bactrian.errors import InputError
+from bactrian.generate.progress import Pressure
+from bactrian.models.model import Model
+from bactrian.models.registry import Access, load_local, open_model
+from bactrian.models.wrappers.budget import Meter, Spend
+from bactrian.models.wrappers.cancellation import Rest
+from bactrian.models.wrappers.concurrency import Throttle
+from bactrian.models.wrappers.rate_limit import RateLimit
+from bactrian.models.wrappers.recorder import Recorder
+from bactrian.models.wrappers.retry import Patience, Retry
+from bactrian.records.call import Call
+
+_PATIENCE = Patience(attempts=1_000, bad_replies=5)
+"""A passing fault is waited out for half an hour, however often that is; what is no reply is asked again four times."""
+LOCAL_WINDOW = 4
+"""Conversations that a model in this process carries at once. Measured on two cores: two give 37 tokens a second,
+four 63, eight 47."""
+
+
+_OTHER_FILES = 64
+
+
+def _check_open_files(window: int) -> None:
+    """Each conversation in flight may have a connection of its own.
+
+    Raises:
+        InputError: this process may not open as many files.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = window + _OTHER_FILES
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        if hard != resource.RLIM_INFINITY and hard < needed:
+            raise InputError(
+                f"{window:,} conversations at once need {needed:,} open files, and this process may have {hard:,}.",
+                where="--concurrency",
+                next="Lower it, or raise the limit (ulimit -n).",
+            )
+        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+
+
+def _slots(window: int, agents: Collection[str]) -> int:
+    """One for each agent in flight, and two for the session that begins while another's are still the newest."""
+    return (3 if "critic" in agents else 2) * window + 2
+
+
+@dataclass(frozen=True, slots=True)
+class Crew:
+    """The models by agent, and what they share."""
+
+    models: Mapping[str, Model]
+    throttles: tuple[Throttle, ...]
+    window: int
+    """Conversations to have in flight."""
+    opened: tuple[Model, ...]
+    """The models themselves, without what is around them."""
+    rest: Rest
+    """Where calls wait that have not been sent. Ending it lets go of them."""
+
+    async def load(self) -> None:
+        """Load what is on this computer. Raises ModelError if it cannot be."""
+        for model in self.opened:
+            await load_local(model)
+
+    def pressure(self) -> Pressure:
+        """How much the endpoints may be asked now."""
+        return Pressure(
+            sum(throttle.limit for throttle in self.throttles),
+            max(throttle.closed_for for throttle in self.throttles),
+            any(throttle.silent for throttle in self.throttles),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a user allows an endpoint to be asked. None leaves it open."""
+
+    concurrency: int | None = None
+    """Conversations in flight; None for 64, or for four on a model in this process."""
+    requests_per_minute: float | None = None
+    tokens_per_minute: float | None = None
+
+
+@asynccontextmanager
+async def open_crew(
+    names: Mapping[str, str],
+    access: Access,
+    limits: Limits,
+    meter: Meter,
+    sink: Callable[[Call], Awaitable[None]],
+) -> AsyncGenerator[Crew]:
+    """Open the model that ``names`` gives for each agent; agents that share a name share a model and its limits.
+
+    From the outside in: retries, throttle, rate limit, spend, record of failed calls.
+
+    Raises:
+        InputError: a name stands for no model, or its file cannot be used.
+    """
+    local = any(name.partition(":")[0] == "local" for name in names.values())
+    window = limits.concurrency or (LOCAL_WINDOW if local else 64)
+    access = replace(access, slots=_slots(window, names))
+    _check_open_files(window)
+    models: dict[str, Model] = {}
+    throttles: list[Throttle] = []
+    opened: list[Model] = []
+    rest = Rest()
+    limited = bool(limits.requests_per_minute or limits.tokens_per_minute)
+    try:
+        for name in dict.fromkeys(names.values()):
+            opened.append(open_model(name, access))
+            inner: Model = Spend(Recorder(opened[-1], sink, failures_only=True), meter)
+            if limited:
+                inner = RateLimit(
+                    inner,
+                    requests_per_minute=limits.requests_per_minute,
+                    tokens_per_minute=limits.tokens_per_minute,
+                    sleep=rest.sleep,
+                )
+            remote = name.partition(":")[0] == "openai"
+            throttle = Throttle(
+                inner,
+                window,
+                rest=rest,
+                timed=not limited,  # Waits for a pace are no sign of a slow endpoint.
+                proven=not remote,
+                longest_wait=access.longest_wait,
+            )
+            throttles.append(throttle)
+            patience = _PATIENCE.waiting(access.longest_wait)
+            models[name] = Retry(throttle, patience, notice=access.notice, sleep=rest.sleep)
+        by_agent = {agent: models[name] for agent, name in names.items()}
+        yield Crew(by_agent, tuple(throttles), window, tuple(opened), rest)
+    finally:
+        for model in models.values():
+            await model.close()

@@ -1,0 +1,115 @@
+"""What is found in others' files: conversations, and what is none."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from bactrian.language.protocol import is_done, read_instruction, read_solution
+from bactrian.records.ending import Ending
+from bactrian.records.session import Provenance, Session
+from bactrian.records.text import Text, cleaned
+from bactrian.records.turn import Speaker, Turn
+from bactrian.records.usage import Usage
+from bactrian.tables.camel import read_termination
+
+LONGEST = 16 * 1024 * 1024
+"""Bytes that a conversation may have."""
+_MOST_MESSAGES = 1_000_000
+_LIMIT = 40
+"""Messages of a chat in CAMEL's data, at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """Something that was skipped."""
+
+    name: str
+    """Of the file, or of the file and its line."""
+    problem: str
+
+
+Found = Session | Broken
+
+
+class NoChat(Exception):
+    """Content that is no conversation; says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What is known of the conversations besides what their files say."""
+
+    model: str = ""
+    """The model that both sides were played by; empty if nobody knows."""
+    language: str | None = None
+
+    def provenance(self, form: str) -> Provenance:
+        """Where a session of this format comes from. The files do not hold the prompts."""
+        return Provenance(
+            prompts=f"imported from {form}",
+            prompts_hash="",
+            protocol="free",
+            models={"assistant": self.model, "user": self.model} if self.model else {},
+            language=self.language,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One message as a file has it."""
+
+    number: int
+    speaker: Speaker
+    role: str
+    text: str
+
+
+def turns(said: Iterable[Said], model: str) -> tuple[Turn, ...]:
+    """Messages as turns. What they cost is not known and is marked as a guess of nothing."""
+    return tuple(_turn(one, model) for one in said)
+
+
+def _turn(said: Said, model: str) -> Turn:
+    if not 1 <= said.number <= _MOST_MESSAGES:
+        raise NoChat(f"it has a message {said.number}")
+    text = cleaned(said.text)
+    return Turn(
+        number=said.number,
+        speaker=said.speaker,
+        role=cleaned(said.role),
+        text=Text(text),
+        said=(read_instruction if said.speaker == "user" else read_solution)(text),
+        usage=Usage(estimated=True),
+        seconds=0.0,
+        first_token=None,
+        model=model,
+        finish="other",
+        lossy=text != said.text,
+    )
+
+
+def ending(reason: str, spoken: Sequence[Turn]) -> Ending:
+    """Why a conversation stopped: as its file says, or as it shows itself, or ``imported`` if neither does."""
+    last = spoken[-1].number if spoken else 0
+    if known := read_termination(reason, last):
+        return known
+    if spoken and spoken[-1].speaker == "user" and is_done(spoken[-1].text):
+        return Ending("task_done", last, "user", spoken[-1].text[:500])
+    speaker = spoken[-1].speaker if spoken else "user"
+    if len(spoken) == _LIMIT:
+        return Ending("max_messages", last, speaker, f"{_LIMIT} messages")
+    return Ending("imported", last, speaker, cleaned(reason)[:500])
+
+
+def name_of(value: object, otherwise: str) -> str:
+    """A name on one line."""
+    name = " ".join(cleaned(value).split()) if isinstance(value, str) else ""
+    return name[:300] or otherwise
+
+
+def id_of(value: object, otherwise: str) -> str:
+    """An id as short as ids are, without what a file's name cannot hold."""
+    text = cleaned(value) if isinstance(value, str) else ""
+    return re.sub(r"[^\w.-]+", "-", text or otherwise).strip(".-")[:100] or "chat"

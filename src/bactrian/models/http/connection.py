@@ -1,0 +1,114 @@
+"""One HTTP/1.1 connection: bytes out, a response in.
+
+The path of every paid call, and so our own: it does what a chat-completions client needs and nothing else, at
+about a third of the cost of a general client. The limits of a call are kept by whoever watches the connections
+(:mod:`bactrian.models.http.pool`), because a timer for each call would cost as much as parsing its reply.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Generator
+from typing import cast
+
+from bactrian.models.http.response import Dropped, Response, TransportFault, Unheard
+
+
+class Connection(asyncio.BufferedProtocol):
+    """A connection that serves one call after another. ``idle`` is told each time it is ready for the next.
+
+    What comes is received in ``room``, which connections of one event loop share: left to itself, asyncio makes room
+    for 256 KB each time, and that costs ten times what receiving does.
+    """
+
+    __slots__ = ("_idle", "_response", "_room", "_taker", "_tunnel", "begun", "heard", "transport")
+
+    def __init__(self, idle: Callable[[Connection], None], room: memoryview) -> None:
+        self._room = room
+        self._idle = idle
+        self._response: Response | None = None
+        self._taker: Generator[None, bytes, bool] | None = None
+        self._tunnel = False
+        self.transport: asyncio.Transport | None = None
+        self.begun = 0.0
+        """When the last call began, by the loop's clock."""
+        self.heard = 0.0
+        """When something of its answer last came; 0 if nothing has."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)  # uvloop's is one in all but name.
+
+    @property
+    def usable(self) -> bool:
+        """True while it is open."""
+        return self.transport is not None and not self.transport.is_closing()
+
+    @property
+    def busy(self) -> bool:
+        """True while an answer is awaited, or not at its end."""
+        return self._response is not None
+
+    def send(self, request: bytes, *, most: int, tunnel: bool = False) -> Response:
+        """Send ``request``. Gives the answer, of which nothing is there yet.
+
+        ``most`` is how many bytes its body may have; after ``tunnel``, a good answer has none.
+        """
+        assert self.transport is not None
+        response = self._response = Response(most, self.abort)
+        self._taker = response.take(tunnel=tunnel)
+        self._tunnel = tunnel
+        next(self._taker)
+        self.begun = asyncio.get_running_loop().time()
+        self.heard = 0.0
+        self.transport.write(request)
+        return response
+
+    def abort(self, fault: TransportFault | None = None) -> None:
+        """Close the connection; whoever waits on it is told ``fault``."""
+        self._fail(fault or Dropped())
+        if self.transport is not None:
+            self.transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.transport = None
+        if exc is None and self._response is not None and self._response.to_the_end:
+            self._take(b"")
+        fault = Dropped() if self.heard else Unheard()
+        fault.__cause__ = exc
+        self._fail(fault)
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 (asyncio's word for it)
+        return self._room
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.heard = asyncio.get_running_loop().time()
+        self._take(bytes(self._room[:nbytes]))
+
+    def _take(self, data: bytes) -> None:
+        response = self._response
+        if response is None or self._taker is None:
+            self.abort()  # Nobody asked for anything.
+            return
+        try:
+            self._taker.send(data)
+        except StopIteration as end:
+            self._response = self._taker = None
+            self._end(keep=end.value)
+        except TransportFault as fault:
+            self.abort(fault)
+        response.wake()
+
+    def _end(self, *, keep: bool) -> None:
+        if self._tunnel:
+            return  # Not for the next call, but for what is to be inside it.
+        if keep and self.usable:
+            self._idle(self)
+        elif self.transport is not None:
+            self.transport.close()
+
+    def _fail(self, fault: TransportFault) -> None:
+        response = self._response
+        self._response = self._taker = None
+        if response is not None:
+            response.fault = fault
+            response.wake()

@@ -1,0 +1,198 @@
+"""The connections to one endpoint: opened when there is none to spare, kept, and watched over."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Coroutine, Sequence
+
+from bactrian.models.http.address import Address, proxy_for
+from bactrian.models.http.connection import Connection
+from bactrian.models.http.response import (
+    Dropped,
+    NotHttp,
+    Overdue,
+    Part,
+    Response,
+    Silent,
+    TransportFault,
+    Unheard,
+)
+from bactrian.models.http.timeouts import Limits
+
+_PROXY_ANSWER = 1 << 16
+_ROOM = 1 << 16
+"""Bytes that are received in one step, at most."""
+_DOORS = 128
+"""Connections opened at once: a thousand at once outlast their own time limit, on handshakes and name lookups, and
+overflow a server's queue."""
+_SPARE = 60.0
+"""Seconds that a connection is kept for the next call: a network forgets one that has been still for minutes."""
+
+
+class NoConnection(TransportFault):
+    """No connection came about. The cause is ``__cause__``; None if it took too long."""
+
+
+class NoWayThroughProxy(NoConnection):
+    """The proxy on the way could not be reached."""
+
+
+class ProxyRefused(TransportFault):
+    """The proxy on the way refused; ``args`` holds the status and the words of its answer."""
+
+
+class Pool:
+    """Makes calls to ``address``, each on a connection of its own. Belongs to the event loop of its first call.
+
+    Without ``keep``, each connection serves one call.
+    """
+
+    def __init__(self, address: Address, authorization: str, limits: Limits, *, keep: bool = True) -> None:
+        self._address = address
+        self._limits = limits
+        self._proxy = proxy_for(address)
+        self._doors = asyncio.Semaphore(_DOORS)
+        self._room = memoryview(bytearray(_ROOM))
+        self._idle: list[Connection] = []
+        self._all: set[Connection] = set()
+        self._closed = False
+        self._watch: asyncio.TimerHandle | None = None
+        self._tls: ssl.SSLContext | None = None
+        self._tick = min(1.0, limits.total / 5, limits.silence / 5)
+        # A proxy for plain HTTP is asked for whole addresses; through a tunnel nobody sees them.
+        self._target = str(address) if self._forwarded else address.path
+        lines = [f" HTTP/1.1\r\nHost: {address.place}", "User-Agent: bactrian", "Accept-Encoding: identity"]
+        if authorization:
+            lines.append(f"Authorization: {authorization}")
+        if not keep:
+            lines.append("Connection: close")
+        if self._forwarded and self._proxy and self._proxy.credentials:
+            lines.append(f"Proxy-Authorization: {self._proxy.credentials}")
+        self._head = "\r\n".join(lines).encode()
+        self._post_head = self._head + b"\r\nContent-Type: application/json\r\nContent-Length: "
+
+    @property
+    def _forwarded(self) -> bool:
+        return self._proxy is not None and self._address.scheme == "http"
+
+    def post(
+        self, path: str, parts: Sequence[bytes], length: int, *, most: int, stream: bool = False
+    ) -> Coroutine[None, None, Response]:
+        """Post JSON, given in ``parts`` of ``length`` bytes in all, to ``path`` below the address.
+
+        Returns when the answer is whole, or with ``stream`` when it begins. ``most`` is how many bytes it may have.
+
+        Raises:
+            TransportFault: no whole answer came.
+        """
+        head = (f"POST {self._target}{path}".encode(), self._post_head, b"%d\r\n\r\n" % length)
+        return self._call((*head, *parts), most, "head" if stream else "whole")
+
+    async def get(self, path: str, *, most: int) -> Response:
+        """Get ``path`` below the address. Raises what :meth:`post` raises."""
+        head = (f"GET {self._target}{path}".encode(), self._head, b"\r\n\r\n")
+        return await self._call(head, most, "whole")
+
+    async def close(self) -> None:
+        """Close all connections, also those that are just being opened."""
+        self._closed = True
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
+        for connection in self._all:
+            connection.abort()
+        self._all.clear()
+        self._idle.clear()
+        await asyncio.sleep(0)  # The loop closes their sockets now.
+
+    async def _call(self, request: Sequence[bytes], most: int, until: Part) -> Response:
+        while self._idle:
+            connection = self._idle.pop()
+            if not connection.usable:
+                continue
+            response = connection.send(b"".join(request), most=most)
+            try:
+                await response.until(until)
+            except Unheard:
+                break  # Servers close connections that were still for a while; this one did so just now.
+            return response
+        connection = await self._open()
+        response = connection.send(b"".join(request), most=most)
+        await response.until(until)
+        return response
+
+    async def _open(self) -> Connection:
+        async with self._doors:
+            connection = await self._connected()
+        if self._closed:
+            connection.abort()
+            raise Dropped
+        self._all.add(connection)
+        if self._watch is None:
+            self._watch = asyncio.get_running_loop().call_later(self._tick, self._look)
+        return connection
+
+    async def _connected(self) -> Connection:
+        way = self._proxy or self._address
+        try:
+            async with asyncio.timeout(self._limits.connect):
+                if self._proxy is None or self._forwarded:
+                    return await self._dial(way)
+                return await self._tunnel(way)
+        except TimeoutError as error:
+            raise NoConnection from (error.__cause__ if isinstance(error.__cause__, OSError) else None)
+        except OSError as error:
+            raise (NoConnection if self._proxy is None else NoWayThroughProxy) from error
+
+    async def _dial(self, way: Address) -> Connection:
+        _, connection = await asyncio.get_running_loop().create_connection(
+            lambda: Connection(self._idle.append, self._room),
+            way.host,
+            way.port,
+            ssl=self._context() if way.scheme == "https" else None,
+        )
+        return connection
+
+    async def _tunnel(self, proxy: Address) -> Connection:
+        """A connection that the proxy passes on as it is, with TLS inside it."""
+        connection = await self._dial(proxy)
+        host = f"[{self._address.host}]" if ":" in self._address.host else self._address.host
+        target = f"{host}:{self._address.port}"
+        head = f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n"
+        if proxy.credentials:
+            head += f"Proxy-Authorization: {proxy.credentials}\r\n"
+        try:
+            answer = connection.send(f"{head}\r\n".encode(), most=_PROXY_ANSWER, tunnel=True)
+            await answer.until("whole")
+        except (Dropped, NotHttp) as error:
+            raise NoWayThroughProxy from error
+        if answer.status >= 300:
+            words = answer.head.partition(b"\r\n")[0].decode("latin-1").split(" ", 2)
+            connection.abort()
+            raise ProxyRefused(answer.status, words[2] if len(words) > 2 else "")
+        assert connection.transport is not None
+        connection.transport = await asyncio.get_running_loop().start_tls(
+            connection.transport, connection, self._context(), server_hostname=self._address.host
+        )
+        return connection
+
+    def _context(self) -> ssl.SSLContext:
+        self._tls = self._tls or ssl.create_default_context()
+        return self._tls
+
+    def _look(self) -> None:
+        """End the calls that have taken too long: one look at all of them costs less than a timer for each."""
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        for connection in self._all:
+            if not connection.busy:
+                if now - connection.heard > _SPARE:
+                    connection.abort()
+            elif now - connection.begun > self._limits.total:
+                connection.abort(Overdue())
+            elif now - (connection.heard or connection.begun) > self._limits.silence:
+                connection.abort(Silent())
+        self._all = {connection for connection in self._all if connection.usable}
+        self._idle[:] = [connection for connection in self._idle if connection.usable]
+        self._watch = loop.call_later(self._tick, self._look) if self._all else None

@@ -1,0 +1,240 @@
+"""Models on this computer: a GGUF file, run by llama.cpp."""
+
+from __future__ import annotations
+
+import asyncio
+from array import array
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from time import perf_counter
+
+from bactrian.errors import BadReply, ContextFull, Exhausted, TryAgain
+from bactrian.models.local.kv_cache import Computed, Key, Prefixes, Slots
+from bactrian.models.local.server import Generated, Llama, start
+from bactrian.models.local.weights import BUILT_IN, Progress, cache_folder, ready
+from bactrian.models.model import Choice, Form, Reply, Request
+from bactrian.models.text_tools.calls import in_words
+from bactrian.records.sampling import Sampling
+from bactrian.records.text import Text, cleaned
+from bactrian.records.turn import Finish
+from bactrian.records.usage import Usage
+
+WINDOW = 4096
+"""Tokens of one agent's conversation, if the model was trained for as many."""
+
+_MOST_FALLS = 3
+_REMEMBERED = 1024
+"""Agents whose exact tokens are remembered, at four bytes a token."""
+
+_FINISH: dict[str, Finish] = {"eos": "stop", "word": "stop", "limit": "length"}
+
+_BUILT_IN_MANNERS: dict[str, object] = {"temperature": 0.3, "top_p": 0.9}
+_NO_ECHO: dict[str, object] = {"dry_multiplier": 0.8, "dry_allowed_length": 3, "dry_penalty_last_n": WINDOW}
+"""Against saying the same thing over and over, the built-in model needs the DRY sampler, which stops only word
+for word repetition. A repeat penalty takes its topic's own words from a model this small: it wanders off."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    """What exists once the model is loaded."""
+
+    llama: Llama
+    window: int
+    slots: Slots
+    prefixes: Prefixes
+    name: str
+
+
+class Local:
+    """A model on this computer. Nothing is fetched or loaded before the first call, and a server that has fallen is
+    started again with the next one.
+
+    Without ``path`` it is the built-in model, fetched on first use; ``progress`` is told how far that is.
+    ``slots`` conversations are computed at once, each with up to ``window`` tokens. Each agent's conversation
+    stays in its slot, so that only what is new to the agent is computed.
+    """
+
+    def __init__(
+        self,
+        path: Path | None = None,
+        *,
+        slots: int = 4,
+        window: int = WINDOW,
+        progress: Progress | None = None,
+    ) -> None:
+        self.name = "local" if path is None else f"local:{path}"
+        self._path = path
+        self._slots = slots
+        self._window = window
+        self._progress = progress
+        self._loading = asyncio.Lock()
+        self._ready: _Ready | None = None
+        self._has_loaded = False
+        self._falls = 0
+
+    async def reply(self, request: Request) -> Reply:
+        """Answer ``request``. Of several replies, only the first is streamed.
+
+        Raises:
+            BadReply: the reply does not follow the request's form.
+            ContextFull: prompt and reply do not fit a slot.
+            InputError: the model's file cannot be used, or the cache folder cannot be written.
+            MissingExtra: the package's part ``local`` is not installed.
+            ModelError: the built-in model cannot be fetched, or llama.cpp refuses the request.
+        """
+        return await in_words(self._reply, request)
+
+    async def _reply(self, request: Request) -> Reply:
+        ready = await self._load()
+        key = (request.session, request.agent)
+        text = await ready.llama.chat(request.messages)
+        prompt = await _tokens(ready, key, text)
+        room = request.sampling.max_tokens or 1
+        if len(prompt) + room > ready.window:
+            raise ContextFull(
+                f"The request needs {len(prompt) + room:,} tokens with room for its reply; "
+                f"the window has {ready.window:,}.",
+                where=self.name,
+            )
+        watch = _FirstText(request)
+        async with ready.slots.lend(key) as slot:
+            results = [
+                await ready.llama.generate(
+                    prompt, slot, self._settings(request, number), watch if number == 0 else None
+                )
+                for number in range(request.n)
+            ]
+        self._falls = 0
+        ready.prefixes.keep(key, [await _computed(ready.llama, text, prompt, one) for one in results])
+        return Reply(
+            choices=tuple(self._choice(one, request.form) for one in results),
+            usage=Usage(
+                prompt=len(prompt),
+                completion=sum(one.completion for one in results),
+                cached=results[0].cached,
+            ),
+            model=ready.name,
+            raw="\n".join(one.text for one in results).encode(),
+            first_token=watch.seconds,
+        )
+
+    async def load(self) -> None:
+        """Load the model now, so that it is known that it can be. Raises what :meth:`reply` raises."""
+        with suppress(TryAgain):  # it fell just now: the first call starts it again
+            await self._load()
+
+    async def close(self) -> None:
+        """Unload the model."""
+        if self._ready is not None:
+            await self._ready.llama.close()
+            self._ready = None
+
+    async def _load(self) -> _Ready:
+        async with self._loading:
+            if self._ready is not None and not self._ready.llama.runs:
+                await self._ready.llama.close()
+                self._ready = None
+                self._falls += 1
+            if self._falls > _MOST_FALLS:
+                raise Exhausted(
+                    f"llama.cpp has stopped {self._falls} times in a row without an answer.",
+                    where=self.name,
+                    next="There may be too little memory: use fewer conversations at once (--concurrency) or a "
+                    "smaller model, and run the same command.",
+                )
+            if self._ready is None:
+                path = self._path
+                if path is None:
+                    path = await asyncio.to_thread(ready, BUILT_IN, cache_folder(), progress=self._progress)
+                try:
+                    llama = await start(path, slots=self._slots, window=self._window)
+                except Exhausted as error:
+                    if not self._has_loaded:
+                        raise
+                    # It could be loaded before: something else takes the memory just now, or has killed it.
+                    self._falls += 1
+                    raise TryAgain(error.what, where=error.where, next=error.next) from error
+                self._has_loaded = True
+                self._ready = _Ready(
+                    llama, await llama.window(), Slots(self._slots), Prefixes(_REMEMBERED), path.stem
+                )
+            return self._ready
+
+    def _settings(self, request: Request, number: int) -> dict[str, object]:
+        sampling = request.sampling
+        if sampling.seed is not None:
+            sampling = replace(sampling, seed=sampling.seed + number)
+        settings: dict[str, object] = {}
+        if self._path is None:
+            settings |= _BUILT_IN_MANNERS | (_NO_ECHO if sampling.repeat_penalty is None else {})
+        settings |= _as_llama_names_it(sampling)
+        if request.form is not None and request.form.grammar:
+            settings["grammar"] = request.form.grammar
+        elif request.form is not None:
+            settings["json_schema"] = dict(request.form.schema)
+        return settings
+
+    def _choice(self, result: Generated, form: Form | None) -> Choice:
+        text = result.text
+        finish = _FINISH.get(result.stop, "other")
+        if form is not None and not form.grammar:
+            try:
+                text = form.read(text)
+            except ValueError as error:
+                raise BadReply(
+                    f"The reply does not follow the form {form.name}"
+                    + (": it was cut off at max_tokens." if finish == "length" else "."),
+                    where=self.name,
+                    next="Allow longer replies.",
+                    sample=text.encode(),
+                ) from error
+        clean = Text(cleaned(text))
+        return Choice(clean, finish, lossy=clean != text)
+
+
+class _FirstText:
+    """Passes streamed text on, and takes the time of its first piece."""
+
+    def __init__(self, request: Request) -> None:
+        self._on_text = request.on_text
+        self._begun = perf_counter()
+        self.seconds: float | None = None
+
+    def __call__(self, piece: str) -> None:
+        if self._on_text is not None:
+            if self.seconds is None:
+                self.seconds = perf_counter() - self._begun
+            self._on_text(piece)
+
+
+def _as_llama_names_it(sampling: Sampling) -> dict[str, object]:
+    given: dict[str, object | None] = {
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "n_predict": sampling.max_tokens,
+        "seed": sampling.seed,
+        "stop": list(sampling.stop) or None,
+        "repeat_penalty": sampling.repeat_penalty,
+    }
+    return {name: value for name, value in given.items() if value is not None}
+
+
+async def _tokens(ready: _Ready, key: Key, text: str) -> array[int]:
+    """Tokens of a prompt: those computed before stay as they were, and only the rest is tokenised."""
+    known = ready.prefixes.longest(key, text)
+    rest = await ready.llama.tokens(text[len(known.text) :], begins=not known.text)
+    return known.tokens + rest
+
+
+async def _computed(llama: Llama, prompt: str, tokens: array[int], result: Generated) -> Computed:
+    """Prompt and reply together, as far as the reply's tokens are exactly its text.
+
+    They are more where a token ends the reply, a stop word was cut off or a character is half done.
+    """
+    own = result.tokens
+    if result.stop == "eos":
+        own = own[:-1]
+    if await llama.text(own) != result.text:
+        return Computed(prompt, tokens)
+    return Computed(prompt + llama.safe(result.text), tokens + own)

@@ -1,0 +1,55 @@
+"""The process in which llama.cpp runs: what takes it down takes nobody else along.
+
+``python -m bactrian.models.local.server_process`` reads one line of JSON from standard input, writes the address it
+serves on, and ends when its input does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from importlib import import_module
+from typing import Any
+
+_SILENT = -1
+_SHELF_MIB = 2048
+"""Memory for what was computed for agents whose slot another one needs; llama.cpp restores it from there."""
+
+
+def main() -> None:
+    """Load the model that the first line of input asks for, and serve until the input ends."""
+    order = json.loads(sys.stdin.readline())
+    try:
+        server = _load(order["path"], order["slots"], order["window"], order["key"])
+    except RuntimeError:
+        sys.exit(1)
+    sys.stdout.write(f"{server.listening_address}\n")
+    sys.stdout.flush()
+    sys.stdin.read()
+    os._exit(0)  # A server that is dropped would first finish what nobody waits for.
+
+
+def _load(path: str, slots: int, window: int, key: str) -> Any:
+    library = import_module("xllamacpp")
+    parameters = library.CommonParams()
+    parameters.model.path = path
+    parameters.n_parallel = slots
+    parameters.n_ctx = slots * window
+    parameters.fit_params = False  # a window that does not fit is an error, not a smaller window
+    parameters.cache_ram_mib = _SHELF_MIB
+    # Threads wait for each other several hundred times a token, which busy neighbours draw out. Prompts and several
+    # slots at once have more to do between the waits.
+    cores = os.cpu_count() or 2
+    parameters.cpuparams.n_threads = max(1, cores // 2)
+    parameters.cpuparams_batch.n_threads = cores
+    parameters.verbosity = _SILENT  # its lowest level writes to stdout, where only data belongs
+    parameters.warmup = False
+    parameters.hostnames = ["127.0.0.1"]
+    parameters.api_keys = [key]
+    parameters.ui = False
+    return library.Server(parameters)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,205 @@
+"""What an endpoint's fault means: a status, an error object or a dropped connection → the error tree."""
+
+from __future__ import annotations
+
+import os
+import re
+import ssl
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from math import isfinite
+from typing import Any
+
+from bactrian.errors import (
+    BadReply,
+    ContextFull,
+    Denied,
+    Filtered,
+    ModelError,
+    Oversize,
+    TryAgain,
+    UnknownModel,
+    Unreachable,
+)
+from bactrian.models.http.pool import NoConnection, NoWayThroughProxy, ProxyRefused
+from bactrian.models.http.response import Compressed, NotHttp, Overdue, Silent, TooLarge, TransportFault
+from bactrian.models.http.timeouts import Limits
+from bactrian.models.openai.lenient_json import is_object
+
+_NO_MONEY = ("insufficient_quota", "billing_hard_limit_reached", "billing_not_active")
+_FILTERED = ("content_filter", "content_policy_violation", "responsibleaipolicyviolation")
+
+# Wordings of OpenAI and vLLM, llama.cpp, Anthropic, Mistral, TGI, and OpenAI's older ones, in this order.
+_CONTEXT_FULL = re.compile(
+    r"context_length_exceeded|maximum context length|exceed_context_size|available context size"
+    r"|(prompt|input|request)( is|'s length is)? too (long|large)|too large for model"
+    r"|inputs\W+tokens .*must be <=|context (window|length)|max_model_len|reduce the length",
+    re.IGNORECASE,
+)
+_NO_SUCH_MODEL = re.compile(
+    r"model_not_found|invalid_model|model.*(not found|not exist|not available|unknown)"
+    r"|(no such|unknown|invalid|unsupported) model",
+    re.IGNORECASE | re.DOTALL,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Complaint:
+    """What an error body says."""
+
+    message: str
+    code: str = ""
+    """Code and type, in lower case."""
+    param: str = ""
+    """The parameter that is at fault, if the endpoint names it."""
+
+
+def complaint_in(value: Any, sample: bytes) -> Complaint:
+    """Read the error object of any server; where there is none, the first 200 printable bytes."""
+    error: Any = value.get("error") or value if is_object(value) else None
+    if isinstance(error, str):
+        return Complaint(error)
+    if not is_object(error):
+        return Complaint(printable(sample))
+    message = error.get("message") or error.get("detail")
+    words = [error.get("code"), error.get("type")]
+    inner = error.get("innererror")
+    if is_object(inner):
+        words.append(inner.get("code"))
+    return Complaint(
+        printable(message.encode(errors="replace")) if isinstance(message, str) else printable(sample),
+        " ".join(str(word) for word in words if word is not None).lower(),
+        str(error.get("param") or ""),
+    )
+
+
+def printable(sample: bytes) -> str:
+    """Return the first 200 bytes of ``sample`` as one line that a terminal can show."""
+    text = sample[:200].decode(errors="replace")
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+
+
+def answered(status: int, complaint: Complaint, sample: bytes, after: float | None = None) -> ModelError:
+    """Return the fault behind an answer with HTTP ``status``; ``after`` is its Retry-After in seconds."""
+    said = f"The endpoint answered {status}: {complaint.message or 'without a word'}"
+    if status == 402 or any(word in complaint.code for word in _NO_MONEY):
+        return Denied(said, next="Add credit to the account, then run the same command.", sample=sample)
+    if status in (401, 403):
+        return Denied(said, next="Check the key (OPENAI_API_KEY) and its rights.", sample=sample)
+    if status in (408, 425, 429) or (status >= 500 and status not in (501, 505)):
+        fault = TryAgain(said, sample=sample)
+        fault.after = after
+        fault.overload = status in (429, 503, 529)
+        return fault
+    if status == 407:
+        return _refused_by_proxy(status, complaint.message)
+    return _refused(status, complaint, said, sample)
+
+
+def _refused(status: int, complaint: Complaint, said: str, sample: bytes) -> ModelError:
+    words = f"{complaint.code} {complaint.message}"
+    if any(word in complaint.code for word in _FILTERED):
+        return Filtered(said, sample=sample)
+    if status == 413 or _CONTEXT_FULL.search(words):
+        return ContextFull(said, next="Use a model with a larger window, or shorter replies.", sample=sample)
+    if status in (400, 404, 422) and _NO_SUCH_MODEL.search(words):
+        return UnknownModel(said, sample=sample)
+    if status in (404, 405):
+        return ModelError(said, next="Check the base URL; did you omit /v1?", sample=sample)
+    if complaint.param:
+        return ModelError(said, next=f"Change or leave out the parameter {complaint.param!r}.", sample=sample)
+    return ModelError(said, next="Correct what it complains of, then run the same command.", sample=sample)
+
+
+def _refused_by_proxy(status: int, message: str) -> ModelError:
+    said = f"The proxy answered {status}: {message or 'without a word'}"
+    if status == 407:
+        return Denied(said, next="Put user and password into HTTPS_PROXY, or the host into NO_PROXY.")
+    if status >= 500:
+        return TryAgain(said, next="Check HTTPS_PROXY and HTTP_PROXY.")
+    return ModelError(said, next="Check HTTPS_PROXY and HTTP_PROXY, or put the host into NO_PROXY.")
+
+
+def reported(value: dict[str, Any], raw: bytes) -> ModelError:
+    """Return the fault behind an error object that came with status 200.
+
+    Routers put the status of the server behind them into its code; without one it counts as a bad reply.
+    """
+    complaint = complaint_in(value, raw)
+    error = value["error"]
+    code: Any = error.get("code") if is_object(error) else None
+    if isinstance(code, int) and 400 <= code < 600:
+        return answered(code, complaint, raw)
+    return BadReply(f"The endpoint sent an error for a reply: {complaint.message}", sample=raw)
+
+
+def retry_after(value: str | None, now: datetime | None = None) -> float | None:
+    """Return the seconds that a Retry-After header asks for; None if it asks for nothing sensible."""
+    if not value:
+        return None
+    try:
+        seconds = float(value)
+    except ValueError:
+        try:
+            date = parsedate_to_datetime(value)
+        except ValueError:
+            return None
+        date = date if date.tzinfo else date.replace(tzinfo=UTC)
+        seconds = (date - (now or datetime.now(UTC))).total_seconds()
+    return seconds if seconds > 0 and isfinite(seconds) else None
+
+
+def unanswered(fault: TransportFault, host: str, limits: Limits) -> ModelError:
+    """Return the fault behind a request that got no whole answer."""
+    match fault, fault.__cause__:
+        case NoConnection(), ssl.SSLCertVerificationError() as cause:
+            return ModelError(
+                f"The certificate of {host} cannot be trusted: {cause.verify_message or _cause(fault)}",
+                next="Add the authority that signed it to the file SSL_CERT_FILE names. "
+                "Verification is never turned off.",
+            )
+        case NoConnection(), ssl.SSLError():
+            return ModelError(
+                f"No TLS connection to {host}: {_cause(fault)}",
+                next="Check the base URL; does it need http:// in place of https://?",
+            )
+        case NoWayThroughProxy(), _:
+            return TryAgain(
+                f"Cannot connect to the proxy on the way to {host}: {_cause(fault)}",
+                next="Check HTTPS_PROXY and HTTP_PROXY.",
+            )
+        case NoConnection(), None:
+            return Unreachable(f"No connection to {host} within {limits.connect:g} s.")
+        case NoConnection(), _:
+            return Unreachable(
+                f"Cannot connect to {host}: {_cause(fault)}",
+                next="Check the base URL (--base-url, OPENAI_BASE_URL); is the server running?",
+            )
+        case ProxyRefused(), _:
+            return _refused_by_proxy(*fault.args)
+        case Silent(), _:
+            return TryAgain(f"{host} was silent for {limits.silence:g} s.")
+        case Overdue(), _:
+            return TryAgain(f"{host} did not finish its reply within {limits.total:g} s.")
+        case NotHttp(), _:
+            return BadReply(f"{host} does not answer in HTTP: {fault}")
+        case Compressed(), _:
+            return BadReply(f"{host} sent a compressed reply ({fault}), which was not asked for.")
+        case TooLarge(args=(most, sample)), _:
+            return Oversize(
+                f"The reply is larger than {most:,} bytes.",
+                next="The model does not come to an end; try another, or other sampling.",
+                sample=sample,
+            )
+        case _:
+            return TryAgain(f"{host} dropped the connection: {_cause(fault)}")
+
+
+def _cause(fault: TransportFault) -> str:
+    cause = fault.__cause__
+    if cause is None:
+        return "it was closed before the reply was whole"
+    if isinstance(cause, ConnectionError) and cause.errno:
+        return os.strerror(cause.errno)  # asyncio puts its own words in its place
+    return (cause.strerror if isinstance(cause, OSError) else None) or str(cause) or type(cause).__name__

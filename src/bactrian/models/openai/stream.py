@@ -1,0 +1,168 @@
+"""Streamed replies: server-sent events, and the reply that they add up to."""
+
+from __future__ import annotations
+
+from asyncio import get_running_loop
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from bactrian.errors import BadReply
+from bactrian.models.http.response import Response
+from bactrian.models.openai import tool_calls
+from bactrian.models.openai.errors import reported
+from bactrian.models.openai.lenient_json import decoded, is_array, is_object
+from bactrian.records.text import cleaned
+
+_DONE = b"[DONE]"
+
+
+async def gather(response: Response, on_text: Callable[[str], None]) -> Gathering:
+    """Read a stream to its end, and pass on each piece of the first choice's text as it arrives.
+
+    A stream that ends without ``[DONE]`` is whole if one of its choices said why it ended.
+
+    Raises:
+        BadReply: there is something in the stream that is no chunk of a reply.
+        ModelError: an error object in the stream names its cause; or the stream is too long.
+    """
+    events = Events()
+    gathering = Gathering()
+    while piece := await response.read():
+        gathering.raw += piece
+        if _take(events.feed(piece), gathering, on_text):
+            return gathering
+    _take(events.end(), gathering, on_text)
+    return gathering
+
+
+def _take(events: Iterable[bytes], gathering: Gathering, on_text: Callable[[str], None]) -> bool:
+    """Add ``events`` to ``gathering``; return True at the end of the stream."""
+    for data in events:
+        if data == _DONE:
+            gathering.ended = True
+            return True
+        if text := gathering.add(data):
+            gathering.first_text = gathering.first_text or get_running_loop().time()
+            on_text(cleaned(text))
+    return False
+
+
+class Events:
+    """Cuts a stream of bytes into the data of its events.
+
+    Works on bytes, so a character split over two chunks is whole again before anybody decodes it. Comments,
+    event names and ids are passed over. Lines may end in LF or CRLF.
+    """
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._data: list[bytes] = []
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """Take the next chunk; return the data of the events that it completes."""
+        *lines, self._rest = (self._rest + chunk).split(b"\n")
+        complete: list[bytes] = []
+        for raw_line in lines:
+            line = raw_line.removesuffix(b"\r")
+            if line.startswith(b"data:"):
+                self._data.append(line[5:].removeprefix(b" "))
+            elif not line:
+                complete += self._finished()
+        return complete
+
+    def end(self) -> list[bytes]:
+        """Return the data of an event that the end of the stream completes."""
+        return self.feed(b"\n\n")
+
+    def _finished(self) -> list[bytes]:
+        data, self._data = b"\n".join(self._data), []
+        return [data] if data else []
+
+
+class Gathering:
+    """Adds up the chunks of a streamed reply."""
+
+    def __init__(self) -> None:
+        self.raw = bytearray()
+        self.ended = False
+        """True once a choice has said why it ended, or the stream that it is done."""
+        self.first_text: float | None = None
+        """When the first piece of text arrived, by the event loop's clock."""
+        self.lossy = False
+        self._model: Any = None
+        self._fingerprint: Any = None
+        self._usage: Any = None
+        self._choices: dict[int, dict[str, Any]] = {}
+
+    def add(self, data: bytes) -> str:
+        """Take the data of one event; return the text it adds to the first choice.
+
+        Raises:
+            BadReply: it is not a chunk of a reply.
+            ModelError: it is an error object that names its cause.
+        """
+        try:
+            chunk, lossy = decoded(data)
+        except ValueError:
+            raise BadReply("An event in the endpoint's stream is not JSON.", sample=data) from None
+        if not is_object(chunk):
+            raise BadReply("An event in the endpoint's stream is not a JSON object.", sample=data)
+        if chunk.get("error"):
+            raise reported(chunk, data)
+        self.lossy = self.lossy or lossy
+        self._model = self._model or chunk.get("model")
+        self._fingerprint = self._fingerprint or chunk.get("system_fingerprint")
+        self._usage = chunk.get("usage") or self._usage
+        choices = chunk.get("choices")
+        return "".join(self._add_choice(choice) for choice in choices) if is_array(choices) else ""
+
+    def _add_choice(self, part: Any) -> str:
+        if not is_object(part):
+            return ""
+        index = part.get("index", 0)
+        whole = self._choices.setdefault(
+            index if isinstance(index, int) else 0,
+            {"texts": [], "refusals": [], "calls": {}, "finish_reason": None},
+        )
+        if part.get("finish_reason") is not None:
+            whole["finish_reason"] = part["finish_reason"]
+            self.ended = True
+        delta = part.get("delta")
+        if not is_object(delta):
+            return ""
+        if "role" in delta:
+            whole["role"] = delta["role"]
+        if isinstance(refusal := delta.get("refusal"), str):
+            whole["refusals"].append(refusal)
+        tool_calls.gather(whole["calls"], delta.get("tool_calls"))
+        text = delta.get("content")
+        if not isinstance(text, str):
+            return ""
+        whole["texts"].append(text)
+        return text if index == 0 else ""
+
+    @property
+    def empty(self) -> bool:
+        """True if there was no chunk of a reply in the stream."""
+        return not self._choices
+
+    def value(self) -> dict[str, Any]:
+        """Return the reply as the same server would have sent it unstreamed."""
+        choices = [
+            {
+                "message": {
+                    "role": whole.get("role") or "assistant",
+                    "content": "".join(whole["texts"]),
+                    "refusal": "".join(whole["refusals"]),
+                    "tool_calls": list(whole["calls"].values()),
+                },
+                "finish_reason": whole["finish_reason"],
+            }
+            for _, whole in sorted(self._choices.items())
+        ]
+        return {
+            "model": self._model,
+            "system_fingerprint": self._fingerprint,
+            "choices": choices,
+            "usage": self._usage,
+        }

@@ -1,0 +1,246 @@
+"""The chat-completions wire format: request bodies out, replies in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic_core import to_json
+
+from bactrian.errors import BadReply, NotAnEndpoint
+from bactrian.models.model import Choice, Form, Reply, Request
+from bactrian.models.openai import tool_calls
+from bactrian.models.openai.errors import reported
+from bactrian.models.openai.lenient_json import decoded, is_array, is_object
+from bactrian.records.message import Message
+from bactrian.records.text import Text, cleaned
+from bactrian.records.turn import Finish
+from bactrian.records.usage import Usage
+
+BYTES_PER_TOKEN = 4.0
+"""Where nothing better is known: the common rule of thumb for English."""
+
+_MOST_TOKENS = 10_000_000
+"""No window is that large: a count beyond it is a mistake."""
+
+_OPENINGS = {
+    "system": b'},{"role":"system","content":',
+    "user": b'},{"role":"user","content":',
+    "assistant": b'},{"role":"assistant","content":',
+    "tool": b'},{"role":"tool","content":',
+}
+
+_FINISHES: Mapping[str, Finish] = {
+    "stop": "stop",
+    "eos": "stop",
+    "stop_sequence": "stop",
+    "end_turn": "stop",
+    "length": "length",
+    "max_tokens": "length",
+    "content_filter": "content_filter",
+    "tool_calls": "tool_calls",
+    "function_call": "tool_calls",
+}
+
+
+def request_parts(
+    model: str, request: Request, *, stream: bool = False, longest: str = "max_tokens"
+) -> list[bytes]:
+    """Return the pieces of a request's body, the messages' own JSON among them.
+
+    ``longest`` is the server's word for the reply's limit.
+    Equal histories give equal bytes up to the newest message, so a server's prefix cache can serve them.
+    """
+    messages = request.messages
+    texts = [message.text.json for message in messages]
+    if request.tools:
+        texts = [text + _calls(message) for text, message in zip(texts, messages, strict=True)]
+    # Put in place by slices: the longest conversation costs no more steps than the shortest.
+    parts = [b""] * (2 * len(texts))
+    parts[::2] = [_OPENINGS[message.role] for message in messages]
+    parts[1::2] = texts
+    start, end = b'{"model":' + to_json(model) + b',"messages":[', b"]"
+    if parts:
+        parts[0], end = start + parts[0][2:], b"}]"
+    else:
+        parts = [start]
+    options = _options(request, stream=stream, longest=longest)
+    parts.append(end + b"," + to_json(options)[1:] if options else end + b"}")
+    return parts
+
+
+def _calls(message: Message) -> bytes:
+    """What the use of tools adds to a message's JSON."""
+    if message.calls:
+        return tool_calls.written(message.calls)
+    return b',"tool_call_id":' + to_json(message.answers) if message.answers else b""
+
+
+def _options(request: Request, *, stream: bool, longest: str) -> dict[str, object]:
+    sampling = request.sampling
+    options: dict[str, object] = {}
+    if sampling.temperature is not None:
+        options["temperature"] = sampling.temperature
+    if sampling.top_p is not None:
+        options["top_p"] = sampling.top_p
+    if sampling.max_tokens is not None:
+        options[longest] = sampling.max_tokens
+    if sampling.seed is not None:
+        options["seed"] = sampling.seed
+    if sampling.stop:
+        options["stop"] = sampling.stop
+    if request.n != 1:
+        options["n"] = request.n
+    if request.form is not None:
+        shape = {"name": request.form.name, "strict": True, "schema": request.form.schema}
+        options["response_format"] = {"type": "json_schema", "json_schema": shape}
+    if request.tools:
+        options["tools"] = tool_calls.offered(request.tools)
+        if not request.may_call:
+            options["tool_choice"] = "none"
+    if stream:
+        options["stream"] = True
+        options["stream_options"] = {"include_usage": True}
+    return options
+
+
+def read_reply(body: bytes, *, sent: int, ratio: float = BYTES_PER_TOKEN) -> Reply:
+    """Read an unstreamed reply to a request of ``sent`` bytes; ``ratio`` is the prompt's bytes per token.
+
+    Raises:
+        BadReply: it is anything but a reply.
+    """
+    try:
+        value, lossy = decoded(body)
+    except ValueError:
+        raise _unreadable(body) from None
+    return reply_of(value, raw=body, sent=sent, ratio=ratio, lossy=lossy)
+
+
+def _unreadable(body: bytes) -> BadReply:
+    if not body.strip():
+        return BadReply("The endpoint sent an empty reply.")
+    if body.lstrip()[:1] == b"<":
+        return NotAnEndpoint(
+            "The endpoint sent a web page: it does not look like an OpenAI-compatible API.",
+            next="Check the base URL; did you omit /v1?",
+            sample=body,
+        )
+    return BadReply("The endpoint's reply is not JSON, or was cut short.", sample=body)
+
+
+def reply_of(value: Any, *, raw: bytes, sent: int, ratio: float, lossy: bool = False) -> Reply:
+    """Read a decoded reply. Raises :class:`BadReply` if it is none."""
+    if not is_object(value):
+        raise BadReply("The endpoint's reply is not a JSON object.", sample=raw)
+    if value.get("error"):
+        raise reported(value, raw)
+    found = value.get("choices")
+    if not is_array(found) or not found:
+        raise BadReply("The endpoint's reply holds no choices.", sample=raw)
+    choices = tuple(_choice(choice, raw, lossy) for choice in found)
+    usage = _usage(value.get("usage")) or estimated_usage(choices, sent, ratio)
+    model = value.get("model")
+    fingerprint = value.get("system_fingerprint")
+    return Reply(
+        choices,
+        usage,
+        cleaned(model) if isinstance(model, str) else "",
+        raw,
+        cleaned(fingerprint) if isinstance(fingerprint, str) else None,
+        garbled=lossy,
+    )
+
+
+def _choice(choice: Any, raw: bytes, lossy: bool) -> Choice:
+    message: Any = choice.get("message") if is_object(choice) else None
+    if not is_object(choice) or not is_object(message):
+        raise BadReply("A choice in the endpoint's reply holds no message.", sample=raw)
+    if message.get("role", "assistant") in ("user", "system"):
+        raise BadReply(f"The endpoint answered in the role of the {message['role']}.", sample=raw)
+    refusal = message.get("refusal")
+    refusal = refusal if isinstance(refusal, str) else ""
+    found = _content(message.get("content"), raw) or refusal
+    text = cleaned(found)
+    if text is not found:
+        # A pair of surrogates sent as two halves is joined by ``cleaned``, which loses nothing.
+        lossy = lossy or "\0" in found or text.count("\ufffd") > found.count("\ufffd")
+    reason = choice.get("finish_reason")
+    finish = _FINISHES.get(reason, "other") if isinstance(reason, str) else "other"
+    calls = tool_calls.read_calls(message.get("tool_calls"), raw)
+    return Choice(Text(text), finish, lossy, refusal != "", calls)
+
+
+def _content(content: Any, raw: bytes) -> str:
+    if isinstance(content, str):
+        return content
+    if content is None:
+        return ""
+    if is_array(content):
+        texts = [part.get("text") for part in content if is_object(part)]
+        return "".join(text for text in texts if isinstance(text, str))
+    raise BadReply("The content of the endpoint's reply is not text.", sample=raw)
+
+
+def _usage(usage: Any) -> Usage | None:
+    if not is_object(usage):
+        return None
+    prompt = _count(usage.get("prompt_tokens"))
+    completion = _count(usage.get("completion_tokens"))
+    if prompt is None or completion is None:
+        return None
+    details = usage.get("prompt_tokens_details")
+    cached = _count(details.get("cached_tokens")) if is_object(details) else None
+    return Usage(prompt, completion, min(cached or 0, prompt))
+
+
+def _count(value: Any) -> int | None:
+    usable = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST_TOKENS
+    return value if usable else None
+
+
+def estimated_usage(choices: Sequence[Choice], sent: int, ratio: float) -> Usage:
+    """Derive usage from the bytes sent and received."""
+    received = sum(len(choice.text.encode()) for choice in choices)
+    received += sum(len(call.arguments.encode()) for choice in choices for call in choice.calls)
+    return Usage(round(sent / ratio), round(received / BYTES_PER_TOKEN), estimated=True)
+
+
+def read_models(body: bytes) -> tuple[str, ...]:
+    """Read the reply to ``GET /models``. Raises :class:`BadReply` if it is none."""
+    try:
+        value, _ = decoded(body)
+    except ValueError:
+        raise _unreadable(body) from None
+    entries = value.get("data") if is_object(value) else None
+    if not is_array(entries):
+        raise BadReply("The endpoint's list of models is none.", sample=body)
+    names = [entry.get("id") for entry in entries if is_object(entry)]
+    return tuple(name for name in names if isinstance(name, str))
+
+
+def formed(choice: Choice, form: Form) -> Choice:
+    """Turn the JSON of a choice that follows ``form`` into the protocol's text.
+
+    A refusal, a filtered text, an empty one and one beside tool calls are left as they are: they never had the form.
+
+    Raises:
+        BadReply: the JSON is cut short, or does not follow the form.
+    """
+    if choice.refusal or choice.calls or choice.finish == "content_filter" or not choice.text.strip():
+        return choice
+    if choice.finish == "length":
+        raise BadReply(
+            "The reply reached its longest length before its JSON was complete.",
+            next="Raise max_tokens, or use the free protocol.",
+            sample=choice.text.encode(),
+        )
+    try:
+        text = form.read(choice.text)
+    except ValueError as error:
+        raise BadReply(
+            f"The reply does not follow the form {form.name!r}: {error}",
+            next="Use an endpoint that enforces JSON schemas, or the free protocol.",
+            sample=choice.text.encode(),
+        ) from error
+    return Choice(Text(cleaned(text)), choice.finish, choice.lossy, choice.refusal)

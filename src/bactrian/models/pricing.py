@@ -1,0 +1,63 @@
+"""What models cost: the user's own word, or the tables of the package ``genai-prices``."""
+
+from __future__ import annotations
+
+from bactrian.errors import InputError, MissingExtra
+from bactrian.models.wrappers.budget import Price
+
+FREE = Price(0.0, 0.0, 0.0)
+_THOUSAND = 1000
+"""Tokens that are priced: more could fall into the dearer tier of a long context."""
+
+
+def read_price(text: str) -> Price:
+    """Read ``PROMPT/COMPLETION`` or ``PROMPT/COMPLETION/CACHED``, in US dollars per million tokens.
+
+    Raises:
+        InputError: it is something else.
+    """
+    try:
+        prompt, completion, *cached = (float(part) for part in text.split("/"))
+        if len(cached) > 1 or not all(0 <= value < 1e6 for value in (prompt, completion, *cached)):
+            raise ValueError(text)
+    except ValueError as error:
+        raise InputError(
+            f"{text!r} is not a price.",
+            where="--price",
+            next="Give US dollars per million tokens, prompt/completion[/cached]: --price 0.15/0.60/0.075",
+        ) from error
+    return Price(prompt, completion, cached[0] if cached else None)
+
+
+def known_price(name: str, base_url: str | None) -> Price | None:
+    """The price of the model ``name`` at the endpoint ``base_url`` (None: the official one); None if nobody knows.
+
+    Models in this process and replayed ones are free.
+
+    Raises:
+        MissingExtra: ``genai-prices`` is not installed.
+    """
+    kind, _, model = name.partition(":")
+    if kind != "openai":
+        return FREE
+    try:
+        from genai_prices import Usage, calc_price
+    except ModuleNotFoundError as error:
+        raise MissingExtra("prices", "The price of a model") from error
+
+    def cost(usage: Usage) -> float:
+        found = (
+            calc_price(usage, model, provider_id="openai")
+            if base_url is None
+            else calc_price(usage, model, provider_api_url=base_url)
+        )
+        return float(found.total_price) * 1_000_000 / _THOUSAND
+
+    try:
+        return Price(
+            cost(Usage(input_tokens=_THOUSAND, output_tokens=0)),
+            cost(Usage(input_tokens=0, output_tokens=_THOUSAND)),
+            cost(Usage(input_tokens=_THOUSAND, cache_read_tokens=_THOUSAND, output_tokens=0)),
+        )
+    except LookupError:
+        return None

@@ -1,0 +1,159 @@
+"""Stopping before a limit on tokens or money is passed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import ceil
+
+from bactrian.errors import BudgetReached, InputError
+from bactrian.models.model import Model, Reply, Request
+from bactrian.models.wrappers.estimate import estimated
+from bactrian.records.usage import Usage
+
+_NOTHING = Usage()
+_TELLING = 100
+"""Tokens from which a prompt shows how the endpoint counts: in shorter ones what it adds to each weighs more."""
+_RAISE = "Raise the limit and run the same command again to go on."
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """What a model costs, in US dollars per million tokens."""
+
+    prompt: float
+    completion: float
+    cached: float | None = None
+    """Prompt tokens from the server's prefix cache; None if they cost what the others do."""
+
+    def of(self, usage: Usage) -> float:
+        """Return the price of ``usage`` in US dollars."""
+        cached = self.prompt if self.cached is None else self.cached
+        fresh = (usage.prompt - usage.cached) * self.prompt
+        return (fresh + usage.cached * cached + usage.completion * self.completion) / 1_000_000
+
+
+@dataclass(slots=True)
+class Meter:
+    """Adds up what several models use, against limits that they share."""
+
+    max_tokens: int | None = None
+    """Prompt and completion tokens together."""
+    max_usd: float | None = None
+    prices: Mapping[str, Price] = field(default_factory=dict[str, Price])
+    """By model name, as the user gives it."""
+    used: Usage = Usage()
+    usd: float = 0.0
+    calls: int = 0
+    """Calls that were answered."""
+    unknown: int = 0
+    """Calls that failed: what they cost, if anything, nobody said."""
+    _held_tokens: int = 0
+    _held_usd: float = 0.0
+
+    @property
+    def limited(self) -> bool:
+        """True if there is a limit to keep."""
+        return self.max_tokens is not None or self.max_usd is not None
+
+    def hold(self, model: str, usage: Usage) -> None:
+        """Set ``usage`` aside for a call that is about to start.
+
+        Raises:
+            BudgetReached: with all that is in flight, the call would pass a limit.
+            InputError: there is a limit in dollars, and the model has no price.
+        """
+        tokens = self.used.total + self._held_tokens + usage.total
+        if self.max_tokens is not None and tokens > self.max_tokens:
+            raise BudgetReached(
+                f"The next call could take the tokens to {tokens:,}, past the limit of {self.max_tokens:,}.",
+                next=_RAISE,
+            )
+        if self.max_usd is not None:
+            price = self._price(model).of(usage)
+            usd = self.usd + self._held_usd + price
+            if usd > self.max_usd:
+                raise BudgetReached(
+                    f"The next call could take the cost to ${usd:.4f}, past the limit of ${self.max_usd:g}.",
+                    next=_RAISE,
+                )
+            self._held_usd += price
+        self._held_tokens += usage.total
+
+    def settle(self, model: str, held: Usage, used: Usage | None) -> None:
+        """Give back what :meth:`hold` set aside and count what was used; None if nobody knows."""
+        self._held_tokens -= held.total
+        if self.max_usd is not None:
+            self._held_usd -= self._price(model).of(held)
+        if used is None:
+            self.unknown += 1
+            return
+        self.calls += 1
+        self.used += used
+        if model in self.prices:
+            self.usd += self.prices[model].of(used)
+
+    def _price(self, model: str) -> Price:
+        if model not in self.prices:
+            raise InputError(
+                f"A limit in dollars needs the price of {model!r}.",
+                next="Give its price per million tokens, or limit the tokens instead.",
+            )
+        return self.prices[model]
+
+
+class Spend:
+    """Counts what ``model`` uses on ``meter``, and refuses a call that could pass the meter's limit.
+
+    What a call could use is estimated as its prompt's bytes divided by four plus its ``max_tokens`` (see
+    :func:`~bactrian.models.wrappers.estimate.estimated`), and more as soon as the endpoint has counted more: other
+    languages have other tokens. Calls in flight count with their estimate, so that many at once do not pass the limit
+    together. Without ``max_tokens`` a reply is taken to be as long as the longest one so far.
+    """
+
+    def __init__(self, model: Model, meter: Meter) -> None:
+        self._model = model
+        self._meter = meter
+        self._prompt_ratio = 1.0
+        """The most prompt tokens that were counted for each one that was estimated."""
+        self._longest = 0
+        """Tokens of the longest reply."""
+
+    @property
+    def name(self) -> str:
+        """The name of the model within."""
+        return self._model.name
+
+    async def reply(self, request: Request) -> Reply:
+        """Answer ``request``.
+
+        Raises:
+            BudgetReached: the call could pass the limit; nothing was sent.
+            ModelError: as the model within.
+        """
+        held = _NOTHING
+        if self._meter.limited:
+            held = self._most(request)
+            self._meter.hold(self.name, held)
+        used: Usage | None = None
+        try:
+            reply = await self._model.reply(request)
+            used = reply.usage
+            if held is not _NOTHING:
+                self._learn(request, used)
+            return reply
+        finally:
+            self._meter.settle(self.name, held, used)
+
+    def _most(self, request: Request) -> Usage:
+        most = estimated(request)
+        return Usage(ceil(most.prompt * self._prompt_ratio), most.completion or request.n * self._longest)
+
+    def _learn(self, request: Request, used: Usage) -> None:
+        self._longest = max(self._longest, used.completion)
+        if (prompt := estimated(request).prompt) >= _TELLING:
+            self._prompt_ratio = max(self._prompt_ratio, used.prompt / prompt)
+
+    async def close(self) -> None:
+        """Close the model within."""
+        await self._model.close()

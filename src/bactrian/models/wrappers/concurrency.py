@@ -1,0 +1,214 @@
+"""How many requests an endpoint is sent at once: as many as it takes without complaint."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+
+from bactrian.errors import Denied, Halted, ModelError, NotAnEndpoint, TryAgain, UnknownModel, Unreachable
+from bactrian.models.model import Model, Reply, Request
+from bactrian.models.wrappers.cancellation import Rest
+from bactrian.models.wrappers.retry import LONGEST_WAIT
+
+_SMOOTHING = 0.05
+_SLOW = 4.0
+"""Times its best smoothed latency from which an endpoint counts as overloaded."""
+
+_NEAR = 0.8
+_CAREFUL = 16
+"""From ``_NEAR`` times the limit at which it was last too much, up to that limit, it rises so many times slower."""
+
+_SILENT = 10
+"""Faults in a row, without an answer between them, from which the endpoint counts as down."""
+_PROBE = 2.0
+"""Seconds that the others wait for the first answer: a refusal is there by then, a long reply need not be."""
+_TOGETHER = 20
+_APART = 0.004
+"""Of those who waited, so many are let go at once, and so many seconds later the next: a thousand that begin together
+stay in step, and wait for each other at every turn."""
+_FIRST_PAUSE = 1.0
+_LONGEST_SILENCE = 60.0
+"""Seconds between two tries of an endpoint that is down; the pauses double up to it."""
+
+
+class Throttle:
+    """Lets up to ``most`` requests through to ``model`` at once, fewer while it is overloaded.
+
+    Additive increase, multiplicative decrease: a 429 or 503, or a latency far above the best, halves the limit, at
+    most once for the requests that were in flight together; as many answers as the limit is raise it by one, and near
+    the limit that was too much more slowly, so that most of the time is spent just below it. A wait that the endpoint
+    asks for holds all requests back, not only the one that was told. An endpoint that answers nothing is tried by one
+    request at a time, after pauses that double, until it answers one ("circuit breaker").
+
+    Unless it is ``proven``, an endpoint is first asked by one request alone, for a moment: what is wrong with key,
+    address or model is found out once, and those who wait are told the same without asking. A wait that it asks for
+    is cut at ``longest_wait`` seconds. ``rest`` can break off the waiting. Unless ``timed``, latency is left out of
+    account.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        most: int,
+        *,
+        proven: bool = True,
+        longest_wait: float = LONGEST_WAIT,
+        rest: Rest | None = None,
+        timed: bool = True,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._model = model
+        self._rest = rest or Rest()
+        self._timed = timed
+        self._most = most
+        self._proven = proven
+        self._longest_wait = longest_wait
+        self._verdict: ModelError | None = None
+        self._clock = clock
+        self._limit = float(most)
+        self._in_flight = 0
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._closed_until = 0.0
+        self._last_cut = 0.0
+        self._too_much = float("inf")
+        """The limit at the last cut: the next one is likely there."""
+        self._faults = 0
+        self._pause = _FIRST_PAUSE
+        self._latency = 0.0
+        self._best_latency = float("inf")
+
+    @property
+    def name(self) -> str:
+        """The name of the model within."""
+        return self._model.name
+
+    @property
+    def limit(self) -> int:
+        """Requests that may be in flight now."""
+        return max(1, int(self._limit)) if self._proven and not self.silent else 1
+
+    @property
+    def silent(self) -> bool:
+        """True while the endpoint counts as down."""
+        return self._faults >= _SILENT
+
+    @property
+    def closed_for(self) -> float:
+        """Seconds until the endpoint wants to be asked again; 0 if it may be asked now."""
+        return max(0.0, self._closed_until - self._clock())
+
+    async def reply(self, request: Request) -> Reply:
+        """Answer ``request`` when there is room; raises what the model within raises."""
+        if self._verdict is not None:
+            raise self._verdict
+        if self._in_flight >= self.limit or self._waiting or self._closed_until:
+            await self._wait()
+        else:
+            self._in_flight += 1
+        begun = self._clock()
+        if not self._proven:
+            asyncio.get_running_loop().call_later(_PROBE, self._trust)
+        try:
+            reply = await self._model.reply(request)
+        except ModelError as fault:
+            if isinstance(fault, TryAgain):
+                self._take_fault(fault, begun)
+            self._spare_others(fault)
+            raise
+        else:
+            self._take_success(begun)
+            return reply
+        finally:
+            self._in_flight -= 1
+            if self._waiting:
+                self._wake()
+
+    async def close(self) -> None:
+        """Close the model within."""
+        await self._model.close()
+
+    async def _wait(self) -> None:
+        """Wait for room, first come, first served. Whoever is woken has been counted as in flight."""
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        self._wake()
+        try:
+            await self._rest.until(turn)
+        except (asyncio.CancelledError, Halted):
+            if turn.done() and not turn.cancelled() and turn.exception() is None:
+                self._in_flight -= 1
+                self._wake()
+            turn.cancel()
+            raise
+
+    def _wake(self) -> None:
+        closed = self._closed_until and self.closed_for
+        if closed:
+            return  # the timer that was set when it closed comes back here
+        self._closed_until = 0.0
+        left = _TOGETHER
+        while self._waiting and self._in_flight < self.limit:
+            if not left:
+                asyncio.get_running_loop().call_later(_APART, self._wake)
+                return
+            turn = self._waiting.popleft()
+            if not turn.done():
+                self._in_flight += 1
+                left -= 1
+                turn.set_result(None)
+
+    def _spare_others(self, fault: ModelError) -> None:
+        """Where all would be told the same, tell those who wait, and do not ask."""
+        if isinstance(fault, (Denied, UnknownModel)) or (
+            isinstance(fault, (NotAnEndpoint, Unreachable)) and not self._proven
+        ):
+            self._verdict = fault
+        elif self._proven or type(fault) is not ModelError:
+            return
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_exception(fault)
+
+    def _take_fault(self, fault: TryAgain, begun: float) -> None:
+        if fault.after is not None:
+            self._close_for(min(fault.after, self._longest_wait))
+        if fault.overload:
+            self._cut(begun)
+        elif fault.after is None:
+            self._faults += 1
+            # What was in flight when it closed says nothing new.
+            if self.silent and begun >= self._closed_until:
+                self._close_for(self._pause)
+                self._pause = min(2 * self._pause, _LONGEST_SILENCE)
+
+    def _close_for(self, seconds: float) -> None:
+        until = self._clock() + seconds
+        if until > self._closed_until:
+            self._closed_until = until
+            asyncio.get_running_loop().call_later(seconds + 0.001, self._wake)
+
+    def _cut(self, begun: float) -> None:
+        if begun >= self._last_cut:
+            self._too_much = self._limit
+            self._limit = max(1.0, self._limit / 2)
+            self._last_cut = self._clock()
+
+    def _trust(self) -> None:
+        self._proven = True
+        self._wake()
+
+    def _take_success(self, begun: float) -> None:
+        self._proven = True
+        self._faults = 0
+        self._pause = _FIRST_PAUSE
+        seconds = self._clock() - begun
+        self._latency += _SMOOTHING * (seconds - self._latency) if self._latency else seconds
+        self._best_latency = min(self._best_latency, self._latency)
+        if self._timed and self._latency > _SLOW * self._best_latency + 1.0:
+            self._cut(begun)
+        elif self._limit < self._most:
+            near = _NEAR * self._too_much <= self._limit <= self._too_much
+            self._limit = min(float(self._most), self._limit + 1 / self._limit / (_CAREFUL if near else 1))

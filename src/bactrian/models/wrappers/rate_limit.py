@@ -1,0 +1,122 @@
+"""Asking no faster than an endpoint allows."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+
+from bactrian.models.model import Model, Reply, Request
+from bactrian.models.wrappers.estimate import estimated
+from bactrian.records.usage import Usage
+
+_LOOK_AGAIN = 0.25
+"""Seconds after which whoever is next asks again how long to wait: a reply may have used less than it could have."""
+_SMOOTHING = 0.1
+_SPARED = 0.02
+"""Share of the tokens that is left free, because what a request uses is known only when it is over."""
+
+
+class Pace:
+    """Spreads amounts evenly over time, so that no minute sees more than ``per_minute``."""
+
+    def __init__(self, per_minute: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._seconds_each = 60 / per_minute
+        self._clock = clock
+        self._free_at = clock()
+
+    @property
+    def wait(self) -> float:
+        """Seconds until the next amount may be taken."""
+        return max(0.0, self._free_at - self._clock())
+
+    def take(self, amount: float) -> None:
+        """Take ``amount`` now; the next one waits until it is spread."""
+        self._free_at = max(self._clock(), self._free_at) + amount * self._seconds_each
+
+    def settle(self, difference: float) -> None:
+        """Correct what was taken by what was really used beyond it."""
+        self._free_at += difference * self._seconds_each
+
+
+class Expectation:
+    """How many tokens a request will use: what it could use at most, until replies have shown what they do use."""
+
+    def __init__(self) -> None:
+        self._prompt = 1.0
+        """Tokens for each one that is estimated."""
+        self._completion: float | None = None
+
+    def of(self, most: Usage) -> float:
+        """Tokens expected of a request that could use ``most``."""
+        completion = most.completion if self._completion is None else self._completion
+        return most.prompt * self._prompt + completion
+
+    def learn(self, most: Usage, used: Usage) -> None:
+        """Take in what a request really used."""
+        ratio = used.prompt / max(1, most.prompt)
+        if self._completion is None:
+            self._prompt, self._completion = ratio, used.completion
+        else:
+            self._prompt += _SMOOTHING * (ratio - self._prompt)
+            self._completion += _SMOOTHING * (used.completion - self._completion)
+
+
+class RateLimit:
+    """Holds requests to ``model`` back to a number of requests, of tokens, or of both a minute.
+
+    All requests through one ``RateLimit`` share its pace, first come, first served. A request's tokens are expected
+    to be what those before it used, and corrected once its usage is known; one that fails is taken to have used none.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        *,
+        requests_per_minute: float | None = None,
+        tokens_per_minute: float | None = None,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._model = model
+        self._requests = Pace(requests_per_minute, clock) if requests_per_minute else None
+        self._tokens = Pace((1 - _SPARED) * tokens_per_minute, clock) if tokens_per_minute else None
+        self._expectation = Expectation()
+        self._sleep = sleep
+        self._turn = asyncio.Lock()
+
+    @property
+    def name(self) -> str:
+        """The name of the model within."""
+        return self._model.name
+
+    async def wait(self, request: Request) -> float:
+        """Wait for the turn of ``request``. Gives the tokens that were taken for it."""
+        async with self._turn:
+            while wait := max(pace.wait for pace in (self._requests, self._tokens) if pace is not None):
+                await self._sleep(min(wait, _LOOK_AGAIN))
+            if self._requests is not None:
+                self._requests.take(1)
+            if self._tokens is None:
+                return 0.0
+            expected = self._expectation.of(estimated(request))
+            self._tokens.take(expected)
+            return expected
+
+    async def reply(self, request: Request) -> Reply:
+        """Answer ``request`` when its turn has come; raises what the model within raises."""
+        expected = await self.wait(request)
+        used: Usage | None = None
+        try:
+            reply = await self._model.reply(request)
+            used = reply.usage
+            return reply
+        finally:
+            if self._tokens is not None:
+                self._tokens.settle((used.total if used else 0) - expected)
+                if used is not None:
+                    self._expectation.learn(estimated(request), used)
+
+    async def close(self) -> None:
+        """Close the model within."""
+        await self._model.close()

@@ -1,0 +1,162 @@
+"""The critic: an agent that chooses what another one says (paper, section 3.2, "critic in the loop")."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+
+from bactrian.errors import BadReply
+from bactrian.models.model import Form, Model, Request
+from bactrian.play.agent import seeded
+from bactrian.play.critic.answer_format import Reading, ranking_form, read_ranking, read_verdict, verdict_form
+from bactrian.play.turns.chosen import Question
+from bactrian.records.message import Message
+from bactrian.records.proposal import Verdict
+from bactrian.records.sampling import Sampling
+from bactrian.records.task import Role
+from bactrian.records.text import Text
+from bactrian.records.turn import Turn
+from bactrian.records.usage import Usage
+
+CRITIC = "critic"
+"""The critic's name among a session's agents."""
+_ATTEMPTS = 2
+_AGAIN = (
+    "Your answer cannot be read. {problem} Answer again. The first line must be {form}, and nothing else."
+)
+_SEEDS_APART = 100_003
+
+
+@dataclass(frozen=True, slots=True)
+class Critic:
+    """Compares the proposals for a turn and names the best.
+
+    It sees the conversation so far and the proposals, and nothing of its own earlier choices, so that its prompt is
+    no longer than any other agent's. A single proposal that it could only nod at is not shown to it.
+    """
+
+    role: Role
+    system: Text
+    model: Model
+    sampling: Sampling = Sampling()
+    constrained: bool = False
+    """True if the model can be held to a form while it decodes."""
+
+    async def choose(self, question: Question) -> AsyncGenerator[Verdict]:
+        """Ask the model, and once more if its answer cannot be read."""
+        if len(question.places) == 1 and not question.feedback:
+            return
+        messages = [Message("system", self.system), Message("user", _ballot(question))]
+        done = len(question.heard)
+        if done % _ATTEMPTS:
+            messages += _complaint(question, question.heard[-1])
+        for attempt in range(done + 1, done - done % _ATTEMPTS + _ATTEMPTS + 1):
+            verdict = await self._ask(messages, question, attempt)
+            yield verdict
+            if not verdict.problem:
+                return
+            messages += _complaint(question, verdict)
+
+    async def _ask(self, messages: Sequence[Message], question: Question, attempt: int) -> Verdict:
+        first = question.proposals[0]
+        before = tried(first.round, attempt)
+        form = _constraint(question, small=self.model.name == "local") if self.constrained else None
+        request = Request(
+            messages=messages,
+            sampling=seeded(self.sampling, question.number + _SEEDS_APART * before),
+            form=form,
+            session=question.session,
+            agent=CRITIC,
+            ordinal=question.ordinal,
+            position=question.number - 1,
+            attempt=before,
+        )
+        begun = perf_counter()
+        try:
+            reply = await self.model.reply(request)
+        except BadReply as error:
+            if form is None:
+                raise
+            # The server did not keep to the form it was given.
+            text, usage, model = Text(error.sample.decode(errors="replace")), Usage(), self.model.name
+            reading = Reading(None, problem=error.what)
+        else:
+            text, usage, model = reply.text, reply.usage, reply.model
+            reading = _reading(question, text)
+        return Verdict(
+            number=question.number,
+            round=first.round,
+            attempt=attempt,
+            speaker=question.speaker.speaker,
+            chooser=self.role.name,
+            text=text,
+            place=reading.place,
+            reason=reading.reason,
+            feedback=reading.feedback if question.feedback else "",
+            problem=reading.problem,
+            usage=usage,
+            seconds=perf_counter() - begun,
+            model=model,
+            kept=reading.kept,
+        )
+
+
+def tried(round_: int, attempt: int) -> int:
+    """How often a critic has been asked about a turn before this attempt, if each round took both."""
+    return (round_ - 1) * _ATTEMPTS + attempt - 1
+
+
+def _constraint(question: Question, *, small: bool) -> Form:
+    if question.ways is not None:
+        return ranking_form(question.places, question.keep, small=small)
+    return verdict_form(question.places, feedback=question.feedback, small=small)
+
+
+def _reading(question: Question, text: str) -> Reading:
+    if question.ways is not None:
+        return read_ranking(text, question.places, question.keep)
+    return read_verdict(text, question.places)
+
+
+def _ballot(question: Question) -> Text:
+    """The conversation, then what can be chosen: what a server has cached of the one serves the next turn's, too."""
+    said = "".join([_as_told(turn) for turn in question.turns]) or "Nothing has been said yet.\n\n"
+    return Text(
+        f"The conversation so far:\n\n{said}{_options(question)}The first line of your answer is {_form(question)} "
+        f"and nothing else. Then give your reasons.{_LAST if question.feedback else ''}"
+    )
+
+
+_LAST = '\nIf none of them is good enough, add a last line that begins with "Feedback:" and says what would be better.'
+
+
+def _options(question: Question) -> str:
+    if question.ways is not None:
+        ways = [f"Way {place}:\n{''.join(map(_as_told, way))}" for place, way in question.ways.items()]
+        best = "Which one is best?" if question.keep == 1 else f"Which {question.keep} are best?"
+        return f"Ways in which it could go on:\n\n{''.join(ways)}{best} "
+    texts = [f"Proposal {one.place}:\n{one.text.strip()}\n\n" for one in question.proposals]
+    return (
+        f"Proposals for what {question.speaker.role.name} says next:\n\n{''.join(texts)}Which one is best? "
+    )
+
+
+def _as_told(turn: Turn) -> str:
+    return f"{turn.role}:\n{turn.text.strip()}\n\n"
+
+
+def _form(question: Question) -> str:
+    if question.ways is not None:
+        many = "the number" if question.keep == 1 else f"the numbers of the {question.keep} best ways"
+        return f'"Ranking:" with {many}, the best one first, divided by commas,'
+    numbers = [f'"Choice: {place}"' for place in question.places]
+    return numbers[0] if len(numbers) == 1 else f"{', '.join(numbers[:-1])} or {numbers[-1]}"
+
+
+def _complaint(question: Question, verdict: Verdict) -> list[Message]:
+    """What is said after an answer that cannot be read. One that is empty is not shown: servers refuse those."""
+    if not verdict.text.strip():
+        return []
+    again = _AGAIN.format(problem=verdict.problem, form=_form(question))
+    return [Message("assistant", verdict.text), Message("user", Text(again))]

@@ -1,0 +1,49 @@
+"""The models of a session, one for each agent, opened together and closed together."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+
+from bactrian.models.model import Model
+from bactrian.models.registry import Access, load_local, open_model
+from bactrian.models.wrappers.recorder import Recorder
+from bactrian.models.wrappers.retry import Patience, Retry
+from bactrian.play.human import Human
+from bactrian.records.call import Call
+
+
+@asynccontextmanager
+async def open_cast(
+    names: Mapping[str, str],
+    access: Access,
+    *,
+    sink: Callable[[Call], Awaitable[None]] | None = None,
+    load: bool = False,
+) -> AsyncGenerator[Mapping[str, Model]]:
+    """Open the model that ``names`` gives for each agent; agents that share a name share a model.
+
+    Passing faults are asked again. ``sink`` is given every call, failed ones too. A person is left in peace: what
+    they say is a turn or a verdict, and nothing else. With ``load``, models on this computer are loaded at once.
+
+    Raises:
+        InputError: a name stands for no model, or its file cannot be used.
+        ModelError: it cannot be loaded.
+    """
+    models: dict[str, Model] = {}
+    try:
+        for name in names.values():
+            if name not in models:
+                model = open_model(name, access)
+                if isinstance(model, Human):
+                    models[name] = model
+                    continue
+                if load:
+                    await load_local(model)
+                patience = Patience().waiting(access.longest_wait)
+                recorded = Recorder(model, sink) if sink else model
+                models[name] = Retry(recorded, patience, notice=access.notice)
+        yield {agent: models[name] for agent, name in names.items()}
+    finally:
+        for model in models.values():
+            await model.close()

@@ -1,0 +1,82 @@
+"""The inception protocol as a shape for models that can be constrained while they decode.
+
+With ``protocol = "enforced"`` a turn cannot leave the protocol. What is stored is the same text as a free turn's.
+An endpoint is given the JSON schema; a model in this process the grammar, of which the built-in model has its own:
+it is small enough to need its sentences bounded too.
+"""
+
+from __future__ import annotations
+
+from importlib import resources
+
+from pydantic import BaseModel
+
+from bactrian.language.protocol import DONE, write_instruction, write_solution
+from bactrian.models.model import Form
+
+
+class _UserFields(BaseModel):
+    done: bool
+    instruction: str
+    input: str | None
+
+
+class _AssistantFields(BaseModel):
+    solution: str
+
+
+class _TaskFields(BaseModel):
+    task: str
+
+
+def user_form(*, small: bool = False) -> Form:
+    """An instruction with its input, or the done token. ``small``: for the built-in model."""
+    return Form(
+        name="instruction",
+        schema=_object(
+            done={"type": "boolean", "description": "true only when the whole task is solved"},
+            instruction={"type": "string", "description": "the next instruction; empty when done"},
+            input={"type": ["string", "null"], "description": "what the instruction needs, or null"},
+        ),
+        grammar=_grammar("small-instruction" if small else "instruction"),
+        read=_read_user,
+    )
+
+
+def assistant_form(*, small: bool = False) -> Form:
+    """A solution that ends by asking for the next instruction. ``small``: for the built-in model."""
+    return Form(
+        name="solution",
+        schema=_object(solution={"type": "string", "description": "the solution, in full"}),
+        grammar=_grammar("small-solution" if small else "solution"),
+        read=lambda text: write_solution(_AssistantFields.model_validate_json(text).solution),
+    )
+
+
+def small_task_form() -> Form:
+    """One sentence that names a task, for the built-in model as task specifier."""
+    return Form(
+        name="task",
+        schema=_object(task={"type": "string", "description": "the task"}),
+        grammar=_grammar("small-task"),
+        read=lambda text: _TaskFields.model_validate_json(text).task,
+    )
+
+
+def _object(**properties: dict[str, object]) -> dict[str, object]:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+def _grammar(name: str) -> str:
+    folder = resources.files("bactrian.play") / "grammars"
+    return (folder / f"{name}.gbnf").read_text("utf-8")
+
+
+def _read_user(text: str) -> str:
+    fields = _UserFields.model_validate_json(text)
+    return DONE if fields.done else write_instruction(fields.instruction, fields.input)

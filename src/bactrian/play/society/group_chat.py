@@ -1,0 +1,202 @@
+"""A talk: any number of agents, each with a prompt of its own, who hear each other and speak in some order."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pydantic import BaseModel
+
+from bactrian.errors import InputError
+from bactrian.language.protocol import DONE
+from bactrian.models.model import Form, Model
+from bactrian.play.agent import Agent, Listener
+from bactrian.play.endings import MaxMessages, Refused, TaskDone
+from bactrian.play.human import HUMAN
+from bactrian.play.order import Moderated, Order, ReplyTo, RoundRobin
+from bactrian.play.scene import Scene, toolbox
+from bactrian.play.setup import checked_tools
+from bactrian.play.tools.toolbox import NO_TOOLS, Toolbox
+from bactrian.prompts.values import checked_idea, checked_name, checked_value
+from bactrian.recipes.society import Agent as Wanted
+from bactrian.recipes.society import Prompts, Society, Stage
+from bactrian.records.sampling import Sampling
+from bactrian.records.session import Provenance, Session
+from bactrian.records.task import Role, Task
+from bactrian.records.text import Text
+
+MAX_MESSAGES = 40
+_TOKENS = 1024
+_SMALL_TOKENS = 120
+_OPENING = Text("Begin.")
+
+
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """What a command says about a talk, beside its society."""
+
+    models: Mapping[str, str]
+    """Model name by agent."""
+    language: str | None = None
+    seed: int | None = None
+    max_messages: int | None = None
+    protocol: str | None = None
+    """``enforced`` where the models can be held to a form; None if they are in this process."""
+
+
+def new_talk(
+    society: Society,
+    stage: Stage,
+    task: str,
+    given: Circumstances,
+    name: str,
+    tools: Mapping[str, Toolbox] = NO_TOOLS,
+) -> Session:
+    """The session of a stage with ``agents``, before anything was said.
+
+    Raises:
+        InputError: the task, a role or the language cannot be used.
+    """
+    checked_idea(task, "task")
+    if given.language is not None:
+        checked_name(given.language, "language")
+    agents = [society.agent(one) for one in stage.agents]
+    for agent in agents:
+        checked_name(agent.role, "role")
+        checked_value(agent.description, "description")
+    models = {agent.name: given.models[agent.name] for agent in agents}
+    checked_tools(tools.keys() & models.keys(), models)
+    local = all(model.partition(":")[0] == "local" for model in models.values() if model != HUMAN)
+    cast = {agent.name: Role(agent.role, agent.description) for agent in agents}
+    first, second, *_ = cast.values()
+    return Session(
+        id=name,
+        assistant=second,
+        user=first,
+        task=Task(task),
+        provenance=Provenance(
+            prompts=f"society {society.name}",
+            prompts_hash=society.hash,
+            protocol=given.protocol or ("enforced" if local else "free"),
+            models=models,
+            sampling={
+                agent.name: _sampling(agent, models[agent.name], given.seed)
+                for agent in agents
+                if models[agent.name] != HUMAN
+            },
+            language=given.language,
+            cast=cast,
+            tools={agent: box.kit for agent, box in tools.items() if agent in models},
+        ),
+    )
+
+
+def talk(
+    session: Session,
+    society: Society,
+    prompts: Prompts,
+    stage: Stage,
+    models: Mapping[str, Model],
+    *,
+    max_messages: int | None = None,
+    tools: Mapping[str, Toolbox] = NO_TOOLS,
+    listener: Listener | None = None,
+) -> Scene:
+    """The scene of a stage with ``agents``."""
+    roles = {name: society.agent(name).role for name in stage.agents}
+    order = _order(stage, roles)
+    origin = session.provenance
+    agents: dict[str, Agent] = {}
+    for name in stage.agents:
+        wanted = society.agent(name)
+        others = [roles[other] for other in stage.agents if other != name]
+        enforced = origin.protocol == "enforced" and name == stage.moderator
+        agents[name] = Agent(
+            speaker=name,
+            role=Role(wanted.role, wanted.description),
+            system=Text(
+                prompts.system(
+                    wanted, task=session.task.text, others=others, language=origin.language or ""
+                ).strip()
+            ),
+            model=models[name],
+            sampling=origin.sampling.get(name, Sampling()),
+            opening=_OPENING if name == order.next_speaker(()) else None,
+            form=moderator_form(others, small=models[name].name == "local") if enforced else None,
+            among=True,
+            hears=None if wanted.hears is None else frozenset(wanted.hears),
+            toolbox=toolbox(session, name, tools),
+        )
+    done_by = stage.done_by or ((stage.moderator,) if stage.moderator else stage.agents)
+    limit = max_messages or stage.max_messages or MAX_MESSAGES
+    return Scene(
+        session=session,
+        agents=agents,
+        order=order,
+        rules=(TaskDone(frozenset(done_by)), Refused(), MaxMessages(limit)),
+        listener=listener,
+    )
+
+
+class _Fields(BaseModel):
+    message: str
+    next: str | None
+    done: bool
+
+
+def moderator_form(roles: list[str], *, small: bool = False) -> Form:
+    """What a moderator says: a message, and who is next or that the talk is over."""
+    longest = 200 if small else 2000
+    names = " | ".join(json.dumps(role, ensure_ascii=False) for role in roles)
+    return Form(
+        name="moderation",
+        schema={
+            "type": "object",
+            "properties": {
+                "message": {"type": "string", "description": "what the moderator says"},
+                "next": {
+                    "type": ["string", "null"],
+                    "enum": [*roles, None],
+                    "description": "who speaks next",
+                },
+                "done": {"type": "boolean", "description": "true only when the message is the final answer"},
+            },
+            "required": ["message", "next", "done"],
+            "additionalProperties": False,
+        },
+        grammar=(
+            f'root ::= line "\\nNext: " ({names}) | line "\\n{DONE}"\n'
+            f"line ::= [A-Z] [^\\n<>]{{20,{longest}}} [.?]\n"
+        ),
+        read=_read_moderator,
+    )
+
+
+def _read_moderator(text: str) -> str:
+    fields = _Fields.model_validate_json(text)
+    last = DONE if fields.done or fields.next is None else f"Next: {fields.next}"
+    return f"{fields.message.strip()}\n{last}"
+
+
+def _order(stage: Stage, roles: Mapping[str, str]) -> Order:
+    match stage.order:
+        case "moderator":
+            if stage.moderator is None:
+                raise InputError("A moderated talk needs a moderator.", where=stage.name)
+            return Moderated(stage.moderator, roles)
+        case "reply_to":
+            return ReplyTo(roles)
+        case "round_robin":
+            return RoundRobin(stage.agents)
+
+
+def _sampling(agent: Wanted, model: str, seed: int | None) -> Sampling:
+    small = model == "local"
+    temperature = agent.temperature if agent.temperature is not None else 0.4 if small else 0.7
+    return Sampling(
+        temperature,
+        0.9 if small else None,
+        agent.max_tokens or (_SMALL_TOKENS if small else _TOKENS),
+        seed,
+    )

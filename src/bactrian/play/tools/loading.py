@@ -1,0 +1,69 @@
+"""From what a command, a recipe or a society says about tools to the tools themselves, ready to be called."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from bactrian.errors import InputError
+from bactrian.play.tools.functions import load_functions
+from bactrian.play.tools.mcp import open_server
+from bactrian.play.tools.stdout import output_divided
+from bactrian.play.tools.toolbox import Runnable, Toolbox
+from bactrian.recipes.schema import Tools
+from bactrian.records.tool import Toolkit
+
+
+@asynccontextmanager
+async def open_tools(wanted: Mapping[str, Tools]) -> AsyncGenerator[dict[str, Toolbox]]:
+    """Load what is wanted, by agent, and run its servers. What two agents have in common is there once.
+
+    Raises:
+        InputError: a file, a function in it or a server cannot be used, or two tools of an agent have the same name.
+        MissingExtra: the package's part ``mcp`` is not installed.
+    """
+    functions: dict[str, Sequence[Runnable]] = {}
+    servers: dict[str, Sequence[Runnable]] = {}
+    async with AsyncExitStack() as stack:
+        if any(one.python for one in wanted.values()):
+            stack.enter_context(output_divided())
+        for one in wanted.values():
+            for file in one.python:
+                if file not in functions:
+                    functions[file] = load_functions(file)
+            for command in one.mcp:
+                if command not in servers:
+                    servers[command] = await stack.enter_async_context(open_server(command))
+        yield {
+            agent: _toolbox(
+                agent,
+                one,
+                [
+                    *(tool for file in one.python for tool in functions[file]),
+                    *(tool for command in one.mcp for tool in servers[command]),
+                ],
+            )
+            for agent, one in wanted.items()
+        }
+
+
+def _toolbox(agent: str, wanted: Tools, tools: Iterable[Runnable]) -> Toolbox:
+    by_name: dict[str, Runnable] = {}
+    for tool in tools:
+        if tool.tool.name in by_name:
+            raise InputError(
+                f"The {agent} has two tools named {tool.tool.name!r}.",
+                where="tools",
+                next="Rename one, or take only some of a file: FILE.py:NAME,NAME.",
+            )
+        by_name[tool.tool.name] = tool
+    if not by_name:
+        raise InputError(
+            f"The {agent} has tools, and none is named.",
+            where="tools",
+            next='For example python = "tools.py"',
+        )
+    kit = Toolkit(
+        tuple(tool.tool for tool in by_name.values()), wanted.rounds, wanted.seconds, wanted.characters
+    )
+    return Toolbox(kit, by_name)

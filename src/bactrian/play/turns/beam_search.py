@@ -1,0 +1,265 @@
+"""Beam search over what could be said: the paper calls its critic "tree-search-like" (appendix); this is the search.
+
+From where the conversation stands, each of up to ``width`` lines is continued by several proposals, and a critic, or a
+function, ranks the lines so far. After ``depth`` turns the best line is spoken, and the search begins anew from its
+end. It takes at most ``(1 + width * (depth - 1)) * proposals`` proposals and ``depth`` rankings for ``depth`` turns.
+
+The tree is what is stored: each proposal names the one it follows, and each verdict the places it goes on with.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+
+from bactrian.errors import BactrianError, ContextFull, Filtered, ModelError
+from bactrian.play.agent import Agent, View
+from bactrian.play.critic.candidates import Proposer, Wanted
+from bactrian.play.endings import first_ending
+from bactrian.play.scene import Scene
+from bactrian.play.turns.chosen import Critique, Question, check_readable, is_open, offered
+from bactrian.records.events import Chose, Proposed, Spoke
+from bactrian.records.proposal import Proposal, Verdict
+from bactrian.records.text import Text
+from bactrian.records.turn import Turn
+from bactrian.records.usage import Usage
+
+
+@dataclass(slots=True)
+class _Line:
+    """A way in which the conversation could go on."""
+
+    turns: list[Turn]
+    """From the first turn of the session."""
+    place: int | None = None
+    """Of its last proposal; None for the line that all others begin from."""
+    over: bool = False
+    """True if it has ended, or cannot be continued."""
+    fault: ModelError | None = None
+    """Why it cannot be continued."""
+
+
+@dataclass(slots=True)
+class _Level:
+    """All that was made for one turn."""
+
+    proposals: list[Proposal] = field(default_factory=list[Proposal])
+    verdicts: list[Verdict] = field(default_factory=list[Verdict])
+
+    @property
+    def usage(self) -> Usage:
+        return sum((one.usage for one in (*self.proposals, *self.verdicts)), Usage())
+
+    @property
+    def seconds(self) -> float:
+        slowest = max((one.seconds for one in self.proposals), default=0.0)
+        return slowest + sum(one.seconds for one in self.verdicts)
+
+
+async def explore(
+    scene: Scene, critique: Critique, turns: Sequence[Turn], calls_before: int
+) -> AsyncGenerator[Proposed | Chose | Spoke]:
+    """Search from the end of ``turns`` and speak the best line.
+
+    Turns that a resumed session had spoken before it stopped in the middle of a line are taken from it again.
+
+    Raises:
+        ModelError: a model does not answer, or no proposal says anything, or a ranking cannot be read.
+    """
+    start = len(turns) // critique.depth * critique.depth
+    lines = [_Line(list(turns[:start]))]
+    levels: list[_Level] = []
+    for number in range(start + 1, start + critique.depth + 1):
+        keep = 1 if number == start + critique.depth else critique.width
+        level = _Level()
+        levels.append(level)
+        grown: list[_Line] = []
+        async with aclosing(_grow(scene, critique, lines, number, calls_before, level, grown)) as made:
+            async for event in made:
+                yield event
+        async with aclosing(_rank(scene, critique, grown, start, keep, calls_before, level)) as said:
+            async for event in said:
+                yield event
+        lines = _kept(grown, level.verdicts, keep)
+        if all(line.over for line in lines):
+            break
+    best = lines[0]
+    spoken = len(turns)
+    for turn in best.turns[spoken:]:
+        level = levels[turn.number - start - 1]
+        yield Spoke(replace(turn, usage=level.usage, seconds=level.seconds))
+    if best.fault is not None:
+        raise best.fault
+    if len(best.turns) == spoken:
+        raise ModelError(
+            f"The search leads to no other turn than the {spoken} that are stored.",
+            next="The run's proposals may be damaged; restore it from a copy.",
+        )
+
+
+async def _grow(
+    scene: Scene,
+    critique: Critique,
+    lines: Sequence[_Line],
+    number: int,
+    calls_before: int,
+    level: _Level,
+    grown: list[_Line],
+) -> AsyncGenerator[Proposed]:
+    """Continue each line by proposals, all lines at once. ``grown`` gets the new lines in the order of their places."""
+    width = critique.proposals
+    known, level.verdicts = critique.known.of(number, 1)
+    for proposal in known:
+        yield Proposed(proposal)
+    level.proposals = known
+
+    def asked(index: int, line: _Line) -> AsyncGenerator[Proposal]:
+        first = index * width
+        have = tuple(one.place - first for one in known if first < one.place <= first + width)
+        agent = scene.agents[scene.order.next_speaker(line.turns)]
+        wanted = Wanted(scene.session.id, calls_before + number - 1, number, 1, have, ())
+        return _placed(Proposer(width).propose(View(agent, line.turns), wanted), first, line.place)
+
+    open_ = [(index, line) for index, line in enumerate(lines) if not line.over]
+    faults: dict[int, BactrianError] = {}
+    async with aclosing(_together({index: asked(index, line) for index, line in open_}, faults)) as made:
+        async for proposal in made:
+            yield Proposed(proposal)
+            level.proposals.append(proposal)
+    for index, line in enumerate(lines):
+        if index in faults:
+            # One line of several may have come to the end of the window; any other fault is everybody's.
+            fault = faults[index]
+            if len(lines) == 1 or not isinstance(fault, ContextFull | Filtered):
+                raise fault
+            line.over, line.fault = True, fault
+        if line.over:
+            grown.append(replace(line, place=len(lines) * width + index + 1))
+            continue
+        agent = scene.agents[scene.order.next_speaker(line.turns)]
+        own = [one for one in level.proposals if index * width < one.place <= (index + 1) * width]
+        grown += [_longer(scene, line, agent, one) for one in offered(own)]
+
+
+async def _rank(
+    scene: Scene,
+    critique: Critique,
+    grown: Sequence[_Line],
+    start: int,
+    keep: int,
+    calls_before: int,
+    level: _Level,
+) -> AsyncGenerator[Chose]:
+    """Have the lines ranked, unless there are no more than are kept and their order does not matter yet."""
+    for verdict in level.verdicts:
+        yield Chose(verdict)
+    first = level.proposals[0]
+    ways = {line.place: line.turns[start:] for line in grown if line.place is not None}
+    matters = len(ways) > keep
+    if not matters or not is_open(level.verdicts, critique.unreadable):
+        check_readable(level.verdicts, critique.unreadable)
+        return
+    question = Question(
+        session=scene.session.id,
+        ordinal=calls_before + first.number - 1,
+        turns=grown[0].turns[:start],
+        speaker=scene.agents[first.speaker],
+        proposals=level.proposals,
+        heard=level.verdicts,
+        feedback=False,
+        keep=keep,
+        ways=ways,
+    )
+    async with aclosing(critique.chooser.choose(question)) as said:
+        async for verdict in said:
+            yield Chose(verdict)
+            level.verdicts.append(verdict)
+    check_readable(level.verdicts, critique.unreadable)
+
+
+def _kept(grown: Sequence[_Line], verdicts: Sequence[Verdict], keep: int) -> list[_Line]:
+    """The lines to go on with, best first; the first ones if nobody ranked them readably."""
+    by_place = {line.place: line for line in grown}
+    last = verdicts[-1] if verdicts else None
+    if last is None or last.place is None:
+        return list(grown[:keep])
+    places = last.kept or (last.place,)
+    return [by_place[place] for place in places if place in by_place] or list(grown[:keep])
+
+
+def _longer(scene: Scene, line: _Line, agent: Agent, proposal: Proposal) -> _Line:
+    turn = agent.turn(proposal, usage=Usage(), seconds=0.0)
+    turns = [*line.turns, turn]
+    return _Line(turns, proposal.place, over=first_ending(scene.rules, turns) is not None)
+
+
+async def _placed(
+    proposals: AsyncGenerator[Proposal], before: int, parent: int | None
+) -> AsyncGenerator[Proposal]:
+    """``proposals`` of one line with their places among those of all lines."""
+    async with aclosing(proposals):
+        async for proposal in proposals:
+            yield replace(proposal, place=before + proposal.place, parent=parent)
+
+
+async def _together(
+    sources: dict[int, AsyncGenerator[Proposal]], faults: dict[int, BactrianError]
+) -> AsyncGenerator[Proposal]:
+    """What the sources give, as it comes; a source that fails is noted in ``faults`` and the others go on."""
+    ready: asyncio.Queue[Proposal | None] = asyncio.Queue()
+
+    async def drain(index: int, source: AsyncGenerator[Proposal]) -> None:
+        try:
+            async with aclosing(source):
+                async for proposal in source:
+                    ready.put_nowait(proposal)
+        except BactrianError as error:
+            faults[index] = error
+        finally:
+            ready.put_nowait(None)
+
+    tasks = [asyncio.create_task(drain(index, source)) for index, source in sources.items()]
+    try:
+        left = len(tasks)
+        while left:
+            proposal = await ready.get()
+            if proposal is None:
+                left -= 1
+            else:
+                yield proposal
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """A function in the critic's place: the higher it scores a conversation so far, the better that is."""
+
+    score: Callable[[Sequence[Turn]], float]
+    name: str = "score"
+
+    async def choose(self, question: Question) -> AsyncGenerator[Verdict]:
+        """Rank by score; of equals the first is the better."""
+        ways = question.ways or {
+            one.place: [question.speaker.turn(one, usage=Usage(), seconds=0.0)] for one in question.proposals
+        }
+        scores = {place: self.score([*question.turns, *way]) for place, way in ways.items()}
+        best = sorted(scores, key=lambda place: -scores[place])[: question.keep]
+        first = question.proposals[0]
+        told = ", ".join(f"{place}: {scores[place]:g}" for place in scores)
+        yield Verdict(
+            first.number,
+            first.round,
+            len(question.heard) + 1,
+            first.speaker,
+            self.name,
+            Text(""),
+            best[0],
+            told,
+            kept=tuple(best) if question.ways else (),
+        )

@@ -1,0 +1,238 @@
+"""What is peculiar to SQLite: its settings, its file, its errors."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sqlite3
+from collections.abc import Generator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Engine, QueuePool, create_engine, event
+from sqlalchemy.exc import SQLAlchemyError
+
+from bactrian.errors import BactrianError, InputError, StoreError
+from bactrian.store.sqlite.filesystem import free_bytes, holder
+
+APPLICATION_ID = 0x42616374
+"""Says in the file's header that it is ours; the letters ``Bact``."""
+
+_IS_OPEN = 1
+"""In the header's user version, from opening to closing: what is written meanwhile may be in the log alone."""
+_HEADER = b"SQLite format 3\0"
+_BUSY_SECONDS = 30.0
+_PAGE = 16_384
+"""Bytes that the file, and the log beside it, grow by at least."""
+
+
+def check_file(path: Path, *, create: bool) -> None:
+    """Look at the file before anything opens or writes it.
+
+    Raises:
+        InputError: it is no run, or no run can be made there.
+    """
+    where = str(path)
+    try:
+        path.stat()
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        if not isinstance(error, (FileNotFoundError, NotADirectoryError, PermissionError)):
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise InputError(
+                f"No run can be there: {reason}.", where=where, next="Check the path."
+            ) from error
+    if path.is_dir():
+        raise InputError("This is a folder.", where=where, next="Give a file, for example run.db in it.")
+    if not path.exists():
+        _check_folder(path, create=create)
+        return
+    try:
+        with path.open("rb") as file:
+            header = file.read(100)
+    except OSError as error:
+        raise InputError(f"The run cannot be read: {error.strerror}.", where=where) from error
+    if len(header) < 100 or not header.startswith(_HEADER):
+        raise InputError(
+            "This file is not a run.",
+            where=where,
+            next="Give another file; this one is as it was. Chats that others made: `bactrian import`.",
+        )
+    if int.from_bytes(header[68:72], "big") != APPLICATION_ID:
+        raise InputError(
+            "This is a database of another program.",
+            where=where,
+            next="Give another file; this one is as it was. Chats that others made: `bactrian import`.",
+        )
+
+
+def _check_folder(path: Path, *, create: bool) -> None:
+    folder = path.absolute().parent
+    if not create:
+        raise InputError("There is no such run.", where=str(path), next="Check the path.")
+    if not folder.is_dir():
+        raise InputError(f"There is no folder {folder}.", where=str(path), next="Make it first.")
+    if not os.access(folder, os.W_OK) or os.statvfs(folder).f_flag & os.ST_RDONLY:
+        raise InputError(
+            "The folder cannot be written.", where=str(folder), next="Choose another place for --run."
+        )
+
+
+def making_engine(path: Path) -> Engine:
+    """An engine for a new file, which is nothing until all of it is there: no log, no way back."""
+    engine = create_engine(f"sqlite:///{path}")
+
+    def settle(connection: Any, _: object) -> None:
+        connection.execute(f"PRAGMA page_size = {_PAGE}")
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute("PRAGMA journal_mode = OFF")
+        connection.execute("PRAGMA synchronous = FULL")
+
+    event.listen(engine, "connect", settle)
+    return engine
+
+
+def writing_engine(path: Path, *, wait: float = _BUSY_SECONDS) -> Engine:
+    """An engine for the one connection that writes. It waits so many seconds for others who hold the file."""
+    engine = create_engine(f"sqlite:///{path}", connect_args={"timeout": wait, "check_same_thread": False})
+
+    def settle(connection: Any, _: object) -> None:
+        connection.isolation_level = None
+        connection.execute(f"PRAGMA page_size = {_PAGE}")
+        connection.execute(f"PRAGMA busy_timeout = {wait * 1000:.0f}")
+        if not connection.execute("PRAGMA application_id").fetchone()[0]:
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA foreign_keys = ON")
+
+    def begin(connection: Connection) -> None:
+        # A deferred transaction that reads first fails when it comes to write; this one waits its turn.
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+    event.listen(engine, "connect", settle)
+    event.listen(engine, "begin", begin)
+    return engine
+
+
+def reading_engine(path: Path) -> Engine:
+    """An engine for connections that only read, each from one consistent state of the run."""
+
+    def connect() -> sqlite3.Connection:
+        uri = f"{path.absolute().as_uri()}?mode=ro"
+        return sqlite3.connect(uri, uri=True, timeout=_BUSY_SECONDS, check_same_thread=False)
+
+    # The pool that SQLAlchemy takes for a URL without a file closes connections that other threads still use.
+    return create_engine("sqlite://", creator=connect, poolclass=QueuePool, max_overflow=-1)
+
+
+def mark_open(connection: Connection) -> None:
+    """Say in the file itself, not only in its log, that it is open."""
+    _mark(connection, _IS_OPEN, "PRAGMA wal_checkpoint")
+
+
+def mark_closed(connection: Connection) -> None:
+    """Take that back."""
+    if not _mark(connection, 0):  # the disk is full: an empty log has room for it
+        _mark(connection, 0, before="PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+def _mark(connection: Connection, mark: int, then: str = "", *, before: str = "") -> bool:
+    """False if that failed: the mark stays as it is, and so does the log."""
+    driver = connection.connection.driver_connection
+    assert isinstance(driver, sqlite3.Connection)
+    try:
+        driver.execute(before)
+        driver.execute(f"PRAGMA user_version = {mark}")
+        driver.execute(then)
+    except sqlite3.Error:
+        return False
+    return True
+
+
+def log_of(path: Path) -> Path:
+    """The write-ahead log of the database at ``path``."""
+    return path.with_name(f"{path.name}-wal")
+
+
+def log_is_missing(path: Path) -> bool:
+    """True if the run was not closed and its log is gone, with what was written last.
+
+    So it is after the log was deleted, or the run copied without it.
+    """
+    with path.open("rb") as file:
+        header = file.read(100)
+    if int.from_bytes(header[60:64], "big") != _IS_OPEN:
+        return False
+    log = log_of(path)
+    return not log.exists() or not log.stat().st_size  # whoever only reads the run makes an empty one
+
+
+def back_up(path: Path, version: int) -> Path:
+    """Copy the run beside itself before it is migrated. Gives the copy's path."""
+    copy = path.with_name(f"{path.name}.v{version}.backup")
+    if not copy.exists():
+        part = copy.with_name(f".{copy.name}.part")
+        part.unlink(missing_ok=True)
+        try:
+            with closing(sqlite3.connect(path)) as connection:
+                connection.execute("VACUUM INTO ?", (str(part),))
+            part.rename(copy)
+        finally:
+            part.unlink(missing_ok=True)
+    return copy
+
+
+def explained(error: BaseException, path: Path, *, needed: int = 0) -> BactrianError:
+    """What a fault of the database means to the user. ``needed`` are the bytes that were to be written."""
+    cause = getattr(error, "orig", None) or error
+    code = getattr(cause, "sqlite_errorcode", 0) & 0xFF
+    if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT):
+        code = sqlite3.SQLITE_FULL
+    if code == sqlite3.SQLITE_IOERR and free_bytes(path) < 2 * _PAGE:
+        code = sqlite3.SQLITE_FULL  # so it says where it cannot make its log
+    where = str(path)
+    kept = "What was written before is kept."
+    match code:
+        case sqlite3.SQLITE_FULL:
+            return _full(path, needed, kept)
+        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
+            return StoreError(
+                f"The run is locked by {holder(path) or 'another process'}, and has not been let go in time.",
+                where=where,
+                next=f"{kept} Let that finish, or stop it, and run the same command.",
+            )
+        case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:
+            return InputError(
+                "The run cannot be written.", where=where, next="Check the rights of file and folder."
+            )
+        case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
+            return StoreError(
+                "The run's file is damaged.",
+                where=where,
+                next=f"Save what it still holds: bactrian recover {where} --out NEW.db",
+            )
+        case _:
+            return StoreError(f"The run cannot be used: {cause}.", where=where, next=kept)
+
+
+def _full(path: Path, needed: int, kept: str) -> StoreError:
+    free = free_bytes(path)
+    pages = max(2 * (needed // _PAGE + 1), free // _PAGE + 1)  # once in the log, and later in the file
+    return StoreError(
+        f"The disk is full: {pages * _PAGE:,} bytes or more are needed, {free:,} are free.",
+        where=str(path),
+        next=f"{kept} Free some space and run the same command.",
+    )
+
+
+@contextmanager
+def explaining(path: Path) -> Generator[None]:
+    """Turn faults of the database into errors that say what to do."""
+    try:
+        yield
+    except BactrianError as error:
+        error.where = error.where or str(path)
+        raise
+    except (SQLAlchemyError, sqlite3.Error, OSError) as error:
+        raise explained(error, path) from error

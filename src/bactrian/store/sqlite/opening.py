@@ -1,0 +1,108 @@
+"""Opening the file of a run: its schema, and what may be wrong with where it lies."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from warnings import warn
+
+from sqlalchemy import Connection, Engine
+
+from bactrian.errors import BactrianWarning, InputError, StoreError
+from bactrian.store.migrations import MIGRATIONS, migrate, version
+from bactrian.store.sqlite.database import (
+    back_up,
+    explaining,
+    log_is_missing,
+    log_of,
+    making_engine,
+    mark_open,
+    reading_engine,
+    writing_engine,
+)
+from bactrian.store.sqlite.filesystem import network_file_system
+
+
+def connect(path: Path) -> Connection:
+    """The writing connection, with today's schema. The caller holds the run's lock."""
+    _warn_of_what_may_be_lost(path)
+    with explaining(path):
+        if not path.exists():
+            _make(path)
+        engine = writing_engine(path)
+        connection = engine.connect()
+        try:
+            have = _known(version(connection), path)
+            connection.rollback()
+            if 0 < have < len(MIGRATIONS):
+                back_up(path, have)
+            with connection.begin():
+                migrate(connection, time.time())
+            mark_open(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+
+def _make(path: Path) -> None:
+    """Make an empty run that is there whole or not at all, also if the disk is full or the process is killed."""
+    new = path.with_name(f".{path.name}.new")
+    new.unlink(missing_ok=True)  # a process that was killed may have left it
+    engine = making_engine(new)
+    try:
+        with engine.begin() as connection:
+            migrate(connection, time.time())
+        new.rename(path)
+    finally:
+        engine.dispose()
+        new.unlink(missing_ok=True)
+
+
+def _warn_of_what_may_be_lost(path: Path) -> None:
+    if kind := network_file_system(path):
+        warn(
+            f"{path} is on a network file system ({kind}), where a run is damaged if two computers open it: "
+            "keep it on a disk of this one.",
+            BactrianWarning,
+            stacklevel=2,
+        )
+    if path.exists() and log_is_missing(path):
+        warn(
+            f"{path} was not closed, and its log {log_of(path).name} is not beside it: what was written last is "
+            "missing. `bactrian verify` tells more.",
+            BactrianWarning,
+            stacklevel=2,
+        )
+
+
+def is_older(path: Path) -> bool:
+    """True if the run lacks a migration."""
+    reading = reading_engine(path)
+    try:
+        with explaining(path), reading.connect() as connection:
+            return 0 < version(connection) < len(MIGRATIONS)
+    finally:
+        reading.dispose()
+
+
+def check_version(reading: Engine, path: Path) -> None:
+    """Refuse a run whose schema is not today's. Raises InputError or StoreError."""
+    with explaining(path), reading.connect() as connection:
+        have = _known(version(connection), path)
+    if have < len(MIGRATIONS):
+        raise InputError(
+            f"The run has schema {have}; this program reads {len(MIGRATIONS)}.",
+            where=str(path),
+            next="Make it writable and run the same command: it is migrated then, and a copy is kept.",
+        )
+
+
+def _known(have: int, path: Path) -> int:
+    if have > len(MIGRATIONS):
+        raise StoreError(
+            f"The run has schema {have}; this version of bactrian knows schemas up to {len(MIGRATIONS)}.",
+            where=str(path),
+            next="Install a newer bactrian.",
+        )
+    return have

@@ -1,0 +1,92 @@
+"""Whether a run still holds what was written."""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import dataclass
+from pathlib import Path
+
+from sqlalchemy import Connection, select
+
+from bactrian.errors import StoreError
+from bactrian.records.session import Session
+from bactrian.store import schema
+from bactrian.store.from_rows import read_session
+from bactrian.store.sqlite.database import check_file, explaining, log_is_missing, reading_engine
+from bactrian.store.sqlite.opening import check_version
+
+_MOST = 100
+"""Faults that SQLite is asked to name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What was found in a run."""
+
+    sessions: int
+    turns: int
+    faults: tuple[str, ...]
+    """One sentence each; none if the run is as it was written."""
+
+
+def verify(path: Path) -> Verdict:
+    """Read all of the run at ``path`` and compare it with what it says of itself. Changes nothing.
+
+    SQLite's own structure, each turn's checksum, each session's turns without a gap and as many as its ending
+    counted, and the log of a run that was not closed.
+
+    Raises:
+        InputError: there is no run.
+        StoreError: nothing of it can be read.
+    """
+    check_file(path, create=False)
+    faults = [_MISSING_LOG] if log_is_missing(path) else []
+    reading = reading_engine(path)
+    try:
+        check_version(reading, path)
+        with explaining(path), reading.connect() as connection:
+            faults += _structure(connection)
+            ids = (
+                connection.execute(select(schema.sessions.c.id).order_by(schema.sessions.c.row))
+                .scalars()
+                .all()
+            )
+            found = [_session_faults(connection, session_id) for session_id in ids]
+    finally:
+        reading.dispose()
+    faults += [fault for _, own in found for fault in own]
+    return Verdict(len(found), sum(turns for turns, _ in found), tuple(faults))
+
+
+_MISSING_LOG = (
+    "The run was not closed, and its log (-wal) is not beside it: what was written last is missing."
+)
+
+
+def _structure(connection: Connection) -> list[str]:
+    rows = connection.exec_driver_sql(f"PRAGMA integrity_check({_MOST})").scalars().all()
+    return [f"SQLite: {row}" for row in rows if row != "ok"]
+
+
+def _session_faults(connection: Connection, session_id: str) -> tuple[int, list[str]]:
+    """Turns that were read, and what is wrong with the session."""
+    sessions, turns = schema.sessions, schema.turns
+    row = connection.execute(select(sessions).where(sessions.c.id == session_id)).one()
+    said = connection.execute(
+        select(turns).where(turns.c.session == session_id).order_by(turns.c.number)
+    ).all()
+    try:
+        session = read_session(row, said)
+    except StoreError as error:
+        return len(said), [error.what]
+    except (ValueError, TypeError, KeyError, sqlite3.Error):
+        return len(said), [f"Session {session_id} is damaged: its row cannot be read."]
+    return len(said), _gaps(session)
+
+
+def _gaps(session: Session) -> list[str]:
+    have = [turn.number for turn in session.turns]
+    counted = session.ending.turn if session.ending else len(have)
+    if have != list(range(1, len(have) + 1)) or counted > len(have):
+        return [f"Session {session.id} lacks turns: it has {len(have)} of {max([counted, *have])}."]
+    return []

@@ -1,0 +1,124 @@
+"""Writing a run: one thread commits whatever has gathered while it committed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import Any
+
+from sqlalchemy import Connection
+
+from bactrian.errors import StoreError
+from bactrian.store.sqlite.database import explained, mark_closed
+from bactrian.store.sqlite.statements import Statement
+
+
+@dataclass(frozen=True, slots=True)
+class _Write:
+    statement: Statement
+    values: tuple[Any, ...]
+    done: asyncio.Future[bool]
+
+
+class Writer:
+    """Executes statements on one connection, all that are waiting in one transaction (group commit).
+
+    While one group goes to disk the next one gathers. The thread takes it without asking the event loop, which may be
+    busy; the two meet twice for each group, not for each row.
+    """
+
+    def __init__(self, connection: Connection, path: Path) -> None:
+        self._connection = connection
+        self._path = path
+        self._loop = asyncio.get_running_loop()
+        self._process = os.getpid()
+        self._waiting: SimpleQueue[_Write | None] = SimpleQueue()
+        self._thread: Thread | None = None
+
+    def write(self, statement: Statement, values: Mapping[str, Any]) -> asyncio.Future[bool]:
+        """Execute ``statement`` with ``values`` in the next transaction. What it gives is done when that is on disk.
+
+        The result is False if a row of the same statement and group was there before, and True if all were new.
+        A caller that is cancelled while it waits has its statement executed all the same.
+
+        Raises:
+            StoreError: it is not written, nor is anything else of its group.
+        """
+        if os.getpid() != self._process:
+            raise StoreError(
+                "The run was opened by another process, before a fork.",
+                where=str(self._path),
+                next="Open it in the process that uses it.",
+            )
+        done: asyncio.Future[bool] = self._loop.create_future()
+        self._waiting.put(_Write(statement, statement.values(values), done))
+        if self._thread is None:
+            self._thread = Thread(target=self._work, name="bactrian-store", daemon=True)
+            self._thread.start()
+        return done
+
+    async def close(self) -> None:
+        """Write what is waiting, end the thread and close the connection."""
+        if self._thread is not None:
+            self._waiting.put(None)
+            await asyncio.to_thread(self._thread.join)
+        mark_closed(self._connection)
+        self._connection.close()
+        self._connection.engine.dispose()  # else its pool would keep the file open, and the log beside it
+
+    def _work(self) -> None:
+        """Commit group after group, until told to end. Runs in the thread."""
+        going = True
+        while going and (first := self._waiting.get()) is not None:
+            group = [first]
+            with suppress(Empty):
+                while (one := self._waiting.get_nowait()) is not None:
+                    group.append(one)
+                going = False
+            try:
+                outcome = self._commit(group)
+            except Exception as fault:  # noqa: BLE001  whoever waits is told, whatever it is
+                outcome = fault
+            self._loop.call_soon_threadsafe(_tell, group, outcome)
+
+    def _commit(self, group: Sequence[_Write]) -> dict[Statement, bool]:
+        """Write a group. Gives for each statement whether all its rows were new."""
+        rows: defaultdict[Statement, list[tuple[Any, ...]]] = defaultdict(list)
+        for one in group:
+            rows[one.statement].append(one.values)
+        connection = self._connection.connection.driver_connection
+        assert isinstance(connection, sqlite3.Connection)
+        new: dict[Statement, bool] = {}
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                for statement in sorted(rows, key=lambda statement: statement.place):
+                    batches = statement.batches(rows[statement])
+                    written = sum(connection.execute(sql, values).rowcount for sql, values in batches)
+                    new[statement] = written == len(rows[statement])
+                connection.execute("COMMIT")
+            except BaseException:
+                connection.rollback()
+                raise
+        except (sqlite3.Error, OSError) as error:
+            needed = sum(len(str(value).encode(errors="replace")) for one in group for value in one.values)
+            raise explained(error, self._path, needed=needed) from error
+        return new
+
+
+def _tell(group: Sequence[_Write], outcome: Mapping[Statement, bool] | Exception) -> None:
+    for one in group:
+        if one.done.cancelled():
+            continue
+        if isinstance(outcome, Exception):
+            one.done.set_exception(outcome)
+        else:
+            one.done.set_result(outcome[one.statement])

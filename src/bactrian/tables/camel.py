@@ -1,0 +1,49 @@
+"""Why a session stopped, in the names of CAMEL's own files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import get_args
+
+from bactrian.language.protocol import DONE
+from bactrian.records.ending import Ending, EndingCode
+from bactrian.records.turn import Speaker
+
+_TOKEN_LIMIT = "max_tokens_exceeded"  # noqa: S105
+_NAMES: Mapping[EndingCode, str] = MappingProxyType(
+    {
+        "task_done": DONE,
+        "user_no_instruct": "user_no_instruct_threshold",
+        "assistant_instruct": "assistant_instruct_threshold",
+        "max_messages": "max_num_messages",
+        "repeat_loop": "repeat_word_threshold",
+    }
+)
+_OURS: tuple[EndingCode, ...] = get_args(EndingCode)
+_CODES: Mapping[str, EndingCode] = MappingProxyType(
+    {**{code: code for code in _OURS}, **{name: code for code, name in _NAMES.items()}}
+)
+_SPEAKERS: Mapping[EndingCode, Speaker] = MappingProxyType(
+    {"task_done": "user", "user_no_instruct": "user", "assistant_instruct": "assistant"}
+)
+
+
+def termination_reason(ending: Ending | None) -> str:
+    """CAMEL's name of an ending; our own where CAMEL has none, and ``unknown`` for a session without one."""
+    if ending is None:
+        return "unknown"
+    if ending.code == "token_limit":
+        return f"RoleType.{ending.speaker.upper()}: {_TOKEN_LIMIT}"
+    return _NAMES.get(ending.code, ending.code)
+
+
+def read_termination(reason: str, last: int) -> Ending | None:
+    """The ending of a session of ``last`` turns for a ``reason`` by CAMEL's name or ours; None if it is neither."""
+    reason = reason.strip()
+    if reason.endswith(_TOKEN_LIMIT):
+        return Ending("token_limit", last, "user" if ".USER" in reason.upper() else "assistant", reason)
+    code = _CODES.get(reason)
+    if code is None:
+        return None
+    return Ending(code, last, _SPEAKERS.get(code, "user" if last % 2 else "assistant"), reason)
