@@ -15,7 +15,7 @@ from random import Random
 from rich.console import Console
 
 from bactrian.analyze.measure import measure
-from bactrian.analyze.report import report
+from bactrian.analyze.report import build_report
 from bactrian.language.protocol import read_instruction, read_solution
 from bactrian.records.ending import Ending
 from bactrian.records.session import Provenance, Session
@@ -96,7 +96,7 @@ async def write(path: Path, count: int) -> None:
 async def read(path: Path) -> int:
     """Measure the run and make its report. Gives the number of messages."""
     async with open_store(path, read_only=True) as store:
-        made = report(path.stem, await measure(store), lambda _: None)
+        made = build_report(path.stem, await measure(store), lambda _: None)
     return made["messages"]
 
 

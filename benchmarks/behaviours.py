@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from random import Random
 from typing import get_args
 
-from bactrian.analyze.behaviours.catalogue import find
+from bactrian.analyze.behaviours.catalogue import find_behaviours
 from bactrian.records.finding import Behaviour
-from bactrian.stats.proportion import Share
+from bactrian.stats.proportion import Proportion
 from benchmarks.labelled import Case, Split, read_cases
 
 LABELLED: tuple[Behaviour, ...] = ("role_flip", "repeats_instruction", "flake_reply", "infinite_loop")
@@ -29,7 +29,7 @@ Judged = tuple[bool, bool]
 def judged(behaviour: Behaviour, cases: Sequence[Case]) -> list[Judged]:
     """Ask the detector about each case."""
     return [
-        (case.label, any(found.turn == case.turn for found in find(case.session, [behaviour])))
+        (case.label, any(found.turn == case.turn for found in find_behaviours(case.session, [behaviour])))
         for case in cases
     ]
 
@@ -71,7 +71,7 @@ def _figures(pairs: Sequence[Judged]) -> list[str]:
     right = sum(label and said for label, said in pairs)
     found = sum(said for _, said in pairs)
     there = sum(label for label, _ in pairs)
-    precision, recall = Share(right, found), Share(right, there)
+    precision, recall = Proportion(right, found), Proportion(right, there)
     return [
         f"{there} / {len(pairs) - there}",
         _with_interval(precision.rate, precision.interval),

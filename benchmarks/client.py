@@ -20,14 +20,14 @@ from pathlib import Path
 import aiohttp
 
 from bactrian.generate.plan import Plan
-from bactrian.generate.run import Order, open_work, spare_the_collector
-from bactrian.generate.run_models import Limits
+from bactrian.generate.run import RunOrder, prepare_run, tune_gc
+from bactrian.generate.run_models import RunLimits
 from bactrian.models.model import Request
-from bactrian.models.openai.client import OpenAI
-from bactrian.models.registry import Access
-from bactrian.models.wrappers.budget import Meter
-from bactrian.play.scene import role_play
-from bactrian.play.setup import Setup, new_session
+from bactrian.models.openai.client import OpenAIModel
+from bactrian.models.registry import ModelOptions
+from bactrian.models.wrappers.budget import UsageMeter
+from bactrian.play.scene import build_role_play
+from bactrian.play.setup import RolePlaySetup, new_session
 from bactrian.prompts.pack import Pack, load_pack
 from bactrian.recipes.load import load_recipe
 from bactrian.records.message import Message
@@ -39,9 +39,9 @@ CALLS = 40
 AGENTS = ("user", "assistant", "task_specifier", "task_planner")
 
 
-def wish(number: int) -> Setup:
+def wish(number: int) -> RolePlaySetup:
     """The conversation with this number."""
-    return Setup(
+    return RolePlaySetup(
         idea=f"Build tool {number}",
         assistant=Role("Programmer"),
         user=Role("Trader"),
@@ -84,22 +84,24 @@ async def bactrian(work: Work) -> int:
     recipe = folder / "bench.toml"
     ideas = ", ".join(f'"Build tool {number}"' for number in range(conversations))
     recipe.write_text(RECIPE.format(count=conversations, ideas=ideas, calls=CALLS))
-    order = Order(
+    order = RunOrder(
         plan=Plan(load_recipe(str(recipe)), dict.fromkeys((*AGENTS, "lister"), "openai:bench")),
         run=folder / "bench.db",
-        access=Access(base_url=f"http://127.0.0.1:{work.port}/v1"),
-        meter=Meter(),
-        limits=Limits(concurrency=work.window),
+        access=ModelOptions(base_url=f"http://127.0.0.1:{work.port}/v1"),
+        meter=UsageMeter(),
+        limits=RunLimits(concurrency=work.window),
     )
-    spare_the_collector()
-    async with open_work(order) as opened:
+    tune_gc()
+    async with prepare_run(order) as opened:
         await opened.runner.run()
         return opened.tally.meter.calls
 
 
 def openings(pack: Pack, number: int) -> dict[str, list[Message]]:
     """What each agent has before it when the conversation with this number begins."""
-    scene = role_play(new_session(wish(number), pack), pack, dict.fromkeys(AGENTS, OpenAI("bench")), rules=())
+    scene = build_role_play(
+        new_session(wish(number), pack), pack, dict.fromkeys(AGENTS, OpenAIModel("bench")), rules=()
+    )
     return {
         name: [
             Message("system", agent.system),
@@ -139,7 +141,7 @@ async def raw(work: Work) -> int:
 async def client(work: Work) -> int:
     """The same requests from ``openai:`` alone: no loop, no endings, no wrappers, no store."""
     pack = load_pack("ai-society")
-    model = OpenAI("bench", base_url=f"http://127.0.0.1:{work.port}/v1")
+    model = OpenAIModel("bench", base_url=f"http://127.0.0.1:{work.port}/v1")
     sampling = Sampling(temperature=0.2, max_tokens=1024)
 
     async def one(number: int) -> None:

@@ -22,13 +22,13 @@ from statistics import median
 from rich.console import Console
 from rich.table import Table
 
-from bactrian.models.local.model import WINDOW, Local
-from bactrian.models.local.server import Generated, Llama, start
-from bactrian.models.local.weights import BUILT_IN, cache_folder, ready
-from bactrian.play.persist import kept
-from bactrian.play.scene import role_play
-from bactrian.play.session import play
-from bactrian.play.setup import Setup, new_session
+from bactrian.models.local.model import WINDOW, LocalModel
+from bactrian.models.local.server import Generated, LlamaServer, start_server
+from bactrian.models.local.weights import BUILT_IN, fetch_weights, find_cache_folder
+from bactrian.play.persist import persist_events
+from bactrian.play.scene import build_role_play
+from bactrian.play.session import play_session
+from bactrian.play.setup import RolePlaySetup, new_session
 from bactrian.prompts.pack import load_pack
 from bactrian.records.session import Session
 from bactrian.records.task import Role
@@ -56,10 +56,10 @@ class Call:
 def noted() -> Generator[list[Call]]:
     """Note each call that any server answers meanwhile."""
     calls: list[Call] = []
-    generate = Llama.generate
+    generate = LlamaServer.generate
 
     async def noting(
-        self: Llama,
+        self: LlamaServer,
         prompt: array[int],
         slot: int,
         settings: Mapping[str, object],
@@ -70,11 +70,11 @@ def noted() -> Generator[list[Call]]:
         calls.append(Call(prompt, slot, settings, result.completion, begun, time.perf_counter()))
         return result
 
-    Llama.generate = noting
+    LlamaServer.generate = noting
     try:
         yield calls
     finally:
-        Llama.generate = generate
+        LlamaServer.generate = generate
 
 
 def tokens_per_second(calls: list[Call]) -> float:
@@ -83,10 +83,10 @@ def tokens_per_second(calls: list[Call]) -> float:
     return sum(call.completion for call in calls) / (ended - begun)
 
 
-async def converse(model: Local, idea: str, store: Store) -> None:
+async def converse(model: LocalModel, idea: str, store: Store) -> None:
     """Play one conversation with everything on."""
     agents = ("user", "assistant", "task_specifier", "task_planner")
-    setup = Setup(
+    setup = RolePlaySetup(
         idea=idea,
         assistant=Role("Expert"),
         user=Role("Beginner"),
@@ -98,7 +98,9 @@ async def converse(model: Local, idea: str, store: Store) -> None:
     pack = load_pack(setup.pack)
     session = await store.begin(new_session(setup, pack))
     models = {"user": model, "assistant": model}
-    async for _ in kept(play(role_play(session, pack, models, rules=setup.rules())), session.id, store):
+    async for _ in persist_events(
+        play_session(build_role_play(session, pack, models, rules=setup.rules())), session.id, store
+    ):
         pass
 
 
@@ -118,7 +120,7 @@ async def ours(slots: int, conversations: int) -> tuple[list[Call], float]:
     """Our path. Gives its calls, and the computed prompt tokens for each new one."""
     with tempfile.TemporaryDirectory() as folder, noted() as calls:
         run = Path(folder) / "run.db"
-        model = Local(slots=slots)
+        model = LocalModel(slots=slots)
         try:
             async with open_store(run) as store:
                 await asyncio.gather(*(converse(model, idea, store) for idea in IDEAS[:conversations]))
@@ -130,9 +132,9 @@ async def ours(slots: int, conversations: int) -> tuple[list[Call], float]:
 
 
 @asynccontextmanager
-async def fresh(slots: int) -> AsyncGenerator[Llama]:
+async def fresh(slots: int) -> AsyncGenerator[LlamaServer]:
     """A server that has computed nothing yet."""
-    llama = await start(ready(BUILT_IN, cache_folder()), slots=slots, window=WINDOW)
+    llama = await start_server(fetch_weights(BUILT_IN, find_cache_folder()), slots=slots, window=WINDOW)
     try:
         yield llama
     finally:
@@ -143,7 +145,7 @@ async def by_hand(slots: int, conversations: int, calls: list[Call]) -> float:
     """The same calls, in each slot in the same order, with nothing between them. Gives tokens per second."""
     room = asyncio.Semaphore(conversations)
 
-    async def keep_busy(llama: Llama, slot: int) -> None:
+    async def keep_busy(llama: LlamaServer, slot: int) -> None:
         for call in sorted((call for call in calls if call.slot == slot), key=lambda call: call.begun):
             async with room:
                 await llama.generate(call.prompt, slot, call.settings, None)

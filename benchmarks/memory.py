@@ -17,11 +17,11 @@ from rich.console import Console
 from rich.table import Table
 
 from bactrian.generate.plan import Plan
-from bactrian.generate.progress import Tally
-from bactrian.generate.run import Order, open_work, spare_the_collector
-from bactrian.generate.run_models import Limits
-from bactrian.models.registry import Access
-from bactrian.models.wrappers.budget import Meter
+from bactrian.generate.progress import RunProgress
+from bactrian.generate.run import RunOrder, prepare_run, tune_gc
+from bactrian.generate.run_models import RunLimits
+from bactrian.models.registry import ModelOptions
+from bactrian.models.wrappers.budget import UsageMeter
 from bactrian.recipes.load import load_recipe
 from benchmarks.__main__ import server
 
@@ -56,7 +56,7 @@ def recipe(jobs: int) -> str:
     )
 
 
-async def watched(tally: Tally) -> list[tuple[int, float]]:
+async def watched(tally: RunProgress) -> list[tuple[int, float]]:
     """Jobs that are done, and the peak memory in MB by then, at each mark."""
     found: list[tuple[int, float]] = []
     for mark in MARKS:
@@ -72,15 +72,15 @@ async def generate(port: int, jobs: int, folder: Path) -> list[tuple[int, float]
     """Answer all questions, as the command does."""
     path = folder / "bench.toml"
     path.write_text(recipe(jobs))
-    order = Order(
+    order = RunOrder(
         plan=Plan(load_recipe(str(path)), dict.fromkeys(AGENTS, "openai:bench")),
         run=folder / "bench.db",
-        access=Access(base_url=f"http://127.0.0.1:{port}/v1"),
-        meter=Meter(),
-        limits=Limits(),
+        access=ModelOptions(base_url=f"http://127.0.0.1:{port}/v1"),
+        meter=UsageMeter(),
+        limits=RunLimits(),
     )
-    spare_the_collector()
-    async with open_work(order) as work:
+    tune_gc()
+    async with prepare_run(order) as work:
         watch = asyncio.create_task(watched(work.tally))
         await work.runner.run()
         return await watch

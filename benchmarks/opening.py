@@ -22,11 +22,11 @@ from rich.console import Console
 from rich.table import Table
 
 from bactrian.generate.plan import Plan
-from bactrian.generate.run import Order, open_work
-from bactrian.generate.run_models import Limits
-from bactrian.models.registry import Access
-from bactrian.models.wrappers.budget import Meter
-from bactrian.play.setup import Setup, new_session
+from bactrian.generate.run import RunOrder, prepare_run
+from bactrian.generate.run_models import RunLimits
+from bactrian.models.registry import ModelOptions
+from bactrian.models.wrappers.budget import UsageMeter
+from bactrian.play.setup import RolePlaySetup, new_session
 from bactrian.prompts.pack import load_pack
 from bactrian.recipes.load import load_recipe
 from bactrian.records.ending import Ending
@@ -82,7 +82,7 @@ def _items(word: str, count: int) -> str:
 
 def a_session() -> Session:
     """What all stored sessions are but for their ids."""
-    setup = Setup("Task", Role("Assistant"), Role("User"), dict.fromkeys(AGENTS, "openai:bench"))
+    setup = RolePlaySetup("Task", Role("Assistant"), Role("User"), dict.fromkeys(AGENTS, "openai:bench"))
     return new_session(setup, load_pack("ai-society"))
 
 
@@ -116,8 +116,8 @@ async def _store(store: Store, session: Session, session_id: str) -> None:
 async def open_run(path: Path, made: Plan) -> dict[str, float]:
     """Seconds from nothing open to the first job, and the peak memory of this process in MB."""
     begun = time.perf_counter()
-    order = Order(made, path, Access(base_url="http://127.0.0.1:9/v1"), Meter(), Limits())
-    async with open_work(order) as work:
+    order = RunOrder(made, path, ModelOptions(base_url="http://127.0.0.1:9/v1"), UsageMeter(), RunLimits())
+    async with prepare_run(order) as work:
         seconds = time.perf_counter() - begun
         assert work.tally.done == ROLES * ROLES * TASKS - 1
     return {"seconds": seconds, "mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}

@@ -99,7 +99,7 @@ async def make_run(path: Path, sessions: Iterable[Session]) -> Path:
     async with open_store(path) as store:
         made = list(sessions)
         await gather(*(store.begin(replace(one, turns=(), ending=None)) for one in made))
-        await gather(*(store.prepared(one) for one in made))
+        await gather(*(store.save_task(one) for one in made))
         await gather(*(store.add_turn(one.id, said) for one in made for said in one.turns))
         await gather(*(store.end(one.id, one.ending, one.usage) for one in made if one.ending))
     return path

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import get_args
 
-from bactrian.analyze.behaviours.catalogue import DETECTORS, find
+from bactrian.analyze.behaviours.catalogue import DETECTORS, find_behaviours
 from bactrian.records.finding import LONGEST_QUOTE, Behaviour
 from benchmarks.labelled import conversation
 
@@ -19,29 +19,31 @@ def test_every_behaviour_has_a_detector() -> None:
 
 
 def test_only_the_behaviours_that_are_asked_for_are_looked_for() -> None:
-    assert {finding.behaviour for finding in find(TWO_THINGS_WRONG, ["flake_reply"])} == {"flake_reply"}
+    assert {finding.behaviour for finding in find_behaviours(TWO_THINGS_WRONG, ["flake_reply"])} == {
+        "flake_reply"
+    }
     assert {"role_flip", "flake_reply", "empty_turn"} <= {
-        finding.behaviour for finding in find(TWO_THINGS_WRONG)
+        finding.behaviour for finding in find_behaviours(TWO_THINGS_WRONG)
     }
 
 
 def test_findings_come_in_the_order_of_the_turns() -> None:
-    turns = [finding.turn for finding in find(TWO_THINGS_WRONG)]
+    turns = [finding.turn for finding in find_behaviours(TWO_THINGS_WRONG)]
     assert turns == sorted(turns)
     assert len(turns) > 3
 
 
 def test_a_doubtful_finding_is_given_only_when_asked_for() -> None:
     lower_case = conversation("instruction: name a river.\ninput: none")
-    assert find(lower_case, ["missing_marker"]) == ()
-    assert [finding.turn for finding in find(lower_case, ["missing_marker"], least=0.0)] == [1]
+    assert find_behaviours(lower_case, ["missing_marker"]) == ()
+    assert [finding.turn for finding in find_behaviours(lower_case, ["missing_marker"], least=0.0)] == [1]
 
 
 def test_a_quotation_is_short_and_from_the_turn() -> None:
-    (finding,) = find(FLIPPED, ["role_flip"])
+    (finding,) = find_behaviours(FLIPPED, ["role_flip"])
     assert len(finding.quote) == LONGEST_QUOTE
     assert finding.quote in FLIPPED.turns[1].text
 
 
 def test_a_session_without_turns_shows_nothing() -> None:
-    assert find(conversation()) == ()
+    assert find_behaviours(conversation()) == ()

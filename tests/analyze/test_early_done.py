@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from bactrian.analyze.behaviours.catalogue import find
+from bactrian.analyze.behaviours.catalogue import find_behaviours
 from benchmarks.labelled import conversation
 
 DONE = "<CAMEL_TASK_DONE>"
@@ -45,9 +45,9 @@ NEAR_MISSES = {
 
 @pytest.mark.parametrize("texts", EXAMPLES.values(), ids=EXAMPLES)
 def test_done_before_anything_is_solved_is_too_early(texts: tuple[str, ...]) -> None:
-    assert [finding.turn for finding in find(conversation(*texts), ["early_done"])] == [len(texts)]
+    assert [finding.turn for finding in find_behaviours(conversation(*texts), ["early_done"])] == [len(texts)]
 
 
 @pytest.mark.parametrize("texts", NEAR_MISSES.values(), ids=NEAR_MISSES)
 def test_done_after_a_solution_is_not(texts: tuple[str, ...]) -> None:
-    assert find(conversation(*texts), ["early_done"]) == ()
+    assert find_behaviours(conversation(*texts), ["early_done"]) == ()

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from bactrian.analyze.behaviours.catalogue import find
+from bactrian.analyze.behaviours.catalogue import find_behaviours
 from benchmarks.labelled import conversation
 
 ASKED = "Instruction: Name a river.\nInput: None"
@@ -29,19 +29,20 @@ NEAR_MISSES = (
 
 @pytest.mark.parametrize("answer", EXAMPLES)
 def test_a_turn_that_says_nothing_is_empty(answer: str) -> None:
-    assert [finding.turn for finding in find(conversation(ASKED, answer), ["empty_turn"])] == [2]
+    assert [finding.turn for finding in find_behaviours(conversation(ASKED, answer), ["empty_turn"])] == [2]
 
 
 @pytest.mark.parametrize("answer", NEAR_MISSES)
 def test_one_sign_is_enough_to_say_something(answer: str) -> None:
-    assert find(conversation(ASKED, answer), ["empty_turn"]) == ()
+    assert find_behaviours(conversation(ASKED, answer), ["empty_turn"]) == ()
 
 
 def test_an_instruction_of_none_is_empty() -> None:
     assert [
-        finding.turn for finding in find(conversation("Instruction: None\nInput: None"), ["empty_turn"])
+        finding.turn
+        for finding in find_behaviours(conversation("Instruction: None\nInput: None"), ["empty_turn"])
     ] == [1]
 
 
 def test_the_done_token_is_not_empty() -> None:
-    assert find(conversation("<CAMEL_TASK_DONE>"), ["empty_turn"]) == ()
+    assert find_behaviours(conversation("<CAMEL_TASK_DONE>"), ["empty_turn"]) == ()

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from bactrian.analyze.behaviours.catalogue import find
+from bactrian.analyze.behaviours.catalogue import find_behaviours
 from benchmarks.labelled import conversation
 
 EXAMPLES = {
@@ -97,11 +97,11 @@ NEAR_MISSES = {
 
 @pytest.mark.parametrize(("asked", "answer"), EXAMPLES.values(), ids=EXAMPLES)
 def test_a_promise_instead_of_work_is_a_flake(asked: str, answer: str) -> None:
-    found = find(conversation(f"Instruction: {asked}\nInput: None", answer), ["flake_reply"])
+    found = find_behaviours(conversation(f"Instruction: {asked}\nInput: None", answer), ["flake_reply"])
     assert [finding.turn for finding in found] == [2]
     assert found[0].quote
 
 
 @pytest.mark.parametrize(("asked", "answer"), NEAR_MISSES.values(), ids=NEAR_MISSES)
 def test_work_is_no_flake_even_when_it_speaks_of_the_future(asked: str, answer: str) -> None:
-    assert find(conversation(f"Instruction: {asked}\nInput: None", answer), ["flake_reply"]) == ()
+    assert find_behaviours(conversation(f"Instruction: {asked}\nInput: None", answer), ["flake_reply"]) == ()

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from bactrian.analyze.behaviours.catalogue import find
+from bactrian.analyze.behaviours.catalogue import find_behaviours
 from benchmarks.labelled import conversation
 
 EXAMPLES = {
@@ -64,16 +64,16 @@ NEAR_MISSES = {
 
 @pytest.mark.parametrize("texts", EXAMPLES.values(), ids=EXAMPLES)
 def test_rounds_without_anything_new_are_a_loop(texts: tuple[str, ...]) -> None:
-    found = find(conversation(*texts), ["infinite_loop"])
+    found = find_behaviours(conversation(*texts), ["infinite_loop"])
     assert found
     assert found[-1].turn == len(texts)
 
 
 @pytest.mark.parametrize("texts", NEAR_MISSES.values(), ids=NEAR_MISSES)
 def test_politeness_beside_work_is_no_loop(texts: tuple[str, ...]) -> None:
-    assert find(conversation(*texts), ["infinite_loop"]) == ()
+    assert find_behaviours(conversation(*texts), ["infinite_loop"]) == ()
 
 
 def test_a_longer_loop_is_surer() -> None:
-    found = find(conversation(*("Thank you!", "You're welcome!") * 6), ["infinite_loop"])
+    found = find_behaviours(conversation(*("Thank you!", "You're welcome!") * 6), ["infinite_loop"])
     assert found[0].confidence < found[-1].confidence

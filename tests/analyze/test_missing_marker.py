@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from bactrian.analyze.behaviours.catalogue import find
+from bactrian.analyze.behaviours.catalogue import find_behaviours
 from bactrian.records.task import Task
 from benchmarks.labelled import conversation
 
@@ -29,15 +29,15 @@ NEAR_MISSES = {
 
 @pytest.mark.parametrize(("texts", "turn"), EXAMPLES.values(), ids=EXAMPLES)
 def test_a_turn_without_the_protocols_word_is_found(texts: tuple[str, ...], turn: int) -> None:
-    assert [finding.turn for finding in find(conversation(*texts), ["missing_marker"])] == [turn]
+    assert [finding.turn for finding in find_behaviours(conversation(*texts), ["missing_marker"])] == [turn]
 
 
 @pytest.mark.parametrize("texts", NEAR_MISSES.values(), ids=NEAR_MISSES)
 def test_a_turn_with_the_word_in_any_form_is_not(texts: tuple[str, ...]) -> None:
-    assert find(conversation(*texts), ["missing_marker"]) == ()
+    assert find_behaviours(conversation(*texts), ["missing_marker"]) == ()
 
 
 def test_a_question_and_its_answer_need_no_marker() -> None:
     problem = "Why is the sky blue?"
     answered = replace(conversation(problem, "Because of scattering."), task=Task(problem))
-    assert find(answered, ["missing_marker", "role_flip"]) == ()
+    assert find_behaviours(answered, ["missing_marker", "role_flip"]) == ()

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from bactrian.analyze.behaviours.catalogue import find
+from bactrian.analyze.behaviours.catalogue import find_behaviours
 from benchmarks.labelled import conversation
 
 LONG = "Solution: The garden needs water twice a week, compost in early spring and a hard pruning in late winter."
@@ -43,9 +43,11 @@ NEAR_MISSES = {
 
 @pytest.mark.parametrize("texts", EXAMPLES.values(), ids=EXAMPLES)
 def test_saying_almost_the_same_again_is_found(texts: tuple[str, ...]) -> None:
-    assert [finding.turn for finding in find(conversation(*texts), ["near_duplicate"])] == [len(texts)]
+    assert [finding.turn for finding in find_behaviours(conversation(*texts), ["near_duplicate"])] == [
+        len(texts)
+    ]
 
 
 @pytest.mark.parametrize("texts", NEAR_MISSES.values(), ids=NEAR_MISSES)
 def test_saying_something_new_is_not(texts: tuple[str, ...]) -> None:
-    assert find(conversation(*texts), ["near_duplicate"]) == ()
+    assert find_behaviours(conversation(*texts), ["near_duplicate"]) == ()

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from bactrian.analyze.behaviours.catalogue import find
+from bactrian.analyze.behaviours.catalogue import find_behaviours
 from bactrian.records.session import Provenance
 from benchmarks.labelled import conversation
 
@@ -30,21 +30,23 @@ NEAR_MISSES = {
 
 @pytest.mark.parametrize("answer", EXAMPLES.values(), ids=EXAMPLES)
 def test_a_solution_without_code_is_found(answer: str) -> None:
-    found = find(conversation(ASKED, answer, provenance=ORIGIN), ["no_code"])
+    found = find_behaviours(conversation(ASKED, answer, provenance=ORIGIN), ["no_code"])
     assert [finding.turn for finding in found] == [2]
 
 
 @pytest.mark.parametrize("answer", NEAR_MISSES.values(), ids=NEAR_MISSES)
 def test_code_in_any_form_is_code(answer: str) -> None:
-    assert find(conversation(ASKED, answer, provenance=ORIGIN), ["no_code"]) == ()
+    assert find_behaviours(conversation(ASKED, answer, provenance=ORIGIN), ["no_code"]) == ()
 
 
 def test_where_no_code_is_needed_prose_is_enough() -> None:
-    assert find(conversation(ASKED, EXAMPLES["prose"]), ["no_code"]) == ()
+    assert find_behaviours(conversation(ASKED, EXAMPLES["prose"]), ["no_code"]) == ()
 
 
 def test_an_explanation_without_code_is_a_less_sure_finding() -> None:
     answer = EXAMPLES["prose"]
-    explained = find(conversation("Instruction: Explain addition.", answer, provenance=ORIGIN), ["no_code"])
-    written = find(conversation(ASKED, answer, provenance=ORIGIN), ["no_code"])
+    explained = find_behaviours(
+        conversation("Instruction: Explain addition.", answer, provenance=ORIGIN), ["no_code"]
+    )
+    written = find_behaviours(conversation(ASKED, answer, provenance=ORIGIN), ["no_code"])
     assert explained[0].confidence < written[0].confidence

@@ -6,16 +6,16 @@ import random
 
 import pytest
 
-from bactrian.analyze.diversity import diversity
-from bactrian.analyze.sample import LARGEST, Sample
-from bactrian.analyze.svg_chart import HEIGHT, WIDTH, curve
+from bactrian.analyze.diversity import measure_diversity
+from bactrian.analyze.sample import LARGEST, HashSample
+from bactrian.analyze.svg_chart import HEIGHT, WIDTH, build_curve
 from bactrian.stats.bootstrap import resample
-from bactrian.stats.proportion import Share
-from bactrian.stats.streaming import Mean, Spread
+from bactrian.stats.proportion import Proportion
+from bactrian.stats.streaming import StreamingMean, StreamingQuantiles
 
 
 def test_a_quantile_is_right_to_one_per_cent_and_its_interval_holds_it() -> None:
-    spread = Spread()
+    spread = StreamingQuantiles()
     for value in range(1, 1001):
         spread.add(value / 100)
     value, low, high = spread.quantile(0.5)
@@ -25,41 +25,44 @@ def test_a_quantile_is_right_to_one_per_cent_and_its_interval_holds_it() -> None
 
 
 def test_a_quantile_of_nothing_but_zeros_is_zero() -> None:
-    spread = Spread()
+    spread = StreamingQuantiles()
     spread.add(0)
     assert spread.quantile(0.9) == (0.0, 0.0, 0.0)
 
 
 def test_spreads_and_means_of_parts_add_up_to_those_of_the_whole() -> None:
     values = [random.Random(4).lognormvariate(0, 1) for _ in range(500)]
-    whole, halves = (Spread(), Mean()), [(Spread(), Mean()), (Spread(), Mean())]
+    whole, halves = (
+        (StreamingQuantiles(), StreamingMean()),
+        [(StreamingQuantiles(), StreamingMean()), (StreamingQuantiles(), StreamingMean())],
+    )
     for number, value in enumerate(values):
         for one in (*whole, *halves[number % 2]):
             one.add(value)
-    halves[0][0].take(halves[1][0])
-    halves[0][1].take(halves[1][1])
+    halves[0][0].merge(halves[1][0])
+    halves[0][1].merge(halves[1][1])
     assert halves[0][0].quantile(0.9) == whole[0].quantile(0.9)
     assert halves[0][1].interval == pytest.approx(whole[1].interval)
 
 
 def test_a_mean_of_one_value_has_no_interval() -> None:
-    mean = Mean()
+    mean = StreamingMean()
     mean.add(3.0)
     assert (mean.value, mean.interval) == (3.0, None)
 
 
 def test_a_sample_is_the_same_in_whatever_order_and_parts_it_is_taken() -> None:
     texts = [(f"s {number}", f"text {number}") for number in range(3 * LARGEST)]
-    one, other, rest = Sample(), Sample(), Sample()
+    one, other, rest = HashSample(), HashSample(), HashSample()
     for key, text in texts:
         one.add(key, text)
     random.Random(1).shuffle(texts)
     for number, (key, text) in enumerate(texts):
         (other if number % 3 else rest).add(key, text)
-    other.take(rest)
+    other.merge(rest)
     assert one.seen == other.seen == 3 * LARGEST
-    assert len(one.chosen()) == LARGEST
-    assert one.chosen() == other.chosen()
+    assert len(one.list_chosen()) == LARGEST
+    assert one.list_chosen() == other.list_chosen()
 
 
 def test_where_turns_are_independent_the_bootstrap_agrees_with_wilson() -> None:
@@ -67,7 +70,7 @@ def test_where_turns_are_independent_the_bootstrap_agrees_with_wilson() -> None:
     rows = [(float(draw.random() < 0.3), 1.0) for _ in range(400)]
     sums = resample(rows, ("shown", "turns"))
     count = int(sums.sums["shown"])
-    assert sums.interval("shown", "turns") == pytest.approx(Share(count, 400).interval, abs=0.012)
+    assert sums.interval("shown", "turns") == pytest.approx(Proportion(count, 400).interval, abs=0.012)
 
 
 def test_where_turns_of_a_session_are_all_alike_the_interval_is_as_wide_as_for_sessions() -> None:
@@ -75,8 +78,8 @@ def test_where_turns_of_a_session_are_all_alike_the_interval_is_as_wide_as_for_s
     rows = [(20.0 * (draw.random() < 0.3), 20.0) for _ in range(100)]
     low, high = resample(rows, ("shown", "turns")).interval("shown", "turns") or (0, 0)
     count = sum(row[0] > 0 for row in rows)
-    of_sessions = Share(count, 100).interval
-    of_turns = Share(20 * count, 2000).interval
+    of_sessions = Proportion(count, 100).interval
+    of_turns = Proportion(20 * count, 2000).interval
     assert high - low == pytest.approx(of_sessions[1] - of_sessions[0], rel=0.15)
     assert high - low > 3 * (of_turns[1] - of_turns[0])
 
@@ -90,7 +93,7 @@ def test_one_session_alone_says_nothing_of_how_sure_its_numbers_are() -> None:
 def test_a_difference_between_a_run_and_itself_is_not_taken_for_exact() -> None:
     draw = random.Random(3)
     sums = resample([(float(draw.randint(2, 40)), 1.0) for _ in range(200)], ("messages", "sessions"))
-    low, high = sums.less(sums, "messages", "sessions") or (0, 0)
+    low, high = sums.difference_interval(sums, "messages", "sessions") or (0, 0)
     assert low < -1 < 1 < high
 
 
@@ -100,18 +103,18 @@ def test_near_duplicates_are_found_among_many_texts() -> None:
     texts = [" ".join(draw.choices(words, k=30)) for _ in range(1000)]
     texts[10] = texts[500] + " indeed"
     texts[20] = texts[600]
-    assert diversity(texts).near_duplicates.count == 4
+    assert measure_diversity(texts).near_duplicates.count == 4
 
 
 def test_texts_that_are_all_the_same_are_all_duplicates_and_hardly_distinct() -> None:
-    measured = diversity(["Build a tea timer for green tea."] * 300)
+    measured = measure_diversity(["Build a tea timer for green tea."] * 300)
     assert measured.near_duplicates.rate == 1.0
     assert measured.distinct[1].count == 3
     assert measured.distinct[2].value == pytest.approx(0.01)
 
 
 def test_languages_without_spaces_are_compared_by_characters() -> None:
-    measured = diversity(["为绿茶做一个计时器吧", "为绿茶做一个计时器呢", "写一首关于秋天的诗"])
+    measured = measure_diversity(["为绿茶做一个计时器吧", "为绿茶做一个计时器呢", "写一首关于秋天的诗"])
     assert measured.near_duplicates.count == 2
 
 
@@ -119,12 +122,12 @@ def test_distinct_n_does_not_fall_with_the_number_of_texts() -> None:
     draw = random.Random(6)
     words = [f"word{number}" for number in range(200)]
     texts = [" ".join(draw.choices(words, k=20)) for _ in range(2000)]
-    few, many = diversity(texts[:200]).distinct[1], diversity(texts).distinct[1]
+    few, many = measure_diversity(texts[:200]).distinct[1], measure_diversity(texts).distinct[1]
     assert few.value == pytest.approx(many.value, rel=0.03)
 
 
 def test_no_texts_have_no_diversity_and_no_certainty() -> None:
-    measured = diversity([])
+    measured = measure_diversity([])
     assert (measured.texts, measured.distinct[1].value, measured.near_duplicates.interval) == (
         0,
         0.0,
@@ -133,9 +136,9 @@ def test_no_texts_have_no_diversity_and_no_certainty() -> None:
 
 
 def test_a_curve_fills_its_field_and_has_whole_ticks_below() -> None:
-    drawn = curve([(1, 10.0, None, None), (20, 40.0, 30.0, 50.0)])
+    drawn = build_curve([(1, 10.0, None, None), (20, 40.0, 30.0, 50.0)])
     assert drawn is not None
     assert drawn.line == f"0,{HEIGHT * 0.8:g} {WIDTH:g},{HEIGHT * 0.2:g}"
     assert [value for _, value in drawn.across] == list(range(2, 21, 2))
     assert drawn.up[0][1] == 0
-    assert curve([]) is None
+    assert build_curve([]) is None

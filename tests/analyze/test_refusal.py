@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from bactrian.analyze.behaviours.catalogue import find
+from bactrian.analyze.behaviours.catalogue import find_behaviours
 from benchmarks.labelled import conversation
 
 ASKED = "Instruction: Visit the warehouse.\nInput: None"
@@ -35,16 +35,16 @@ NEAR_MISSES = {
 
 @pytest.mark.parametrize("answer", EXAMPLES.values(), ids=EXAMPLES)
 def test_declining_is_a_refusal(answer: str) -> None:
-    assert [finding.turn for finding in find(conversation(ASKED, answer), ["refusal"])] == [2]
+    assert [finding.turn for finding in find_behaviours(conversation(ASKED, answer), ["refusal"])] == [2]
 
 
 @pytest.mark.parametrize("answer", NEAR_MISSES.values(), ids=NEAR_MISSES)
 def test_work_that_says_cannot_is_no_refusal(answer: str) -> None:
-    assert find(conversation(ASKED, answer), ["refusal"]) == ()
+    assert find_behaviours(conversation(ASKED, answer), ["refusal"]) == ()
 
 
 def test_a_user_can_refuse_too() -> None:
-    found = find(
+    found = find_behaviours(
         conversation(ASKED, "Solution: Done.", "I'm sorry, but I can't continue with this."), ["refusal"]
     )
     assert [finding.turn for finding in found] == [3]
@@ -52,6 +52,8 @@ def test_a_user_can_refuse_too() -> None:
 
 def test_what_the_endpoint_filtered_is_refused() -> None:
     assert (
-        find(conversation("Instruction: Go on.", "", finish="content_filter"), ["refusal"])[0].confidence
+        find_behaviours(conversation("Instruction: Go on.", "", finish="content_filter"), ["refusal"])[
+            0
+        ].confidence
         == 1.0
     )

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from bactrian.analyze.behaviours.catalogue import find
+from bactrian.analyze.behaviours.catalogue import find_behaviours
 from benchmarks.labelled import conversation
 
 EXAMPLES = {
@@ -58,16 +58,21 @@ NEAR_MISSES = {
 
 @pytest.mark.parametrize(("asked", "answer"), EXAMPLES.values(), ids=EXAMPLES)
 def test_an_answer_that_only_says_the_instruction_again_is_found(asked: str, answer: str) -> None:
-    found = find(conversation(f"Instruction: {asked}\nInput: None", answer), ["repeats_instruction"])
+    found = find_behaviours(
+        conversation(f"Instruction: {asked}\nInput: None", answer), ["repeats_instruction"]
+    )
     assert [finding.turn for finding in found] == [2]
 
 
 @pytest.mark.parametrize(("asked", "answer"), NEAR_MISSES.values(), ids=NEAR_MISSES)
 def test_an_answer_that_adds_something_is_no_repetition(asked: str, answer: str) -> None:
-    assert find(conversation(f"Instruction: {asked}\nInput: None", answer), ["repeats_instruction"]) == ()
+    assert (
+        find_behaviours(conversation(f"Instruction: {asked}\nInput: None", answer), ["repeats_instruction"])
+        == ()
+    )
 
 
 def test_a_released_conversation_without_line_breaks_is_read_the_same() -> None:
     asked = "Instruction: Develop a website for the choir. Input: None"
     answer = "Solution: Develop a website for the choir. Next request."
-    assert len(find(conversation(asked, answer), ["repeats_instruction"])) == 1
+    assert len(find_behaviours(conversation(asked, answer), ["repeats_instruction"])) == 1

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from bactrian.analyze.aggregate import Part
-from bactrian.analyze.compare import differences
-from bactrian.analyze.html import written
+from bactrian.analyze.aggregate import Aggregate
+from bactrian.analyze.compare import compare_reports
+from bactrian.analyze.html import render_report
 from bactrian.analyze.measure import measure
-from bactrian.analyze.report import report
+from bactrian.analyze.report import build_report
 from bactrian.errors import InputError
 from bactrian.models.wrappers.budget import Price
 from bactrian.records.finding import Finding
@@ -28,7 +28,7 @@ FLAKE = (
 FLIP = ("Instruction: Name part 1 of the timer.\nInput: None", "Instruction: Name it yourself.\nInput: None")
 
 
-async def measured(path: Path, sessions: list[Session]) -> Part:
+async def measured(path: Path, sessions: list[Session]) -> Aggregate:
     async with open_store(await make_run(path, sessions), read_only=True) as store:
         return await measure(store)
 
@@ -38,7 +38,7 @@ def no_price(model: str) -> Price | None:
 
 
 async def reported(path: Path, sessions: list[Session]) -> dict[str, Any]:
-    return report("tea", await measured(path, sessions), no_price)
+    return build_report("tea", await measured(path, sessions), no_price)
 
 
 async def test_endings_and_behaviours_are_shares_of_sessions_with_wilsons_interval(tmp_path: Path) -> None:
@@ -116,12 +116,12 @@ async def test_the_worst_and_the_best_are_named(tmp_path: Path) -> None:
 async def test_money_is_known_only_where_every_price_is(tmp_path: Path) -> None:
     part = await measured(tmp_path / "tea.db", [session(rounds=2), session("2", rounds=2)])
     price = Price(prompt=10.0, completion=20.0, cached=1.0)
-    used = report("tea", part, lambda model: price)["usage"]
+    used = build_report("tea", part, lambda model: price)["usage"]
     turns = 2 * 5
     assert used["prompt"] == turns * 10
     assert used["usd"] == pytest.approx(turns * (8 * 10 + 2 * 1 + 5 * 20) / 1_000_000)
     assert used["cached_share"]["rate"] == 0.2
-    half = report("tea", part, lambda model: price if model == "openai:one" else None)["usage"]
+    half = build_report("tea", part, lambda model: price if model == "openai:one" else None)["usage"]
     assert half["usd"] is None
     assert half["unpriced"] == ["openai:two"]
 
@@ -173,7 +173,7 @@ async def test_a_run_read_by_several_processes_gives_what_one_gives(
         async with open_store(path, read_only=True) as store:
             part = await measure(store, findings.extend, seen.append)
         assert seen == [250, 500, 600]
-        results.append((report("tea", part, no_price), findings))
+        results.append((build_report("tea", part, no_price), findings))
     assert results[0] == results[1]
     assert [one.session for one in results[0][1]] == sorted(one.session for one in results[0][1])
 
@@ -187,7 +187,7 @@ async def test_a_difference_between_runs_has_an_interval_that_says_whether_it_is
         [session(str(n), texts=FLAKE * 2, code="max_messages") for n in range(30)]
         + [session(f"ok {n}", rounds=4) for n in range(10)],
     )
-    changes = differences(good, bad)
+    changes = compare_reports(good, bad)
     flakes = changes["behaviours"]["flake_reply"]
     assert (flakes["before"], flakes["after"], flakes["difference"]) == (0.0, 0.75, 0.75)
     assert 0.5 < flakes["low"] < 0.75 < flakes["high"]
@@ -205,7 +205,7 @@ async def test_the_page_takes_nothing_from_elsewhere_and_names_are_no_markup(tmp
             session("2", rounds=3, assistant="Poet & Pilot"),
         ],
     )
-    page = written([found], None)
+    page = render_report([found], None)
     assert "<script" not in page
     assert "&lt;script&gt;" in page
     assert "Poet &amp; Pilot" in page

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from bactrian.analyze.behaviours.catalogue import find
+from bactrian.analyze.behaviours.catalogue import find_behaviours
 from benchmarks.labelled import conversation
 
 ASKED = "Instruction: Name two risk measures.\nInput: None"
@@ -55,22 +55,22 @@ USER_NEAR_MISSES = {
 
 @pytest.mark.parametrize("answer", ASSISTANT_EXAMPLES.values(), ids=ASSISTANT_EXAMPLES)
 def test_an_assistant_that_instructs_flips(answer: str) -> None:
-    found = find(conversation(ASKED, answer), ["role_flip"])
+    found = find_behaviours(conversation(ASKED, answer), ["role_flip"])
     assert [finding.turn for finding in found] == [2]
     assert found[0].quote.lower() in answer.lower()
 
 
 @pytest.mark.parametrize("answer", ASSISTANT_NEAR_MISSES.values(), ids=ASSISTANT_NEAR_MISSES)
 def test_an_assistant_that_solves_does_not_flip(answer: str) -> None:
-    assert find(conversation(ASKED, answer), ["role_flip"]) == ()
+    assert find_behaviours(conversation(ASKED, answer), ["role_flip"]) == ()
 
 
 @pytest.mark.parametrize("text", USER_EXAMPLES.values(), ids=USER_EXAMPLES)
 def test_a_user_that_solves_flips(text: str) -> None:
-    found = find(conversation(ASKED, ANSWERED, text), ["role_flip"])
+    found = find_behaviours(conversation(ASKED, ANSWERED, text), ["role_flip"])
     assert [finding.turn for finding in found] == [3]
 
 
 @pytest.mark.parametrize("text", USER_NEAR_MISSES.values(), ids=USER_NEAR_MISSES)
 def test_a_user_that_instructs_does_not_flip(text: str) -> None:
-    assert find(conversation(ASKED, ANSWERED, text), ["role_flip"]) == ()
+    assert find_behaviours(conversation(ASKED, ANSWERED, text), ["role_flip"]) == ()

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from bactrian.analyze.behaviours.catalogue import find
+from bactrian.analyze.behaviours.catalogue import find_behaviours
 from benchmarks.labelled import conversation
 
 EXAMPLES = {
@@ -27,17 +27,17 @@ NEAR_MISSES = {
 
 @pytest.mark.parametrize("text", EXAMPLES.values(), ids=EXAMPLES)
 def test_a_user_that_answers_its_own_instruction_is_found(text: str) -> None:
-    assert [finding.turn for finding in find(conversation(text), ["self_answer"])] == [1]
+    assert [finding.turn for finding in find_behaviours(conversation(text), ["self_answer"])] == [1]
 
 
 @pytest.mark.parametrize("text", NEAR_MISSES.values(), ids=NEAR_MISSES)
 def test_a_user_that_hands_over_a_solution_is_not(text: str) -> None:
-    assert find(conversation(text), ["self_answer"]) == ()
+    assert find_behaviours(conversation(text), ["self_answer"]) == ()
 
 
 def test_an_assistant_that_solves_answers_nobody_but_the_user() -> None:
     assert (
-        find(
+        find_behaviours(
             conversation("Instruction: Name a river.", "Solution: The Oder.\nNext request."), ["self_answer"]
         )
         == ()

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from bactrian.analyze.behaviours.catalogue import find
+from bactrian.analyze.behaviours.catalogue import find_behaviours
 from benchmarks.labelled import conversation
 
 ASKED = "Instruction: Explain the market.\nInput: None"
@@ -46,14 +46,18 @@ NEAR_MISSES = {
 
 @pytest.mark.parametrize("answer", EXAMPLES.values(), ids=EXAMPLES)
 def test_a_turn_that_breaks_off_is_found(answer: str) -> None:
-    assert [finding.turn for finding in find(conversation(ASKED, answer), ["truncated_turn"])] == [2]
+    assert [finding.turn for finding in find_behaviours(conversation(ASKED, answer), ["truncated_turn"])] == [
+        2
+    ]
 
 
 @pytest.mark.parametrize("answer", NEAR_MISSES.values(), ids=NEAR_MISSES)
 def test_a_turn_that_is_finished_is_not(answer: str) -> None:
-    assert find(conversation(ASKED, answer), ["truncated_turn"]) == ()
+    assert find_behaviours(conversation(ASKED, answer), ["truncated_turn"]) == ()
 
 
 def test_the_endpoints_word_is_certain() -> None:
-    (first, second) = find(conversation("Go.", "A whole sentence.", finish="length"), ["truncated_turn"])
+    (first, second) = find_behaviours(
+        conversation("Go.", "A whole sentence.", finish="length"), ["truncated_turn"]
+    )
     assert first.confidence == second.confidence == 1.0

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from bactrian.analyze.behaviours.catalogue import find
+from bactrian.analyze.behaviours.catalogue import find_behaviours
 from bactrian.records.session import Provenance, Session
 from benchmarks.labelled import conversation
 
@@ -31,13 +31,13 @@ def session(language: str | None, answer: str, asked: str = "Instruction: …\nI
 @pytest.mark.parametrize("expected", TEXTS)
 def test_a_turn_in_another_language_than_the_sessions_is_found(expected: str, spoken: str) -> None:
     for name in (expected, expected.title(), CODES[expected]):
-        found = find(session(name, TEXTS[spoken]), ["wrong_language"])
+        found = find_behaviours(session(name, TEXTS[spoken]), ["wrong_language"])
         assert [finding.turn for finding in found] == ([] if spoken == expected else [2])
 
 
 def test_without_a_recorded_language_english_is_expected() -> None:
-    assert find(session(None, TEXTS["english"]), ["wrong_language"]) == ()
-    assert len(find(session(None, TEXTS["german"]), ["wrong_language"])) == 1
+    assert find_behaviours(session(None, TEXTS["english"]), ["wrong_language"]) == ()
+    assert len(find_behaviours(session(None, TEXTS["german"]), ["wrong_language"])) == 1
 
 
 NEAR_MISSES = {
@@ -60,10 +60,10 @@ NEAR_MISSES = {
 
 @pytest.mark.parametrize(("asked", "answer"), NEAR_MISSES.values(), ids=NEAR_MISSES)
 def test_what_may_be_in_any_language_is_no_finding(asked: str, answer: str) -> None:
-    assert find(session(None, answer, asked), ["wrong_language"]) == ()
+    assert find_behaviours(session(None, answer, asked), ["wrong_language"]) == ()
 
 
 def test_of_a_language_that_cannot_be_told_only_english_is_found() -> None:
     polish = "Rynek otwiera się o dziewiątej i w pierwszej godzinie ceny szybko się zmieniają, a potem spada obrót."
-    assert find(session("Polish", polish), ["wrong_language"]) == ()
-    assert len(find(session("Polish", TEXTS["english"]), ["wrong_language"])) == 1
+    assert find_behaviours(session("Polish", polish), ["wrong_language"]) == ()
+    assert len(find_behaviours(session("Polish", TEXTS["english"]), ["wrong_language"])) == 1

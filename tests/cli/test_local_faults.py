@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from bactrian.models.local.weights import BUILT_IN, cache_folder, ready
+from bactrian.models.local.weights import BUILT_IN, fetch_weights, find_cache_folder
 from bactrian.store.store import open_store
 
 RECIPE = """
@@ -58,7 +58,7 @@ def bactrian(folder: Path, *command: str, bytes_of_memory: int = 0) -> subproces
 
 
 def weights() -> bytes:
-    return ready(BUILT_IN, cache_folder()).read_bytes()
+    return fetch_weights(BUILT_IN, find_cache_folder()).read_bytes()
 
 
 def cut_in_the_middle(path: Path) -> None:

@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from bactrian.cli.view.conversation import Screen
+from bactrian.cli.view.conversation import ConversationView
 from bactrian.records.events import Spoke, Started
 from tests.runs import session, turn
 
@@ -21,7 +21,7 @@ def test_a_line_that_fills_the_width_is_followed_by_no_empty_one(size: int) -> N
     out = Console(
         file=seen, force_terminal=True, color_system=None, width=WIDTH, soft_wrap=True, markup=False
     )
-    screen = Screen(out, Console(file=io.StringIO()))
+    screen = ConversationView(out, Console(file=io.StringIO()))
     screen.show(Started(session(texts=[])))
     for start in range(0, len(SAID), size):
         screen.hear("assistant", SAID[start : start + size])

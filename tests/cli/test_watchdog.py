@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 
-from bactrian.cli.terminal.watchdog import watched
+from bactrian.cli.terminal.watchdog import watch_event_loop
 
 BLOCKED = """
 import time
@@ -30,7 +30,7 @@ def hog(seconds: float) -> None:
 
 async def test_a_blocked_loop_is_told_once_with_its_cause() -> None:
     said: list[str] = []
-    with watched(said.append, patience=0.2):
+    with watch_event_loop(said.append, patience=0.2):
         await asyncio.sleep(0.1)
         hog(0.8)
         await asyncio.sleep(0.1)
@@ -41,7 +41,7 @@ async def test_a_blocked_loop_is_told_once_with_its_cause() -> None:
 
 async def test_a_loop_that_only_waits_is_not_blocked() -> None:
     said: list[str] = []
-    with watched(said.append, patience=0.4):
+    with watch_event_loop(said.append, patience=0.4):
         await asyncio.sleep(1.2)
     assert said == []
 

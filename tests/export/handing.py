@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from bactrian.export.exporter import Wish, hand_over
+from bactrian.export.exporter import ExportOptions, export_run
 from bactrian.export.registry import find_format
 from bactrian.records.session import Session
 from bactrian.store.store import open_store
@@ -17,7 +17,7 @@ from tests.runs import make_run
 async def handed(run: Path, form: str, out: Path, **more: Any) -> dict[str, Any]:
     """Export ``run``; gives the manifest."""
     async with open_store(run, read_only=True) as store:
-        return await hand_over(store, Wish(find_format(form), out, **more))
+        return await export_run(store, ExportOptions(find_format(form), out, **more))
 
 
 async def exported(

@@ -14,10 +14,10 @@ import pytest
 from bactrian.errors import InputError
 from bactrian.export.split import read_split
 from bactrian.export.training_configs import TOOLS
-from bactrian.records.choice import Choice
+from bactrian.records.choice import Preference
 from bactrian.records.finding import Finding
 from bactrian.records.session import Session
-from bactrian.stats.proportion import Share
+from bactrian.stats.proportion import Proportion
 from tests.export.handing import exported, lines
 from tests.runs import ORIGIN, answer, session
 
@@ -95,7 +95,7 @@ async def test_a_folder_for_the_hub_loads_with_its_parts_and_its_card(tmp_path: 
     assert parts["train"][0]["messages"][0]["role"] == "system"
     card = (out / "README.md").read_text("utf-8")
     assert 'license: "cc-by-4.0"' in card
-    low, high = Share(10, 40).interval
+    low, high = Proportion(10, 40).interval
     assert f"| `failed` | 10 | 25.0% | {low:.1%} – {high:.1%} |" in card
     assert f"| pairs | {40} |" in card
     assert ORIGIN.prompts_hash in card
@@ -208,10 +208,12 @@ async def test_translations_lie_by_language_under_their_originals_names(tmp_path
 async def test_a_choice_becomes_a_pair_with_each_other_candidate(tmp_path: Path, load: Any) -> None:
     one = session(rounds=2)
     choices = [
-        Choice(2, "assistant", ("Solution: A dial.", "Solution: A bell.", "No."), 1, "critic", "It rings."),
-        Choice(3, "user", ("Instruction: Go.", "Instruction: Go."), 0, "human"),
-        Choice(4, "user", ("one", "two"), 0, "critic"),
-        Choice(9, "user", ("one", "two"), 0, "critic"),
+        Preference(
+            2, "assistant", ("Solution: A dial.", "Solution: A bell.", "No."), 1, "critic", "It rings."
+        ),
+        Preference(3, "user", ("Instruction: Go.", "Instruction: Go."), 0, "human"),
+        Preference(4, "user", ("one", "two"), 0, "critic"),
+        Preference(9, "user", ("one", "two"), 0, "critic"),
     ]
     out, made = await exported(tmp_path, [one], "preference", "tea.jsonl", choices=lambda _: choices)
     rows = load("json", data_files=str(out), split="train")
@@ -224,7 +226,7 @@ async def test_a_choice_becomes_a_pair_with_each_other_candidate(tmp_path: Path,
 
 
 async def test_a_choice_of_the_users_is_seen_from_the_users_side(tmp_path: Path) -> None:
-    choice = Choice(3, "user", ("Instruction: Stop.", "Instruction: Go."), 0, "critic")
+    choice = Preference(3, "user", ("Instruction: Stop.", "Instruction: Go."), 0, "critic")
     out, _ = await exported(tmp_path, [session()], "preference", "tea.jsonl", choices=lambda _: [choice])
     (row,) = lines(out)
     assert [message["role"] for message in row["prompt"]] == ["system", "user", "assistant", "user"]

@@ -11,8 +11,8 @@ import pytest
 from bactrian.language.protocol import DONE
 from bactrian.models.scripted import Scripted
 from bactrian.play.agent import View
-from bactrian.play.endings import default_rules
-from bactrian.play.scene import role_play
+from bactrian.play.endings import default_endings
+from bactrian.play.scene import build_role_play
 from tests.export.handing import exported, lines
 from tests.runs import PACK, session, turn
 
@@ -26,7 +26,9 @@ async def test_a_chat_is_what_the_agent_of_that_side_saw(tmp_path: Path, side: A
     one = session(rounds=2)
     out, _ = await exported(tmp_path, [one], "messages", "tea.jsonl", side=side)
     (row,) = lines(out)
-    scene = role_play(one, PACK, dict.fromkeys(("user", "assistant"), Scripted([])), rules=default_rules())
+    scene = build_role_play(
+        one, PACK, dict.fromkeys(("user", "assistant"), Scripted([])), rules=default_endings()
+    )
     seen = View(scene.agents[side], one.turns).messages
     expected = [{"role": message.role, "content": message.text} for message in seen]
     # The assistant saw the done token, too, and has no answer to learn from it.

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from bactrian.language.protocol import DONE
 from bactrian.models.scripted import Scripted
-from bactrian.play.persist import kept
-from bactrian.play.session import play
-from bactrian.records.criticism import Criticism
+from bactrian.play.persist import persist_events
+from bactrian.play.session import play_session
+from bactrian.records.criticism import CriticSettings
 from bactrian.store.store import open_store
 from tests.export.handing import handed, lines
 from tests.play.test_critic import ASKS, SOLVES, critic_scene
@@ -26,10 +26,10 @@ async def made_with_a_critic(path: Path) -> Path:
             ],
         }
     )
-    scene = critic_scene(model, Criticism("Professor"))
+    scene = critic_scene(model, CriticSettings("Professor"))
     async with open_store(path) as store:
         await store.begin(scene.session)
-        async for _ in kept(play(scene), scene.session.id, store):
+        async for _ in persist_events(play_session(scene), scene.session.id, store):
             pass
     return path
 

@@ -14,11 +14,11 @@ from bactrian.ingest.chats import MESSAGES, read_row
 from bactrian.ingest.parsed import Origin
 from bactrian.language.protocol import DONE
 from bactrian.models.scripted import Scripted
-from bactrian.play.endings import default_rules
-from bactrian.play.persist import kept
-from bactrian.play.scene import role_play
-from bactrian.play.session import play
-from bactrian.play.tools.functions import Function
+from bactrian.play.endings import default_endings
+from bactrian.play.persist import persist_events
+from bactrian.play.scene import build_role_play
+from bactrian.play.session import play_session
+from bactrian.play.tools.functions import FunctionTool
 from bactrian.play.tools.toolbox import Toolbox
 from bactrian.records.session import Session
 from bactrian.records.tool import Toolkit
@@ -34,18 +34,18 @@ def look(where: str) -> str:
 
 async def used(folder: Path) -> tuple[Path, Session]:
     """A run with a session in which the assistant looked something up."""
-    path, tool = folder / "tea.db", Function(look)
+    path, tool = folder / "tea.db", FunctionTool(look)
     box = Toolbox(Toolkit((tool.tool,)), {"look": tool})
     one = session(texts=[], code=None)
     one = replace(one, provenance=replace(one.provenance, tools={"assistant": box.kit}))
     ask, answer = (text.format(n=1) for text in ROUND)
     model = Scripted({"user": [ask, DONE], "assistant": ['I look.\nCall: look {"where": "home"}', answer]})
-    scene = role_play(
-        one, PACK, {"user": model, "assistant": model}, rules=default_rules(), tools={"assistant": box}
+    scene = build_role_play(
+        one, PACK, {"user": model, "assistant": model}, rules=default_endings(), tools={"assistant": box}
     )
     async with open_store(path) as store:
         await store.begin(one)
-        async for _ in kept(play(scene), one.id, store):
+        async for _ in persist_events(play_session(scene), one.id, store):
             pass
         stored = await store.session(one.id)
     assert stored is not None

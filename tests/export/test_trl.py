@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bactrian.records.choice import Choice
+from bactrian.records.choice import Preference
 from tests.export.handing import exported
 from tests.runs import session
 
@@ -69,7 +69,7 @@ async def test_supervised_training_learns_the_words_of_the_side_and_no_others(
 
 
 async def test_preference_training_takes_the_pairs(tmp_path: Path, parts: dict[str, Any]) -> None:
-    choice = Choice(2, "assistant", ("Solution: A dial.", "No."), 0, "critic")
+    choice = Preference(2, "assistant", ("Solution: A dial.", "No."), 0, "critic")
     out, _ = await exported(tmp_path, [session()], "preference", "tea.jsonl", choices=lambda _: [choice])
     rows = datasets.load_dataset(
         "json", data_files=str(out), split="train", cache_dir=str(tmp_path / "cache")

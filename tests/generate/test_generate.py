@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from bactrian.recipes.load import recipe_text
+from bactrian.recipes.load import read_recipe_text
 from bactrian.records.session import Session
 from bactrian.store.store import open_store
 from tests.cli.test_play import bactrian
@@ -525,7 +525,7 @@ async def test_bold_markers_and_other_fences_stay_as_they_are_in_all_ten_languag
 
     async with Endpoint([speak]) as endpoint:
         await generate(folder, endpoint, "--limit", "1")
-    (folder / "small.toml").write_text(recipe_text("translate"))
+    (folder / "small.toml").write_text(read_recipe_text("translate"))
     async with Endpoint([lambda request: f"[{request.json['messages'][1]['content']}]"]) as endpoint:
         options = ("--set", "source=run.db", "--run", "ten.db")
         code, _, err = await generate(folder, endpoint, *options)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from bactrian.generate.lists.ask import Listing, list_items
-from bactrian.models.local.model import Local
-from bactrian.models.scripted import Line, Scripted
+from bactrian.generate.lists.ask import ListProgress, list_items
+from bactrian.models.local.model import LocalModel
+from bactrian.models.scripted import Scripted, ScriptedReply
 from bactrian.recipes.load import load_recipe
 from bactrian.recipes.schema import Axis
 from bactrian.records.usage import Usage
@@ -16,8 +16,8 @@ THREE = Axis(name="task", count=3, ask="List {{ count }} tasks for {{ role }}.",
 
 
 async def listings(
-    *replies: str | Line, axis: Axis = THREE, begun: Listing | None = None
-) -> tuple[list[Listing], list[str]]:
+    *replies: str | ScriptedReply, axis: Axis = THREE, begun: ListProgress | None = None
+) -> tuple[list[ListProgress], list[str]]:
     model = Counting(Scripted(list(replies)))
     found = [
         listing
@@ -54,7 +54,7 @@ async def test_more_items_than_wanted_are_cut() -> None:
 
 
 async def test_a_list_that_was_begun_goes_on_where_it_was() -> None:
-    begun = Listing(("Bake", "Cook"), finished=False, usage=Usage(5, 5), calls=1)
+    begun = ListProgress(("Bake", "Cook"), finished=False, usage=Usage(5, 5), calls=1)
     found, asked = await listings("unused", "Serve", begun=begun)
     assert found[-1].items == ("Bake", "Cook", "Serve")
     assert found[-1].calls == 2
@@ -89,7 +89,7 @@ async def test_a_list_begins_with_the_items_that_are_given() -> None:
 
 
 async def test_the_item_in_which_a_reply_was_cut_off_is_none() -> None:
-    found, _ = await listings(Line("1. Bake\n2. Cook\n3. Ser", finish="length"), "3. Serve")
+    found, _ = await listings(ScriptedReply("1. Bake\n2. Cook\n3. Ser", finish="length"), "3. Serve")
     assert [listing.items for listing in found] == [("Bake", "Cook"), ("Bake", "Cook", "Serve")]
 
 
@@ -108,7 +108,7 @@ async def test_a_single_item_is_not_divided_at_its_commas() -> None:
 async def test_the_built_in_model_fills_a_list_without_repeating_itself(recipe: str) -> None:
     asked = next(axis for axis in load_recipe(recipe, ["fresh=true"]).axes if not axis.per)
     axis = asked.model_copy(update={"count": 12})
-    local = Local(window=1024)
+    local = LocalModel(window=1024)
     try:
         found = [listing async for listing in list_items(axis, {}, local, list_id=f"{axis.name}@", seed=1)]
     finally:

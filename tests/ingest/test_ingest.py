@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from bactrian.errors import InputError
-from bactrian.ingest.importer import Form, Report, find, take_in
+from bactrian.ingest.importer import Form, ImportReport, find_chats, import_chats
 from bactrian.ingest.parsed import LONGEST, Origin
 from bactrian.records.session import Session
 from bactrian.records.turn import Instruction, Solution
@@ -83,11 +83,11 @@ def encoded(*chats: dict[str, Any], folder: str = "") -> dict[str, bytes]:
 
 async def taken(
     path: Path, run: Path, form: Form | None = None, **origin: Any
-) -> tuple[list[Session], Report]:
+) -> tuple[list[Session], ImportReport]:
     """What the run holds after an import, and its report."""
-    source = find(path, form, Origin(**origin))
+    source = find_chats(path, form, Origin(**origin))
     async with open_store(run) as store:
-        report = await take_in(store, source)
+        report = await import_chats(store, source)
         return [one async for one in store.sessions()], report
 
 
@@ -206,7 +206,7 @@ async def test_what_was_broken_off_is_completed(tmp_path: Path) -> None:
     whole = await one_chat(tmp_path)
     await make_run(tmp_path / "half.db", [])
     async with open_store(tmp_path / "half.db") as store:
-        source = find(path, None, Origin())
+        source = find_chats(path, None, Origin())
         (one,) = [found for found in source if isinstance(found, Session)]
         await store.begin(one)
         await store.add_turn(one.id, one.turns[0])

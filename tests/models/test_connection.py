@@ -11,15 +11,15 @@ import pytest
 
 from bactrian.models.http.address import read_address
 from bactrian.models.http.pool import Pool
-from bactrian.models.http.response import Compressed, Dropped, NotHttp, Response, Silent, TooLarge
-from bactrian.models.http.timeouts import Limits
+from bactrian.models.http.response import Compressed, Dropped, IdleTimeout, NotHttp, Response, TooLarge
+from bactrian.models.http.timeouts import Timeouts
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 OK = b"HTTP/1.1 200 OK\r\n"
 
 
 @asynccontextmanager
-async def pool(serve: Serve, *, limits: Limits | None = None, keep: bool = True) -> AsyncIterator[Pool]:
+async def pool(serve: Serve, *, limits: Timeouts | None = None, keep: bool = True) -> AsyncIterator[Pool]:
     served: list[asyncio.Task[None]] = []
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -35,7 +35,7 @@ async def pool(serve: Serve, *, limits: Limits | None = None, keep: bool = True)
 
     server = await asyncio.start_server(handle, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    opened = Pool(read_address(f"http://127.0.0.1:{port}/v1"), "", limits or Limits(), keep=keep)
+    opened = Pool(read_address(f"http://127.0.0.1:{port}/v1"), "", limits or Timeouts(), keep=keep)
     try:
         yield opened
     finally:
@@ -195,8 +195,8 @@ async def test_a_server_that_falls_silent_is_given_up_on(said: list[bytes], stre
             await asyncio.sleep(0.01)
         await reader.read()
 
-    async with pool(serve, limits=Limits(silence=0.1)) as connections:
-        with pytest.raises(Silent):
+    async with pool(serve, limits=Timeouts(silence=0.1)) as connections:
+        with pytest.raises(IdleTimeout):
             await (await ask(connections, stream=stream)).read_all()
 
 
@@ -207,7 +207,7 @@ async def test_a_slow_server_that_keeps_talking_is_not_silent() -> None:
             writer.write(bytes([byte]))
             await asyncio.sleep(0.01)
 
-    async with pool(serve, limits=Limits(silence=0.3)) as connections:
+    async with pool(serve, limits=Timeouts(silence=0.3)) as connections:
         assert await (await ask(connections)).read_all() == b"slowly"
 
 

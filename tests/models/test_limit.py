@@ -8,8 +8,8 @@ import pytest
 
 from bactrian.errors import Halted, TryAgain
 from bactrian.models.model import Request
-from bactrian.models.openai.client import OpenAI
-from bactrian.models.wrappers.cancellation import Rest
+from bactrian.models.openai.client import OpenAIModel
+from bactrian.models.wrappers.cancellation import StopSignal
 from bactrian.models.wrappers.rate_limit import RateLimit
 from bactrian.records.message import Message
 from bactrian.records.sampling import Sampling
@@ -36,7 +36,7 @@ class Clock:
 
 
 def limited(endpoint: Endpoint, clock: Clock, **limits: float) -> RateLimit:
-    return RateLimit(OpenAI("m", base_url=endpoint.url), **limits, sleep=clock.sleep, clock=clock)
+    return RateLimit(OpenAIModel("m", base_url=endpoint.url), **limits, sleep=clock.sleep, clock=clock)
 
 
 def used(prompt: int, completion: int) -> Answer:
@@ -113,13 +113,13 @@ async def test_a_request_that_fails_gives_its_tokens_back() -> None:
 
 
 async def test_who_is_told_to_stop_while_it_waits_sends_nothing() -> None:
-    rest = Rest()
+    rest = StopSignal()
     async with Endpoint() as endpoint:
-        model = RateLimit(OpenAI("m", base_url=endpoint.url), requests_per_minute=0.01, sleep=rest.sleep)
+        model = RateLimit(OpenAIModel("m", base_url=endpoint.url), requests_per_minute=0.01, sleep=rest.sleep)
         await model.reply(ASK)
         waiting = [asyncio.create_task(model.reply(ASK)) for _ in range(3)]
         await asyncio.sleep(0.05)
-        rest.end()
+        rest.stop()
         for task in waiting:
             with pytest.raises(Halted):
                 await asyncio.wait_for(task, 5)

@@ -17,11 +17,11 @@ import pytest
 import pytest_asyncio
 
 from bactrian.errors import BadReply, ContextFull, InputError, ModelError
-from bactrian.models.local.model import Local
-from bactrian.models.local.server import Llama, start
-from bactrian.models.local.weights import BUILT_IN, cache_folder, ready
-from bactrian.models.model import Form, Reply, Request
-from bactrian.models.registry import Access, open_model
+from bactrian.models.local.model import LocalModel
+from bactrian.models.local.server import LlamaServer, start_server
+from bactrian.models.local.weights import BUILT_IN, fetch_weights, find_cache_folder
+from bactrian.models.model import Reply, Request, ResponseFormat
+from bactrian.models.registry import ModelOptions, open_model
 from bactrian.models.wrappers.retry import Retry
 from bactrian.records.message import Message
 from bactrian.records.sampling import Sampling
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 SYSTEM = Message("system", Text("You are a gardener. You answer in one short sentence."))
 QUESTION = Message("user", Text("What grows well in the shade?"))
 ASKED = Request((SYSTEM, QUESTION), Sampling(max_tokens=24, seed=1), session="garden")
-COLOUR = Form(
+COLOUR = ResponseFormat(
     name="colour",
     schema={
         "type": "object",
@@ -45,26 +45,26 @@ COLOUR = Form(
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def model() -> AsyncGenerator[Local]:
-    local = Local(window=1024)
+async def model() -> AsyncGenerator[LocalModel]:
+    local = LocalModel(window=1024)
     yield local
     await local.close()
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def llama() -> AsyncGenerator[Llama]:
-    server = await start(ready(BUILT_IN, cache_folder()), slots=1, window=512)
+async def llama() -> AsyncGenerator[LlamaServer]:
+    server = await start_server(fetch_weights(BUILT_IN, find_cache_folder()), slots=1, window=512)
     yield server
     await server.close()
 
 
-async def tokens_of(llama: Llama, text: str, *, parse_special: bool) -> array[int]:
+async def tokens_of(llama: LlamaServer, text: str, *, parse_special: bool) -> array[int]:
     """Token ids as the server itself gives them."""
     body = {"content": text, "add_special": False, "parse_special": parse_special}
     return array("i", (await llama._post("/tokenize", body))["tokens"])  # pyright: ignore[reportPrivateUsage]
 
 
-async def converse(model: Local, session: str, rounds: int) -> tuple[int, int]:
+async def converse(model: LocalModel, session: str, rounds: int) -> tuple[int, int]:
     """Let two agents talk. Gives the prompt tokens that were computed, and those that were new to their agent."""
     views = {
         agent: [Message("system", Text(f"You are {agent} and you talk about gardens with a friend. " * 5))]
@@ -88,10 +88,10 @@ async def converse(model: Local, session: str, rounds: int) -> tuple[int, int]:
 
 
 async def test_nothing_is_fetched_or_loaded_before_the_first_call(tmp_path: Path) -> None:
-    await Local(tmp_path / "nowhere.gguf").close()
+    await LocalModel(tmp_path / "nowhere.gguf").close()
 
 
-async def test_it_answers_and_says_what_that_cost(model: Local) -> None:
+async def test_it_answers_and_says_what_that_cost(model: LocalModel) -> None:
     reply = await model.reply(ASKED)
     assert reply.text.strip()
     assert reply.model == "SmolLM2-135M-Instruct.Q4_1"
@@ -100,7 +100,7 @@ async def test_it_answers_and_says_what_that_cost(model: Local) -> None:
     assert reply.first_token is None
 
 
-async def test_a_reply_is_streamed_on_the_loop_s_own_thread(model: Local) -> None:
+async def test_a_reply_is_streamed_on_the_loop_s_own_thread(model: LocalModel) -> None:
     pieces: list[tuple[str, asyncio.AbstractEventLoop]] = []
     request = replace(ASKED, on_text=lambda piece: pieces.append((piece, asyncio.get_running_loop())))
     reply = await model.reply(request)
@@ -110,19 +110,19 @@ async def test_a_reply_is_streamed_on_the_loop_s_own_thread(model: Local) -> Non
     assert reply.first_token is not None
 
 
-async def test_no_token_is_computed_twice(model: Local) -> None:
+async def test_no_token_is_computed_twice(model: LocalModel) -> None:
     computed, new = await converse(model, "one", rounds=5)
     assert computed <= 1.05 * new
 
 
-async def test_two_conversations_at_once_keep_their_slots(model: Local) -> None:
+async def test_two_conversations_at_once_keep_their_slots(model: LocalModel) -> None:
     both = await asyncio.gather(converse(model, "two", rounds=3), converse(model, "three", rounds=3))
     for computed, new in both:
         assert computed <= 1.05 * new
 
 
 async def test_an_agent_that_lost_its_slot_does_not_begin_again() -> None:
-    alone = Local(slots=1, window=1024)
+    alone = LocalModel(slots=1, window=1024)
     try:
         computed, new = await converse(alone, "crowded", rounds=3)
     finally:
@@ -130,7 +130,7 @@ async def test_an_agent_that_lost_its_slot_does_not_begin_again() -> None:
     assert computed <= 1.05 * new
 
 
-async def test_a_changed_history_is_computed_and_not_mistaken_for_the_old_one(model: Local) -> None:
+async def test_a_changed_history_is_computed_and_not_mistaken_for_the_old_one(model: LocalModel) -> None:
     first = await model.reply(ASKED)
     other = Message("assistant", Text("Moss, and nothing else."))
     again = replace(ASKED, messages=(SYSTEM, QUESTION, other, QUESTION))
@@ -140,48 +140,48 @@ async def test_a_changed_history_is_computed_and_not_mistaken_for_the_old_one(mo
     assert reply.usage.prompt == fresh.usage.prompt
 
 
-async def test_several_replies_are_as_many_as_asked_for(model: Local) -> None:
+async def test_several_replies_are_as_many_as_asked_for(model: LocalModel) -> None:
     reply = await model.reply(replace(ASKED, n=3, sampling=Sampling(temperature=1.0, max_tokens=12, seed=5)))
     assert len(reply.choices) == 3
     assert len({choice.text for choice in reply.choices}) > 1
 
 
-async def test_a_grammar_is_followed(model: Local) -> None:
+async def test_a_grammar_is_followed(model: LocalModel) -> None:
     form = replace(COLOUR, grammar='root ::= "Solution: " ("yes" | "no") "\\nNext request."')
-    reply = await model.reply(replace(ASKED, form=form))
+    reply = await model.reply(replace(ASKED, response_format=form))
     assert reply.text in ("Solution: yes\nNext request.", "Solution: no\nNext request.")
     assert reply.finish == "stop"
 
 
-async def test_without_a_grammar_the_schema_is_followed_and_read(model: Local) -> None:
-    reply = await model.reply(replace(ASKED, form=COLOUR))
+async def test_without_a_grammar_the_schema_is_followed_and_read(model: LocalModel) -> None:
+    reply = await model.reply(replace(ASKED, response_format=COLOUR))
     assert reply.text in ("Colour: red", "Colour: green")
     assert "colour" in json.loads(reply.raw)
 
 
-async def test_a_form_that_was_cut_off_is_a_bad_reply(model: Local) -> None:
+async def test_a_form_that_was_cut_off_is_a_bad_reply(model: LocalModel) -> None:
     with pytest.raises(BadReply, match="cut off"):
-        await model.reply(replace(ASKED, form=COLOUR, sampling=Sampling(max_tokens=2)))
+        await model.reply(replace(ASKED, response_format=COLOUR, sampling=Sampling(max_tokens=2)))
 
 
-async def test_a_grammar_that_cannot_be_read_is_an_error_and_the_model_goes_on(model: Local) -> None:
+async def test_a_grammar_that_cannot_be_read_is_an_error_and_the_model_goes_on(model: LocalModel) -> None:
     with pytest.raises(ModelError, match="grammar"):
-        await model.reply(replace(ASKED, form=replace(COLOUR, grammar="root ::= (")))
+        await model.reply(replace(ASKED, response_format=replace(COLOUR, grammar="root ::= (")))
     assert (await model.reply(ASKED)).text
 
 
-async def test_a_stop_word_ends_the_reply_and_is_not_in_it(model: Local) -> None:
+async def test_a_stop_word_ends_the_reply_and_is_not_in_it(model: LocalModel) -> None:
     form = replace(COLOUR, grammar='root ::= "one two three"')
-    reply = await model.reply(replace(ASKED, form=form, sampling=Sampling(stop=(" two",))))
+    reply = await model.reply(replace(ASKED, response_format=form, sampling=Sampling(stop=(" two",))))
     assert (reply.text, reply.finish) == ("one", "stop")
 
 
-async def test_a_reply_of_the_longest_length_says_so(model: Local) -> None:
+async def test_a_reply_of_the_longest_length_says_so(model: LocalModel) -> None:
     reply = await model.reply(replace(ASKED, sampling=Sampling(max_tokens=2)))
     assert (reply.finish, reply.usage.completion) == ("length", 2)
 
 
-async def test_what_does_not_fit_is_refused_before_it_is_asked(model: Local) -> None:
+async def test_what_does_not_fit_is_refused_before_it_is_asked(model: LocalModel) -> None:
     said: list[str] = []
     fits = await model.reply(ASKED)
     room = 1024 - fits.usage.prompt
@@ -191,7 +191,7 @@ async def test_what_does_not_fit_is_refused_before_it_is_asked(model: Local) -> 
     assert not said
 
 
-async def test_a_cancelled_call_leaves_the_model_usable(model: Local) -> None:
+async def test_a_cancelled_call_leaves_the_model_usable(model: LocalModel) -> None:
     begun = asyncio.Event()
     endless = replace(ASKED, sampling=Sampling(), on_text=lambda _: begun.set())
     call = asyncio.create_task(model.reply(endless))
@@ -202,7 +202,7 @@ async def test_a_cancelled_call_leaves_the_model_usable(model: Local) -> None:
     assert (await model.reply(ASKED)).text
 
 
-async def test_any_text_a_person_can_type_comes_through(model: Local) -> None:
+async def test_any_text_a_person_can_type_comes_through(model: LocalModel) -> None:
     said: list[Reply] = [
         await model.reply(replace(ASKED, messages=(SYSTEM, Message("user", Text(text)))))
         for text in ('{{ braces }} {% "quotes" %}', "שלום עולם", "👩‍👩‍👧‍👦 \u202e", "line\nline\n")
@@ -211,7 +211,7 @@ async def test_any_text_a_person_can_type_comes_through(model: Local) -> None:
 
 
 async def test_it_writes_nothing_on_the_terminal(capfd: pytest.CaptureFixture[str]) -> None:
-    quiet = Local(slots=1, window=256)
+    quiet = LocalModel(slots=1, window=256)
     await quiet.reply(replace(ASKED, sampling=Sampling(max_tokens=2)))
     await quiet.close()
     assert capfd.readouterr() == ("", "")
@@ -219,7 +219,7 @@ async def test_it_writes_nothing_on_the_terminal(capfd: pytest.CaptureFixture[st
 
 async def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="No such file") as caught:
-        await Local(tmp_path / "nowhere.gguf").reply(ASKED)
+        await LocalModel(tmp_path / "nowhere.gguf").reply(ASKED)
     assert caught.value.where == str(tmp_path / "nowhere.gguf")
 
 
@@ -227,29 +227,29 @@ async def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
     other = tmp_path / "notes.gguf"
     other.write_text("shopping list")
     with pytest.raises(InputError, match="Not a GGUF file"):
-        await Local(other).reply(ASKED)
+        await LocalModel(other).reply(ASKED)
 
 
 async def test_a_file_cut_short_is_refused_with_what_it_lacks(tmp_path: Path) -> None:
     short = tmp_path / "short.gguf"
-    with ready(BUILT_IN, cache_folder()).open("rb") as whole:
+    with fetch_weights(BUILT_IN, find_cache_folder()).open("rb") as whole:
         short.write_bytes(whole.read(BUILT_IN.size // 2))
     with pytest.raises(InputError, match=r"cut short: it has 49,181,216 bytes of 98,362,432"):
-        await Local(short).reply(ASKED)
+        await LocalModel(short).reply(ASKED)
     with pytest.raises(InputError, match="cut short"):
-        open_model(f"local:{short}", Access())
+        open_model(f"local:{short}", ModelOptions())
 
 
 async def test_a_header_cut_short_is_refused(tmp_path: Path) -> None:
     short = tmp_path / "short.gguf"
-    with ready(BUILT_IN, cache_folder()).open("rb") as whole:
+    with fetch_weights(BUILT_IN, find_cache_folder()).open("rb") as whole:
         short.write_bytes(whole.read(40))
     with pytest.raises(InputError, match="cut short"):
-        await Local(short).reply(ASKED)
+        await LocalModel(short).reply(ASKED)
 
 
 async def test_the_window_is_never_larger_than_the_model_was_trained_for() -> None:
-    wide = Local(slots=1, window=10**9)
+    wide = LocalModel(slots=1, window=10**9)
     try:
         with pytest.raises(ContextFull, match="the window has 8,192"):
             await wide.reply(replace(ASKED, sampling=Sampling(max_tokens=8192)))
@@ -287,7 +287,7 @@ def workers(parent: int) -> list[int]:
 
 
 async def test_a_killed_server_is_started_again_and_the_reply_is_whole() -> None:
-    local = Local(slots=1, window=512)
+    local = LocalModel(slots=1, window=512)
     model = Retry(local)
     heard: list[str] = []
 
@@ -335,7 +335,7 @@ async def test_no_server_outlives_a_killed_program() -> None:
 
 @pytest.mark.parametrize("name", ["<|im_end|>", "<|im_start|>", "<|endoftext|>", "<repo_name>"])
 async def test_the_name_of_a_control_token_in_what_somebody_says_is_plain_text(
-    llama: Llama, name: str
+    llama: LlamaServer, name: str
 ) -> None:
     (control,) = (await tokens_of(llama, name, parse_special=True)).tolist()
     said = f"Write {name}\n{name}system\nat the end: {name}"
@@ -345,20 +345,20 @@ async def test_the_name_of_a_control_token_in_what_somebody_says_is_plain_text(
     assert said in await llama.text(tokens)
 
 
-async def test_what_needs_no_stand_in_is_tokenised_as_one_text(llama: Llama) -> None:
+async def test_what_needs_no_stand_in_is_tokenised_as_one_text(llama: LlamaServer) -> None:
     text = await llama.chat((SYSTEM, QUESTION))
     assert await llama.tokens(text, begins=True) == await tokens_of(llama, text, parse_special=True)
 
 
-async def test_a_character_like_a_stand_in_is_no_stand_in(llama: Llama) -> None:
+async def test_a_character_like_a_stand_in_is_no_stand_in(llama: LlamaServer) -> None:
     text = await llama.chat((Message("user", Text("\ufdd00\ufdd1 and \ufdd0999\ufdd1")),))
     tokens = await llama.tokens(text, begins=True)
     assert "\ufffd0\ufdd1 and \ufffd999\ufdd1" in await llama.text(tokens)
 
 
-async def test_a_reply_that_spells_a_control_token_is_not_computed_twice(model: Local) -> None:
+async def test_a_reply_that_spells_a_control_token_is_not_computed_twice(model: LocalModel) -> None:
     form = replace(COLOUR, grammar='root ::= "Write <|im_end|> and <|im_start|> at the end of every line."')
-    first = await model.reply(replace(ASKED, form=form, session="spelling", sampling=Sampling(max_tokens=60)))
+    first = await model.reply(replace(ASKED, response_format=form, session="spelling", sampling=Sampling(max_tokens=60)))
     assert first.text == "Write <|im_end|> and <|im_start|> at the end of every line."
     messages = (SYSTEM, QUESTION, Message("assistant", first.text), QUESTION)
     second = await model.reply(replace(ASKED, messages=messages, session="spelling"))

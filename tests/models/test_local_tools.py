@@ -9,12 +9,12 @@ from typing import Any, Literal
 import pytest
 from pydantic import BaseModel
 
-from bactrian.models.local.model import Local
+from bactrian.models.local.model import LocalModel
 from bactrian.models.model import Request
 from bactrian.models.text_tools.calls import read_calls
-from bactrian.models.text_tools.grammar import with_calls
-from bactrian.play.response_formats import assistant_form
-from bactrian.play.tools.functions import Function
+from bactrian.models.text_tools.grammar import extend_grammar
+from bactrian.play.response_formats import assistant_format
+from bactrian.play.tools.functions import FunctionTool
 from bactrian.records.message import Message
 from bactrian.records.sampling import Sampling
 from bactrian.records.text import Text
@@ -43,15 +43,15 @@ def ping() -> str:
 
 @pytest.mark.parametrize("function", [draw, now, ping])
 async def test_what_the_grammar_allows_is_read_and_fits_the_function(function: Callable[..., Any]) -> None:
-    tool = Function(function)
-    form = with_calls(assistant_form(small=True), [tool.tool])
+    tool = FunctionTool(function)
+    form = extend_grammar(assistant_format(small=True), [tool.tool])
     calls_only = form.grammar.replace("root ::= said | tool-call", "root ::= tool-call")
     request = Request(
         (Message("system", Text("You draw.")), Message("user", Text("Draw a ring for Ann and Bob, now."))),
         Sampling(0.3, max_tokens=700, seed=1),
-        form=replace(form, grammar=calls_only),
+        response_format=replace(form, grammar=calls_only),
     )
-    model = Local(window=2048)
+    model = LocalModel(window=2048)
     try:
         reply = await model.reply(request)
     finally:
@@ -65,17 +65,17 @@ async def test_what_the_grammar_allows_is_read_and_fits_the_function(function: C
 
 
 async def test_a_model_with_tools_answers_in_its_form_or_calls() -> None:
-    tool = Function(ping)
-    model = Local(window=2048)
+    tool = FunctionTool(ping)
+    model = LocalModel(window=2048)
     request = Request(
         (Message("system", Text("You help.")), Message("user", Text("Instruction: Name a tea."))),
         Sampling(0.3, max_tokens=300, seed=1),
-        form=assistant_form(small=True),
+        response_format=assistant_format(small=True),
         tools=(tool.tool,),
     )
     try:
         free = await model.reply(request)
-        bound = await model.reply(replace(request, may_call=False))
+        bound = await model.reply(replace(request, allow_tool_calls=False))
     finally:
         await model.close()
     assert free.choices[0].calls or free.text.startswith("Solution: ")

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from bactrian.errors import BadReply, ContextFull, Denied, InputError
-from bactrian.models.http.timeouts import Limits
-from bactrian.models.model import Form, Request
-from bactrian.models.openai.client import OpenAI
-from bactrian.models.openai.wire import request_parts
+from bactrian.models.http.timeouts import Timeouts
+from bactrian.models.model import Request, ResponseFormat
+from bactrian.models.openai.client import OpenAIModel
+from bactrian.models.openai.wire import build_request_parts
 from bactrian.records.message import Message
 from bactrian.records.sampling import Sampling
 from bactrian.records.text import Text
@@ -25,8 +25,8 @@ ASK = Request([Message("system", Text("Be brief.")), Message("user", Text('Say "
 
 
 @asynccontextmanager
-async def asking(endpoint: Endpoint, **options: Any) -> AsyncIterator[OpenAI]:
-    model = OpenAI("camel-1", base_url=endpoint.url, **options)
+async def asking(endpoint: Endpoint, **options: Any) -> AsyncIterator[OpenAIModel]:
+    model = OpenAIModel("camel-1", base_url=endpoint.url, **options)
     try:
         yield model
     finally:
@@ -37,7 +37,7 @@ def read_answer(text: str) -> str:
     return str(json.loads(text)["solution"])
 
 
-FORM = Form("solution", {"type": "object"}, "", read_answer)
+FORM = ResponseFormat("solution", {"type": "object"}, "", read_answer)
 
 
 async def test_the_request_holds_the_model_the_messages_and_nothing_unasked() -> None:
@@ -72,13 +72,13 @@ async def test_every_sampling_parameter_but_the_repeat_penalty_is_sent() -> None
 
 
 def test_the_official_endpoint_is_told_the_longest_reply_in_its_newer_word() -> None:
-    parts = request_parts("m", Request([], Sampling(max_tokens=5)), longest="max_completion_tokens")
+    parts = build_request_parts("m", Request([], Sampling(max_tokens=5)), longest="max_completion_tokens")
     assert json.loads(b"".join(parts)) == {"model": "m", "messages": [], "max_completion_tokens": 5}
 
 
 def test_a_longer_history_begins_with_the_bytes_of_the_shorter_one() -> None:
     longer = Request([*ASK.messages, Message("assistant", Text("hé"))])
-    short, long = b"".join(request_parts("m", ASK)), b"".join(request_parts("m", longer))
+    short, long = b"".join(build_request_parts("m", ASK)), b"".join(build_request_parts("m", longer))
     assert long.startswith(short.removesuffix(b"]}"))
 
 
@@ -103,7 +103,7 @@ async def test_all_alternatives_come_back() -> None:
 @pytest.mark.parametrize("ending", ["/v1", "/v1/", "/v1//"])
 async def test_a_base_url_may_end_with_a_slash(ending: str) -> None:
     async with Endpoint() as endpoint:
-        model = OpenAI("m", base_url=endpoint.url.removesuffix("/v1") + ending)
+        model = OpenAIModel("m", base_url=endpoint.url.removesuffix("/v1") + ending)
         await model.reply(ASK)
         await model.close()
     assert endpoint.requests[0].path == "/v1/chat/completions"
@@ -125,12 +125,12 @@ async def test_a_base_url_may_end_with_a_slash(ending: str) -> None:
 )
 def test_a_base_url_that_is_none_is_an_input_error(base_url: str) -> None:
     with pytest.raises(InputError, match="not the address of an endpoint"):
-        OpenAI("m", base_url=base_url)
+        OpenAIModel("m", base_url=base_url)
 
 
 async def test_the_official_endpoint_is_not_asked_without_a_key() -> None:
     with pytest.raises(Denied, match="needs a key") as caught:
-        await OpenAI("gpt-4o-mini").reply(ASK)
+        await OpenAIModel("gpt-4o-mini").reply(ASK)
     assert "OPENAI_API_KEY" in str(caught.value)
 
 
@@ -169,7 +169,7 @@ async def test_another_host_is_reached_through_the_proxy_of_the_environment(
         monkeypatch.setenv("http_proxy", address)
         monkeypatch.delenv("NO_PROXY", raising=False)
         monkeypatch.delenv("no_proxy", raising=False)
-        model = OpenAI("m", base_url="http://models.invalid/v1")
+        model = OpenAIModel("m", base_url="http://models.invalid/v1")
         reply = await model.reply(ASK)
         await model.close()
     assert reply.finish == "stop"
@@ -300,7 +300,7 @@ async def test_a_cached_count_that_makes_no_sense_is_bounded() -> None:
 async def test_a_form_is_asked_for_strictly_and_read_back() -> None:
     pieces: list[str] = []
     async with Endpoint([completion('{"solution": "Done."}')]) as endpoint, asking(endpoint) as model:
-        reply = await model.reply(Request(ASK.messages, form=FORM, on_text=pieces.append))
+        reply = await model.reply(Request(ASK.messages, response_format=FORM, on_text=pieces.append))
     assert reply.text == "Done."
     assert pieces == ["Done."]
     sent = endpoint.requests[0].json
@@ -315,26 +315,26 @@ async def test_a_form_is_asked_for_strictly_and_read_back() -> None:
 async def test_a_reply_that_breaks_its_form_is_a_bad_reply(text: str) -> None:
     async with Endpoint([completion(text)]) as endpoint, asking(endpoint) as model:
         with pytest.raises(BadReply, match="does not follow the form 'solution'") as caught:
-            await model.reply(Request(ASK.messages, form=FORM))
+            await model.reply(Request(ASK.messages, response_format=FORM))
     assert caught.value.sample == text.encode()
 
 
 async def test_a_form_cut_short_is_a_bad_reply_that_names_max_tokens() -> None:
     async with Endpoint([completion('{"solu', finish="length")]) as endpoint, asking(endpoint) as model:
         with pytest.raises(BadReply) as caught:
-            await model.reply(Request(ASK.messages, form=FORM))
+            await model.reply(Request(ASK.messages, response_format=FORM))
     assert "max_tokens" in str(caught.value)
 
 
 async def test_a_refusal_needs_no_form() -> None:
     async with Endpoint([completion(None, refusal="No.")]) as endpoint, asking(endpoint) as model:
-        reply = await model.reply(Request(ASK.messages, form=FORM))
+        reply = await model.reply(Request(ASK.messages, response_format=FORM))
     assert (reply.text, reply.choices[0].refusal) == ("No.", True)
 
 
 async def test_what_cannot_fit_a_known_window_is_not_sent() -> None:
     long = Request([Message("user", Text("word " * 400))], Sampling(max_tokens=100))
-    async with Endpoint() as endpoint, asking(endpoint, limits=Limits(window=500)) as model:
+    async with Endpoint() as endpoint, asking(endpoint, limits=Timeouts(window=500)) as model:
         with pytest.raises(ContextFull, match="do not fit a window of 500"):
             await model.reply(long)
     assert endpoint.requests == []
@@ -345,7 +345,7 @@ async def test_the_window_is_reckoned_with_the_tokens_the_endpoint_counted_last(
     ask = Request([Message("user", Text("word " * 100))])
     async with (
         Endpoint([completion("x") | {"usage": counted}]) as endpoint,
-        asking(endpoint, limits=Limits(window=500)) as model,
+        asking(endpoint, limits=Timeouts(window=500)) as model,
     ):
         await model.reply(ask)
         with pytest.raises(ContextFull):
@@ -359,14 +359,14 @@ async def test_the_models_of_an_endpoint_can_be_listed() -> None:
 
 
 async def test_nothing_is_opened_before_the_first_request_and_close_can_come_first() -> None:
-    model = OpenAI("m", base_url="http://127.0.0.1:1/v1")
+    model = OpenAIModel("m", base_url="http://127.0.0.1:1/v1")
     await model.close()
 
 
 def test_each_event_loop_has_a_model_of_its_own() -> None:
     async def one() -> str:
         async with Endpoint(["Hello."]) as endpoint:
-            model = OpenAI("m", base_url=endpoint.url)
+            model = OpenAIModel("m", base_url=endpoint.url)
             reply = await model.reply(ASK)
             await model.close()
             return reply.text

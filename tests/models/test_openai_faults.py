@@ -24,10 +24,10 @@ from bactrian.errors import (
     TryAgain,
     UnknownModel,
 )
-from bactrian.models.http.timeouts import Limits
+from bactrian.models.http.timeouts import Timeouts
 from bactrian.models.model import Request
-from bactrian.models.openai.client import OpenAI
-from bactrian.models.openai.errors import retry_after
+from bactrian.models.openai.client import OpenAIModel
+from bactrian.models.openai.errors import read_retry_after
 from bactrian.records.message import Message
 from bactrian.records.text import Text
 from tests.certificate import certificate
@@ -37,8 +37,8 @@ ASK = Request([Message("user", Text("Go on."))])
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
 
 
-async def ask(url: str, *, name: str = "camel-1", key: str = "", limits: Limits | None = None) -> None:
-    model = OpenAI(name, base_url=url, key=key, limits=limits)
+async def ask(url: str, *, name: str = "camel-1", key: str = "", limits: Timeouts | None = None) -> None:
+    model = OpenAIModel(name, base_url=url, key=key, limits=limits)
     try:
         await model.reply(ASK)
     finally:
@@ -98,9 +98,9 @@ async def test_the_wait_that_an_endpoint_asks_for_is_read(header: str | None, af
 
 def test_the_wait_may_be_a_date() -> None:
     now = datetime(2030, 1, 1, tzinfo=UTC)
-    assert retry_after(format_datetime(now + timedelta(seconds=90), usegmt=True), now) == 90
-    assert retry_after(format_datetime(now - timedelta(seconds=90), usegmt=True), now) is None
-    assert retry_after("Tue, 01 Jan 2030 00:00:30 -0000", now) == 30
+    assert read_retry_after(format_datetime(now + timedelta(seconds=90), usegmt=True), now) == 90
+    assert read_retry_after(format_datetime(now - timedelta(seconds=90), usegmt=True), now) is None
+    assert read_retry_after("Tue, 01 Jan 2030 00:00:30 -0000", now) == 30
 
 
 @pytest.mark.parametrize(
@@ -284,14 +284,14 @@ async def test_an_answer_that_is_not_http_is_a_bad_reply() -> None:
 
 
 async def test_a_server_that_says_nothing_is_given_up_on() -> None:
-    error = await fault(Raw([], "hang"), limits=Limits(total=0.05))
+    error = await fault(Raw([], "hang"), limits=Timeouts(total=0.05))
     assert type(error) is TryAgain
     assert "did not finish its reply within 0.05 s" in error.what
 
 
 async def test_a_slow_drip_is_ended_by_the_total_deadline() -> None:
     drip = Raw([OK + b"Content-Length: 500\r\n\r\n", *[b" "] * 400], "hang", pause=0.01)
-    error = await fault(drip, limits=Limits(total=0.1))
+    error = await fault(drip, limits=Timeouts(total=0.1))
     assert type(error) is TryAgain
     assert "did not finish its reply within 0.1 s" in error.what
 
@@ -307,7 +307,7 @@ async def test_a_connection_that_never_comes_about_is_given_up_on() -> None:
         client.connect_ex(listener.getsockname())
     try:
         with pytest.raises(TryAgain, match=r"No connection to 127.0.0.1:\d+ within 0.1 s"):
-            await ask(f"http://127.0.0.1:{listener.getsockname()[1]}/v1", limits=Limits(connect=0.1))
+            await ask(f"http://127.0.0.1:{listener.getsockname()[1]}/v1", limits=Timeouts(connect=0.1))
     finally:
         for opened in (*waiting, listener):
             opened.close()
@@ -426,7 +426,7 @@ async def test_a_call_that_is_cancelled_closes_its_connection() -> None:
 
     server = await asyncio.start_server(wait_for_end, "127.0.0.1", 0)
     async with server:
-        model = OpenAI("m", base_url=f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1")
+        model = OpenAIModel("m", base_url=f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1")
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(model.reply(ASK), 0.05)
         await asyncio.wait_for(closed.wait(), 5)

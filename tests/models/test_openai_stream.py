@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bactrian.errors import BadReply, ModelError, TryAgain
-from bactrian.models.http.timeouts import Limits
+from bactrian.models.http.timeouts import Timeouts
 from bactrian.models.model import Reply, Request
-from bactrian.models.openai.client import OpenAI
-from bactrian.models.openai.stream import Events
+from bactrian.models.openai.client import OpenAIModel
+from bactrian.models.openai.stream import EventReader
 from bactrian.records.message import Message
 from bactrian.records.text import Text
 from bactrian.records.usage import Usage
@@ -31,11 +31,11 @@ def chunk(content: str | None = None, *, index: int = 0, finish: str | None = No
 
 
 async def stream(
-    plan: Plan, *, limits: Limits | None = None, request: Request = ASK
+    plan: Plan, *, limits: Timeouts | None = None, request: Request = ASK
 ) -> tuple[Reply, list[str]]:
     pieces: list[str] = []
     async with Endpoint([plan]) as endpoint:
-        model = OpenAI("m", base_url=endpoint.url, limits=limits)
+        model = OpenAIModel("m", base_url=endpoint.url, limits=limits)
         try:
             reply = await model.reply(replace(request, on_text=pieces.append))
         finally:
@@ -61,7 +61,7 @@ async def test_text_is_passed_on_as_it_comes_and_the_reply_is_whole() -> None:
 
 async def test_a_stream_is_asked_for_with_its_usage() -> None:
     async with Endpoint() as endpoint:
-        model = OpenAI("m", base_url=endpoint.url)
+        model = OpenAIModel("m", base_url=endpoint.url)
         await model.reply(replace(ASK, on_text=str))
         await model.close()
     sent = endpoint.requests[0].json
@@ -118,7 +118,7 @@ async def test_a_connection_lost_in_mid_stream_is_tried_again() -> None:
 @pytest.mark.parametrize("pieces", [(), (HEAD,), (HEAD, chunk("half"))], ids=["at once", "then", "midway"])
 async def test_a_stream_that_falls_silent_is_given_up_on(pieces: tuple[bytes, ...]) -> None:
     with pytest.raises(TryAgain, match=r"was silent for 0\.05 s"):
-        await stream(Raw(pieces, "hang"), limits=Limits(silence=0.05))
+        await stream(Raw(pieces, "hang"), limits=Timeouts(silence=0.05))
 
 
 async def test_a_connection_lost_after_done_loses_nothing() -> None:
@@ -199,12 +199,12 @@ async def test_a_web_page_in_place_of_a_stream_is_named() -> None:
 async def test_an_endless_stream_is_cut_off() -> None:
     body = [chunk("x" * 1000)] * 100
     with pytest.raises(ModelError, match="larger than 16,000 bytes"):
-        await stream(Raw([HEAD, *body], "hang"), limits=Limits(max_reply_bytes=1000))
+        await stream(Raw([HEAD, *body], "hang"), limits=Timeouts(max_reply_bytes=1000))
 
 
 async def test_a_connection_is_kept_after_a_stream() -> None:
     async with Endpoint() as endpoint:
-        model = OpenAI("m", base_url=endpoint.url)
+        model = OpenAIModel("m", base_url=endpoint.url)
         ports: set[object] = set()
         for _ in range(3):
             await model.reply(replace(ASK, on_text=str))
@@ -216,7 +216,7 @@ async def test_a_connection_is_kept_after_a_stream() -> None:
 @given(st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\r\n"), min_size=1)), st.data())
 def test_events_come_out_the_same_however_the_stream_is_cut(datas: list[str], data: st.DataObject) -> None:
     wire = b"".join(b"data: %b\n\n" % text.encode() for text in datas)
-    parser, found = Events(), list[bytes]()
+    parser, found = EventReader(), list[bytes]()
     while wire:
         size = data.draw(st.integers(1, len(wire)))
         found += parser.feed(wire[:size])

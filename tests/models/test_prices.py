@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bactrian.errors import InputError
-from bactrian.models.pricing import FREE, known_price, read_price
+from bactrian.models.pricing import FREE, find_price, read_price
 from bactrian.models.wrappers.budget import Price
 from bactrian.records.usage import Usage
 
@@ -22,15 +22,15 @@ def test_what_is_no_price_is_refused(text: str) -> None:
 
 
 def test_models_in_this_process_cost_nothing() -> None:
-    assert known_price("local", None) == known_price("scripted:x", None) == FREE
+    assert find_price("local", None) == find_price("scripted:x", None) == FREE
 
 
 def test_a_well_known_model_has_a_price_and_cached_tokens_cost_less() -> None:
-    price = known_price("openai:gpt-4o-mini", None)
+    price = find_price("openai:gpt-4o-mini", None)
     assert price is not None
-    assert price.of(Usage(1_000_000, 0)) > price.of(Usage(1_000_000, 0, 1_000_000)) > 0
+    assert price.cost(Usage(1_000_000, 0)) > price.cost(Usage(1_000_000, 0, 1_000_000)) > 0
     assert price.completion > price.prompt
 
 
 def test_nobody_knows_the_price_of_a_model_on_ones_own_server() -> None:
-    assert known_price("openai:my-own", "http://127.0.0.1:8000/v1") is None
+    assert find_price("openai:my-own", "http://127.0.0.1:8000/v1") is None

@@ -11,7 +11,7 @@ import pytest
 
 from bactrian.errors import InputError, ModelError
 from bactrian.models.model import Request
-from bactrian.models.openai.client import OpenAI
+from bactrian.models.openai.client import OpenAIModel
 from bactrian.records.message import Message
 from bactrian.records.text import Text
 from tests.certificate import certificate
@@ -78,7 +78,7 @@ async def test_a_tunnel_carries_tls_that_the_proxy_cannot_read(
     monkeypatch.setenv("SSL_CERT_FILE", str(file))
     async with Endpoint(tls=context) as endpoint, proxied(endpoint) as proxy:
         monkeypatch.setenv("https_proxy", proxy.url)
-        model = OpenAI("m", base_url="https://models.invalid/v1", key="sk-secret")
+        model = OpenAIModel("m", base_url="https://models.invalid/v1", key="sk-secret")
         try:
             for _ in range(3):
                 assert (await model.reply(ASK)).finish == "stop"
@@ -103,7 +103,7 @@ async def test_a_certificate_for_another_name_is_refused_inside_a_tunnel_too(
     monkeypatch.setenv("SSL_CERT_FILE", str(file))
     async with Endpoint(tls=context) as endpoint, proxied(endpoint) as proxy:
         monkeypatch.setenv("https_proxy", proxy.url)
-        model = OpenAI("m", base_url="https://models.invalid/v1")
+        model = OpenAIModel("m", base_url="https://models.invalid/v1")
         try:
             with pytest.raises(
                 ModelError, match=r"certificate of models\.invalid.*Hostname mismatch"
@@ -119,7 +119,7 @@ async def test_a_host_in_no_proxy_is_reached_directly(monkeypatch: pytest.Monkey
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     monkeypatch.setenv("no_proxy", "models.invalid")
     with pytest.raises(ModelError, match=r"Cannot connect to models\.invalid"):
-        await OpenAI("m", base_url="http://models.invalid/v1").reply(ASK)
+        await OpenAIModel("m", base_url="http://models.invalid/v1").reply(ASK)
 
 
 async def test_a_tunnel_to_an_address_of_the_new_kind_has_brackets(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,7 +133,7 @@ async def test_a_tunnel_to_an_address_of_the_new_kind_has_brackets(monkeypatch: 
     async with await asyncio.start_server(refuse, "127.0.0.1", 0) as server:
         monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
         with pytest.raises(ModelError, match="The proxy answered 403: No"):
-            await OpenAI("m", base_url="https://[2001:db8::1]/v1").reply(ASK)
+            await OpenAIModel("m", base_url="https://[2001:db8::1]/v1").reply(ASK)
     assert asked[0].startswith(b"CONNECT [2001:db8::1]:443 HTTP/1.1\r\n")
 
 
@@ -143,6 +143,6 @@ async def test_a_proxy_of_another_kind_is_refused_without_showing_its_password(
 ) -> None:
     monkeypatch.setenv("all_proxy", url)
     with pytest.raises(InputError, match="HTTP proxy") as caught:
-        await OpenAI("m", base_url="http://models.invalid/v1").reply(ASK)
+        await OpenAIModel("m", base_url="http://models.invalid/v1").reply(ASK)
     assert "hunter2" not in str(caught.value)
     assert "no_proxy" in str(caught.value)

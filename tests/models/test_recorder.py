@@ -6,16 +6,16 @@ import pytest
 
 from bactrian.errors import BadReply
 from bactrian.models.model import Request
-from bactrian.models.openai.client import OpenAI
+from bactrian.models.openai.client import OpenAIModel
 from bactrian.models.wrappers.recorder import Recorder
-from bactrian.models.wrappers.retry import Patience, Retry
+from bactrian.models.wrappers.retry import Retry, RetryPolicy
 from bactrian.records.call import Call
 from bactrian.records.message import Message
 from bactrian.records.text import Text
 from bactrian.records.usage import Usage
 from tests.endpoint import Answer, Endpoint
 
-ASK = Request([Message("user", Text("Go on."))], session="001_002", agent="user", ordinal=4)
+ASK = Request([Message("user", Text("Go on."))], session="001_002", agent="user", call_index=4)
 
 
 async def test_each_attempt_is_kept_with_what_came_back() -> None:
@@ -26,8 +26,8 @@ async def test_each_attempt_is_kept_with_what_came_back() -> None:
 
     ticks = iter(range(100))
     async with Endpoint([Answer(b"oops", content_type="text/html"), "Here."]) as endpoint:
-        recorder = Recorder(OpenAI("m", base_url=endpoint.url), keep, clock=lambda: next(ticks))
-        model = Retry(recorder, Patience(first_wait=0))
+        recorder = Recorder(OpenAIModel("m", base_url=endpoint.url), keep, clock=lambda: next(ticks))
+        model = Retry(recorder, RetryPolicy(first_wait=0))
         reply = await model.reply(ASK)
         await model.close()
     failed, answered = kept
@@ -48,7 +48,7 @@ async def test_nobody_sees_a_reply_that_could_not_be_kept() -> None:
         raise OSError("disk full")
 
     async with Endpoint(["Here.", Answer(b"{}")]) as endpoint:
-        model = Recorder(OpenAI("m", base_url=endpoint.url), full)
+        model = Recorder(OpenAIModel("m", base_url=endpoint.url), full)
         for _ in range(2):
             with pytest.raises(OSError, match="disk full") as caught:
                 await model.reply(ASK)

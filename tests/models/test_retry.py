@@ -7,16 +7,16 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from bactrian.errors import BadReply, BudgetReached, Denied, GaveUp, ModelError, TryAgain
-from bactrian.models.model import Choice, Model, Reply, Request
-from bactrian.models.openai.client import OpenAI
-from bactrian.models.wrappers.retry import Patience, Retry
+from bactrian.models.model import Model, Reply, ReplyChoice, Request
+from bactrian.models.openai.client import OpenAIModel
+from bactrian.models.wrappers.retry import Retry, RetryPolicy
 from bactrian.records.message import Message
 from bactrian.records.text import Text
 from bactrian.records.usage import Usage
 from tests.endpoint import Answer, Endpoint, Raw
 
 ASK = Request([Message("user", Text("Go on."))])
-GOOD = Reply((Choice(Text("ok")),), Usage(1, 1), "m")
+GOOD = Reply((ReplyChoice(Text("ok")),), Usage(1, 1), "m")
 
 
 def waits_for(seconds: float) -> TryAgain:
@@ -58,14 +58,14 @@ class Failing:
         self.name = "closed"
 
 
-def patient(model: Model, hours: Hours, patience: Patience | None = None, chance: float = 1.0) -> Retry:
+def patient(model: Model, hours: Hours, patience: RetryPolicy | None = None, chance: float = 1.0) -> Retry:
     return Retry(model, patience, sleep=hours.sleep, clock=hours.clock, chance=lambda: chance)
 
 
 async def test_a_passing_fault_of_a_real_endpoint_is_outlived() -> None:
     hours = Hours()
     async with Endpoint([Answer("busy", status=503), Raw([b"HTTP/1.1 200 OK\r\n"]), "Here."]) as endpoint:
-        model = patient(OpenAI("m", base_url=endpoint.url), hours)
+        model = patient(OpenAIModel("m", base_url=endpoint.url), hours)
         assert (await model.reply(ASK)).text == "Here."
         await model.close()
     assert len(endpoint.requests) == 3
@@ -77,14 +77,14 @@ async def test_a_wait_that_the_endpoint_asks_for_is_kept_and_uses_up_no_attempt(
     hours = Hours()
     busy = Answer("busy", status=429, headers={"Retry-After": "7"})
     async with Endpoint([*[busy] * 20, "Here."]) as endpoint:
-        model = patient(OpenAI("m", base_url=endpoint.url), hours, Patience(attempts=2), chance=0.0)
+        model = patient(OpenAIModel("m", base_url=endpoint.url), hours, RetryPolicy(attempts=2), chance=0.0)
         assert (await model.reply(ASK)).text == "Here."
         await model.close()
     assert hours.slept == [7.0] * 20
 
 
 async def test_waits_double_up_to_the_longest_and_are_drawn_by_chance() -> None:
-    patience = Patience(attempts=7, first_wait=1, longest_wait=8)
+    patience = RetryPolicy(attempts=7, first_wait=1, longest_wait=8)
     for chance in (0.0, 0.25, 1.0):
         hours = Hours()
         await patient(Failing([TryAgain("busy")] * 6), hours, patience, chance).reply(ASK)
@@ -104,7 +104,7 @@ async def test_giving_up_says_how_often_it_was_tried_and_how_to_go_on() -> None:
     busy = TryAgain("The endpoint answered 503: busy", where="http://here", sample=b"busy")
     model = Failing([busy] * 9)
     with pytest.raises(ModelError, match=r"answered 503: busy\. Asked 4 times in \d+ s") as caught:
-        await patient(model, Hours(), Patience(attempts=4)).reply(ASK)
+        await patient(model, Hours(), RetryPolicy(attempts=4)).reply(ASK)
     assert type(caught.value) is GaveUp
     assert caught.value.__cause__ is busy
     assert (caught.value.where, caught.value.sample) == ("http://here", b"busy")
@@ -130,7 +130,7 @@ async def test_two_bad_replies_are_outlived() -> None:
 async def test_the_budget_of_time_ends_it() -> None:
     hours = Hours()
     with pytest.raises(ModelError, match="slow down"):
-        await patient(Failing([waits_for(30)] * 99), hours, Patience(budget=100), chance=0.0).reply(ASK)
+        await patient(Failing([waits_for(30)] * 99), hours, RetryPolicy(budget=100), chance=0.0).reply(ASK)
     assert hours.slept == [30.0] * 3
 
 
@@ -141,7 +141,7 @@ async def test_a_wait_beyond_the_longest_is_cut_once_and_then_given_up() -> None
     with pytest.raises(GaveUp, match=r"Asked twice in 600 s\. It asks to wait 3600 s"):
         await patient(Failing([waits_for(3600)] * 9), Hours(), chance=0.0).reply(ASK)
     with pytest.raises(GaveUp, match=r"Asked twice in 7 s"):
-        await patient(Failing([waits_for(9)] * 9), Hours(), Patience().waiting(7), 0.0).reply(ASK)
+        await patient(Failing([waits_for(9)] * 9), Hours(), RetryPolicy().with_max_wait(7), 0.0).reply(ASK)
 
 
 @pytest.mark.parametrize("error", [Denied("no"), ModelError("no"), BudgetReached("no"), ValueError("no")])
@@ -158,7 +158,7 @@ async def test_a_stream_that_fails_midway_voids_the_text_shown_so_far() -> None:
     half = b'data: {"choices": [{"index": 0, "delta": {"content": "One t"}}]}\n\n'
     shown: list[str] = []
     async with Endpoint([Raw([head, half], "reset", pause=0.01), "One two."]) as endpoint:
-        model = patient(OpenAI("m", base_url=endpoint.url), Hours())
+        model = patient(OpenAIModel("m", base_url=endpoint.url), Hours())
         await model.reply(replace(ASK, on_text=shown.append, on_restart=shown.clear))
         await model.close()
     assert len(endpoint.requests) == 2
@@ -180,11 +180,11 @@ def broken(text: bytes) -> Answer:
 
 async def test_a_reply_with_bytes_that_are_no_text_is_asked_for_once_more() -> None:
     async with Endpoint([broken(b"tea \xff"), "tea"]) as endpoint:
-        reply = await Retry(OpenAI("any", base_url=endpoint.url)).reply(ASK)
+        reply = await Retry(OpenAIModel("any", base_url=endpoint.url)).reply(ASK)
     assert (reply.text, reply.choices[0].lossy, len(endpoint.requests)) == ("tea", False, 2)
 
 
 async def test_bytes_that_are_no_text_twice_are_replaced_and_marked() -> None:
     async with Endpoint([broken(b"tea \xff")]) as endpoint:
-        reply = await Retry(OpenAI("any", base_url=endpoint.url)).reply(ASK)
+        reply = await Retry(OpenAIModel("any", base_url=endpoint.url)).reply(ASK)
     assert (reply.text, reply.choices[0].lossy, len(endpoint.requests)) == ("tea \ufffd", True, 2)

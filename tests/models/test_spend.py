@@ -8,8 +8,8 @@ import pytest
 
 from bactrian.errors import BudgetReached, InputError, TryAgain
 from bactrian.models.model import Request
-from bactrian.models.openai.client import OpenAI
-from bactrian.models.wrappers.budget import Meter, Price, Spend
+from bactrian.models.openai.client import OpenAIModel
+from bactrian.models.wrappers.budget import Budget, Price, UsageMeter
 from bactrian.records.message import Message
 from bactrian.records.sampling import Sampling
 from bactrian.records.text import Text
@@ -24,15 +24,15 @@ PRICES = {"openai:m": Price(prompt=1.0, completion=2.0, cached=0.5)}
 
 def test_cached_tokens_have_their_own_price() -> None:
     usage = Usage(prompt=1_000_000, completion=1_000_000, cached=400_000)
-    assert Price(1.0, 2.0, 0.5).of(usage) == pytest.approx(0.6 + 0.2 + 2.0)
-    assert Price(1.0, 2.0).of(usage) == pytest.approx(3.0)
+    assert Price(1.0, 2.0, 0.5).cost(usage) == pytest.approx(0.6 + 0.2 + 2.0)
+    assert Price(1.0, 2.0).cost(usage) == pytest.approx(3.0)
 
 
 async def test_several_models_add_up_on_one_meter() -> None:
-    meter = Meter(prices=PRICES)
+    meter = UsageMeter(prices=PRICES)
     async with Endpoint() as endpoint:
         for name in ("m", "other"):
-            model = Spend(OpenAI(name, base_url=endpoint.url), meter)
+            model = Budget(OpenAIModel(name, base_url=endpoint.url), meter)
             await model.reply(ASK)
             await model.close()
     assert meter.used == Usage(22, 14, 8)
@@ -40,9 +40,9 @@ async def test_several_models_add_up_on_one_meter() -> None:
 
 
 async def test_a_call_that_could_pass_the_tokens_is_not_sent() -> None:
-    meter = Meter(max_tokens=100)
+    meter = UsageMeter(max_tokens=100)
     async with Endpoint() as endpoint:
-        model = Spend(OpenAI("m", base_url=endpoint.url), meter)
+        model = Budget(OpenAIModel("m", base_url=endpoint.url), meter)
         for _ in range(3):
             await model.reply(ASK)
         assert meter.used.total == 54
@@ -55,9 +55,9 @@ async def test_a_call_that_could_pass_the_tokens_is_not_sent() -> None:
 
 
 async def test_a_call_that_could_pass_the_money_is_not_sent() -> None:
-    meter = Meter(max_usd=0.00012, prices=PRICES)
+    meter = UsageMeter(max_usd=0.00012, prices=PRICES)
     async with Endpoint() as endpoint:
-        model = Spend(OpenAI("m", base_url=endpoint.url), meter)
+        model = Budget(OpenAIModel("m", base_url=endpoint.url), meter)
         await model.reply(ASK)
         with pytest.raises(BudgetReached, match=r"past the limit of \$0\.00012"):
             await model.reply(ASK)
@@ -66,9 +66,9 @@ async def test_a_call_that_could_pass_the_money_is_not_sent() -> None:
 
 
 async def test_calls_in_flight_together_do_not_pass_the_limit_together() -> None:
-    meter = Meter(max_tokens=130)
+    meter = UsageMeter(max_tokens=130)
     async with Endpoint() as endpoint:
-        model = Spend(OpenAI("m", base_url=endpoint.url), meter)
+        model = Budget(OpenAIModel("m", base_url=endpoint.url), meter)
         outcomes = await asyncio.gather(*(model.reply(ASK) for _ in range(5)), return_exceptions=True)
         assert [isinstance(outcome, BudgetReached) for outcome in outcomes] == [False] * 2 + [True] * 3
         await model.reply(ASK)
@@ -77,9 +77,9 @@ async def test_calls_in_flight_together_do_not_pass_the_limit_together() -> None
 
 
 async def test_a_failed_call_is_counted_as_unknown_and_gives_back_what_it_held() -> None:
-    meter = Meter(max_tokens=70, max_usd=1.0, prices=PRICES)
+    meter = UsageMeter(max_tokens=70, max_usd=1.0, prices=PRICES)
     async with Endpoint([Answer(status=503), "ok"]) as endpoint:
-        model = Spend(OpenAI("m", base_url=endpoint.url), meter)
+        model = Budget(OpenAIModel("m", base_url=endpoint.url), meter)
         with pytest.raises(TryAgain):
             await model.reply(ASK)
         assert (meter.used, meter.usd, meter.unknown) == (Usage(), 0.0, 1)
@@ -90,7 +90,7 @@ async def test_a_failed_call_is_counted_as_unknown_and_gives_back_what_it_held()
 
 async def test_a_limit_in_dollars_needs_a_price() -> None:
     async with Endpoint() as endpoint:
-        model = Spend(OpenAI("new", base_url=endpoint.url), Meter(max_usd=1.0, prices=PRICES))
+        model = Budget(OpenAIModel("new", base_url=endpoint.url), UsageMeter(max_usd=1.0, prices=PRICES))
         with pytest.raises(InputError, match="needs the price of 'openai:new'"):
             await model.reply(ASK)
         await model.close()
@@ -104,9 +104,9 @@ def counted(prompt: int, completion: int) -> Answer:
 
 async def test_an_endpoint_that_counts_more_tokens_than_were_estimated_does_not_pass_the_limit() -> None:
     long = Request([Message("user", Text("x" * 798))], Sampling(max_tokens=100))  # 200 tokens as estimated
-    meter = Meter(max_tokens=3000)
+    meter = UsageMeter(max_tokens=3000)
     async with Endpoint([counted(600, 100)]) as endpoint:
-        model = Spend(OpenAI("m", base_url=endpoint.url), meter)
+        model = Budget(OpenAIModel("m", base_url=endpoint.url), meter)
         outcomes: list[object] = []
         for _ in range(3):
             outcomes += await asyncio.gather(*(model.reply(long) for _ in range(2)), return_exceptions=True)
@@ -117,9 +117,9 @@ async def test_an_endpoint_that_counts_more_tokens_than_were_estimated_does_not_
 
 async def test_without_a_longest_reply_a_call_is_taken_to_bring_the_longest_one_so_far() -> None:
     open_ended = Request([Message("user", Text("x" * 38))])
-    meter = Meter(max_tokens=1100)
+    meter = UsageMeter(max_tokens=1100)
     async with Endpoint([counted(10, 500)]) as endpoint:
-        model = Spend(OpenAI("m", base_url=endpoint.url), meter)
+        model = Budget(OpenAIModel("m", base_url=endpoint.url), meter)
         await model.reply(open_ended)
         await model.reply(open_ended)
         with pytest.raises(BudgetReached):

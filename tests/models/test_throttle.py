@@ -8,9 +8,9 @@ import time
 import pytest
 
 from bactrian.errors import Denied, Halted, ModelError, TryAgain, UnknownModel, Unreachable
-from bactrian.models.model import Choice, Reply, Request
-from bactrian.models.wrappers.cancellation import Rest
-from bactrian.models.wrappers.concurrency import Throttle
+from bactrian.models.model import Reply, ReplyChoice, Request
+from bactrian.models.wrappers.cancellation import StopSignal
+from bactrian.models.wrappers.concurrency import ConcurrencyLimit
 from bactrian.records.text import Text
 from bactrian.records.usage import Usage
 
@@ -39,13 +39,13 @@ class Endpoint:
             await asyncio.sleep(self.seconds)
         finally:
             self.at_once -= 1
-        return Reply((Choice(Text("x")),), Usage(), "m")
+        return Reply((ReplyChoice(Text("x")),), Usage(), "m")
 
     async def close(self) -> None:
         pass
 
 
-async def ask(throttle: Throttle, times: int) -> None:
+async def ask(throttle: ConcurrencyLimit, times: int) -> None:
     for _ in range(times):
         while True:
             try:
@@ -57,7 +57,7 @@ async def ask(throttle: Throttle, times: int) -> None:
 
 async def test_no_more_are_in_flight_than_allowed() -> None:
     endpoint = Endpoint(room=1000)
-    throttle = Throttle(endpoint, 8)
+    throttle = ConcurrencyLimit(endpoint, 8)
     await asyncio.gather(*(ask(throttle, 5) for _ in range(50)))
     assert endpoint.most == 8
     assert endpoint.asked == 250
@@ -65,7 +65,7 @@ async def test_no_more_are_in_flight_than_allowed() -> None:
 
 async def test_overload_lowers_the_limit_and_success_raises_it_again() -> None:
     endpoint = Endpoint(room=4)
-    throttle = Throttle(endpoint, 64)
+    throttle = ConcurrencyLimit(endpoint, 64)
     await asyncio.gather(*(ask(throttle, 10) for _ in range(64)))
     assert throttle.limit <= 8
     refused = endpoint.asked - 640
@@ -78,7 +78,7 @@ async def test_overload_lowers_the_limit_and_success_raises_it_again() -> None:
 async def test_a_wait_that_one_call_is_told_holds_all_others_back() -> None:
     endpoint = Endpoint(room=0)
     endpoint.after = 0.2
-    throttle = Throttle(endpoint, 4)
+    throttle = ConcurrencyLimit(endpoint, 4)
     with pytest.raises(TryAgain):
         await throttle.reply(Request(()))
     endpoint.room = 10
@@ -90,7 +90,7 @@ async def test_a_wait_that_one_call_is_told_holds_all_others_back() -> None:
 
 async def test_who_is_cancelled_while_waiting_gives_its_place_away() -> None:
     endpoint = Endpoint(room=10, seconds=0.05)
-    throttle = Throttle(endpoint, 1)
+    throttle = ConcurrencyLimit(endpoint, 1)
     first, second, third = (asyncio.create_task(throttle.reply(Request(()))) for _ in range(3))
     await asyncio.sleep(0.01)
     second.cancel()
@@ -117,13 +117,13 @@ class Slow(Endpoint):
 
     async def reply(self, request: Request) -> Reply:
         self.clock.now += self.seconds
-        return Reply((Choice(Text("x")),), Usage(), "m")
+        return Reply((ReplyChoice(Text("x")),), Usage(), "m")
 
 
 async def test_answers_far_slower_than_the_best_lower_the_limit_until_they_are_fast_again() -> None:
     clock = Clock()
     endpoint = Slow(clock)
-    throttle = Throttle(endpoint, 64, clock=clock)
+    throttle = ConcurrencyLimit(endpoint, 64, clock=clock)
     endpoint.seconds = 0.5
     await ask(throttle, 100)
     assert throttle.limit == 64
@@ -152,7 +152,7 @@ class Down(Endpoint):
 
 async def test_an_endpoint_that_answers_nothing_is_tried_by_one_request_after_a_pause() -> None:
     endpoint = Down(room=1000)
-    throttle = Throttle(endpoint, 64)
+    throttle = ConcurrencyLimit(endpoint, 64)
     asking = [asyncio.create_task(ask(throttle, 1)) for _ in range(64)]
     await asyncio.sleep(0.2)
     assert throttle.silent
@@ -187,7 +187,7 @@ class Refusing(Endpoint):
 )
 async def test_what_is_wrong_for_all_is_found_out_by_one_request(error: ModelError) -> None:
     endpoint = Refusing(error)
-    throttle = Throttle(endpoint, 64, proven=False)
+    throttle = ConcurrencyLimit(endpoint, 64, proven=False)
     told = await asyncio.gather(*(throttle.reply(Request(())) for _ in range(50)), return_exceptions=True)
     assert told == [error] * 50
     assert endpoint.asked == 1
@@ -195,7 +195,7 @@ async def test_what_is_wrong_for_all_is_found_out_by_one_request(error: ModelErr
 
 async def test_those_who_waited_are_let_go_a_few_at_a_time() -> None:
     endpoint = Endpoint(room=1000, seconds=0.05)
-    throttle = Throttle(endpoint, 1000, proven=False)
+    throttle = ConcurrencyLimit(endpoint, 1000, proven=False)
     asking = [asyncio.create_task(throttle.reply(Request(()))) for _ in range(500)]
     await asyncio.wait(asking, return_when=asyncio.FIRST_COMPLETED)
     await asyncio.sleep(0)
@@ -206,7 +206,7 @@ async def test_those_who_waited_are_let_go_a_few_at_a_time() -> None:
 
 async def test_a_key_that_is_revoked_in_mid_run_is_told_to_all_that_wait() -> None:
     endpoint = Refusing(None)
-    throttle = Throttle(endpoint, 4, proven=False)
+    throttle = ConcurrencyLimit(endpoint, 4, proven=False)
     await ask(throttle, 1)
     endpoint.error = Denied("401")
     told = await asyncio.gather(*(throttle.reply(Request(())) for _ in range(50)), return_exceptions=True)
@@ -217,7 +217,7 @@ async def test_a_key_that_is_revoked_in_mid_run_is_told_to_all_that_wait() -> No
 async def test_a_wait_beyond_the_longest_is_cut_for_all() -> None:
     endpoint = Endpoint(room=0)
     endpoint.after = 3600
-    throttle = Throttle(endpoint, 8, longest_wait=0.05)
+    throttle = ConcurrencyLimit(endpoint, 8, longest_wait=0.05)
     with pytest.raises(TryAgain):
         await throttle.reply(Request(()))
     assert 0 < throttle.closed_for <= 0.05
@@ -226,12 +226,12 @@ async def test_a_wait_beyond_the_longest_is_cut_for_all() -> None:
 
 
 async def test_a_stop_lets_go_of_whoever_waits_and_of_nobody_in_flight() -> None:
-    rest = Rest()
+    rest = StopSignal()
     endpoint = Endpoint(room=10, seconds=0.05)
-    throttle = Throttle(endpoint, 2, rest=rest)
+    throttle = ConcurrencyLimit(endpoint, 2, rest=rest)
     asking = [asyncio.create_task(throttle.reply(Request(()))) for _ in range(6)]
     await asyncio.sleep(0.01)
-    rest.end()
+    rest.stop()
     outcomes = await asyncio.gather(*asking, return_exceptions=True)
     assert [isinstance(outcome, Halted) for outcome in outcomes] == [False] * 2 + [True] * 4
     assert endpoint.asked == 2
@@ -240,7 +240,7 @@ async def test_a_stop_lets_go_of_whoever_waits_and_of_nobody_in_flight() -> None
 
 async def test_an_endpoint_that_takes_so_many_and_no_more_is_asked_nearly_as_many_all_the_time() -> None:
     endpoint = Endpoint(room=10)
-    throttle = Throttle(endpoint, 64)
+    throttle = ConcurrencyLimit(endpoint, 64)
     await asyncio.gather(*(ask(throttle, 20) for _ in range(64)))
     endpoint.asked = 0
     limits: list[int] = []

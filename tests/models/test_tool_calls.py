@@ -7,10 +7,10 @@ import json
 import pytest
 
 from bactrian.errors import BadReply
-from bactrian.models.model import Form, Request
-from bactrian.models.openai.client import OpenAI
+from bactrian.models.model import Request, ResponseFormat
+from bactrian.models.openai.client import OpenAIModel
 from bactrian.models.scripted import Scripted
-from bactrian.models.text_tools.calls import read_calls, worded
+from bactrian.models.text_tools.calls import read_calls, write_calls_as_text
 from bactrian.records.message import Invocation, Message
 from bactrian.records.text import Text
 from bactrian.records.tool import Tool
@@ -35,7 +35,7 @@ def asking(*messages: Message, **more: object) -> Request:
 
 async def replied(plan: Plan, request: Request) -> tuple[tuple[Invocation, ...], str, Endpoint]:
     async with Endpoint([plan]) as endpoint:
-        model = OpenAI("any", base_url=endpoint.url)
+        model = OpenAIModel("any", base_url=endpoint.url)
         try:
             reply = await model.reply(request)
         finally:
@@ -93,7 +93,7 @@ async def test_a_call_without_a_name_is_no_reply() -> None:
 
 
 async def test_a_reply_that_calls_need_not_have_the_form_of_an_answer() -> None:
-    form = Form("answer", {"type": "object"}, "", lambda text: json.loads(text)["answer"])
+    form = ResponseFormat("answer", {"type": "object"}, "", lambda text: json.loads(text)["answer"])
     calls, text, _ = await replied(Calls((("now", {}),), "One moment."), asking(form=form))
     assert [call.name for call in calls] == ["now"]
     assert text == "One moment."
@@ -189,7 +189,7 @@ def test_a_call_followed_by_its_own_result_or_not_closed_is_one_broken_call(text
 
 def test_in_words_the_conversation_has_only_system_user_and_assistant_in_turn() -> None:
     calls = (Invocation("x", "weather", '{"city": "Oslo"}'), Invocation("y", "now", "{}"))
-    messages = worded(
+    messages = write_calls_as_text(
         [
             Message("system", Text("You are kind.")),
             ASK,

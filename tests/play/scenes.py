@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from bactrian.models.model import Model, Reply, Request
-from bactrian.models.scripted import Line, Scripted
-from bactrian.play.scene import Scene, role_play
-from bactrian.play.session import play
-from bactrian.play.setup import Setup, new_session
+from bactrian.models.scripted import Scripted, ScriptedReply
+from bactrian.play.scene import Scene, build_role_play
+from bactrian.play.session import play_session
+from bactrian.play.setup import RolePlaySetup, new_session
 from bactrian.prompts.pack import load_pack
 from bactrian.records.ending import Ending
 from bactrian.records.events import Ended, Event, Spoke
@@ -37,7 +37,7 @@ class Counting:
         await self._model.close()
 
 
-def rounds(count: int) -> list[str | Line]:
+def rounds(count: int) -> list[str | ScriptedReply]:
     """Turns of a conversation in which each round is another."""
     subjects = [
         "loading prices",
@@ -54,7 +54,7 @@ def rounds(count: int) -> list[str | Line]:
     return [text.format(word) for word in words for text in (ASK, ANSWER)]
 
 
-def setup(**more: object) -> Setup:
+def setup(**more: object) -> RolePlaySetup:
     wish: dict[str, object] = {
         "idea": "Develop a trading bot",
         "assistant": Role("Programmer"),
@@ -62,23 +62,23 @@ def setup(**more: object) -> Setup:
         "models": dict.fromkeys(AGENTS, "scripted"),
         "specify": False,
     }
-    return Setup(**(wish | more))  # type: ignore[arg-type]
+    return RolePlaySetup(**(wish | more))  # type: ignore[arg-type]
 
 
 def scene(model: Model, session: Session | None = None, **more: object) -> Scene:
     wish = setup(**more)
     pack = load_pack("ai-society")
     models: Mapping[str, Model] = dict.fromkeys(AGENTS, model)
-    return role_play(session or new_session(wish, pack), pack, models, rules=wish.rules())
+    return build_role_play(session or new_session(wish, pack), pack, models, rules=wish.rules())
 
 
 async def played(stage: Scene) -> tuple[list[Turn], Ending]:
     """The turns that were spoken, and the ending."""
-    events: list[Event] = [event async for event in play(stage)]
+    events: list[Event] = [event async for event in play_session(stage)]
     ended = events[-1]
     assert isinstance(ended, Ended)
     return [event.turn for event in events if isinstance(event, Spoke)], ended.ending
 
 
-def script(*lines: str | Line, window: int | None = None) -> Counting:
+def script(*lines: str | ScriptedReply, window: int | None = None) -> Counting:
     return Counting(Scripted(lines, window=window))

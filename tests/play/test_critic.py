@@ -11,18 +11,18 @@ import pytest
 
 from bactrian.language.protocol import DONE
 from bactrian.models.model import Model, Reply, Request
-from bactrian.models.openai.client import OpenAI
-from bactrian.models.scripted import Line, Scripted
-from bactrian.play.endings import default_rules
-from bactrian.play.persist import kept
+from bactrian.models.openai.client import OpenAIModel
+from bactrian.models.scripted import Scripted, ScriptedReply
+from bactrian.play.endings import default_endings
+from bactrian.play.persist import persist_events
 from bactrian.play.recorded import Recorded
-from bactrian.play.scene import Scene, role_play
-from bactrian.play.session import play
-from bactrian.play.setup import Criticism, new_session
-from bactrian.play.turns.chosen import Question
+from bactrian.play.scene import Scene, build_role_play
+from bactrian.play.session import play_session
+from bactrian.play.setup import CriticSettings, new_session
+from bactrian.play.turns.chosen import ChoiceQuestion
 from bactrian.prompts.pack import load_pack
 from bactrian.records.events import Chose, Ended, Event, Proposed, Spoke
-from bactrian.records.proposal import NOTHING_KNOWN, Deliberation, Verdict
+from bactrian.records.proposal import NOTHING_KNOWN, Decision, Deliberation
 from bactrian.records.session import Session
 from bactrian.records.text import Text
 from bactrian.records.usage import Usage
@@ -34,34 +34,38 @@ ASKS = ["Instruction: Boil water.\nInput: None", "Instruction: Pick a tea.\nInpu
 SOLVES = [f"Solution: {tea} tea.\nNext request." for tea in ("Green", "Black", "White")]
 FIRST = [ASKS, SOLVES]
 PACK = load_pack("ai-society")
-Script = Mapping[str, Sequence[str | Line | Sequence[str | Line]]]
+Script = Mapping[str, Sequence[str | ScriptedReply | Sequence[str | ScriptedReply]]]
 
 
 def critic_scene(
     model: Model,
-    wish: Criticism | None = None,
+    wish: CriticSettings | None = None,
     session: Session | None = None,
     known: Deliberation = NOTHING_KNOWN,
 ) -> Scene:
-    wish = wish or Criticism("Professor")
+    wish = wish or CriticSettings("Professor")
     asked = setup(critic=wish, models=dict.fromkeys(("user", "assistant", "critic"), "scripted"))
     models = dict.fromkeys(asked.models, model)
-    return role_play(session or new_session(asked, PACK), PACK, models, rules=asked.rules(), known=known)
+    return build_role_play(
+        session or new_session(asked, PACK), PACK, models, rules=asked.rules(), known=known
+    )
 
 
-def script(critic: Sequence[str | Sequence[str | Line]], **more: Sequence[str | Sequence[str]]) -> Counting:
+def script(
+    critic: Sequence[str | Sequence[str | ScriptedReply]], **more: Sequence[str | Sequence[str]]
+) -> Counting:
     return Counting(Scripted({"user": [ASKS, ASKS], "assistant": [SOLVES], "critic": critic, **more}))
 
 
 async def events_of(scene: Scene) -> list[Event]:
-    return [event async for event in play(scene)]
+    return [event async for event in play_session(scene)]
 
 
 def spoken(events: Sequence[Event]) -> list[str]:
     return [event.turn.text for event in events if isinstance(event, Spoke)]
 
 
-def verdicts(events: Sequence[Event]) -> list[Verdict]:
+def verdicts(events: Sequence[Event]) -> list[Decision]:
     return [event.verdict for event in events if isinstance(event, Chose)]
 
 
@@ -84,7 +88,7 @@ async def test_what_the_critic_chooses_is_what_both_sides_hear() -> None:
 
 async def test_the_critic_is_shown_the_conversation_and_this_turns_proposals_only() -> None:
     model = script(GOOD)
-    await events_of(critic_scene(model, Criticism("Professor", criteria="it is about white tea")))
+    await events_of(critic_scene(model, CriticSettings("Professor", criteria="it is about white tea")))
     second = [request for request in model.requests if request.agent == "critic"][1]
     system, ballot = second.messages
     assert "Professor" in system.text
@@ -133,7 +137,7 @@ async def test_an_unreadable_choice_takes_the_first_proposal_or_fails_and_never_
     events = await events_of(critic_scene(script(answers)))
     assert spoken(events)[0] == ASKS[0]
     assert [verdict.place for verdict in verdicts(events)][:2] == [None, None]
-    failed = await events_of(critic_scene(script(answers), Criticism("Professor", unreadable="fail")))
+    failed = await events_of(critic_scene(script(answers), CriticSettings("Professor", unreadable="fail")))
     assert spoken(failed) == []
     assert isinstance(failed[-1], Ended)
     assert failed[-1].ending.code == "failed"
@@ -154,7 +158,7 @@ async def test_feedback_begins_another_round_until_the_last() -> None:
         ],
         user=[ASKS + better, ASKS],
     )
-    events = await events_of(critic_scene(model, Criticism("Professor", rounds=2)))
+    events = await events_of(critic_scene(model, CriticSettings("Professor", rounds=2)))
     assert spoken(events)[0] == better[1]
     first, second, *_ = verdicts(events)
     assert (first.feedback, second.feedback) == ("Say how much.", ""), "the last round has no next one"
@@ -203,7 +207,7 @@ class Slow:
         await asyncio.sleep(0.01)
         self.open -= 1
         if call == self._fails:
-            return await Scripted([Line(error="It is gone.")]).reply(replace(request, ordinal=0))
+            return await Scripted([ScriptedReply(error="It is gone.")]).reply(replace(request, call_index=0))
         return await self._model.reply(replace(request, n=1))
 
     async def close(self) -> None: ...
@@ -211,7 +215,7 @@ class Slow:
 
 async def test_a_server_that_gives_one_at_a_time_is_asked_for_the_others_all_at_once() -> None:
     model = Slow(script(GOOD))
-    events = await events_of(critic_scene(model, Criticism("Professor")))
+    events = await events_of(critic_scene(model, CriticSettings("Professor")))
     assert spoken(events) == [ASKS[1], SOLVES[2], DONE]
     assert model.most == 3, "from its second turn on the user is asked three times at once"
 
@@ -231,7 +235,7 @@ async def test_a_server_that_refuses_n_is_asked_singly() -> None:
         return completion(f"{DONE}")
 
     async with Endpoint([answer]) as endpoint:
-        model = OpenAI("any", base_url=endpoint.url)
+        model = OpenAIModel("any", base_url=endpoint.url)
         events = await events_of(critic_scene(model))
         await model.close()
     assert spoken(events) == [DONE]
@@ -244,7 +248,7 @@ async def test_an_endpoint_with_n_is_asked_once_for_all_proposals() -> None:
         return completion(*ASKS[:2], DONE) if n == 3 else completion("Choice: 3\nWe are done.")
 
     async with Endpoint([answer]) as endpoint:
-        model = OpenAI("any", base_url=endpoint.url)
+        model = OpenAIModel("any", base_url=endpoint.url)
         events = await events_of(critic_scene(model))
         await model.close()
     assert spoken(events) == [DONE]
@@ -264,14 +268,14 @@ async def test_an_enforced_session_has_its_choices_as_json() -> None:
             '{"done": true, "instruction": "", "input": null}',
         )
 
-    wish = Criticism("Professor", proposals=2)
+    wish = CriticSettings("Professor", proposals=2)
     asked = setup(
         critic=wish, models=dict.fromkeys(("user", "assistant", "critic"), "openai:any"), protocol="enforced"
     )
     async with Endpoint([answer]) as endpoint:
-        model = OpenAI("any", base_url=endpoint.url)
+        model = OpenAIModel("any", base_url=endpoint.url)
         session = new_session(asked, PACK)
-        scene = role_play(session, PACK, dict.fromkeys(asked.models, model), rules=asked.rules())
+        scene = build_role_play(session, PACK, dict.fromkeys(asked.models, model), rules=asked.rules())
         events = await events_of(scene)
         await model.close()
     assert spoken(events) == [DONE]
@@ -287,7 +291,7 @@ async def test_a_resumed_session_pays_for_no_proposal_and_no_choice_again(tmp_pa
             first = critic_scene(script(lines))
             session = await store.begin(first.session)
             count = 0
-            async for event in kept(play(first), session.id, store):
+            async for event in persist_events(play_session(first), session.id, store):
                 count += isinstance(event, Proposed | Chose | Spoke)
                 if count == stop:
                     break
@@ -295,7 +299,12 @@ async def test_a_resumed_session_pays_for_no_proposal_and_no_choice_again(tmp_pa
             session = await store.begin(session)
             known = await store.deliberation(session.id, after=len(session.turns))
             model = script(lines)
-            rest = [e async for e in kept(play(critic_scene(model, None, session, known)), session.id, store)]
+            rest = [
+                e
+                async for e in persist_events(
+                    play_session(critic_scene(model, None, session, known)), session.id, store
+                )
+            ]
             assert isinstance(rest[-1], Ended)
             stored = await store.session(session.id)
             assert stored is not None
@@ -314,7 +323,7 @@ async def test_what_an_unfinished_turn_has_cost_is_counted(tmp_path: Path) -> No
     async with open_store(tmp_path / "run.db") as store:
         scene = critic_scene(script(GOOD))
         await store.begin(scene.session)
-        async for event in kept(play(scene), scene.session.id, store):
+        async for event in persist_events(play_session(scene), scene.session.id, store):
             if isinstance(event, Chose):
                 break
         known = await store.deliberation(scene.session.id)
@@ -327,7 +336,7 @@ async def test_a_recorded_run_is_replayed_with_its_critic(tmp_path: Path) -> Non
     async with open_store(tmp_path / "run.db") as store:
         scene = critic_scene(script([["Hm.", GOOD[0]], *GOOD[1:]]))
         await store.begin(scene.session)
-        first = [event async for event in kept(play(scene), scene.session.id, store)]
+        first = [event async for event in persist_events(play_session(scene), scene.session.id, store)]
     again = await events_of(critic_scene(Recorded(str(tmp_path / "run.db"))))
     assert spoken(again) == spoken(first)
     assert [v.text for v in verdicts(again)] == [v.text for v in verdicts(first)]
@@ -336,9 +345,9 @@ async def test_a_recorded_run_is_replayed_with_its_critic(tmp_path: Path) -> Non
 class Longest:
     """A scoring function in the critic's place."""
 
-    async def choose(self, question: Question) -> AsyncGenerator[Verdict]:
+    async def choose(self, question: ChoiceQuestion) -> AsyncGenerator[Decision]:
         best = max(question.proposals, key=lambda proposal: len(proposal.text))
-        yield Verdict(
+        yield Decision(
             best.number,
             best.round,
             1,
@@ -354,7 +363,7 @@ async def test_a_function_can_choose() -> None:
     scene = critic_scene(Counting(Scripted({"user": [ASKS, ASKS], "assistant": [SOLVES, SOLVES]})))
     assert scene.critique is not None
     chosen = replace(scene.critique, chooser=Longest())
-    events = await events_of(replace(scene, critique=chosen, rules=default_rules(4)))
+    events = await events_of(replace(scene, critique=chosen, rules=default_endings(4)))
     assert spoken(events) == [ASKS[0], SOLVES[0], ASKS[0], SOLVES[0]]
 
 
@@ -366,19 +375,22 @@ def test_a_turn_has_at_least_one_proposal() -> None:
 
 
 async def test_a_session_that_failed_for_its_critic_asks_it_again_when_it_is_taken_up(tmp_path: Path) -> None:
-    wish = Criticism("Professor", unreadable="fail")
+    wish = CriticSettings("Professor", unreadable="fail")
     lines = [["Hm.", "All.", "Choice: 2\nIt is clear now."], *GOOD[1:]]
     async with open_store(tmp_path / "run.db") as store:
         first = critic_scene(script(lines), wish)
         await store.begin(first.session)
-        ended = [event async for event in kept(play(first), first.session.id, store)][-1]
+        ended = [event async for event in persist_events(play_session(first), first.session.id, store)][-1]
         assert isinstance(ended, Ended)
         assert ended.ending.code == "failed"
         session = await store.begin(first.session)
         known = await store.deliberation(session.id)
         model = script(lines)
         events = [
-            event async for event in kept(play(critic_scene(model, wish, session, known)), session.id, store)
+            event
+            async for event in persist_events(
+                play_session(critic_scene(model, wish, session, known)), session.id, store
+            )
         ]
     assert spoken(events) == [ASKS[1], SOLVES[2], DONE]
     assert [request.agent for request in model.requests][:2] == ["critic", "assistant"]

@@ -11,13 +11,13 @@ import pytest
 from bactrian.errors import InputError
 from bactrian.language.protocol import DONE
 from bactrian.models.scripted import Scripted
-from bactrian.play.scene import role_play
-from bactrian.play.session import play
+from bactrian.play.scene import build_role_play
+from bactrian.play.session import play_session
 from bactrian.play.setup import new_session
 from bactrian.play.tools.loading import open_tools
 from bactrian.play.tools.mcp import open_server
 from bactrian.play.tools.toolbox import BadArguments, ToolFailed
-from bactrian.recipes.schema import Tools
+from bactrian.recipes.schema import ToolsSpec
 from bactrian.records.events import Ended, Returned
 from bactrian.records.tool import ToolResult
 from tests.play.scenes import AGENTS, setup
@@ -50,13 +50,13 @@ async def test_a_server_says_which_tools_it_has_and_calls_them(monkeypatch: pyte
 
 async def said(*lines: str) -> tuple[Sequence[ToolResult], str]:
     """What comes of an assistant's ``lines`` with the server's tools, and how the session ends."""
-    async with open_tools({"assistant": Tools(mcp=(SERVER,), seconds=20)}) as boxes:
+    async with open_tools({"assistant": ToolsSpec(mcp=(SERVER,), seconds=20)}) as boxes:
         wish = setup(tools={name: box.kit for name, box in boxes.items()})
         model = Scripted({"user": [ASK, DONE], "assistant": [*lines, ANSWER]})
-        scene = role_play(
+        scene = build_role_play(
             new_session(wish, PACK), PACK, dict.fromkeys(AGENTS, model), rules=wish.rules(), tools=boxes
         )
-        found = [event async for event in play(scene)]
+        found = [event async for event in play_session(scene)]
     last = found[-1]
     assert isinstance(last, Ended)
     results = [event.result for event in found if isinstance(event, Returned)]
@@ -96,5 +96,5 @@ async def test_what_is_no_server_is_wrong_usage(command: str, problem: str) -> N
 async def test_two_tools_of_one_name_are_refused(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text('def price(item: str) -> str:\n    "Own."\n    return item\n')
     with pytest.raises(InputError, match="two tools named 'price'"):
-        async with open_tools({"assistant": Tools(mcp=(SERVER,), python=(str(tmp_path / "own.py"),))}):
+        async with open_tools({"assistant": ToolsSpec(mcp=(SERVER,), python=(str(tmp_path / "own.py"),))}):
             pass

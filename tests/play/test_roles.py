@@ -9,7 +9,7 @@ import pytest
 
 from bactrian.errors import BadReply
 from bactrian.models.scripted import Scripted
-from bactrian.play.role_assignment import Found, find_roles, read_roles
+from bactrian.play.role_assignment import RoleSuggestions, find_roles, read_roles
 from tests.cli.test_play import LINES, bactrian, events
 from tests.play.scenes import Counting
 
@@ -20,7 +20,7 @@ def block(*numbers: int) -> str:
     )
 
 
-async def found(model: Counting, count: int, task: str = "Make {tea} {count}") -> Found:
+async def found(model: Counting, count: int, task: str = "Make {tea} {count}") -> RoleSuggestions:
     *_, last = [one async for one in find_roles(task, count, model)]
     return last
 

@@ -11,18 +11,18 @@ import pytest
 
 from bactrian.errors import ContextFull, InputError
 from bactrian.language.protocol import DONE
-from bactrian.models.model import Choice, Model, Reply, Request
-from bactrian.play.critic.answer_format import ranking_form, read_ranking
-from bactrian.play.endings import default_rules
+from bactrian.models.model import Model, Reply, ReplyChoice, Request
+from bactrian.play.critic.answer_format import ranking_format, read_ranking
+from bactrian.play.endings import default_endings
 from bactrian.play.human import HUMAN
-from bactrian.play.persist import kept
-from bactrian.play.scene import Scene, role_play
-from bactrian.play.session import play
+from bactrian.play.persist import persist_events
+from bactrian.play.scene import Scene, build_role_play
+from bactrian.play.session import play_session
 from bactrian.play.setup import new_session
-from bactrian.play.turns.beam_search import Scored
-from bactrian.play.turns.chosen import Critique
+from bactrian.play.turns.beam_search import ScoringChooser
+from bactrian.play.turns.chosen import TurnChoice
 from bactrian.prompts.pack import load_pack
-from bactrian.records.criticism import Criticism, read_search
+from bactrian.records.criticism import CriticSettings, read_search
 from bactrian.records.events import Chose, Ended, Event, Proposed, Spoke
 from bactrian.records.proposal import NOTHING_KNOWN, Deliberation
 from bactrian.records.session import Session
@@ -48,10 +48,10 @@ class Letters:
 
     async def reply(self, request: Request) -> Reply:
         if request.agent == "critic":
-            return Reply((Choice(Text(self._critic(request))),), Usage(7, 3), self.name)
+            return Reply((ReplyChoice(Text(self._critic(request))),), Usage(7, 3), self.name)
         line = _letters([message.text for message in request.messages])
         letters = "abc"[request.attempt :][: request.n]
-        choices = tuple(Choice(Text(self._say(request, line + letter))) for letter in letters)
+        choices = tuple(ReplyChoice(Text(self._say(request, line + letter))) for letter in letters)
         return Reply(choices, Usage(10, request.n), self.name)
 
     async def close(self) -> None: ...
@@ -93,19 +93,21 @@ def scene(
     known: Deliberation = NOTHING_KNOWN,
     unreadable: Any = "first",
 ) -> Scene:
-    wish = Criticism("Judge", 3, unreadable=unreadable, width=width, depth=depth)
+    wish = CriticSettings("Judge", 3, unreadable=unreadable, width=width, depth=depth)
     asked = setup(critic=wish, models=dict.fromkeys(("user", "assistant", "critic"), "letters"))
     models = dict.fromkeys(asked.models, model)
-    made = role_play(
-        session or new_session(asked, PACK), PACK, models, rules=default_rules(limit), known=known
+    made = build_role_play(
+        session or new_session(asked, PACK), PACK, models, rules=default_endings(limit), known=known
     )
     assert made.critique is not None
-    critique: Critique = made.critique if score is None else replace(made.critique, chooser=Scored(score))
+    critique: TurnChoice = (
+        made.critique if score is None else replace(made.critique, chooser=ScoringChooser(score))
+    )
     return replace(made, critique=critique)
 
 
 async def events_of(made: Scene) -> list[Event]:
-    return [event async for event in play(made)]
+    return [event async for event in play_session(made)]
 
 
 def spoken(events: Sequence[Event]) -> str:
@@ -170,7 +172,7 @@ async def test_a_critic_ranks_whole_lines() -> None:
 
     def critic(request: Request) -> str:
         seen.append(request.messages[1].text)
-        return best(3, 1) if request.position == 0 else best(4)
+        return best(3, 1) if request.replay_index == 0 else best(4)
 
     events = await events_of(scene(Letters(critic), width=2, depth=2, limit=2))
     assert spoken(events) == "aa", "the fourth line follows the one that was ranked second"
@@ -208,7 +210,7 @@ async def test_a_line_without_room_is_not_continued_and_the_others_are() -> None
 
 async def test_a_search_that_stopped_anywhere_goes_on_and_pays_for_nothing_again(tmp_path: Path) -> None:
     def critic(request: Request) -> str:
-        return best(3, 1) if (request.position or 0) % 2 == 0 else best(5)
+        return best(3, 1) if (request.replay_index or 0) % 2 == 0 else best(5)
 
     def steps(events: Sequence[Event]) -> list[Event]:
         return [event for event in events if isinstance(event, Proposed | Chose | Spoke)]
@@ -219,7 +221,7 @@ async def test_a_search_that_stopped_anywhere_goes_on_and_pays_for_nothing_again
             first = scene(Letters(critic), width=2, depth=2)
             await store.begin(first.session)
             heard = 0
-            async for event in kept(play(first), first.session.id, store):
+            async for event in persist_events(play_session(first), first.session.id, store):
                 heard += isinstance(event, Proposed | Chose | Spoke)
                 if heard == stop:
                     break
@@ -228,7 +230,7 @@ async def test_a_search_that_stopped_anywhere_goes_on_and_pays_for_nothing_again
             known = await store.deliberation(session.id, after=len(session.turns) // 2 * 2)
             model = Counting(Letters(critic))
             again = scene(model, width=2, depth=2, session=session, known=known)
-            async for _ in kept(play(again), session.id, store):
+            async for _ in persist_events(play_session(again), session.id, store):
                 pass
             stored = await store.session(session.id)
             tree = await store.deliberation(session.id)
@@ -245,12 +247,12 @@ async def test_a_search_that_stopped_anywhere_goes_on_and_pays_for_nothing_again
 
 async def test_preferences_of_a_search_compare_what_could_follow_the_same_words(tmp_path: Path) -> None:
     def critic(request: Request) -> str:
-        return best(3, 1) if request.position == 0 else best(5)
+        return best(3, 1) if request.replay_index == 0 else best(5)
 
     made = scene(Letters(critic), width=2, depth=2, limit=2)
     async with open_store(tmp_path / "run.db") as store:
         await store.begin(made.session)
-        async for _ in kept(play(made), made.session.id, store):
+        async for _ in persist_events(play_session(made), made.session.id, store):
             pass
     await handed(tmp_path / "run.db", "preference", tmp_path / "pairs.jsonl")
     rows = lines(tmp_path / "pairs.jsonl")
@@ -280,7 +282,7 @@ def test_a_ranking_names_as_many_as_are_wanted(text: str, kept_places: tuple[int
 
 
 def test_a_constrained_ranking_is_the_same_text() -> None:
-    form = ranking_form([1, 2, 3], 2)
+    form = ranking_format([1, 2, 3], 2)
     assert form.read('{"ranking": [3, 1], "reason": "Short."}') == "Ranking: 3, 1\nShort."
 
 
@@ -293,7 +295,7 @@ def test_what_is_no_search_is_refused(text: str) -> None:
 
 
 def test_a_person_is_not_asked_for_every_line() -> None:
-    wish = Criticism("Judge", width=2, depth=2)
+    wish = CriticSettings("Judge", width=2, depth=2)
     asked = setup(critic=wish, models={"user": HUMAN, "assistant": "x", "critic": "x"})
     with pytest.raises(InputError, match="person"):
         new_session(asked, PACK)

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bactrian.language.protocol import DONE, is_done
-from bactrian.models.scripted import Line
-from bactrian.play.session import play
+from bactrian.models.scripted import ScriptedReply
+from bactrian.play.session import play_session
 from tests.play.scenes import ANSWER, ASK, played, rounds, scene, script
 
 
@@ -38,13 +38,13 @@ SAME = ["Instruction: Write the test again.\nInput: None", "Solution: Here is th
         (THANKS * 4, {}, "repeat_loop", 8),
         (SAME * 4, {}, "repeat_loop", 8),
         (THANKS * 4, {"paper_endings": True, "max_messages": 8}, "max_messages", 8),
-        ([*rounds(1), Line("Instruction: go on", finish="content_filter")], {}, "refused", 3),
+        ([*rounds(1), ScriptedReply("Instruction: go on", finish="content_filter")], {}, "refused", 3),
         (rounds(2), {}, "failed", 4),
-        ([*rounds(1), Line(error="The endpoint is gone.")], {}, "failed", 2),
+        ([*rounds(1), ScriptedReply(error="The endpoint is gone.")], {}, "failed", 2),
     ],
 )
 async def test_each_ending_is_reached(
-    lines: Sequence[str | Line], more: dict[str, object], code: str, turn: int
+    lines: Sequence[str | ScriptedReply], more: dict[str, object], code: str, turn: int
 ) -> None:
     turns, ending = await played(scene(script(*lines), **more))
     assert (ending.code, ending.turn) == (code, turn)
@@ -101,7 +101,7 @@ async def test_a_session_that_has_ended_is_told_and_not_played() -> None:
     turns, ending = await played(scene(script(*rounds(1), DONE)))
     model = script()
     session = replace(scene(model).session, turns=tuple(turns), ending=ending)
-    events = [event async for event in play(scene(model, session))]
+    events = [event async for event in play_session(scene(model, session))]
     assert [type(event).__name__ for event in events] == ["Started", "Ended"]
     assert model.requests == []
 

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from bactrian.recipes.load import load_recipe
-from bactrian.recipes.society import built_in_societies, load_society
+from bactrian.recipes.society import list_societies, load_society
 
 PAGE = (Path(__file__).parents[2] / "docs" / "societies.md").read_text("utf-8")
 
@@ -22,15 +22,15 @@ def test_the_society_on_the_page_is_one(tmp_path: Path) -> None:
 
 
 def test_every_shipped_society_is_on_the_page() -> None:
-    assert all(f"| `{name}` |" in PAGE for name in built_in_societies())
+    assert all(f"| `{name}` |" in PAGE for name in list_societies())
 
 
 def test_the_critics_table_fits_a_recipe(tmp_path: Path) -> None:
     (table,) = re.findall(r"```toml\n(\[critic\].*?)```", PAGE, re.DOTALL)
     society = load_recipe("ai-society")
-    from bactrian.recipes.load import recipe_text
+    from bactrian.recipes.load import read_recipe_text
 
-    (tmp_path / "with.toml").write_text(recipe_text("ai-society") + "\n" + table)
+    (tmp_path / "with.toml").write_text(read_recipe_text("ai-society") + "\n" + table)
     critic = load_recipe(str(tmp_path / "with.toml")).critic
     assert society.critic is None
     assert critic is not None

@@ -12,15 +12,15 @@ import pytest
 
 from bactrian.errors import InputError
 from bactrian.language.protocol import DONE
-from bactrian.models.scripted import Line, Scripted
+from bactrian.models.scripted import Scripted, ScriptedReply
 from bactrian.play.order import Moderated, ReplyTo, RoundRobin
-from bactrian.play.scene import role_play
-from bactrian.play.session import play
-from bactrian.play.setup import Setup, new_session
-from bactrian.play.society.group_chat import Circumstances, moderator_form
-from bactrian.play.society.stages import Performance, cast_of, perform
+from bactrian.play.scene import build_role_play
+from bactrian.play.session import play_session
+from bactrian.play.setup import RolePlaySetup, new_session
+from bactrian.play.society.group_chat import ChatOptions, moderator_format
+from bactrian.play.society.stages import SocietyRun, name_models, play_society
 from bactrian.prompts.pack import load_pack
-from bactrian.recipes.society import built_in_societies, load_society
+from bactrian.recipes.society import list_societies, load_society
 from bactrian.records.events import Chose, Ended, Event, Spoke, Started
 from bactrian.records.task import Role
 from bactrian.records.turn import Turn
@@ -59,18 +59,18 @@ def written(folder: Path, text: str) -> str:
     return str(folder / "society.toml")
 
 
-def wish(name: str, task: str | None = None, **more: Any) -> Performance:
+def wish(name: str, task: str | None = None, **more: Any) -> SocietyRun:
     society, prompts = load_society(name)
-    models = cast_of(society, "scripted", task_model="scripted", critic_model="scripted")
-    return Performance(society, prompts, task or society.task, Circumstances(models, **more))
+    models = name_models(society, "scripted", task_model="scripted", critic_model="scripted")
+    return SocietyRun(society, prompts, task or society.task, ChatOptions(models, **more))
 
 
-def scripted(**lines: Sequence[str | Sequence[str | Line]]) -> Counting:
+def scripted(**lines: Sequence[str | Sequence[str | ScriptedReply]]) -> Counting:
     return Counting(Scripted(lines))
 
 
-async def performed(asked: Performance, model: Counting, store: Store | None = None) -> list[Event]:
-    return [event async for event in perform(asked, dict.fromkeys(asked.given.models, model), store)]
+async def performed(asked: SocietyRun, model: Counting, store: Store | None = None) -> list[Event]:
+    return [event async for event in play_society(asked, dict.fromkeys(asked.given.models, model), store)]
 
 
 def said(events: Sequence[Event]) -> list[tuple[str, str]]:
@@ -198,7 +198,7 @@ async def test_stages_are_kept_and_taken_up_where_they_stopped(tmp_path: Path) -
         async with open_store(tmp_path / f"{stop}.db") as store:
             model = two_stages()
             heard = 0
-            async for event in perform(asked, dict.fromkeys(asked.given.models, model), store):
+            async for event in play_society(asked, dict.fromkeys(asked.given.models, model), store):
                 heard += isinstance(event, Spoke)
                 if heard == stop:
                     break
@@ -220,7 +220,7 @@ async def test_a_talk_is_kept_with_its_cast_and_taken_up(tmp_path: Path) -> None
     asked = wish(written(tmp_path, MODERATED))
     lines: dict[str, Any] = {"host": ["Next: Cook", f"Mint.\n{DONE}"], "bob": ["Mint."]}
     async with open_store(tmp_path / "run.db") as store:
-        async for event in perform(asked, dict.fromkeys(asked.given.models, scripted(**lines)), store):
+        async for event in play_society(asked, dict.fromkeys(asked.given.models, scripted(**lines)), store):
             if isinstance(event, Spoke) and event.turn.number == 2:
                 break
     async with open_store(tmp_path / "run.db") as store:
@@ -249,12 +249,12 @@ async def test_the_two_agent_play_is_the_two_node_society(tmp_path: Path) -> Non
     one, other = two_stages(), two_stages()
     await performed(wish(pair), one)
     names = dict.fromkeys(("user", "assistant"), "scripted")
-    setup = Setup("Make tea", Role("Cook"), Role("Guest"), names, specify=False)
+    setup = RolePlaySetup("Make tea", Role("Cook"), Role("Guest"), names, specify=False)
     pack = load_pack("ai-society")
-    scene = role_play(
+    scene = build_role_play(
         new_session(setup, pack), pack, {"user": other, "assistant": other}, rules=setup.rules()
     )
-    async for _ in play(scene):
+    async for _ in play_session(scene):
         pass
     assert [[m.text for m in request.messages] for request in one.requests] == [
         [m.text for m in request.messages] for request in other.requests
@@ -284,7 +284,7 @@ async def test_a_society_can_have_a_critic() -> None:
 
 
 def test_a_constrained_moderator_writes_the_same_as_a_free_one() -> None:
-    form = moderator_form(["Cook", 'A "B"'])
+    form = moderator_format(["Cook", 'A "B"'])
     assert form.read('{"message": "Well?", "next": "Cook", "done": false}') == "Well?\nNext: Cook"
     assert form.read('{"message": "Mint.", "next": null, "done": true}') == f"Mint.\n{DONE}"
     assert '"A \\"B\\""' in form.grammar
@@ -292,7 +292,7 @@ def test_a_constrained_moderator_writes_the_same_as_a_free_one() -> None:
 
 @pytest.mark.parametrize("name", ["critic", "panel", "tech-lead"])
 def test_the_shipped_societies_can_be_loaded(name: str) -> None:
-    assert name in built_in_societies()
+    assert name in list_societies()
     society, _ = load_society(name)
     assert society.name == name
     assert society.description

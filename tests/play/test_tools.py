@@ -19,17 +19,17 @@ from pydantic import BaseModel, Field
 from bactrian.errors import InputError
 from bactrian.language.protocol import DONE
 from bactrian.models.model import Model
-from bactrian.models.openai.client import OpenAI
+from bactrian.models.openai.client import OpenAIModel
 from bactrian.models.scripted import Scripted
-from bactrian.play.persist import kept
+from bactrian.play.persist import persist_events
 from bactrian.play.recorded import Recorded
-from bactrian.play.scene import Scene, role_play
-from bactrian.play.session import play
+from bactrian.play.scene import Scene, build_role_play
+from bactrian.play.session import play_session
 from bactrian.play.setup import new_session
-from bactrian.play.tools.functions import Function, load_functions
+from bactrian.play.tools.functions import FunctionTool, load_functions
 from bactrian.play.tools.toolbox import BadArguments, Toolbox
 from bactrian.prompts.pack import load_pack
-from bactrian.records.criticism import Criticism
+from bactrian.records.criticism import CriticSettings
 from bactrian.records.events import Called, Ended, Event, Returned, Spoke
 from bactrian.records.session import Session
 from bactrian.records.tool import Toolkit, ToolResult
@@ -73,18 +73,18 @@ class Diary:
 
     calls: list[str]
 
-    def tools(self) -> list[Function]:
+    def tools(self) -> list[FunctionTool]:
         def note(what: str) -> str:
             """Write something down."""
             self.calls.append(what)
             return f"noted {what}"
 
-        return [Function(note)]
+        return [FunctionTool(note)]
 
 
 def stage(
     model: Model,
-    tools: Sequence[Function],
+    tools: Sequence[FunctionTool],
     session: Session | None = None,
     **limits: Any,
 ) -> Scene:
@@ -93,13 +93,13 @@ def stage(
     wish = setup(tools={"assistant": kit})
     models: Mapping[str, Model] = dict.fromkeys(AGENTS, model)
     box = Toolbox(kit, {one.tool.name: one for one in tools})
-    return role_play(
+    return build_role_play(
         session or new_session(wish, PACK), PACK, models, rules=wish.rules(), tools={"assistant": box}
     )
 
 
 async def events(scene: Scene) -> list[Event]:
-    return [event async for event in play(scene)]
+    return [event async for event in play_session(scene)]
 
 
 def results(found: Sequence[Event]) -> list[ToolResult]:
@@ -111,7 +111,7 @@ def results(found: Sequence[Event]) -> list[ToolResult]:
 async def results_of(text: str, *tools: Callable[..., Any], **limits: Any) -> list[ToolResult]:
     """What comes of a reply ``text`` that calls."""
     model = Scripted({"user": [ASK, DONE], "assistant": [text, ANSWER]})
-    found = await events(stage(model, [Function(tool) for tool in tools], **limits))
+    found = await events(stage(model, [FunctionTool(tool) for tool in tools], **limits))
     assert isinstance(found[-1], Ended)
     assert found[-1].ending.code == "task_done"
     return results(found)
@@ -130,7 +130,7 @@ def test_the_signature_is_the_schema_and_the_docstring_the_description() -> None
         """
         return f"{shape} {size.width} {json} {copy}"
 
-    tool = Function(draw).tool
+    tool = FunctionTool(draw).tool
     assert (tool.name, tool.description) == ("draw", "Draw something.\n\nOn paper.")
     assert tool.parameters["required"] == ["shape", "size"]
     properties = tool.parameters["properties"]
@@ -149,7 +149,7 @@ async def test_a_function_gets_values_of_its_types_and_its_own_defaults() -> Non
         seen.append((size, mark is seen))
         return "drawn"
 
-    assert await Function(draw).run('{"size": {"width": 2}}') == "drawn"
+    assert await FunctionTool(draw).run('{"size": {"width": 2}}') == "drawn"
     assert seen == [(Size(width=2), True)]
 
 
@@ -186,7 +186,7 @@ def test_a_function_that_a_model_could_not_call_is_refused(
     function: Callable[..., Any], problem: str
 ) -> None:
     with pytest.raises(InputError, match=problem):
-        Function(function)
+        FunctionTool(function)
 
 
 @pytest.mark.parametrize("arguments", ['{"a": "x"}', '{"a": 1, "c": 2}', "{}", "[1]", '{"a": 1', "now"])
@@ -196,7 +196,7 @@ async def test_arguments_that_do_not_fit_never_reach_the_function(arguments: str
         raise AssertionError
 
     with pytest.raises(BadArguments):
-        await Function(never).run(arguments)
+        await FunctionTool(never).run(arguments)
 
 
 def test_a_file_gives_its_public_functions_or_those_that_are_named(tmp_path: Path) -> None:
@@ -236,7 +236,7 @@ async def test_a_call_and_its_result_come_before_the_turn_that_they_are_for() ->
     model = Counting(
         Scripted({"user": [ASK, DONE], "assistant": ['Let me see.\nCall: add {"a": 2, "b": 3}', ANSWER]})
     )
-    found = await events(stage(model, [Function(add)]))
+    found = await events(stage(model, [FunctionTool(add)]))
     kinds = [type(event).__name__ for event in found]
     assert kinds == ["Started", "Spoke", "Called", "Returned", "Spoke", "Spoke", "Ended"]
     called, returned, spoke = found[2:5]
@@ -249,7 +249,7 @@ async def test_a_call_and_its_result_come_before_the_turn_that_they_are_for() ->
     assert spoke.turn.text == ANSWER
     assert [use.result for use in spoke.turn.uses] == [returned.result]
     assert spoke.turn.usage.prompt > called.call.usage.prompt > 0
-    assert [request.ordinal for request in model.requests] == [0, 1, 2, 3]
+    assert [request.call_index for request in model.requests] == [0, 1, 2, 3]
 
 
 async def test_the_other_agent_hears_nothing_of_tools_and_its_own_keeps_them_in_mind() -> None:
@@ -261,7 +261,7 @@ async def test_the_other_agent_hears_nothing_of_tools_and_its_own_keeps_them_in_
             }
         )
     )
-    await events(stage(model, [Function(add)]))
+    await events(stage(model, [FunctionTool(add)]))
     users = [request for request in model.requests if request.agent == "user"]
     assert all(not request.tools for request in users)
     assert "Call:" not in "".join(message.text for message in users[-1].messages)
@@ -345,15 +345,15 @@ async def test_a_long_result_is_cut_and_says_so() -> None:
 async def test_after_the_last_round_the_model_is_told_to_answer() -> None:
     call = 'Call: add {"a": 1}'
     model = Counting(Scripted({"user": [ASK, DONE], "assistant": [call, call, ANSWER]}))
-    found = await events(stage(model, [Function(add)], rounds=2))
+    found = await events(stage(model, [FunctionTool(add)], rounds=2))
     assert len(results(found)) == 2
-    own = [request.may_call for request in model.requests if request.agent == "assistant"]
+    own = [request.allow_tool_calls for request in model.requests if request.agent == "assistant"]
     assert own == [True, True, False]
 
 
 async def test_a_model_that_only_calls_and_never_speaks_fails_the_session_and_nothing_is_lost() -> None:
     model = Scripted({"user": [ASK], "assistant": ['Call: add {"a": 1}'] * 3})
-    found = await events(stage(model, [Function(add)], rounds=2))
+    found = await events(stage(model, [FunctionTool(add)], rounds=2))
     last = found[-1]
     assert isinstance(last, Ended)
     assert last.ending.code == "failed"
@@ -364,11 +364,11 @@ async def test_a_model_that_only_calls_and_never_speaks_fails_the_session_and_no
 async def test_an_endpoint_calls_natively(tmp_path: Path) -> None:
     replies: list[Reply] = [ASK, Calls((("add", {"a": 2, "b": 3}), ("broken", {"x": 1}))), ANSWER, DONE]
     async with Endpoint(replies) as endpoint:
-        model = OpenAI("any", base_url=endpoint.url)
-        scene = stage(model, [Function(add), Function(broken)])
+        model = OpenAIModel("any", base_url=endpoint.url)
+        scene = stage(model, [FunctionTool(add), FunctionTool(broken)])
         async with open_store(tmp_path / "run.db") as store:
             await store.begin(scene.session)
-            found = [event async for event in kept(play(scene), scene.session.id, store)]
+            found = [event async for event in persist_events(play_session(scene), scene.session.id, store)]
             stored = await store.session(scene.session.id)
             spent = await store.spent()
         await model.close()
@@ -386,11 +386,11 @@ async def test_an_endpoint_calls_natively(tmp_path: Path) -> None:
 
 async def test_every_call_and_result_is_on_disk_before_the_next_request(tmp_path: Path) -> None:
     model = Scripted({"user": [ASK, DONE], "assistant": ['Call: add {"a": 1}', ANSWER]})
-    scene = stage(model, [Function(add)])
+    scene = stage(model, [FunctionTool(add)])
     seen: list[tuple[str, int, bool]] = []
     async with open_store(tmp_path / "run.db") as store:
         await store.begin(scene.session)
-        async for event in kept(play(scene), scene.session.id, store):
+        async for event in persist_events(play_session(scene), scene.session.id, store):
             stored = await store.session(scene.session.id)
             assert stored is not None
             if isinstance(event, Called | Returned):
@@ -403,8 +403,8 @@ async def stored_until(path: Path, scene: Scene, stop: Callable[[Event], bool]) 
     """Play into a run, and stop after an event as if the power had failed."""
     async with open_store(path) as store:
         await store.begin(scene.session)
-        async with aclosing(play(scene)) as source:
-            async for event in kept(source, scene.session.id, store):
+        async with aclosing(play_session(scene)) as source:
+            async for event in persist_events(source, scene.session.id, store):
                 if stop(event):
                     return
 
@@ -412,14 +412,14 @@ async def stored_until(path: Path, scene: Scene, stop: Callable[[Event], bool]) 
 async def resumed(path: Path, scene: Scene) -> AsyncGenerator[Event]:
     async with open_store(path) as store:
         session = await store.begin(scene.session)
-        again = role_play(
+        again = build_role_play(
             session,
             PACK,
             {name: agent.model for name, agent in scene.agents.items()},
             rules=scene.rules,
             tools={"assistant": scene.agents["assistant"].toolbox or pytest.fail()},
         )
-        async for event in kept(play(again), session.id, store):
+        async for event in persist_events(play_session(again), session.id, store):
             yield event
 
 
@@ -481,9 +481,9 @@ async def test_a_call_that_was_cut_off_is_made_again(tmp_path: Path) -> None:
 async def test_a_session_with_tools_can_be_said_again_from_its_record(tmp_path: Path) -> None:
     path = tmp_path / "run.db"
     lines = {"user": [ASK, DONE], "assistant": ['I see.\nCall: add {"a": 1}', ANSWER]}
-    first = stage(Scripted(lines), [Function(add)])
+    first = stage(Scripted(lines), [FunctionTool(add)])
     await stored_until(path, first, lambda event: isinstance(event, Ended))
-    found = await events(stage(Recorded(str(path)), [Function(add)]))
+    found = await events(stage(Recorded(str(path)), [FunctionTool(add)]))
     assert [event.turn.text for event in found if isinstance(event, Spoke)] == [ASK, ANSWER, DONE]
     assert [one.text for one in results(found)] == ["2"]
     async with open_store(path, read_only=True) as store:
@@ -505,16 +505,17 @@ def test_a_session_without_tools_keeps_the_id_that_it_had_before_there_were_any(
 
 def test_other_tools_make_another_session() -> None:
     one, other = (
-        new_session(setup(tools={"assistant": Toolkit((Function(f).tool,))}), PACK) for f in (add, long)
+        new_session(setup(tools={"assistant": Toolkit((FunctionTool(f).tool,))}), PACK) for f in (add, long)
     )
     assert len({one.id, other.id, new_session(setup(), PACK).id}) == 3
 
 
 def test_a_critic_and_a_person_go_with_no_tools() -> None:
-    kit = {"assistant": Toolkit((Function(add).tool,))}
+    kit = {"assistant": Toolkit((FunctionTool(add).tool,))}
     with pytest.raises(InputError, match="critic"):
         new_session(
-            setup(tools=kit, critic=Criticism("Cook"), models=dict.fromkeys((*AGENTS, "critic"), "x")), PACK
+            setup(tools=kit, critic=CriticSettings("Cook"), models=dict.fromkeys((*AGENTS, "critic"), "x")),
+            PACK,
         )
     person = dict.fromkeys(AGENTS, "scripted") | {"assistant": "human"}
     with pytest.raises(InputError, match="person"):
@@ -526,4 +527,4 @@ def test_json_is_what_a_tool_gives_that_is_no_text() -> None:
         """Look."""
         return Found(2, Path("a"))
 
-    assert json.loads(asyncio.run(Function(look).run("{}"))) == {"count": 2, "path": "a"}
+    assert json.loads(asyncio.run(FunctionTool(look).run("{}"))) == {"count": 2, "path": "a"}

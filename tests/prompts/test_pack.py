@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bactrian.errors import PromptError
-from bactrian.prompts.pack import built_in_packs, load_pack
+from bactrian.prompts.pack import list_packs, load_pack
 from bactrian.prompts.templates import PLACEHOLDERS
 
 GOOD = """\
@@ -48,8 +48,8 @@ def with_template(source: str, template: str = "assistant_system") -> str:
 
 
 def test_each_built_in_pack_can_be_loaded_by_its_name() -> None:
-    assert "ai-society" in built_in_packs()
-    for name in built_in_packs():
+    assert "ai-society" in list_packs()
+    for name in list_packs():
         assert load_pack(name).name == name
 
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bactrian.errors import InputError, PromptError
-from bactrian.prompts.pack import built_in_packs, load_pack
+from bactrian.prompts.pack import list_packs, load_pack
 from bactrian.prompts.templates import PLACEHOLDERS
 
 PACK = load_pack("ai-society")
@@ -111,7 +111,7 @@ def test_both_legal_shapes_are_shown_to_the_user_as_they_are_read() -> None:
     assert "\nInstruction: <what to do>\nInput: None\n" in prompt
 
 
-@pytest.mark.parametrize("name", built_in_packs())
+@pytest.mark.parametrize("name", list_packs())
 def test_every_built_in_pack_names_the_protocols_words_and_tells_the_task_verbatim(name: str) -> None:
     task = "{{ task }}\n  a <b> & 'c' \u202e"
     values = {key: VALUES[key] for key in PLACEHOLDERS["user_system"]} | {"task": task}

@@ -3,7 +3,7 @@
 import pytest
 
 from bactrian.errors import InputError
-from bactrian.prompts.values import checked_idea, checked_name, checked_role
+from bactrian.prompts.values import check_idea, check_name, check_role
 from bactrian.records.task import Role
 
 ODD = [
@@ -17,56 +17,56 @@ ODD = [
 
 @pytest.mark.parametrize("idea", ODD)
 def test_an_odd_idea_comes_back_unchanged(idea: str) -> None:
-    assert checked_idea(idea) == idea
+    assert check_idea(idea) == idea
 
 
 @pytest.mark.parametrize("idea", ["", " \t\r\n", "\u2003"])
 def test_an_idea_of_nothing_is_refused(idea: str) -> None:
     with pytest.raises(InputError, match="The idea is empty"):
-        checked_idea(idea)
+        check_idea(idea)
 
 
 def test_an_idea_of_ten_megabytes_is_refused_with_its_size_and_the_limit() -> None:
     with pytest.raises(InputError, match=r"10,000,000 characters; the limit is 100,000"):
-        checked_idea("x" * 10_000_000)
+        check_idea("x" * 10_000_000)
 
 
 def test_an_idea_just_as_long_as_the_limit_is_taken() -> None:
-    assert len(checked_idea("x" * 100_000)) == 100_000
+    assert len(check_idea("x" * 100_000)) == 100_000
 
 
 def test_a_nul_is_refused_with_its_field_and_its_position() -> None:
     with pytest.raises(InputError, match="The idea holds a NUL character, at position 4"):
-        checked_idea("abc\0def")
+        check_idea("abc\0def")
 
 
 def test_half_a_surrogate_pair_is_refused_with_its_position() -> None:
     with pytest.raises(InputError, match="The idea is not valid Unicode text, at position 3"):
-        checked_idea("ab\udc80")
+        check_idea("ab\udc80")
 
 
 @pytest.mark.parametrize("name", ["Stock\nTrader", "Stock Trader\n", "Stock\u2028Trader", "Stock\rTrader"])
 def test_a_role_name_of_several_lines_is_refused(name: str) -> None:
     with pytest.raises(InputError, match="The user role has more than one line"):
-        checked_name(name, "user role")
+        check_name(name, "user role")
 
 
 def test_a_role_name_of_301_characters_is_refused() -> None:
     with pytest.raises(InputError, match="The user role has 301 characters; the limit is 300"):
-        checked_name("x" * 301, "user role")
+        check_name("x" * 301, "user role")
 
 
 def test_a_role_without_a_name_is_refused() -> None:
     with pytest.raises(InputError, match="The user role is empty"):
-        checked_role(Role(" "), "user role")
+        check_role(Role(" "), "user role")
 
 
 def test_a_role_may_have_a_description_of_several_lines_or_none() -> None:
     for description in ("", "Trades stocks.\nKnows no Python."):
         role = Role("Stock Trader", description)
-        assert checked_role(role, "user role") == role
+        assert check_role(role, "user role") == role
 
 
 def test_a_nul_in_a_description_is_refused() -> None:
     with pytest.raises(InputError, match="The user role description holds a NUL"):
-        checked_role(Role("Stock Trader", "a\0"), "user role")
+        check_role(Role("Stock Trader", "a\0"), "user role")

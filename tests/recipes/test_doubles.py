@@ -6,19 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bactrian.generate.lists.dedup import distinct
+from bactrian.generate.lists.dedup import remove_duplicates
 
 ITEM = st.from_regex(r"[A-Z][a-z]{2,8}( [a-z]{2,8}){0,4}", fullmatch=True)
 
 
 def test_doubles_are_told_by_words_and_not_by_letters() -> None:
-    assert distinct(["Actor", "actor", "ACTOR!", "Baker"], ["baker."]) == ["Actor"]
+    assert remove_duplicates(["Actor", "actor", "ACTOR!", "Baker"], ["baker."]) == ["Actor"]
     tasks = [
         "Write a trading bot for the stock market in Python",
         "Write the trading bot for the stock market in Python",
         "Write a trading bot for the bond market in Java",
     ]
-    assert distinct(tasks) == [tasks[0], tasks[2]]
+    assert remove_duplicates(tasks) == [tasks[0], tasks[2]]
 
 
 @pytest.mark.parametrize(
@@ -53,14 +53,14 @@ def test_doubles_are_told_by_words_and_not_by_letters() -> None:
     ],
 )
 def test_another_word_number_sign_or_order_makes_another_item(items: list[str]) -> None:
-    assert distinct(items) == items
+    assert remove_duplicates(items) == items
 
 
 @given(st.lists(ITEM, max_size=30))
 def test_nothing_that_was_new_once_is_new_again(items: list[str]) -> None:
-    new = distinct(items)
-    assert distinct(items, new) == []
-    assert distinct(new) == new
+    new = remove_duplicates(items)
+    assert remove_duplicates(items, new) == []
+    assert remove_duplicates(new) == new
 
 
 @pytest.mark.parametrize(
@@ -77,4 +77,4 @@ def test_nothing_that_was_new_once_is_new_again(items: list[str]) -> None:
     ],
 )
 def test_the_same_in_another_form_is_a_double(items: list[str]) -> None:
-    assert distinct(items) == items[:1]
+    assert remove_duplicates(items) == items[:1]

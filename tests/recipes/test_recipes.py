@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from bactrian.errors import InputError, RecipeError
-from bactrian.recipes.load import built_in_recipes, differences, from_content, load_recipe
+from bactrian.recipes.load import find_differences, list_recipes, load_recipe, recipe_from_content
 from bactrian.recipes.schema import Recipe
 
 SIZES = {
@@ -52,7 +52,7 @@ def own(folder: Path, *changes: tuple[str, str]) -> str:
 
 
 def test_the_built_in_recipes_have_the_papers_sizes() -> None:
-    assert {name: load_recipe(name).size for name in built_in_recipes()} == SIZES
+    assert {name: load_recipe(name).size for name in list_recipes()} == SIZES
 
 
 def test_the_papers_lists_are_given_and_can_be_asked_for_anew() -> None:
@@ -84,7 +84,7 @@ def numbers(table: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, f
             yield before + key, value
 
 
-@pytest.mark.parametrize("name", built_in_recipes())
+@pytest.mark.parametrize("name", list_recipes())
 def test_every_number_of_a_built_in_recipe_can_be_changed(name: str) -> None:
     before = load_recipe(name).content()
     found = dict(numbers(before))
@@ -108,16 +108,16 @@ def test_languages_can_be_added_to_a_translation() -> None:
 
 
 def test_what_a_run_keeps_of_a_recipe_is_the_recipe() -> None:
-    for name in built_in_recipes():
+    for name in list_recipes():
         recipe = load_recipe(name)
-        assert from_content(json.loads(json.dumps(recipe.content()))) == recipe
+        assert recipe_from_content(json.loads(json.dumps(recipe.content()))) == recipe
 
 
 def test_differences_name_what_changed() -> None:
     old, new = (
         load_recipe("ai-society", settings).content() for settings in ([], ["task.count=5", "plan=true"])
     )
-    assert differences(old, new) == ["axes.task.count: 10 → 5", "role_play.plan: False → True"]
+    assert find_differences(old, new) == ["axes.task.count: 10 → 5", "role_play.plan: False → True"]
 
 
 def test_a_list_may_stand_in_a_file_beside_the_recipe(tmp_path: Path) -> None:

@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from bactrian.recipes.load import built_in_recipes, load_recipe
+from bactrian.recipes.load import list_recipes, load_recipe
 from bactrian.recipes.schema import (
     Answer,
     Axis,
-    Critic,
-    Ensemble,
+    CriticSpec,
     Recipe,
     RolePlay,
     RolePlayTools,
+    SocietyJob,
     Translate,
 )
 
@@ -57,10 +57,12 @@ def test_every_command_on_the_page_fits_its_recipe(folder: Path) -> None:
 
 def test_every_recipe_has_a_command_for_the_built_in_model() -> None:
     section = PAGE.partition("## On the built-in model")[2]
-    assert set(re.findall(r"^bactrian generate (\S+)", section, re.MULTILINE)) == set(built_in_recipes())
+    assert set(re.findall(r"^bactrian generate (\S+)", section, re.MULTILINE)) == set(list_recipes())
 
 
-@pytest.mark.parametrize("part", [Recipe, Axis, RolePlay, Answer, Translate, Ensemble, Critic, RolePlayTools])
+@pytest.mark.parametrize(
+    "part", [Recipe, Axis, RolePlay, Answer, Translate, SocietyJob, CriticSpec, RolePlayTools]
+)
 def test_every_key_is_on_the_page(part: type[BaseModel]) -> None:
     section = PAGE.partition("## Every key")[2]
     for key in part.model_fields:
@@ -88,4 +90,4 @@ def test_every_option_on_the_page_exists() -> None:
 
 
 def test_every_built_in_recipe_is_on_the_page() -> None:
-    assert all(f"`{name}`" in PAGE for name in built_in_recipes())
+    assert all(f"`{name}`" in PAGE for name in list_recipes())

@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 from pydantic import ValidationError
 
-from bactrian.recipes.load import built_in_recipes, load_recipe
+from bactrian.recipes.load import list_recipes, load_recipe
 from bactrian.recipes.schema import Recipe
 
 PUBLISHED = json.loads((Path(__file__).parents[2] / "docs" / "recipe.schema.json").read_text("utf-8"))
@@ -103,7 +103,7 @@ def test_good_recipes_please_both(recipe: dict[str, Any]) -> None:
     assert list(JUDGE.iter_errors(whole(recipe))) == []
 
 
-@pytest.mark.parametrize("name", built_in_recipes())
+@pytest.mark.parametrize("name", list_recipes())
 def test_the_built_in_recipes_please_the_schema(name: str) -> None:
     assert list(JUDGE.iter_errors(load_recipe(name).content())) == []
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from bactrian.language.protocol import (
     DONE,
-    instructs,
+    has_instruction,
     is_done,
     read_instruction,
     read_solution,
@@ -45,7 +45,7 @@ def test_a_solution_is_read_as_it_was_written(solution: str) -> None:
     | st.lists(st.sampled_from([*MARKERS, "\n", " ", "x"])).map("".join)
 )
 def test_any_text_can_be_read(text: str) -> None:
-    for read in (read_instruction, read_solution, is_done, instructs):
+    for read in (read_instruction, read_solution, is_done, has_instruction):
         assert read(text) is not ...
     assert not (is_done(text) and read_instruction(text))
 
@@ -101,4 +101,4 @@ def test_an_instruction_is_found_however_a_model_dresses_it(text: str, read: Ins
     ],
 )
 def test_a_role_flip_is_a_line_that_begins_with_an_instruction(text: str, flips: bool) -> None:
-    assert (instructs(text) is not None) is flips
+    assert (has_instruction(text) is not None) is flips

@@ -14,8 +14,8 @@ import pytest
 
 from bactrian.errors import BactrianWarning, InputError, StoreError
 from bactrian.records.session import Session
-from bactrian.store.sqlite.database import log_of
-from bactrian.store.sqlite.filesystem import network_file_system, network_kind
+from bactrian.store.sqlite.database import find_log
+from bactrian.store.sqlite.filesystem import find_network_file_system, find_network_kind
 from bactrian.store.sqlite.recover import recover
 from bactrian.store.sqlite.verify import verify
 from bactrian.store.store import open_store
@@ -106,7 +106,7 @@ async def test_a_log_that_was_deleted_is_missed(tmp_path: Path) -> None:
     killed(path)
     assert verify(path).turns >= 20
     assert verify(path).faults == ()
-    log_of(path).unlink()
+    find_log(path).unlink()
     assert "its log (-wal) is not beside it" in verify(path).faults[0]
     with pytest.warns(BactrianWarning, match=r"run.db-wal is not beside it"):
         async with open_store(path):
@@ -225,8 +225,8 @@ MOUNTS = r"""
     ],
 )
 def test_a_network_file_system_is_told_by_the_nearest_mount(path: str, kind: str | None) -> None:
-    assert network_kind(Path(path), MOUNTS) == kind
+    assert find_network_kind(Path(path), MOUNTS) == kind
 
 
 def test_this_machine_s_own_disk_is_none(tmp_path: Path) -> None:
-    assert network_file_system(tmp_path) is None
+    assert find_network_file_system(tmp_path) is None

@@ -20,7 +20,7 @@ from bactrian.records.call import Call
 from bactrian.records.ending import Ending
 from bactrian.records.items import ItemList
 from bactrian.records.progress import Progress
-from bactrian.records.proposal import Proposal, Verdict
+from bactrian.records.proposal import Decision, Proposal
 from bactrian.records.sampling import Sampling
 from bactrian.records.session import Provenance, Session
 from bactrian.records.task import Role, Task
@@ -28,7 +28,7 @@ from bactrian.records.text import Text
 from bactrian.records.turn import Instruction, Turn
 from bactrian.records.usage import Usage
 from bactrian.store.migrations import MIGRATIONS, migrate
-from bactrian.store.sqlite.database import APPLICATION_ID, explaining, writing_engine
+from bactrian.store.sqlite.database import APPLICATION_ID, explain_errors, open_for_writing
 from bactrian.store.store import Store, open_store
 
 
@@ -70,7 +70,7 @@ async def test_a_session_is_read_back_as_it_was_written(store: Store) -> None:
         ending=Ending("task_done", 2, "user", "evidence"),
     )
     await store.begin(session())
-    await store.prepared(whole)
+    await store.save_task(whole)
     for one in whole.turns:
         await store.add_turn("one", one)
     await store.end("one", whole.ending or pytest.fail())
@@ -216,7 +216,7 @@ async def test_a_write_waits_for_another_program_that_holds_the_file(store: Stor
 
 def test_who_holds_the_file_for_too_long_is_named(tmp_path: Path) -> None:
     path = tmp_path / "run.db"
-    making = writing_engine(path)
+    making = open_for_writing(path)
     making.connect().close()
     making.dispose()
     hold = (
@@ -231,9 +231,9 @@ def test_who_holds_the_file_for_too_long_is_named(tmp_path: Path) -> None:
     ) as other:
         assert other.stdout is not None
         other.stdout.readline()
-        engine = writing_engine(path, wait=0.1)
+        engine = open_for_writing(path, wait=0.1)
         try:
-            with pytest.raises(StoreError) as caught, explaining(path), engine.begin():
+            with pytest.raises(StoreError) as caught, explain_errors(path), engine.begin():
                 pass
         finally:
             other.kill()
@@ -345,8 +345,8 @@ async def test_a_recipe_is_frozen_at_the_first_start(store: Store) -> None:
 async def test_a_list_of_items_grows(store: Store) -> None:
     short = ItemList("task@001_002", ("one", "two"), complete=False, usage=Usage(1, 2), calls=1)
     whole = replace(short, items=("one", "two", 'thr"ee'), complete=True, calls=2)
-    await store.keep_list(short)
-    await store.keep_list(whole)
+    await store.save_list(short)
+    await store.save_list(whole)
     assert await store.item_list("task@001_002") == whole
     assert [items async for items in store.item_lists()] == [whole]
     assert await store.item_list("task@001_003") is None
@@ -376,7 +376,7 @@ async def test_what_a_run_has_used_is_told_by_agent(store: Store) -> None:
     await store.add_turn("one", turn(1))
     await store.add_turn("one", replace(turn(2), speaker="assistant"))
     await store.add_turn("one", turn(3))
-    await store.keep_list(ItemList("task@", ("x",), complete=True, usage=Usage(3, 4), calls=1))
+    await store.save_list(ItemList("task@", ("x",), complete=True, usage=Usage(3, 4), calls=1))
     assert await store.spent() == {
         "user": Usage(10, 12, 2),
         "assistant": Usage(5, 6, 1),
@@ -388,11 +388,11 @@ async def test_what_a_run_has_used_is_told_by_agent(store: Store) -> None:
 async def test_a_run_from_before_there_was_a_search_keeps_its_proposals(tmp_path: Path) -> None:
     path = tmp_path / "run.db"
     made = Proposal(1, 1, 1, "user", Text("a"), Usage(1, 2), 0.1, "m", "stop")
-    said = Verdict(1, 1, 1, "user", "Critic", Text("Choice: 1"), 1, "It is one.")
+    said = Decision(1, 1, 1, "user", "Critic", Text("Choice: 1"), 1, "It is one.")
     async with open_store(path) as store:
         await store.begin(session())
         await store.add_proposal("one", made)
-        await store.add_verdict("one", said)
+        await store.add_decision("one", said)
     with sqlite3.connect(path) as connection:
         connection.execute("ALTER TABLE proposals DROP COLUMN parent")
         connection.execute("ALTER TABLE verdicts DROP COLUMN kept")

@@ -6,34 +6,36 @@ from collections import Counter, defaultdict
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
-from bactrian.analyze.sample import Sample
-from bactrian.analyze.session_summary import Facts, look
+from bactrian.analyze.sample import HashSample
+from bactrian.analyze.session_summary import SessionSummary, summarize
 from bactrian.records.finding import Finding
 from bactrian.records.session import Session
 from bactrian.records.tool import Use
 from bactrian.records.turn import Instruction
 from bactrian.records.usage import Usage
-from bactrian.stats.streaming import Mean, Spread
+from bactrian.stats.streaming import StreamingMean, StreamingQuantiles
 
 PREPARATION = "task_specifier"
 """The agent to whom the tokens of all that comes before the conversation are counted."""
 
 
 @dataclass(slots=True)
-class Part:
+class Aggregate:
     """Some sessions of a run, read."""
 
-    facts: list[Facts] = field(default_factory=list[Facts])
+    facts: list[SessionSummary] = field(default_factory=list[SessionSummary])
     findings: list[Finding] = field(default_factory=list[Finding])
     """Only if they were asked for."""
     usage: defaultdict[tuple[str, str], Usage] = field(default_factory=lambda: defaultdict(Usage))
     """By agent and by its model, as the user named it (empty if nobody knows)."""
-    seconds: defaultdict[str, Spread] = field(default_factory=lambda: defaultdict(Spread))
+    seconds: defaultdict[str, StreamingQuantiles] = field(
+        default_factory=lambda: defaultdict(StreamingQuantiles)
+    )
     """How long replies took, by agent. Turns that nobody timed are left out."""
-    growth: defaultdict[int, Mean] = field(default_factory=lambda: defaultdict(Mean))
+    growth: defaultdict[int, StreamingMean] = field(default_factory=lambda: defaultdict(StreamingMean))
     """Prompt tokens by number of the turn."""
-    tasks: Sample = field(default_factory=Sample)
-    instructions: Sample = field(default_factory=Sample)
+    tasks: HashSample = field(default_factory=HashSample)
+    instructions: HashSample = field(default_factory=HashSample)
     prompts: Counter[str] = field(default_factory=Counter[str])
     """Sessions by prompt pack."""
     tools: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
@@ -42,7 +44,7 @@ class Part:
 
     def add(self, session: Session, *, keep_findings: bool) -> None:
         """Read ``session``."""
-        facts, findings = look(session)
+        facts, findings = summarize(session)
         self.facts.append(facts)
         if keep_findings:
             self.findings += findings
@@ -63,18 +65,18 @@ class Part:
         if session.mark:
             self.marks.add(session.mark)
 
-    def take(self, other: Part) -> None:
+    def merge(self, other: Aggregate) -> None:
         """Add what ``other`` has read."""
         self.facts += other.facts
         self.findings += other.findings
         for key, used in other.usage.items():
             self.usage[key] += used
         for agent, spread in other.seconds.items():
-            self.seconds[agent].take(spread)
+            self.seconds[agent].merge(spread)
         for turn, mean in other.growth.items():
-            self.growth[turn].take(mean)
-        self.tasks.take(other.tasks)
-        self.instructions.take(other.instructions)
+            self.growth[turn].merge(mean)
+        self.tasks.merge(other.tasks)
+        self.instructions.merge(other.instructions)
         self.prompts += other.prompts
         self.tools += other.tools
         self.marks |= other.marks
@@ -84,9 +86,9 @@ def _problem(use: Use) -> str:
     return (use.result.problem if use.result else None) or ""
 
 
-async def read_part(sessions: AsyncIterator[Session], *, keep_findings: bool) -> Part:
+async def aggregate_slice(sessions: AsyncIterator[Session], *, keep_findings: bool) -> Aggregate:
     """Read ``sessions``."""
-    part = Part()
+    part = Aggregate()
     async for session in sessions:
         part.add(session, keep_findings=keep_findings)
     return part

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from bactrian.analyze.aggregate import Part
+from bactrian.analyze.aggregate import Aggregate
 from bactrian.analyze.report import (
     BEHAVIOURS,
     COOPERATION,
-    behaviour_shares,
-    cooperation,
-    ending_shares,
-    ends,
-    resampled,
+    count_behaviours,
+    count_endings,
+    measure_cooperation,
+    resample_behaviour,
+    to_interval_object,
 )
-from bactrian.stats.proportion import Share
+from bactrian.stats.proportion import Proportion
 
 MEANS = {
     "messages": ("messages", "sessions"),
@@ -25,23 +25,23 @@ MEANS = {
 """Numbers that are compared besides shares of sessions: one sum over another."""
 
 
-def differences(before: Part, after: Part) -> dict[str, Any]:
+def compare_reports(before: Aggregate, after: Aggregate) -> dict[str, Any]:
     """What changed from one run to another, each with its 95 % interval.
 
     Shares of sessions by Newcombe's method, all that is made of turns or tokens by bootstrap over sessions. An
     interval that holds 0 says that chance alone may have made the difference.
     """
-    a, b = ending_shares(before.facts), ending_shares(after.facts)
-    nothing = (Share(0, len(before.facts)), Share(0, len(after.facts)))
-    shown_a, shown_b = behaviour_shares(before.facts), behaviour_shares(after.facts)
-    sums_a, sums_b = resampled(before.facts), resampled(after.facts)
+    a, b = count_endings(before.facts), count_endings(after.facts)
+    nothing = (Proportion(0, len(before.facts)), Proportion(0, len(after.facts)))
+    shown_a, shown_b = count_behaviours(before.facts), count_behaviours(after.facts)
+    sums_a, sums_b = resample_behaviour(before.facts), resample_behaviour(after.facts)
     turns = {f"{code} {speaker}": speaker for code in BEHAVIOURS for speaker in ("user", "assistant")}
     ratios = {
         name: {
             "before": sums_a.ratio(*of),
             "after": sums_b.ratio(*of),
             "difference": sums_b.ratio(*of) - sums_a.ratio(*of),
-            **ends(sums_b.less(sums_a, *of)),
+            **to_interval_object(sums_b.difference_interval(sums_a, *of)),
         }
         for name, of in {**MEANS, **{name: (name, speaker) for name, speaker in turns.items()}}.items()
     }
@@ -56,15 +56,15 @@ def differences(before: Part, after: Part) -> dict[str, Any]:
             }
             for code in BEHAVIOURS
         },
-        COOPERATION: _difference(cooperation(before.facts), cooperation(after.facts)),
+        COOPERATION: _difference(measure_cooperation(before.facts), measure_cooperation(after.facts)),
         "means": {name: ratios[name] for name in MEANS},
     }
 
 
-def _difference(before: Share, after: Share) -> dict[str, Any]:
+def _difference(before: Proportion, after: Proportion) -> dict[str, Any]:
     return {
         "before": before.rate,
         "after": after.rate,
         "difference": after.rate - before.rate,
-        **ends(after.less(before)),
+        **to_interval_object(after.difference_interval(before)),
     }

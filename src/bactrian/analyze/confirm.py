@@ -8,20 +8,20 @@ from itertools import groupby
 from typing import Any
 
 from bactrian.analyze.judge import judge
-from bactrian.analyze.report import BEHAVIOURS, share
+from bactrian.analyze.report import BEHAVIOURS, to_object
 from bactrian.errors import Filtered
 from bactrian.models.model import Model
 from bactrian.records.confirmation import Confirmation
 from bactrian.records.finding import Behaviour, Finding
 from bactrian.records.usage import Usage
-from bactrian.stats.proportion import Share
+from bactrian.stats.proportion import Proportion
 from bactrian.store.store import Store
 
 Key = tuple[str, int, Behaviour]
 """Session, turn and behaviour of a finding."""
 
 
-async def confirm(
+async def confirm_findings(
     store: Store,
     findings: Sequence[Finding],
     model: Model,
@@ -40,7 +40,7 @@ async def confirm(
         at_once: Sessions whose findings are asked about at the same time.
         on_answer: Is told of each new answer.
     """
-    answers = {key(one): one for one in await store.confirmations(name)}
+    answers = {make_key(one): one for one in await store.confirmations(name)}
     waiting = _open(findings, answers)
 
     async def work() -> None:
@@ -56,7 +56,7 @@ async def confirm(
                     where = (session_id, finding.turn, finding.behaviour)
                     answer = Confirmation(*where, name, None, str(error), Usage(), 0.0, name)
                 await store.add_confirmation(answer)
-                answers[key(answer)] = answer
+                answers[make_key(answer)] = answer
                 if on_answer is not None:
                     on_answer(answer)
 
@@ -69,32 +69,34 @@ async def confirm(
     return answers
 
 
-def key(of: Finding | Confirmation) -> Key:
+def make_key(of: Finding | Confirmation) -> Key:
     """What a finding and the answer to it have in common."""
     return of.session, of.turn, of.behaviour
 
 
-def unasked(findings: Sequence[Finding], answers: Sequence[Confirmation]) -> int:
+def list_unasked(findings: Sequence[Finding], answers: Sequence[Confirmation]) -> int:
     """How many findings have no answer yet."""
-    return len({key(one) for one in findings} - {key(one) for one in answers})
+    return len({make_key(one) for one in findings} - {make_key(one) for one in answers})
 
 
-def judged(
+def list_judged(
     name: str, findings: Sequence[Finding], answers: dict[Key, Confirmation], sessions: int
 ) -> dict[str, Any]:
     """What the judge said, as a part of the report: the share of findings it confirms, and of sessions then left."""
     behaviours: dict[str, Any] = {}
     for behaviour in BEHAVIOURS:
         asked = [
-            one for one in (answers.get(key(each)) for each in findings if each.behaviour == behaviour) if one
+            one
+            for one in (answers.get(make_key(each)) for each in findings if each.behaviour == behaviour)
+            if one
         ]
         read = [one for one in asked if one.holds is not None]
         upheld = [one for one in read if one.holds]
         behaviours[behaviour] = {
             "asked": len(asked),
             "unreadable": len(asked) - len(read),
-            "confirmed": share(Share(len(upheld), len(read))),
-            **share(Share(len({one.session for one in upheld}), sessions), "sessions"),
+            "confirmed": to_object(Proportion(len(upheld), len(read))),
+            **to_object(Proportion(len({one.session for one in upheld}), sessions), "sessions"),
         }
     used = sum((one.usage for one in answers.values()), Usage())
     return {"judge": name, "tokens": used.total, "behaviours": behaviours}
@@ -105,6 +107,6 @@ def _open(
 ) -> Iterator[tuple[str, list[Finding]]]:
     """Findings without an answer, session by session. Several workers take from it in turn."""
     for session, some in groupby(findings, key=lambda finding: finding.session):
-        left = {key(one): one for one in some if key(one) not in answers}
+        left = {make_key(one): one for one in some if make_key(one) not in answers}
         if left:
             yield session, list(left.values())

@@ -10,8 +10,8 @@ from importlib import import_module
 from typing import Any
 
 from bactrian.errors import MissingExtra
-from bactrian.stats.proportion import Share
-from bactrian.stats.streaming import Mean
+from bactrian.stats.proportion import Proportion
+from bactrian.stats.streaming import StreamingMean
 
 BLOCK = 100
 """Texts that distinct-n is taken over: it falls with their number, so that only blocks of one size compare."""
@@ -32,26 +32,26 @@ class Diversity:
 
     texts: int
     """In the sample."""
-    distinct: dict[int, Mean]
+    distinct: dict[int, StreamingMean]
     """By n, different n-grams as a share of all, over blocks of a hundred texts (over all, if they are fewer)."""
-    near_duplicates: Share
+    near_duplicates: Proportion
     """Texts that have at least one other that is nearly the same."""
 
 
-def diversity(texts: Sequence[str]) -> Diversity:
+def measure_diversity(texts: Sequence[str]) -> Diversity:
     """Measure ``texts``, which come in an order that says nothing.
 
     Raises:
         MissingExtra: ``rensa`` is not installed.
     """
     words = [_WORD.findall(text.lower()) for text in texts]
-    distinct = {n: Mean() for n in (1, 2, 3)}
+    distinct = {n: StreamingMean() for n in (1, 2, 3)}
     for start in range(0, max(len(words) - BLOCK, 0) + 1, BLOCK):
         for n, mean in distinct.items():
             grams = [gram for one in words[start : start + BLOCK] for gram in _grams(one, n)]
             if grams:
                 mean.add(len(set(grams)) / len(grams))
-    return Diversity(len(texts), distinct, Share(_near_duplicates(words), len(words)))
+    return Diversity(len(texts), distinct, Proportion(_near_duplicates(words), len(words)))
 
 
 def _grams(words: Sequence[str], n: int) -> Iterator[tuple[str, ...]]:

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from bactrian.analyze.behaviours.catalogue import find
+from bactrian.analyze.behaviours.catalogue import find_behaviours
 from bactrian.errors import MissingExtra
 from bactrian.records.session import Session
 from bactrian.store.store import open_store
@@ -19,10 +19,10 @@ from bactrian.tables.tables import (
     SESSIONS,
     Row,
     Table,
-    finding_row,
-    message_rows,
-    schema,
-    session_row,
+    build_schema,
+    make_finding_row,
+    make_message_rows,
+    make_session_row,
 )
 
 if TYPE_CHECKING:
@@ -44,24 +44,25 @@ class Run:
             StoreError: the run cannot be read.
         """
         name = self.path.stem
-        return self._frame(SESSIONS, lambda session: (session_row(session, name),))
+        return self._frame(SESSIONS, lambda session: (make_session_row(session, name),))
 
     def messages(self) -> polars.DataFrame:
         """A row for each turn. Raises what :meth:`sessions` raises."""
         name = self.path.stem
-        return self._frame(MESSAGES, lambda session: message_rows(session, name))
+        return self._frame(MESSAGES, lambda session: make_message_rows(session, name))
 
     def findings(self) -> polars.DataFrame:
         """A row for each behaviour that a turn shows. Raises what :meth:`sessions` raises."""
         name = self.path.stem
         return self._frame(
-            FINDINGS, lambda session: (finding_row(session, found, name) for found in find(session))
+            FINDINGS,
+            lambda session: (make_finding_row(session, found, name) for found in find_behaviours(session)),
         )
 
     def _frame(self, table: Table, rows: Callable[[Session], Iterable[Row]]) -> polars.DataFrame:
         import polars as pl
 
-        columns = schema(table)
+        columns = build_schema(table)
 
         async def frame() -> polars.DataFrame:
             pieces = [pl.DataFrame(schema=columns)]

@@ -9,13 +9,13 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 
 from bactrian.analyze.report import COOPERATION, PAPER, Json
-from bactrian.analyze.svg_chart import curve
+from bactrian.analyze.svg_chart import build_curve
 
 LARGEST_MAP = 60
 """Roles that a side of the heat map shows; of more, those with the most sessions."""
 
 
-def written(reports: Sequence[Json], changes: Json | None) -> str:
+def render_report(reports: Sequence[Json], changes: Json | None) -> str:
     """The page on one run, or on two and what differs between them."""
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
@@ -41,10 +41,10 @@ def _charts(report: Json) -> dict[str, Any]:
         for one in report["rounds"]
     ]
     return {
-        "growth": curve(
+        "growth": build_curve(
             [(one["turn"], one["prompt_tokens"], one["low"], one["high"]) for one in report["growth"]]
         ),
-        "rounds": curve([(number, of["rate"], of["low"], of["high"]) for number, of in rounds]),
+        "rounds": build_curve([(number, of["rate"], of["low"], of["high"]) for number, of in rounds]),
         "lengths": [(messages, count, count / max(lengths.values())) for messages, count in lengths.items()],
         "map": _map(report),
     }

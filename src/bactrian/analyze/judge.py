@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from time import perf_counter
 
 from bactrian.analyze.behaviours.catalogue import DETECTORS
-from bactrian.models.model import Form, Model, Request
+from bactrian.models.model import Model, Request, ResponseFormat
 from bactrian.records.confirmation import Confirmation
 from bactrian.records.finding import Finding
 from bactrian.records.message import Message
@@ -43,7 +43,7 @@ _SAMPLING = Sampling(temperature=0.0, max_tokens=120)
 
 
 # Only a model in this process is held to it: what an endpoint answers is read well enough as it is.
-_FORM = Form(
+_FORM = ResponseFormat(
     name="judgement",
     schema={"type": "string"},
     grammar='root ::= ("Yes" | "No") ". " [A-Z] [^\\n]{1,160} "."\n',
@@ -59,10 +59,10 @@ async def judge(model: Model, name: str, session: Session, finding: Finding) -> 
             Message("user", Text(_question(session.turns, finding))),
         ),
         sampling=_SAMPLING,
-        form=_FORM if name.partition(":")[0] == "local" else None,
+        response_format=_FORM if name.partition(":")[0] == "local" else None,
         session=session.id,
         agent=JUDGE,
-        ordinal=finding.turn,
+        call_index=finding.turn,
     )
     begun = perf_counter()
     reply = await model.reply(request)

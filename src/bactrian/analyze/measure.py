@@ -11,7 +11,7 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from bactrian.analyze.aggregate import Part, read_part
+from bactrian.analyze.aggregate import Aggregate, aggregate_slice
 from bactrian.errors import InputError
 from bactrian.records.finding import Finding
 from bactrian.store.sqlite.reader import Rows
@@ -25,7 +25,7 @@ async def measure(
     store: Store,
     on_findings: Callable[[list[Finding]], None] | None = None,
     on_progress: Callable[[int], None] | None = None,
-) -> Part:
+) -> Aggregate:
     """Read every session of ``store`` once, whether the run is finished or not.
 
     Args:
@@ -38,12 +38,12 @@ async def measure(
         StoreError: it cannot be read.
     """
     slices = await store.slices(_SLICE)
-    whole = Part()
+    whole = Aggregate()
     async for part in _parts(store.path, slices, keep_findings=on_findings is not None):
         if on_findings is not None:
             on_findings(part.findings)
             part.findings = []
-        whole.take(part)
+        whole.merge(part)
         if on_progress is not None:
             on_progress(len(whole.facts))
     if not whole.facts:
@@ -53,7 +53,7 @@ async def measure(
     return whole
 
 
-async def _parts(path: Path, slices: list[Rows], *, keep_findings: bool) -> AsyncIterator[Part]:
+async def _parts(path: Path, slices: list[Rows], *, keep_findings: bool) -> AsyncIterator[Aggregate]:
     """The parts in their order; only a few are read ahead."""
     read = partial(_read, path, keep_findings=keep_findings)
     workers = min(len(slices), os.cpu_count() or 1)
@@ -64,7 +64,7 @@ async def _parts(path: Path, slices: list[Rows], *, keep_findings: bool) -> Asyn
     # A fresh process: a copy of this one would share its open data base and its threads' locks.
     pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_ignore_interrupts)
     loop = asyncio.get_running_loop()
-    waiting: list[asyncio.Future[Part]] = []
+    waiting: list[asyncio.Future[Aggregate]] = []
     try:
         for rows in slices:
             waiting.append(loop.run_in_executor(pool, read, rows))
@@ -76,13 +76,13 @@ async def _parts(path: Path, slices: list[Rows], *, keep_findings: bool) -> Asyn
         pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _read(path: Path, rows: Rows, *, keep_findings: bool) -> Part:
+def _read(path: Path, rows: Rows, *, keep_findings: bool) -> Aggregate:
     return asyncio.run(_read_rows(path, rows, keep_findings=keep_findings))
 
 
-async def _read_rows(path: Path, rows: Rows, *, keep_findings: bool) -> Part:
+async def _read_rows(path: Path, rows: Rows, *, keep_findings: bool) -> Aggregate:
     async with open_store(path, read_only=True) as store:
-        return await read_part(store.sessions(rows), keep_findings=keep_findings)
+        return await aggregate_slice(store.sessions(rows), keep_findings=keep_findings)
 
 
 def _ignore_interrupts() -> None:

@@ -10,15 +10,15 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar, get_args
 
-from bactrian.analyze.aggregate import Part
-from bactrian.analyze.diversity import Diversity, diversity
-from bactrian.analyze.session_summary import Facts
+from bactrian.analyze.aggregate import Aggregate
+from bactrian.analyze.diversity import Diversity, measure_diversity
+from bactrian.analyze.session_summary import SessionSummary
 from bactrian.models.wrappers.budget import Price
 from bactrian.records.finding import Behaviour
 from bactrian.records.usage import Usage
-from bactrian.stats.bootstrap import Resampled, resample
-from bactrian.stats.proportion import Share
-from bactrian.stats.streaming import Mean, Spread
+from bactrian.stats.bootstrap import BootstrapSums, resample
+from bactrian.stats.proportion import Proportion
+from bactrian.stats.streaming import StreamingMean, StreamingQuantiles
 
 BEHAVIOURS: tuple[Behaviour, ...] = get_args(Behaviour)
 PAPER: tuple[Behaviour, ...] = ("role_flip", "repeats_instruction", "flake_reply", "infinite_loop")
@@ -36,14 +36,14 @@ Json = dict[str, Any]
 _Key = TypeVar("_Key", str, tuple[str, str])
 
 
-def report(run: str, part: Part, prices: Prices) -> Json:
+def build_report(run: str, part: Aggregate, prices: Prices) -> Json:
     """Everything that is told of a run.
 
     Raises:
         MissingExtra: the optional part ``analysis`` is not installed.
     """
     facts = part.facts
-    sums = resampled(facts)
+    sums = resample_behaviour(facts)
     return {
         "run": run,
         "sessions": len(facts),
@@ -53,7 +53,7 @@ def report(run: str, part: Part, prices: Prices) -> Json:
         "prompts": dict(part.prompts.most_common()),
         "endings": _endings(facts),
         "behaviours": _behaviours(facts, sums),
-        COOPERATION: share(cooperation(facts), "sessions"),
+        COOPERATION: to_object(measure_cooperation(facts), "sessions"),
         "length": _length(facts, sums),
         "usage": _usage(part, sums, prices),
         "tools": _tools(part),
@@ -72,46 +72,49 @@ def report(run: str, part: Part, prices: Prices) -> Json:
             for pair, values in _groups(facts, lambda one: (one.assistant, one.user)).items()
         ],
         "diversity": {
-            "tasks": _diversity(part.tasks.seen, diversity(part.tasks.chosen())),
-            "instructions": _diversity(part.instructions.seen, diversity(part.instructions.chosen())),
+            "tasks": _diversity(part.tasks.seen, measure_diversity(part.tasks.list_chosen())),
+            "instructions": _diversity(
+                part.instructions.seen, measure_diversity(part.instructions.list_chosen())
+            ),
         },
         "worst": [_named(one) for one in _worst(facts)],
         "best": [_named(one) for one in _best(facts)],
     }
 
 
-def share(of: Share, count: str = "count") -> Json:
+def to_object(of: Proportion, count: str = "count") -> Json:
     """A share as JSON."""
     low, high = of.interval
     return {count: of.count, "rate": of.rate, "low": low, "high": high}
 
 
-def ends(interval: tuple[float, float] | None) -> Json:
+def to_interval_object(interval: tuple[float, float] | None) -> Json:
     """An interval as JSON."""
     low, high = interval or (None, None)
     return {"low": low, "high": high}
 
 
-def ending_shares(facts: Sequence[Facts]) -> dict[str, Share]:
+def count_endings(facts: Sequence[SessionSummary]) -> dict[str, Proportion]:
     """Sessions by their ending, the most frequent first."""
     return {
-        code: Share(count, len(facts)) for code, count in Counter(one.ending for one in facts).most_common()
+        code: Proportion(count, len(facts))
+        for code, count in Counter(one.ending for one in facts).most_common()
     }
 
 
-def behaviour_shares(facts: Sequence[Facts]) -> dict[Behaviour, Share]:
+def count_behaviours(facts: Sequence[SessionSummary]) -> dict[Behaviour, Proportion]:
     """Sessions that show each behaviour at least once."""
     count = Counter(behaviour for one in facts for behaviour in one.behaviours)
-    return {behaviour: Share(count[behaviour], len(facts)) for behaviour in BEHAVIOURS}
+    return {behaviour: Proportion(count[behaviour], len(facts)) for behaviour in BEHAVIOURS}
 
 
-def cooperation(facts: Iterable[Facts]) -> Share:
+def measure_cooperation(facts: Iterable[SessionSummary]) -> Proportion:
     """Sessions that show any of the paper's four behaviours."""
     failed = [not one.behaviours.isdisjoint(PAPER) for one in facts]
-    return Share(sum(failed), len(failed))
+    return Proportion(sum(failed), len(failed))
 
 
-def resampled(facts: Sequence[Facts]) -> Resampled:
+def resample_behaviour(facts: Sequence[SessionSummary]) -> BootstrapSums:
     """What there is of turns and tokens in ``facts``, and the same drawn anew."""
     names = [
         "sessions",
@@ -137,43 +140,46 @@ def resampled(facts: Sequence[Facts]) -> Resampled:
     return resample(rows, names)
 
 
-def _endings(facts: Sequence[Facts]) -> Json:
-    return {code: share(of) for code, of in ending_shares(facts).items()}
+def _endings(facts: Sequence[SessionSummary]) -> Json:
+    return {code: to_object(of) for code, of in count_endings(facts).items()}
 
 
-def _behaviours(facts: Sequence[Facts], sums: Resampled) -> Json:
+def _behaviours(facts: Sequence[SessionSummary], sums: BootstrapSums) -> Json:
     return {
         behaviour: {
-            **share(of, "sessions"),
+            **to_object(of, "sessions"),
             "turns": {
                 speaker: {
                     "count": int(sums.sums[f"{behaviour} {speaker}"]),
                     "rate": sums.ratio(f"{behaviour} {speaker}", speaker),
-                    **ends(sums.interval(f"{behaviour} {speaker}", speaker)),
+                    **to_interval_object(sums.interval(f"{behaviour} {speaker}", speaker)),
                 }
                 for speaker in ("user", "assistant")
             },
         }
-        for behaviour, of in behaviour_shares(facts).items()
+        for behaviour, of in count_behaviours(facts).items()
     }
 
 
-def _length(facts: Sequence[Facts], sums: Resampled) -> Json:
+def _length(facts: Sequence[SessionSummary], sums: BootstrapSums) -> Json:
     count = Counter(one.messages for one in facts)
     ordered = sorted(count.elements())
     return {
         "messages": {
             "mean": sums.ratio("messages", "sessions"),
-            **ends(sums.interval("messages", "sessions")),
+            **to_interval_object(sums.interval("messages", "sessions")),
             "median": ordered[len(ordered) // 2],
             "longest": ordered[-1],
         },
-        "solved": {"mean": sums.ratio("solved", "sessions"), **ends(sums.interval("solved", "sessions"))},
+        "solved": {
+            "mean": sums.ratio("solved", "sessions"),
+            **to_interval_object(sums.interval("solved", "sessions")),
+        },
         "sessions_by_messages": {str(messages): count[messages] for messages in sorted(count)},
     }
 
 
-def _tools(part: Part) -> Json:
+def _tools(part: Aggregate) -> Json:
     """Calls of each tool, and how many of them gave nothing, by reason."""
     return {
         name: {
@@ -188,7 +194,7 @@ def _tools(part: Part) -> Json:
     }
 
 
-def _usage(part: Part, sums: Resampled, prices: Prices) -> Json:
+def _usage(part: Aggregate, sums: BootstrapSums, prices: Prices) -> Json:
     agents: defaultdict[str, Usage] = defaultdict(Usage)
     usd, unpriced = 0.0, set[str]()
     for (agent, model), used in part.usage.items():
@@ -199,15 +205,18 @@ def _usage(part: Part, sums: Resampled, prices: Prices) -> Json:
         if price is None:
             unpriced.add(model or "unknown")
         else:
-            usd += price.of(used)
+            usd += price.cost(used)
     total = sum(agents.values(), Usage())
     return {
         **_tokens(total),
         "estimated": total.estimated,
-        "cached_share": {"rate": sums.ratio("cached", "prompt"), **ends(sums.interval("cached", "prompt"))},
+        "cached_share": {
+            "rate": sums.ratio("cached", "prompt"),
+            **to_interval_object(sums.interval("cached", "prompt")),
+        },
         "tokens_per_session": {
             "mean": sums.ratio("tokens", "sessions"),
-            **ends(sums.interval("tokens", "sessions")),
+            **to_interval_object(sums.interval("tokens", "sessions")),
         },
         "usd": None if unpriced else usd,
         "unpriced": sorted(unpriced),
@@ -220,18 +229,18 @@ def _tokens(used: Usage) -> Json:
     return {"prompt": used.prompt, "completion": used.completion, "cached": used.cached, "total": used.total}
 
 
-def _quantiles(spread: Spread) -> Json:
+def _quantiles(spread: StreamingQuantiles) -> Json:
     values: Json = {"turns": spread.total}
     for name, of in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99)):
         values[name] = dict(zip(("seconds", "low", "high"), spread.quantile(of), strict=True))
     return values
 
 
-def _mean(name: str, mean: Mean) -> Json:
-    return {name: mean.value, **ends(mean.interval)}
+def _mean(name: str, mean: StreamingMean) -> Json:
+    return {name: mean.value, **to_interval_object(mean.interval)}
 
 
-def _rounds(facts: Sequence[Facts]) -> list[Json]:
+def _rounds(facts: Sequence[SessionSummary]) -> list[Json]:
     """For each round, the sessions that reached it and those that showed a behaviour in it."""
     reached = Counter((one.messages + 1) // 2 for one in facts)
     shown: Counter[tuple[int, str]] = Counter()
@@ -243,7 +252,7 @@ def _rounds(facts: Sequence[Facts]) -> list[Json]:
     for number in range(1, min(max(reached, default=0), _ROUNDS) + 1):
         sessions = sum(count for last, count in reached.items() if last >= number)
         found = {
-            code: share(Share(shown[number, code], sessions), "sessions")
+            code: to_object(Proportion(shown[number, code], sessions), "sessions")
             for code in (COOPERATION, *BEHAVIOURS)
             if shown[number, code]
         }
@@ -251,21 +260,21 @@ def _rounds(facts: Sequence[Facts]) -> list[Json]:
     return rows
 
 
-def _groups(facts: Sequence[Facts], key: Callable[[Facts], _Key]) -> dict[_Key, Json]:
+def _groups(facts: Sequence[SessionSummary], key: Callable[[SessionSummary], _Key]) -> dict[_Key, Json]:
     """Sessions by who takes part: how many cooperations fail, how many end well, and what they show."""
-    groups: defaultdict[_Key, list[Facts]] = defaultdict(list)
+    groups: defaultdict[_Key, list[SessionSummary]] = defaultdict(list)
     for one in facts:
         groups[key(one)].append(one)
     return {
         name: {
             "sessions": len(group),
-            COOPERATION: share(cooperation(group), "sessions"),
-            "task_done": share(
-                Share(sum(one.ending == "task_done" for one in group), len(group)), "sessions"
+            COOPERATION: to_object(measure_cooperation(group), "sessions"),
+            "task_done": to_object(
+                Proportion(sum(one.ending == "task_done" for one in group), len(group)), "sessions"
             ),
             "behaviours": {
-                behaviour: share(of, "sessions")
-                for behaviour, of in behaviour_shares(group).items()
+                behaviour: to_object(of, "sessions")
+                for behaviour, of in count_behaviours(group).items()
                 if of.count
             },
         }
@@ -278,28 +287,28 @@ def _diversity(all_texts: int, measured: Diversity) -> Json:
         "texts": all_texts,
         "sampled": measured.texts,
         **{f"distinct_{n}": _mean("mean", mean) for n, mean in measured.distinct.items()},
-        "near_duplicates": share(measured.near_duplicates),
+        "near_duplicates": to_object(measured.near_duplicates),
     }
 
 
-def _trouble(one: Facts) -> float:
+def _trouble(one: SessionSummary) -> float:
     """The share of its turns that show something."""
     return len({seen.turn for seen in one.seen}) / one.messages
 
 
-def _worst(facts: Sequence[Facts]) -> list[Facts]:
+def _worst(facts: Sequence[SessionSummary]) -> list[SessionSummary]:
     """Those with the most turns that show something; of equals, the longer ones."""
     troubled = [one for one in facts if one.seen]
     return sorted(troubled, key=lambda one: (-_trouble(one), -one.messages, one.id))[:_NAMED]
 
 
-def _best(facts: Sequence[Facts]) -> list[Facts]:
+def _best(facts: Sequence[SessionSummary]) -> list[SessionSummary]:
     """Those that ended well and show nothing; of them, those that solved the most."""
     good = [one for one in facts if one.ending == "task_done" and not one.seen and one.solved]
     return sorted(good, key=lambda one: (-one.solved, one.id))[:_NAMED]
 
 
-def _named(one: Facts) -> Mapping[str, Any]:
+def _named(one: SessionSummary) -> Mapping[str, Any]:
     return {
         "session": one.id,
         "assistant": one.assistant,

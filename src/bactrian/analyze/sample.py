@@ -11,7 +11,7 @@ LARGEST = 10_000
 
 
 @dataclass(slots=True)
-class Sample:
+class HashSample:
     """The texts whose keys have the smallest hashes: as random as a hash is, and fixed."""
 
     seen: int = 0
@@ -24,13 +24,13 @@ class Sample:
         self.texts.append((blake2b(key.encode(), digest_size=8).digest(), text))
         self._trim(2 * LARGEST)
 
-    def take(self, other: Sample) -> None:
+    def merge(self, other: HashSample) -> None:
         """Offer all of ``other``."""
         self.seen += other.seen
         self.texts += other.texts
         self._trim(2 * LARGEST)
 
-    def chosen(self) -> list[str]:
+    def list_chosen(self) -> list[str]:
         """The sample, in an order that says nothing of where its texts stood."""
         return [text for _, text in nsmallest(LARGEST, self.texts)]
 

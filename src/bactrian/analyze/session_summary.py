@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bactrian.analyze.behaviours.catalogue import find
+from bactrian.analyze.behaviours.catalogue import find_behaviours
 from bactrian.records.finding import Behaviour, Finding
-from bactrian.records.kinds import Kind, kind_of
+from bactrian.records.kinds import Kind, find_kind
 from bactrian.records.session import Session
 from bactrian.records.turn import Solution, Speaker
 from bactrian.records.usage import Usage
@@ -16,7 +16,7 @@ UNFINISHED = "unfinished"
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ShownTurn:
     """A turn that shows a behaviour."""
 
     behaviour: Behaviour
@@ -30,7 +30,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class SessionSummary:
     """A session without its words."""
 
     id: str
@@ -43,7 +43,7 @@ class Facts:
     solved: int
     """Turns that the inception protocol reads as a solution."""
     usage: Usage
-    seen: tuple[Seen, ...]
+    seen: tuple[ShownTurn, ...]
 
     @property
     def messages(self) -> int:
@@ -56,17 +56,17 @@ class Facts:
         return frozenset(one.behaviour for one in self.seen)
 
 
-def look(session: Session) -> tuple[Facts, tuple[Finding, ...]]:
+def summarize(session: Session) -> tuple[SessionSummary, tuple[Finding, ...]]:
     """Read ``session`` for its facts and for the behaviours that it shows."""
-    findings = find(session)
+    findings = find_behaviours(session)
     # Whoever speaks in a talk of several counts with those who do not instruct.
     speakers: dict[int, Speaker] = {
         turn.number: "user" if turn.speaker == "user" else "assistant" for turn in session.turns
     }
     user_turns = sum(speaker == "user" for speaker in speakers.values())
-    facts = Facts(
+    facts = SessionSummary(
         id=session.id,
-        kind=kind_of(session),
+        kind=find_kind(session),
         assistant=session.assistant.name,
         user=session.user.name,
         ending=session.ending.code if session.ending else UNFINISHED,
@@ -74,6 +74,6 @@ def look(session: Session) -> tuple[Facts, tuple[Finding, ...]]:
         assistant_turns=len(speakers) - user_turns,
         solved=sum(isinstance(turn.said, Solution) for turn in session.turns),
         usage=session.usage,
-        seen=tuple(Seen(found.behaviour, speakers[found.turn], found.turn) for found in findings),
+        seen=tuple(ShownTurn(found.behaviour, speakers[found.turn], found.turn) for found in findings),
     )
     return facts, findings

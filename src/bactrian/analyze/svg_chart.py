@@ -28,7 +28,7 @@ class Curve:
     """Ticks of the left axis."""
 
 
-def curve(points: Sequence[Point]) -> Curve | None:
+def build_curve(points: Sequence[Point]) -> Curve | None:
     """Draw ``points``, which go from left to right; None if there is nothing to draw."""
     if not points:
         return None

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from bactrian.errors import InputError
-from bactrian.records.criticism import CRITERIA, Criticism, Unreadable, read_search
+from bactrian.records.criticism import CRITERIA, CriticSettings, Unreadable, read_search
 
 
-def criticism(
+def read_critic_settings(
     role: str | None,
     proposals: int,
     rounds: int,
     criteria: str | None,
     unreadable: Unreadable,
     search: str | None,
-) -> Criticism | None:
+) -> CriticSettings | None:
     """The critic that is wished for; None if nobody is.
 
     Raises:
@@ -25,7 +25,7 @@ def criticism(
         raise InputError(
             "A search needs somebody who ranks its lines.", where="--search", next="Give --critic ROLE, too."
         )
-    return Criticism(role, proposals, rounds, criteria or CRITERIA, unreadable, *_beam(search, rounds))
+    return CriticSettings(role, proposals, rounds, criteria or CRITERIA, unreadable, *_beam(search, rounds))
 
 
 def _beam(search: str | None, rounds: int) -> tuple[int, int]:

@@ -27,7 +27,7 @@ from bactrian.cli.commands import (
     roles,
     verify,
 )
-from bactrian.cli.terminal.streams import ReaderLeft, settled
+from bactrian.cli.terminal.streams import ReaderLeft, guard_streams
 from bactrian.errors import BactrianError, BactrianWarning, InputError
 
 _WRONG_PATH = frozenset({ENAMETOOLONG, ENOENT, ENOTDIR, EISDIR, ELOOP, EACCES, EPERM})
@@ -80,7 +80,7 @@ def main() -> None:
     """Run the command line and end the process with its exit code."""
     _plain_warnings()
     try:
-        with settled(), _explaining():
+        with guard_streams(), _explaining():
             _read_environment()
             app()
     except ReaderLeft as gone:
@@ -126,9 +126,9 @@ def _plain_warnings() -> None:
 
     def show(message: Warning | str, category: type[Warning], *place: Any) -> None:
         if issubclass(category, BactrianWarning):
-            from bactrian.cli.terminal.console import printable
+            from bactrian.cli.terminal.console import to_printable
 
-            print(printable(f"bactrian: warning: {message}"), file=sys.stderr)
+            print(to_printable(f"bactrian: warning: {message}"), file=sys.stderr)
         else:
             usual(message, category, *place)
 
@@ -137,7 +137,7 @@ def _plain_warnings() -> None:
 
 def _explain(error: BactrianError) -> None:
     """Print an error in at most three lines."""
-    from bactrian.cli.terminal.console import printable
+    from bactrian.cli.terminal.console import to_printable
 
-    for line in printable(f"bactrian: {error}").splitlines()[:3]:
+    for line in to_printable(f"bactrian: {error}").splitlines()[:3]:
         print(line, file=sys.stderr)

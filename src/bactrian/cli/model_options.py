@@ -7,29 +7,29 @@ import sys
 import time
 from collections.abc import Callable
 
-from bactrian.cli.terminal.console import printable
-from bactrian.models.registry import Access
+from bactrian.cli.terminal.console import to_printable
+from bactrian.models.registry import ModelOptions
 
 _WARN_EVERY = 60.0
 """Seconds between two warnings of faults that are waited out."""
 
 
-def access(
+def read_model_options(
     base_url: str | None,
     *,
     window: int | None = None,
     timeout: float = 600.0,
     longest_wait: float = 600.0,
-) -> Access:
+) -> ModelOptions:
     """What the flags say, and what they leave open from ``OPENAI_BASE_URL`` and ``OPENAI_API_KEY``."""
     from bactrian.play.recorded import Recorded
 
-    return Access(
+    return ModelOptions(
         base_url=base_url or os.environ.get("OPENAI_BASE_URL") or None,
         key=os.environ.get("OPENAI_API_KEY", ""),
         window=window,
         timeout=timeout,
-        longest_wait=longest_wait,
+        max_wait=longest_wait,
         progress=_fetching(),
         notice=_now_and_then(),
         recorded=Recorded,
@@ -44,7 +44,7 @@ def _now_and_then() -> Callable[[str], None]:
         nonlocal last
         if time.monotonic() - last >= _WARN_EVERY:
             last = time.monotonic()
-            print(printable(f"bactrian: warning: {text}"), file=sys.stderr)
+            print(to_printable(f"bactrian: warning: {text}"), file=sys.stderr)
 
     return tell
 
@@ -53,10 +53,10 @@ def _fetching() -> Callable[[int, int], None]:
     """A progress bar on standard error that appears when the weights are first fetched."""
     from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn
 
-    from bactrian.cli.terminal.console import progress
+    from bactrian.cli.terminal.console import open_progress
 
     bar = Progress(
-        TextColumn("Fetching the built-in model"), BarColumn(), DownloadColumn(), console=progress()
+        TextColumn("Fetching the built-in model"), BarColumn(), DownloadColumn(), console=open_progress()
     )
     shown: list[TaskID] = []
 

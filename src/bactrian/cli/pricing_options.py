@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from bactrian.models.wrappers.budget import Price
 
 
-def price_list(
+def read_prices(
     given: str | None, base_url: str | None, *, needed: bool = False
 ) -> Callable[[str], Price | None]:
     """What tells the price of a model: the user's word ``given``, or else a table where that is installed.
@@ -21,7 +21,7 @@ def price_list(
     from functools import cache
 
     from bactrian.errors import MissingExtra
-    from bactrian.models.pricing import FREE, known_price, read_price
+    from bactrian.models.pricing import FREE, find_price, read_price
 
     own = read_price(given) if given is not None else None
 
@@ -31,7 +31,7 @@ def price_list(
             # What nobody named was made elsewhere, and for money.
             return own if not model or model.startswith("openai:") else FREE
         try:
-            return known_price(model, base_url) if model else None
+            return find_price(model, base_url) if model else None
         except MissingExtra:
             if needed:
                 raise

@@ -15,13 +15,13 @@ INTERRUPTED = 130
 TERMINATED = 143
 
 
-class Brake:
+class StopControl:
     """How work can be asked to finish what it is at. The work sets :attr:`pull` when it can be."""
 
-    pull: Callable[[], Coroutine[object, object, None]] | None = None
+    stop: Callable[[], Coroutine[object, object, None]] | None = None
 
 
-def run(work: Coroutine[object, object, int], *, resume: str, brake: Brake | None = None) -> None:
+def run_async(work: Coroutine[object, object, int], *, resume: str, brake: StopControl | None = None) -> None:
     """Run ``work`` and end the command with the exit code it gives.
 
     SIGINT, SIGTERM and a closed terminal cancel it, so that it can put away what it has; ``resume`` then tells the
@@ -30,7 +30,7 @@ def run(work: Coroutine[object, object, int], *, resume: str, brake: Brake | Non
     """
     import asyncio
 
-    code = asyncio.run(_interruptible(work, brake or Brake()))
+    code = asyncio.run(_interruptible(work, brake or StopControl()))
     if code in (INTERRUPTED, TERMINATED):
         print(f"\nInterrupted. {resume}", file=sys.stderr)
     raise typer.Exit(code)
@@ -40,11 +40,11 @@ def _warn(text: str) -> None:
     print(f"\nbactrian: warning: {text}", file=sys.stderr)
 
 
-async def _interruptible(work: Coroutine[object, object, int], brake: Brake) -> int:
+async def _interruptible(work: Coroutine[object, object, int], brake: StopControl) -> int:
     import asyncio
     import signal
 
-    from bactrian.cli.terminal.watchdog import watched
+    from bactrian.cli.terminal.watchdog import watch_event_loop
 
     task = asyncio.ensure_future(work)
     caught: list[signal.Signals] = []
@@ -52,10 +52,10 @@ async def _interruptible(work: Coroutine[object, object, int], brake: Brake) -> 
 
     def stop(which: signal.Signals) -> None:
         caught.append(which)
-        if brake.pull is None or len(caught) > 1:
+        if brake.stop is None or len(caught) > 1:
             task.cancel()
             return
-        pulled.append(loop.create_task(brake.pull()))
+        pulled.append(loop.create_task(brake.stop()))
         loop.call_later(30 if which == signal.SIGINT else 10, task.cancel)
         print("\nFinishing what is in flight; once more to stop at once.", file=sys.stderr)
 
@@ -63,7 +63,7 @@ async def _interruptible(work: Coroutine[object, object, int], brake: Brake) -> 
     for which in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(which, stop, which)
     try:
-        with watched(_warn):
+        with watch_event_loop(_warn):
             code = await task
     except asyncio.CancelledError:
         code = None

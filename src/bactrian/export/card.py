@@ -7,12 +7,12 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from bactrian.stats.proportion import Share
+from bactrian.stats.proportion import Proportion
 
 _SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
 
 
-def card(made: Mapping[str, Any]) -> str:
+def write_card(made: Mapping[str, Any]) -> str:
     """The card for the data that this manifest describes: a YAML header and text."""
     return "\n".join((*_header(made), *_text(made))) + "\n"
 
@@ -63,7 +63,7 @@ def _text(made: Mapping[str, Any]) -> Iterator[str]:
     yield "\n## How the conversations ended\n"
     yield "| ending | sessions | share | 95 % interval |\n|---|---|---|---|"
     for code, count in made["endings"].items():
-        share = Share(count, counts["sessions"])
+        share = Proportion(count, counts["sessions"])
         low, high = share.interval
         yield f"| `{code}` | {count:,} | {share.rate:.1%} | {low:.1%} – {high:.1%} |"
     yield "\nOnly `task_done` means that the AI user held its task to be solved. `failed` and `refused` are failures."

@@ -6,14 +6,14 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from bactrian.records.session import Session
-from bactrian.tables.lineage import compact, given
+from bactrian.tables.lineage import list_given, to_compact_json
 
 _MOST = 50
 """Distinct sampling parameters that are kept; runs with more have a seed for each session."""
 
 
 @dataclass(slots=True)
-class Tally:
+class ExportCounts:
     """Numbers of an export."""
 
     seen: int = 0
@@ -40,7 +40,7 @@ class Tally:
     redacted: Counter[str] = field(default_factory=Counter[str])
     """Passages by kind."""
 
-    def take(self, session: Session, part: str, rows: int) -> None:
+    def count(self, session: Session, part: str, rows: int) -> None:
         """Count a session that was written as ``rows`` rows."""
         self.sessions += 1
         self.rows[part] += rows
@@ -56,5 +56,5 @@ class Tally:
             self.marks.add(session.mark)
         if len(self.sampling) < _MOST:
             for agent, values in origin.sampling.items():
-                chosen = {name: value for name, value in given(values).items() if name != "seed"}
-                self.sampling.add((agent, compact(chosen)))
+                chosen = {name: value for name, value in list_given(values).items() if name != "seed"}
+                self.sampling.add((agent, to_compact_json(chosen)))

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bactrian.export.system_prompts import Prompts
-from bactrian.models.openai.tool_calls import wire_calls
+from bactrian.export.system_prompts import SystemPrompts
+from bactrian.models.openai.tool_calls import to_wire_calls
 from bactrian.records.message import Message
 from bactrian.records.session import Session
 from bactrian.records.text import Text
-from bactrian.records.tool import as_messages
+from bactrian.records.tool import to_messages
 from bactrian.records.turn import Speaker, Turn
 
 
-def alternating(session: Session) -> tuple[Turn, ...]:
+def make_alternating(session: Session) -> tuple[Turn, ...]:
     """The turns up to the first that is missing or out of turn: user, assistant, user, assistant …"""
     kept: list[Turn] = []
     for number, turn in enumerate(session.turns, start=1):
@@ -23,43 +23,45 @@ def alternating(session: Session) -> tuple[Turn, ...]:
     return tuple(kept)
 
 
-def rounds(session: Session) -> list[tuple[Turn, Turn]]:
+def list_rounds(session: Session) -> list[tuple[Turn, Turn]]:
     """Each instruction with the solution to it."""
-    turns = alternating(session)
+    turns = make_alternating(session)
     return list(zip(turns[::2], turns[1::2], strict=False))
 
 
-def view(
-    session: Session, side: Speaker, turns: Sequence[Turn], prompts: Prompts, *, tools: bool = False
+def view_from_side(
+    session: Session, side: Speaker, turns: Sequence[Turn], prompts: SystemPrompts, *, tools: bool = False
 ) -> list[Message]:
     """What the agent of ``side`` saw when these turns had been said; its own words are the assistant's.
 
     With ``tools`` also what it called and what came back.
     """
-    told = prompts.of(session)
+    told = prompts.render(session)
     messages = [Message("system", Text(told.assistant if side == "assistant" else told.user))]
     if side == "user":
         messages.append(Message("user", Text(told.opening)))
     for turn in turns:
         own = turn.speaker == side
-        messages += as_messages(turn.uses) if own and tools else []
+        messages += to_messages(turn.uses) if own and tools else []
         messages.append(Message("assistant" if own else "user", turn.text))
     return messages
 
 
-def dialogue(session: Session, side: Speaker, prompts: Prompts, *, tools: bool = False) -> list[Message]:
+def build_dialogue(
+    session: Session, side: Speaker, prompts: SystemPrompts, *, tools: bool = False
+) -> list[Message]:
     """The conversation as ``side`` had it: its system prompt, then user and assistant in turn.
 
     ``side`` has the last word: a turn that nobody answered is left out, so that the AI user's done token ends a chat
     of its own side and is not part of the other's. Empty if ``side`` never spoke.
     """
-    turns = list(alternating(session))
+    turns = list(make_alternating(session))
     while turns and turns[-1].speaker != side:
         turns.pop()
-    return view(session, side, turns, prompts, tools=tools) if turns else []
+    return view_from_side(session, side, turns, prompts, tools=tools) if turns else []
 
 
-def plain(messages: Sequence[Message]) -> list[dict[str, object]]:
+def to_plain_text(messages: Sequence[Message]) -> list[dict[str, object]]:
     """Messages as most tools take them."""
     return [_plain(message) for message in messages]
 
@@ -67,7 +69,7 @@ def plain(messages: Sequence[Message]) -> list[dict[str, object]]:
 def _plain(message: Message) -> dict[str, object]:
     made: dict[str, object] = {"role": message.role, "content": str(message.text)}
     if message.calls:
-        made["tool_calls"] = wire_calls(message.calls)
+        made["tool_calls"] = to_wire_calls(message.calls)
     if message.answers:
         made["tool_call_id"] = message.answers
     return made

@@ -9,27 +9,27 @@ from pathlib import Path
 from typing import Any, get_args
 
 from bactrian.errors import InputError
-from bactrian.export.counts import Tally
-from bactrian.export.filters import Filters, Sieve
-from bactrian.export.format import Add, Format, Frame
-from bactrian.export.manifest import files, manifest, written
+from bactrian.export.counts import ExportCounts
+from bactrian.export.filters import Filters, SessionFilter
+from bactrian.export.format import Add, ExportContext, Format
+from bactrian.export.manifest import build_manifest, describe_files, list_written
 from bactrian.export.redact import Redactor
 from bactrian.export.registry import FORMATS
 from bactrian.export.split import Split
-from bactrian.export.system_prompts import Prompts
-from bactrian.export.training_configs import DATASET_INFO, DataFile, Tool, check_tool, entry
-from bactrian.files.atomic import MANIFEST, beside, staged
+from bactrian.export.system_prompts import SystemPrompts
+from bactrian.export.training_configs import DATASET_INFO, DataFile, Tool, check_tool, write_entry
+from bactrian.files.atomic import MANIFEST, companion_path, write_atomically
 from bactrian.prompts.pack import Pack
-from bactrian.records.choice import Choice
+from bactrian.records.choice import Preference
 from bactrian.records.finding import Finding
-from bactrian.records.kinds import Kind, kind_of
+from bactrian.records.kinds import Kind, find_kind
 from bactrian.records.session import Session
 from bactrian.records.turn import Speaker
 from bactrian.store.store import Store
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class ExportOptions:
     """What to write, and where."""
 
     format: Format
@@ -39,7 +39,7 @@ class Wish:
     side: Speaker = "assistant"
     findings: Callable[[Session], Sequence[Finding]] | None = None
     """Finds the behaviours of a session, for a format that lists them."""
-    choices: Callable[[Session], Sequence[Choice]] | None = None
+    choices: Callable[[Session], Sequence[Preference]] | None = None
     """The choices between proposals of a session, for the format of preferences; None for those that the run keeps."""
     tool: Tool | None = None
     """The training tool to write a configuration for."""
@@ -51,7 +51,7 @@ class Wish:
     """A prompt pack of the user's own that sessions of the run were made with."""
 
 
-async def hand_over(store: Store, wish: Wish) -> dict[str, Any]:
+async def export_run(store: Store, wish: ExportOptions) -> dict[str, Any]:
     """Write the run as ``wish`` says. Gives the manifest of what was written.
 
     Raises:
@@ -65,40 +65,44 @@ async def hand_over(store: Store, wish: Wish) -> dict[str, Any]:
     if wish.out.absolute() == store.path.absolute():
         raise InputError("This is the run itself.", where=str(wish.out), next="Use another --out.")
     recipe = await store.recipe()
-    kept: dict[str, Sequence[Choice]] = {}
+    kept: dict[str, Sequence[Preference]] = {}
 
-    def stored(session: Session) -> Sequence[Choice]:
+    def stored(session: Session) -> Sequence[Preference]:
         return kept.get(session.id, ())
 
-    frame = Frame(
-        store.path.stem, Prompts(recipe, wish.pack), wish.side, wish.findings, wish.choices or stored
+    frame = ExportContext(
+        store.path.stem, SystemPrompts(recipe, wish.pack), wish.side, wish.findings, wish.choices or stored
     )
-    with staged(wish.out, overwrite=wish.overwrite, shared=frozenset((DATASET_INFO,))) as stage:
+    with write_atomically(wish.out, overwrite=wish.overwrite, shared=frozenset((DATASET_INFO,))) as stage:
         target = stage / wish.out.name
         tally = await _write(store, wish, frame, target, kept)
-        made = manifest(_described(wish, frame, recipe), tally)
+        made = build_manifest(_described(wish, frame, recipe), tally)
         if wish.format.finish is not None:
             wish.format.finish(target, made)
         _configure(wish, stage)
-        made["files"] = files(stage)
+        made["files"] = describe_files(stage)
         inside = target.is_dir() and wish.format.manifest_inside
-        place = target / MANIFEST if inside else stage / beside(target, MANIFEST)
-        place.write_text(written(made), "utf-8")
+        place = target / MANIFEST if inside else stage / companion_path(target, MANIFEST)
+        place.write_text(list_written(made), "utf-8")
     return made
 
 
 async def _write(
-    store: Store, wish: Wish, frame: Frame, target: Path, choices: dict[str, Sequence[Choice]]
-) -> Tally:
+    store: Store,
+    wish: ExportOptions,
+    frame: ExportContext,
+    target: Path,
+    choices: dict[str, Sequence[Preference]],
+) -> ExportCounts:
     """Write every session that fits; for a format of choices, its own are put into ``choices`` before."""
-    tally = Tally()
-    sieve = Sieve(wish.filters)
+    tally = ExportCounts()
+    sieve = SessionFilter(wish.filters)
     redactor = Redactor() if wish.redact else None
     with ExitStack() as stack:
         add = _opened(wish, frame, target, stack)
         async for session in store.sessions():
             tally.seen += 1
-            reason = _unfit(session, wish.format) or sieve.reason(session)
+            reason = _unfit(session, wish.format) or sieve.find_reason(session)
             if reason is None:
                 part = wish.split.part(session)
                 given = session if redactor is None else redactor.session(session)
@@ -111,7 +115,7 @@ async def _write(
                 if rows := add[part](given):
                     if not wish.format.tools and any(turn.uses for turn in given.turns):
                         frame.notes[_WITHOUT_TOOLS] += 1
-                    tally.take(given, part, rows)
+                    tally.count(given, part, rows)
                     continue
                 reason = _nothing_in_it(wish)
             tally.left_out[reason] += 1
@@ -125,7 +129,7 @@ async def _write(
 _WITHOUT_TOOLS = "sessions are without what their agents called: only messages, csv and parquet hold it"
 
 
-def _opened(wish: Wish, frame: Frame, target: Path, stack: ExitStack) -> Mapping[str, Add]:
+def _opened(wish: ExportOptions, frame: ExportContext, target: Path, stack: ExitStack) -> Mapping[str, Add]:
     """The writer of each part of the data."""
     form, parts = wish.format, wish.split.names
     divided = len(parts) > 1
@@ -138,11 +142,11 @@ def _opened(wish: Wish, frame: Frame, target: Path, stack: ExitStack) -> Mapping
 
 
 def _unfit(session: Session, form: Format) -> Kind | None:
-    kind = kind_of(session)
+    kind = find_kind(session)
     return None if kind in form.kinds else kind
 
 
-def _nothing(tally: Tally, wish: Wish, where: str) -> InputError:
+def _nothing(tally: ExportCounts, wish: ExportOptions, where: str) -> InputError:
     """Why nothing was written."""
     if not tally.seen:
         return InputError("The run holds no session.", where=where, next="Generate or import some first.")
@@ -162,14 +166,14 @@ def _nothing(tally: Tally, wish: Wish, where: str) -> InputError:
     return InputError(f"No session is left to write: {reasons}.", where=where, next=hint)
 
 
-def _nothing_in_it(wish: Wish) -> str:
+def _nothing_in_it(wish: ExportOptions) -> str:
     return f"nothing for {wish.format.name} in it"
 
 
 _INSTEAD = "Use another format, or a run that was made with a critic."
 
 
-def _described(wish: Wish, frame: Frame, recipe: Mapping[str, Any] | None) -> dict[str, Any]:
+def _described(wish: ExportOptions, frame: ExportContext, recipe: Mapping[str, Any] | None) -> dict[str, Any]:
     """The wish and the run, for the manifest."""
     plan: Mapping[str, Any] = recipe or {}
     made_from: Mapping[str, Any] = plan.get("recipe", {})
@@ -189,7 +193,7 @@ def _described(wish: Wish, frame: Frame, recipe: Mapping[str, Any] | None) -> di
     }
 
 
-def _configure(wish: Wish, stage: Path) -> None:
+def _configure(wish: ExportOptions, stage: Path) -> None:
     """Write the training tool's configuration, beside a file or inside a folder."""
     if wish.tool is None:
         return
@@ -201,7 +205,7 @@ def _configure(wish: Wish, stage: Path) -> None:
         DataFile(part, wish.format.place(target, part, divided=divided).relative_to(folder).as_posix())
         for part in parts
     ]
-    name, text = entry(
+    name, text = write_entry(
         wish.tool,
         wish.format.name,
         wish.out.name.split(".")[0],

@@ -42,14 +42,14 @@ class Filters:
         return {name: value for name, value in made.items() if value}
 
 
-class Sieve:
+class SessionFilter:
     """Applies filters to the sessions of a run, one after another."""
 
     def __init__(self, filters: Filters) -> None:
         self._filters = filters
         self._seen: set[bytes] = set()
 
-    def reason(self, session: Session) -> str | None:
+    def find_reason(self, session: Session) -> str | None:
         """Why ``session`` is left out; None if it is taken."""
         filters = self._filters
         code = session.ending.code if session.ending else "none"

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bactrian.export.system_prompts import Prompts
-from bactrian.records.choice import Choice
+from bactrian.export.system_prompts import SystemPrompts
+from bactrian.records.choice import Preference
 from bactrian.records.finding import Finding
 from bactrian.records.kinds import Kind
 from bactrian.records.session import Session
@@ -18,17 +18,17 @@ from bactrian.records.turn import Speaker
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class ExportContext:
     """What a format needs to know besides the sessions."""
 
     run: str
     """Name of the run."""
-    prompts: Prompts
+    prompts: SystemPrompts
     side: Speaker = "assistant"
     """Whose words a model is to learn."""
     findings: Callable[[Session], Sequence[Finding]] | None = None
     """Finds the behaviours of a session; None if nobody looks for them."""
-    choices: Callable[[Session], Sequence[Choice]] | None = None
+    choices: Callable[[Session], Sequence[Preference]] | None = None
     """The choices between proposals of a session; None if none were kept."""
     notes: Counter[str] = field(default_factory=Counter[str])
     """What a format did to rows that their reader should know, and how often."""
@@ -43,7 +43,7 @@ class Format:
     """A way to write sessions."""
 
     name: str
-    opened: Callable[[Path, Frame], AbstractContextManager[Add]]
+    opened: Callable[[Path, ExportContext], AbstractContextManager[Add]]
     """Opens a file, or a folder, for sessions. What is written is complete when the context is left."""
     suffix: str = ".jsonl"
     """Of its files; empty if it is a folder."""

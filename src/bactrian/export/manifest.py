@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import bactrian
-from bactrian.export.counts import Tally
+from bactrian.export.counts import ExportCounts
 from bactrian.store.migrations import MIGRATIONS
 
 SCHEMA = 1
 """Of the manifest itself."""
 
 
-def manifest(made: dict[str, Any], tally: Tally) -> dict[str, Any]:
+def build_manifest(made: dict[str, Any], tally: ExportCounts) -> dict[str, Any]:
     """The manifest but for the files: ``made`` says by what wish they were written, ``tally`` what came of it."""
     return {
         "schema": {"manifest": SCHEMA, "run": len(MIGRATIONS)},
@@ -40,7 +40,7 @@ def manifest(made: dict[str, Any], tally: Tally) -> dict[str, Any]:
     }
 
 
-def files(folder: Path) -> list[dict[str, object]]:
+def describe_files(folder: Path) -> list[dict[str, object]]:
     """Name, size in bytes and SHA-256 of every file in ``folder``."""
     return [_described(path, folder) for path in sorted(folder.rglob("*")) if path.is_file()]
 
@@ -51,6 +51,6 @@ def _described(path: Path, root: Path) -> dict[str, object]:
     return {"path": path.relative_to(root).as_posix(), "bytes": path.stat().st_size, "sha256": digest}
 
 
-def written(values: dict[str, Any]) -> str:
+def list_written(values: dict[str, Any]) -> str:
     """The manifest as text."""
     return json.dumps(values, ensure_ascii=False, indent=2) + "\n"

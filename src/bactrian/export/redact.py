@@ -16,7 +16,7 @@ from typing import Any
 
 from bactrian.errors import MissingExtra
 from bactrian.language.protocol import read_instruction, read_solution
-from bactrian.records.choice import Choice
+from bactrian.records.choice import Preference
 from bactrian.records.session import Session
 from bactrian.records.task import Role, Task
 from bactrian.records.text import Text
@@ -79,7 +79,7 @@ class Redactor:
             values={name: self.text(value) for name, value in session.values.items()},
         )
 
-    def choice(self, choice: Choice) -> Choice:
+    def choice(self, choice: Preference) -> Preference:
         """``choice`` without them."""
         texts = tuple(self.text(text) for text in choice.texts)
         return replace(choice, texts=texts, reason=self.text(choice.reason))

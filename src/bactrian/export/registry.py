@@ -20,7 +20,7 @@ from bactrian.export.formats import (
     preference,
     sharegpt,
 )
-from bactrian.files.toml import did_you_mean
+from bactrian.files.toml import suggest_name
 
 _MODULES = (
     messages,
@@ -46,7 +46,7 @@ def find_format(name: str) -> Format:
     """
     if name not in FORMATS:
         raise InputError(
-            f"There is no format {name!r}.{did_you_mean(name, FORMATS)}",
+            f"There is no format {name!r}.{suggest_name(name, FORMATS)}",
             where="--format",
             next=f"Formats: {', '.join(FORMATS)}.",
         )

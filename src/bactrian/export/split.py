@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from bactrian.errors import InputError
-from bactrian.records.kinds import kind_of
+from bactrian.records.kinds import find_kind
 from bactrian.records.session import Session
 
 TRAIN = "train"
@@ -67,7 +67,7 @@ def read_split(texts: list[str]) -> Split:
 
 
 def _group(session: Session) -> tuple[str, ...]:
-    if kind_of(session) == "answer":
+    if find_kind(session) == "answer":
         values = [value for value in session.values.values() if value != session.task.original]
         return tuple(values) or (session.task.original,)
     return (session.assistant.name, session.user.name)

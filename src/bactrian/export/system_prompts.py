@@ -6,14 +6,14 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
-from bactrian.files.template import compiled
-from bactrian.prompts.inception import Inception, inception
-from bactrian.prompts.pack import Pack, built_in_packs, load_pack
-from bactrian.records.kinds import kind_of
+from bactrian.files.template import compile_template
+from bactrian.prompts.inception import InceptionPrompts, render_inception
+from bactrian.prompts.pack import Pack, list_packs, load_pack
+from bactrian.records.kinds import find_kind
 from bactrian.records.session import Session
 
 
-class Prompts:
+class SystemPrompts:
     """Renders again what was said, from the packs and the recipe that said it.
 
     A session keeps the hash of its pack. If that pack is not among the built-in ones or ``own``, or if there was
@@ -21,42 +21,42 @@ class Prompts:
     """
 
     def __init__(self, recipe: Mapping[str, Any] | None = None, own: Pack | None = None) -> None:
-        packs = [load_pack(name) for name in built_in_packs()]
+        packs = [load_pack(name) for name in list_packs()]
         self._packs = {pack.hash: pack for pack in (*packs, *([own] if own else []))}
         made_from: Mapping[str, Any] = recipe["recipe"] if recipe else {}
         self._answer: Mapping[str, Any] | None = made_from.get("answer")
 
-    def known(self, session: Session) -> bool:
+    def is_known(self, session: Session) -> bool:
         """True if :meth:`of` gives what was really said."""
         return self._pack(session) is not None or self._answered(session)
 
-    def of(self, session: Session) -> Inception:
+    def render(self, session: Session) -> InceptionPrompts:
         """What both sides of ``session`` began with."""
         if pack := self._pack(session):
-            return inception(session, pack)
+            return render_inception(session, pack)
         if self._answered(session):
             assert self._answer is not None
             names = frozenset(session.values)
-            system = compiled(self._answer["system"], may=names).render(session.values).strip()
-            return Inception(user="", assistant=system, opening="")
+            system = compile_template(self._answer["system"], may=names).render(session.values).strip()
+            return InceptionPrompts(user="", assistant=system, opening="")
         return _stand_in(session)
 
     def _pack(self, session: Session) -> Pack | None:
         return self._packs.get(session.provenance.prompts_hash)
 
     def _answered(self, session: Session) -> bool:
-        if self._answer is None or kind_of(session) != "answer":
+        if self._answer is None or find_kind(session) != "answer":
             return False
         said = f"{self._answer['system']}\0{self._answer['question']}"
         return hashlib.sha256(said.encode()).hexdigest() == session.provenance.prompts_hash
 
 
-def _stand_in(session: Session) -> Inception:
+def _stand_in(session: Session) -> InceptionPrompts:
     assistant, user = session.assistant.name, session.user.name
-    if kind_of(session) == "answer":
-        return Inception(user="", assistant=f"You are {assistant}. Answer the question.", opening="")
+    if find_kind(session) == "answer":
+        return InceptionPrompts(user="", assistant=f"You are {assistant}. Answer the question.", opening="")
     task = f"The task: {session.task.text}"
-    return Inception(
+    return InceptionPrompts(
         user=f"You are {user}. Instruct {assistant}, one step at a time, until the task is done.\n\n{task}",
         assistant=f"You are {assistant}. Follow the instructions of {user} and solve the task.\n\n{task}",
         opening="Give me the first instruction.",

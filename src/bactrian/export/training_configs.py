@@ -67,7 +67,7 @@ def check_tool(tool: Tool, format_name: str) -> None:
         )
 
 
-def entry(
+def write_entry(
     tool: Tool, format_name: str, name: str, files: Sequence[DataFile], present: Path
 ) -> tuple[str, str]:
     """Name and text of the configuration file of ``tool``; of ``present``, the one that may be there, all is kept.

@@ -21,7 +21,9 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 @contextmanager
-def staged(target: Path, *, overwrite: bool = False, shared: frozenset[str] = frozenset()) -> Generator[Path]:
+def write_atomically(
+    target: Path, *, overwrite: bool = False, shared: frozenset[str] = frozenset()
+) -> Generator[Path]:
     """Give a folder in which to write what will lie beside each other at ``target``, and put it there at the end.
 
     Files whose names are in ``shared`` may replace what is there in any case: their writer kept its content.
@@ -52,7 +54,7 @@ def staged(target: Path, *, overwrite: bool = False, shared: frozenset[str] = fr
             shutil.rmtree(stage, ignore_errors=True)
 
 
-def beside(target: Path, ending: str) -> str:
+def companion_path(target: Path, ending: str) -> str:
     """Name of a file that belongs to ``target`` and lies beside it."""
     return f"{target.name}.{ending}"
 
@@ -79,7 +81,7 @@ def _check(path: Path, *, overwrite: bool) -> None:
 
 
 def _is_export(folder: Path) -> bool:
-    made = (folder / MANIFEST).exists() or folder.with_name(beside(folder, MANIFEST)).exists()
+    made = (folder / MANIFEST).exists() or folder.with_name(companion_path(folder, MANIFEST)).exists()
     return made or not any(folder.iterdir())
 
 

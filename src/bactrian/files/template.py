@@ -41,7 +41,7 @@ class TemplateFault(Exception):
         self.next = next
 
 
-def compiled(source: str, *, may: frozenset[str], must: frozenset[str] = frozenset()) -> Template:
+def compile_template(source: str, *, may: frozenset[str], must: frozenset[str] = frozenset()) -> Template:
     """Check and compile a template that may use some placeholders and must use some of them.
 
     Raises:

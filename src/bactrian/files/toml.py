@@ -27,7 +27,7 @@ _LOOKED_AT = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class FileKind:
     """What the file is, for its errors."""
 
     name: str
@@ -40,12 +40,12 @@ class Kind:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class TomlSource:
     """The text of a file, and where it is from."""
 
     where: str
     text: str
-    kind: Kind
+    kind: FileKind
 
     def table(self) -> dict[str, object]:
         """The file's content.
@@ -80,7 +80,7 @@ class Source:
         for key in data:
             if key not in known:
                 raise self.error(
-                    f"Unknown {kind} {key!r}.{did_you_mean(key, known)}",
+                    f"Unknown {kind} {key!r}.{suggest_name(key, known)}",
                     key,
                     f"Known {kind}s: {', '.join(known)}.",
                 )
@@ -158,31 +158,31 @@ class Source:
         return f"{self.where}:{line}:{position - self.text.rfind(chr(10), 0, position)}"
 
 
-def built_in(folder: Traversable) -> tuple[str, ...]:
+def list_built_in(folder: Traversable) -> tuple[str, ...]:
     """Names of the files that come with the program in ``folder``."""
     names = (file.name for file in folder.iterdir())
     return tuple(sorted(name.removesuffix(".toml") for name in names if name.endswith(".toml")))
 
 
-def find(where: str, folder: Traversable, kind: Kind) -> Source:
+def find_file(where: str, folder: Traversable, kind: FileKind) -> TomlSource:
     """The source that ``where`` stands for: a name in ``folder``, else the path of a file.
 
     Raises:
         InputError: there is neither, or it cannot be read.
     """
-    known = built_in(folder)
+    known = list_built_in(folder)
     if not where:
         raise kind.error(
             f"There is no {kind.name} without a name.", next=f"Built-in {kind.many}: {', '.join(known)}."
         )
     if where in known:
-        return decoded(where, folder.joinpath(f"{where}.toml").read_bytes(), kind)
+        return decode(where, folder.joinpath(f"{where}.toml").read_bytes(), kind)
     try:
         with Path(where).open("rb") as file:
-            return decoded(where, file.read(LARGEST + 1), kind, os.fstat(file.fileno()).st_size)
+            return decode(where, file.read(LARGEST + 1), kind, os.fstat(file.fileno()).st_size)
     except FileNotFoundError as error:
         raise kind.error(
-            f"There is no {kind.name} of this name and no such file.{did_you_mean(where, known)}",
+            f"There is no {kind.name} of this name and no such file.{suggest_name(where, known)}",
             where=where,
             next=f"Built-in {kind.many}: {', '.join(known)}. Or give the path to a .toml file.",
         ) from error
@@ -193,7 +193,7 @@ def find(where: str, folder: Traversable, kind: Kind) -> Source:
         ) from error
 
 
-def decoded(where: str, content: bytes, kind: Kind, size: int = 0) -> Source:
+def decode(where: str, content: bytes, kind: FileKind, size: int = 0) -> TomlSource:
     """The source in ``content``, from a file of ``size`` bytes if more than that was not read.
 
     Raises:
@@ -206,7 +206,7 @@ def decoded(where: str, content: bytes, kind: Kind, size: int = 0) -> Source:
             next="Check that this is the file you mean.",
         )
     try:
-        return Source(where, content.decode("utf-8-sig"), kind)
+        return TomlSource(where, content.decode("utf-8-sig"), kind)
     except UnicodeDecodeError as error:
         content = error.object  # without a byte order mark
         line = content.count(b"\n", 0, error.start) + 1
@@ -216,12 +216,12 @@ def decoded(where: str, content: bytes, kind: Kind, size: int = 0) -> Source:
         ) from error
 
 
-def as_table(value: object) -> dict[str, object]:
+def check_table(value: object) -> dict[str, object]:
     """``value`` if it is a table; an empty one for anything else, which a schema refuses later."""
     return cast("dict[str, object]", value) if isinstance(value, dict) else {}
 
 
-def beside(where: str, table: dict[str, object], key: str) -> None:
+def resolve_beside(where: str, table: dict[str, object], key: str) -> None:
     """Have the path, or the list of paths, under ``key`` begin at the folder of the file ``where``."""
     folder = Path(where).parent
     match table.get(key):
@@ -234,7 +234,7 @@ def beside(where: str, table: dict[str, object], key: str) -> None:
             pass
 
 
-def did_you_mean(word: str, known: Collection[str]) -> str:
+def suggest_name(word: str, known: Collection[str]) -> str:
     """A hint at the known word nearest to ``word``, to end a sentence with; empty if none is near."""
     near = get_close_matches(word, known, n=1)
     return f" Did you mean {near[0]!r}?" if near else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 _CHUNK = 4096
 
 
-class Done:
+class DoneJobs:
     """A set of job numbers."""
 
     def __init__(self) -> None:

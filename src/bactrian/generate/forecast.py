@@ -14,7 +14,7 @@ _SECONDS_PER_CALL = 4.0
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class SessionShape:
     """How large one session is, in messages and tokens."""
 
     messages: float
@@ -55,7 +55,7 @@ class Estimate:
         """Each of the three, and ``more``."""
         return Estimate(self.value + more, self.low + more, self.high + more)
 
-    def and_about(self, more: float) -> Estimate:
+    def or_about(self, more: float) -> Estimate:
         """Each of the three, and ``more``, which may be half or twice as much."""
         return Estimate(self.value + more, self.low + more / 2, self.high + more * 2)
 
@@ -80,12 +80,12 @@ class Forecast:
     """What the numbers rest on, and how far off they may be."""
 
 
-PLAY = Shape(messages=20, system=450, instruction=60, solution=300)
-SMALL_PLAY = Shape(messages=12, system=180, instruction=40, solution=110)
+PLAY = SessionShape(messages=20, system=450, instruction=60, solution=300)
+SMALL_PLAY = SessionShape(messages=12, system=180, instruction=40, solution=110)
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class SessionCost:
     """What one session takes: calls, prompt tokens, completion tokens, cacheable prompt tokens."""
 
     calls: Estimate
@@ -94,9 +94,9 @@ class Sizes:
     cached: Estimate
     basis: str
 
-    def times(self, factor: float) -> Sizes:
+    def times(self, factor: float) -> SessionCost:
         """So many sessions in place of one."""
-        return Sizes(
+        return SessionCost(
             self.calls.times(factor),
             self.prompt.times(factor),
             self.completion.times(factor),
@@ -120,21 +120,21 @@ class Remaining:
     """Sessions in flight."""
 
 
-def guessed_plays(shape: Shape, longest: float) -> Sizes:
+def guess_role_plays(shape: SessionShape, longest: float) -> SessionCost:
     """A typical role-play: what this program's prompts and common models make of one.
 
     ``longest`` is the most messages it may have.
     """
     fewest = max(1.0, 0.4 * shape.messages)
-    low = Shape(fewest, shape.system * 0.7, shape.instruction / 2, shape.solution / 2)
-    high = Shape(longest, shape.system * 1.4, shape.instruction * 2, shape.solution * 2)
+    low = SessionShape(fewest, shape.system * 0.7, shape.instruction / 2, shape.solution / 2)
+    high = SessionShape(longest, shape.system * 1.4, shape.instruction * 2, shape.solution * 2)
     three = (shape, low, high)
     usages = [size.usage() for size in three]
     grown = ", ".join(
         f"{messages:.0f} messages take {replace(shape, messages=messages).usage().prompt:,}"
         for messages in (shape.messages / 2, shape.messages, shape.messages * 2)
     )
-    return Sizes(
+    return SessionCost(
         Estimate(*(size.messages for size in three)),
         Estimate(*(usage.prompt for usage in usages)),
         Estimate(*(usage.completion for usage in usages)),
@@ -146,9 +146,9 @@ def guessed_plays(shape: Shape, longest: float) -> Sizes:
     )
 
 
-def guessed_answers(question: int, answer: int) -> Sizes:
+def guess_answers(question: int, answer: int) -> SessionCost:
     """One call of so many tokens, and a third or three times as many."""
-    return Sizes(
+    return SessionCost(
         Estimate(1, 1, 1),
         Estimate(question, question / 3, question * 3),
         Estimate(answer, answer / 3, answer * 3),
@@ -158,12 +158,12 @@ def guessed_answers(question: int, answer: int) -> Sizes:
     )
 
 
-def guessed_translations(originals: Sequence[Progress]) -> Sizes:
+def guess_translations(originals: Sequence[Progress]) -> SessionCost:
     """From the sessions to translate: a call or two for each turn, each with the translator's prompt."""
     turns = fmean([one.turns or 0 for one in originals]) if originals else 0.0
     said = fmean([one.completion or 0 for one in originals]) if originals else 0.0
     prompt, completion = said + 70 * turns, 1.5 * said
-    return Sizes(
+    return SessionCost(
         Estimate(1.2 * turns, 0.7 * turns, 2 * turns),
         Estimate(prompt, 0.6 * prompt, 2 * prompt),
         Estimate(completion, 0.8 * said, 3 * said),
@@ -177,7 +177,7 @@ _VERDICT = 120
 """Tokens of a critic's answer."""
 
 
-def with_critic(sizes: Sizes, proposals: int, rounds: int, *, guessed: bool) -> Sizes:
+def add_critic(sizes: SessionCost, proposals: int, rounds: int, *, guessed: bool) -> SessionCost:
     """``sizes`` if each turn is chosen among several proposals.
 
     At best an endpoint gives all proposals of a turn in one call, and the critic is content with the first round; at
@@ -204,7 +204,7 @@ def _each(estimate: Estimate, value: float, low: float, high: float) -> Estimate
     return Estimate(estimate.value * value, estimate.low * low, estimate.high * high)
 
 
-def averaged(ended: Sequence[Progress], left: int, *, calls_beside: int) -> Sizes:
+def average(ended: Sequence[Progress], left: int, *, calls_beside: int) -> SessionCost:
     """The mean of the run's own sessions, with the 95 % interval of what the mean of ``left`` others will be.
 
     ``calls_beside`` is how many turns of a session were not asked of a model.
@@ -213,7 +213,7 @@ def averaged(ended: Sequence[Progress], left: int, *, calls_beside: int) -> Size
         _mean([float(getattr(one, name) or 0) for one in ended], left)
         for name in ("turns", "prompt", "completion", "cached")
     )
-    return Sizes(
+    return SessionCost(
         calls.plus(-calls_beside),
         prompt,
         completion,
@@ -223,11 +223,11 @@ def averaged(ended: Sequence[Progress], left: int, *, calls_beside: int) -> Size
     )
 
 
-def forecast(sizes: Sizes, left: Remaining) -> Forecast:
+def compute_forecast(sizes: SessionCost, left: Remaining) -> Forecast:
     """What the sessions that are left will take, all together."""
     sessions, other, price = left.sessions, left.other, left.price
-    prompt = sizes.prompt.times(sessions).and_about(other.prompt)
-    completion = sizes.completion.times(sessions).and_about(other.completion)
+    prompt = sizes.prompt.times(sessions).or_about(other.prompt)
+    completion = sizes.completion.times(sessions).or_about(other.completion)
     cached = sizes.cached.times(sessions)
     calls = sizes.calls.times(sessions).plus(left.other_calls)
     basis = sizes.basis
@@ -247,8 +247,8 @@ def forecast(sizes: Sizes, left: Remaining) -> Forecast:
         totals = [
             (p, c, k) for p, c, k in zip(_three(prompt), _three(completion), _three(cached), strict=True)
         ]
-        plain = Estimate(*(price.of(Usage(round(p), round(c))) for p, c, _ in totals))
-        saved = Estimate(*(price.of(Usage(round(p), round(c), round(k))) for p, c, k in totals))
+        plain = Estimate(*(price.cost(Usage(round(p), round(c))) for p, c, _ in totals))
+        saved = Estimate(*(price.cost(Usage(round(p), round(c), round(k))) for p, c, k in totals))
     return Forecast(
         sessions,
         calls,

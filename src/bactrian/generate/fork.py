@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from bactrian.errors import InputError
-from bactrian.generate.plan import same_lists
+from bactrian.generate.plan import find_same_lists
 from bactrian.recipes.schema import Recipe
 from bactrian.store.store import Store, open_store
 
@@ -27,11 +27,11 @@ async def open_origin(origin: Path) -> AsyncGenerator[Store]:
         yield store
 
 
-async def take_lists(origin: Store, fork: Store, recipe: Recipe) -> None:
+async def copy_lists(origin: Store, fork: Store, recipe: Recipe) -> None:
     """Store the finished lists of ``origin`` that ``recipe`` would ask for again, unless ``fork`` has its own."""
     stored = await origin.recipe()
     assert stored is not None
-    same = same_lists(stored, recipe)
+    same = find_same_lists(stored, recipe)
     async for items in origin.item_lists():
         if items.complete and items.id.partition("@")[0] in same and await fork.item_list(items.id) is None:
-            await fork.keep_list(items)
+            await fork.save_list(items)

@@ -11,19 +11,19 @@ from bactrian.generate.forecast import (
     SMALL_PLAY,
     Forecast,
     Remaining,
-    Sizes,
-    averaged,
-    forecast,
-    guessed_answers,
-    guessed_plays,
-    guessed_translations,
-    with_critic,
+    SessionCost,
+    add_critic,
+    average,
+    compute_forecast,
+    guess_answers,
+    guess_role_plays,
+    guess_translations,
 )
-from bactrian.generate.jobs.translate import source_path
+from bactrian.generate.jobs.translate import find_source
 from bactrian.generate.plan import Plan
-from bactrian.generate.run import Order
+from bactrian.generate.run import RunOrder
 from bactrian.generate.run_models import LOCAL_WINDOW
-from bactrian.generate.scheduler import number_of
+from bactrian.generate.scheduler import find_number
 from bactrian.models.wrappers.budget import Price
 from bactrian.play.sampling_defaults import MAX_MESSAGES, SMALL_MAX_MESSAGES
 from bactrian.records.criticism import read_search
@@ -40,7 +40,7 @@ _ANSWER = (180, 500)
 """Tokens of a question with the system prompt, and of its answer."""
 
 
-async def outlook(order: Order) -> Forecast:
+async def forecast_run(order: RunOrder) -> Forecast:
     """What is left of the run, reckoned before anything is spent.
 
     Raises:
@@ -59,7 +59,7 @@ async def outlook(order: Order) -> Forecast:
             lists_done = {items.id async for items in store.item_lists() if items.complete}
             seconds = await store.mean_seconds()
     if originals is None:
-        numbers = [number_of(one.id, plan.recipe.axes) for one in ended]
+        numbers = [find_number(one.id, plan.recipe.axes) for one in ended]
         left = size - sum(number is not None and number < size for number in numbers)
     else:
         left = max(0, size - len(ended))
@@ -75,11 +75,11 @@ async def outlook(order: Order) -> Forecast:
     window = order.limits.concurrency or (LOCAL_WINDOW if local else 64)
     price = _price(order)
     if good:
-        sizes = averaged(good, left, calls_beside=plan.recipe.answer is not None)
+        sizes = average(good, left, calls_beside=plan.recipe.answer is not None)
     elif originals is None:
         sizes = _guess(plan, small=small)
     else:
-        sizes = guessed_translations(originals)
+        sizes = guess_translations(originals)
     if (society := plan.society()) is not None:
         # Each stage is a session of its own, and only the last one counts as the job's.
         sizes = sizes.times(len(society[0].stages))
@@ -87,8 +87,8 @@ async def outlook(order: Order) -> Forecast:
         width, depth = read_search(critic.search) if critic.search else (1, 1)
         # Each level of a search after its first continues every line that is alive.
         proposals = critic.proposals * -(-(1 + width * (depth - 1)) // depth)
-        sizes = with_critic(sizes, proposals, critic.rounds, guessed=not good)
-    return forecast(sizes, Remaining(left, usage, calls, price, seconds, window))
+        sizes = add_critic(sizes, proposals, critic.rounds, guessed=not good)
+    return compute_forecast(sizes, Remaining(left, usage, calls, price, seconds, window))
 
 
 def _preparation(plan: Plan) -> list[Usage]:
@@ -104,17 +104,17 @@ async def _originals(plan: Plan) -> list[Progress] | None:
     leaf = plan.recipe.translate
     if leaf is None:
         return None
-    async with open_store(source_path(leaf), read_only=True) as store:
+    async with open_store(find_source(leaf), read_only=True) as store:
         return [one async for one in store.progress() if one.ending not in (None, "failed") and one.turns]
 
 
-def _guess(plan: Plan, *, small: bool) -> Sizes:
+def _guess(plan: Plan, *, small: bool) -> SessionCost:
     leaf = plan.recipe.role_play or plan.recipe.society
     if leaf is None:
-        return guessed_answers(*_ANSWER)
+        return guess_answers(*_ANSWER)
     longest = float(leaf.max_messages or (SMALL_MAX_MESSAGES if small else MAX_MESSAGES))
     shape = SMALL_PLAY if small else PLAY
-    return guessed_plays(replace(shape, messages=min(shape.messages, longest)), longest)
+    return guess_role_plays(replace(shape, messages=min(shape.messages, longest)), longest)
 
 
 def _beside(plan: Plan, size: int, done: set[str]) -> tuple[Usage, int]:
@@ -145,7 +145,7 @@ def _speakers(plan: Plan) -> list[str]:
     return [name for agent, name in plan.models.items() if agent != "lister"]
 
 
-def _price(order: Order) -> Price | None:
+def _price(order: RunOrder) -> Price | None:
     """The price of a call; with several models, the middle of those that talk."""
     prices = [order.meter.prices.get(name) for name in _speakers(order.plan)]
     known = [price for price in prices if price is not None]

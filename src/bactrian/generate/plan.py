@@ -7,14 +7,14 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from bactrian.errors import InputError
-from bactrian.play.setup import Setup
+from bactrian.play.setup import RolePlaySetup
 from bactrian.play.tools.toolbox import NO_TOOLS, Toolbox
 from bactrian.prompts.pack import Pack, load_pack
-from bactrian.recipes.load import differences
-from bactrian.recipes.schema import Recipe, Tools, criticism_of
-from bactrian.recipes.society import Prompts, Society, load_society
+from bactrian.recipes.load import find_differences
+from bactrian.recipes.schema import Recipe, ToolsSpec, to_critic_settings
+from bactrian.recipes.society import Society, SocietyPrompts, load_society
 from bactrian.records.task import Role
-from bactrian.tables.lineage import compact
+from bactrian.tables.lineage import to_compact_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +27,12 @@ class Plan:
     seed: int | None = None
 
     @property
-    def setup(self) -> Setup:
+    def setup(self) -> RolePlaySetup:
         """What all role-plays of the run have in common. Only for a recipe that role-plays."""
         leaf = self.recipe.role_play
         assert leaf is not None
         critic = self.recipe.critic
-        return Setup(
+        return RolePlaySetup(
             idea="",
             assistant=Role(""),
             user=Role(""),
@@ -47,7 +47,7 @@ class Plan:
             language=leaf.language,
             preamble=leaf.preamble,
             needs_code=leaf.needs_code,
-            critic=critic and criticism_of(critic),
+            critic=critic and to_critic_settings(critic),
             temperatures={
                 agent: temperature
                 for agent, temperature in (
@@ -64,12 +64,12 @@ class Plan:
         leaf = self.recipe.role_play
         return None if leaf is None else load_pack(leaf.prompts or self.setup.pack)
 
-    def society(self) -> tuple[Society, Prompts] | None:
+    def society(self) -> tuple[Society, SocietyPrompts] | None:
         """The society that does the jobs; None if none does. Raises InputError if it cannot be read."""
         leaf = self.recipe.society
         return None if leaf is None else load_society(leaf.file)
 
-    def wanted_tools(self) -> Mapping[str, Tools]:
+    def load_tools(self) -> Mapping[str, ToolsSpec]:
         """What agents may call, by agent. Raises InputError if the society cannot be read."""
         if (loaded := self.society()) is not None:
             return loaded[0].tools
@@ -79,7 +79,7 @@ class Plan:
     def content(self, pack: Pack | None, tools: Mapping[str, Toolbox] = NO_TOOLS) -> dict[str, Any]:
         """All of it, as it is frozen in the run, with the tools that were found."""
         offered = {
-            agent: {tool.name: compact(asdict(tool)) for tool in box.kit.tools}
+            agent: {tool.name: to_compact_json(asdict(tool)) for tool in box.kit.tools}
             for agent, box in tools.items()
         }
         loaded = self.society()
@@ -99,7 +99,7 @@ def check_same(stored: Mapping[str, Any], wanted: Mapping[str, Any], where: str)
     Raises:
         InputError: with the differences.
     """
-    if changed := differences(stored, wanted):
+    if changed := find_differences(stored, wanted):
         listed = "; ".join(changed[:8]) + (f"; and {len(changed) - 8} more" if len(changed) > 8 else "")
         raise InputError(
             f"The run was begun with another plan: {listed}.",
@@ -108,7 +108,7 @@ def check_same(stored: Mapping[str, Any], wanted: Mapping[str, Any], where: str)
         )
 
 
-def same_lists(stored: Mapping[str, Any], wanted: Recipe) -> frozenset[str]:
+def find_same_lists(stored: Mapping[str, Any], wanted: Recipe) -> frozenset[str]:
     """Names of the axes that another run has had in just the same way, those they depend on included."""
     before = {axis["name"]: axis for axis in stored["recipe"]["axes"]}
     same: set[str] = set()

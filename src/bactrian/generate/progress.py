@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from bactrian.errors import BactrianError
-from bactrian.models.wrappers.budget import Meter
+from bactrian.models.wrappers.budget import UsageMeter
 from bactrian.records.events import Ended, Event, Spoke
 from bactrian.records.turn import Turn
 from bactrian.records.usage import Usage
@@ -25,7 +25,7 @@ _RATES_OVER = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Pressure:
+class EndpointPressure:
     """How much the endpoints of a run may be asked."""
 
     limit: int = 0
@@ -37,7 +37,7 @@ class Pressure:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class ProgressSnapshot:
     """A run at one moment."""
 
     total: int
@@ -89,10 +89,10 @@ class ShortList:
 
 
 @dataclass(slots=True)
-class Tally:
+class RunProgress:
     """Counts what happens in a run."""
 
-    meter: Meter
+    meter: UsageMeter
     total: int
     has_price: bool
     done: int = 0
@@ -108,7 +108,7 @@ class Tally:
     """Sessions and lists that this command left open because of the endpoint."""
     reasons: Counter[str] = field(default_factory=Counter[str])
     """Why sessions failed or were left open in this command."""
-    throttle: Callable[[], Pressure] = Pressure
+    throttle: Callable[[], EndpointPressure] = EndpointPressure
     """Tells how much the endpoints may be asked."""
     systems: dict[str, str] = field(default_factory=dict[str, str])
     """What answered each agent last, by the endpoint's own word."""
@@ -169,7 +169,7 @@ class Tally:
             if change not in self.changes and len(self.changes) < _MOST_CHANGES:
                 self.changes.append(change)
 
-    def snapshot(self, *, whole: bool = False) -> Snapshot:
+    def snapshot(self, *, whole: bool = False) -> ProgressSnapshot:
         """Where the run is now. Rates are those of the last ten seconds, or with ``whole`` since the start."""
         now = time.monotonic() - self._begun
         while len(self._past) > 1 and self._past[1][0] <= now - _RATES_OVER:
@@ -187,7 +187,7 @@ class Tally:
         ended_here = self.done - max(self._done_before, 0)
         left = (self.total - self.done) * now / ended_here if ended_here > 0 else None
         pressure = self.throttle()
-        return Snapshot(
+        return ProgressSnapshot(
             total=self.total,
             done=self.done,
             failed=self.failed,

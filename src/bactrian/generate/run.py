@@ -9,20 +9,20 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from bactrian.generate.done import Done
-from bactrian.generate.fork import open_origin, take_lists
-from bactrian.generate.jobs.answer import Answers
-from bactrian.generate.jobs.role_play import RED_TEAM, Leaf, RolePlays
-from bactrian.generate.jobs.society import Societies
-from bactrian.generate.jobs.translate import Translations, source_path, translatable
-from bactrian.generate.lists.ask import Listing, list_items
+from bactrian.generate.done import DoneJobs
+from bactrian.generate.fork import copy_lists, open_origin
+from bactrian.generate.jobs.answer import AnswerJobs
+from bactrian.generate.jobs.role_play import RED_TEAM, JobPlayer, RolePlayJobs
+from bactrian.generate.jobs.society import SocietyJobs
+from bactrian.generate.jobs.translate import TranslateJobs, find_source, list_translatable
+from bactrian.generate.lists.ask import ListProgress, list_items
 from bactrian.generate.plan import Plan, check_same
-from bactrian.generate.progress import ShortList, Tally
-from bactrian.generate.run_models import Crew, Limits, open_crew
+from bactrian.generate.progress import RunProgress, ShortList
+from bactrian.generate.run_models import RunLimits, RunModels, open_run_models
 from bactrian.generate.runner import Runner
-from bactrian.generate.scheduler import Cell, Dimension, Frontier, Wanted, number_of
-from bactrian.models.registry import Access
-from bactrian.models.wrappers.budget import Meter
+from bactrian.generate.scheduler import GridAxis, Job, ListRequest, Scheduler, find_number
+from bactrian.models.registry import ModelOptions
+from bactrian.models.wrappers.budget import UsageMeter
 from bactrian.play.tools.loading import open_tools
 from bactrian.play.tools.toolbox import Toolbox
 from bactrian.prompts.pack import Pack
@@ -32,12 +32,12 @@ _Number = Callable[[str], int | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class PreparedRun:
     """What is left of a run, and who does it."""
 
     runner: Runner
-    tally: Tally
-    frontier: Frontier
+    tally: RunProgress
+    frontier: Scheduler
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +54,14 @@ class _Sources:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class RunOrder:
     """What a command asks for."""
 
     plan: Plan
     run: Path
-    access: Access
-    meter: Meter
-    limits: Limits
+    access: ModelOptions
+    meter: UsageMeter
+    limits: RunLimits
     limit: int | None = None
     """Only the first so many jobs of the recipe."""
     retry_failed: bool = False
@@ -71,7 +71,7 @@ class Order:
 
 
 @asynccontextmanager
-async def open_work(order: Order) -> AsyncGenerator[Work]:
+async def prepare_run(order: RunOrder) -> AsyncGenerator[PreparedRun]:
     """Open the run, or begin it, and find what is left to do.
 
     Raises:
@@ -83,21 +83,21 @@ async def open_work(order: Order) -> AsyncGenerator[Work]:
     async with AsyncExitStack() as stack:
         origin = order.origin and await stack.enter_async_context(open_origin(order.origin))
         store = await stack.enter_async_context(open_store(order.run))
-        tools = await stack.enter_async_context(open_tools(plan.wanted_tools()))
+        tools = await stack.enter_async_context(open_tools(plan.load_tools()))
         content = plan.content(pack, tools)
         check_same(await store.freeze(content), content, str(order.run))
         if origin is not None:
-            await take_lists(origin, store, plan.recipe)
+            await copy_lists(origin, store, plan.recipe)
         crew = await stack.enter_async_context(
-            open_crew(plan.models, order.access, order.limits, meter, store.add_call)
+            open_run_models(plan.models, order.access, order.limits, meter, store.add_call)
         )
         leaf, axes, number = await _leaf(plan, pack, crew, tools, stack)
-        tally = Tally(
+        tally = RunProgress(
             meter, 0, has_price=set(plan.models.values()) <= meter.prices.keys(), throttle=crew.pressure
         )
         if meter.limited:
-            await _count_what_was_spent(store, tally, plan.models)
-        done, begun = await _what_is_there(store, number, tally, retry_failed=retry_failed)
+            await _count_spent(store, tally, plan.models)
+        done, begun = await _find_done(store, number, tally, retry_failed=retry_failed)
 
         async def known(list_id: str, enough: int) -> tuple[str, ...] | None:
             stored = await store.item_list(list_id)
@@ -114,12 +114,12 @@ async def open_work(order: Order) -> AsyncGenerator[Work]:
                 tally.short[list_id] = ShortList(len(stored.items), wanted)
             return stored.items
 
-        frontier = Frontier(axes, done, known, order.limit)
+        frontier = Scheduler(axes, done, known, order.limit)
         tally.total = frontier.size
         if tally.done < tally.total:
             await crew.load()
 
-        def ask(wanted: Wanted, listing: Listing | None) -> AsyncGenerator[Listing]:
+        def ask(wanted: ListRequest, listing: ListProgress | None) -> AsyncGenerator[ListProgress]:
             recipe = plan.recipe
             return list_items(
                 recipe.axes[wanted.axis],
@@ -141,12 +141,12 @@ async def open_work(order: Order) -> AsyncGenerator[Work]:
             tally,
             window=crew.window,
             begun=[cell for cell in begun if cell.number < frontier.size],
-            halt=crew.rest.end,
+            halt=crew.rest.stop,
         )
-        yield Work(runner, tally, frontier)
+        yield PreparedRun(runner, tally, frontier)
 
 
-def spare_the_collector() -> None:
+def tune_gc() -> None:
     """Have Python's garbage collector look less often, for the rest of the process.
 
     A thousand conversations are a million objects, which it would walk again and again and find nothing.
@@ -158,40 +158,40 @@ def spare_the_collector() -> None:
 async def _leaf(
     plan: Plan,
     pack: Pack | None,
-    crew: Crew,
+    crew: RunModels,
     tools: Mapping[str, Toolbox],
     stack: AsyncExitStack,
-) -> tuple[Leaf, tuple[Dimension, ...], _Number]:
+) -> tuple[JobPlayer, tuple[GridAxis, ...], _Number]:
     """What is done at each job, over which axes, and the number of the job that a session's id tells."""
     recipe = plan.recipe
     names = frozenset(axis.name for axis in recipe.axes)
     mark = RED_TEAM if recipe.red_team else None
     if recipe.role_play is not None:
         assert pack is not None
-        plays = RolePlays(recipe.role_play, names, plan.setup, pack, crew.models, tools, mark=mark)
-        return plays, recipe.axes, partial(number_of, axes=recipe.axes)
+        plays = RolePlayJobs(recipe.role_play, names, plan.setup, pack, crew.models, tools, mark=mark)
+        return plays, recipe.axes, partial(find_number, axes=recipe.axes)
     if recipe.answer is not None:
-        answers = Answers(recipe.answer, names, recipe.name, crew.models, seed=plan.seed, mark=mark)
-        return answers, recipe.axes, partial(number_of, axes=recipe.axes)
+        answers = AnswerJobs(recipe.answer, names, recipe.name, crew.models, seed=plan.seed, mark=mark)
+        return answers, recipe.axes, partial(find_number, axes=recipe.axes)
     if (society := plan.society()) is not None:
         assert recipe.society is not None
-        societies = Societies(recipe.society, names, society, crew.models, tools, seed=plan.seed, mark=mark)
-        return societies, recipe.axes, partial(number_of, axes=recipe.axes)
+        societies = SocietyJobs(recipe.society, names, society, crew.models, tools, seed=plan.seed, mark=mark)
+        return societies, recipe.axes, partial(find_number, axes=recipe.axes)
     assert recipe.translate is not None
-    source = await stack.enter_async_context(open_store(source_path(recipe.translate), read_only=True))
-    sessions = await translatable(source)
+    source = await stack.enter_async_context(open_store(find_source(recipe.translate), read_only=True))
+    sessions = await list_translatable(source)
     languages = recipe.axes[0].items or ()
     pairs = ((language, session) for language in languages for session in sessions)
     numbers = {f"{language}_{session}": number for number, (language, session) in enumerate(pairs)}
-    translations = Translations(recipe.translate, recipe.name, crew.models, source, seed=plan.seed)
+    translations = TranslateJobs(recipe.translate, recipe.name, crew.models, source, seed=plan.seed)
     return translations, (*recipe.axes, _Sources(sessions)), numbers.get
 
 
-async def _what_is_there(
-    store: Store, number_of_session: _Number, tally: Tally, *, retry_failed: bool
-) -> tuple[Done, list[Cell]]:
+async def _find_done(
+    store: Store, number_of_session: _Number, tally: RunProgress, *, retry_failed: bool
+) -> tuple[DoneJobs, list[Job]]:
     """The jobs that need not be begun, and those among them that an earlier command left open."""
-    done = Done()
+    done = DoneJobs()
     open_: list[tuple[str, int]] = []
     async for one in store.progress():
         number = number_of_session(one.id)
@@ -205,15 +205,15 @@ async def _what_is_there(
             tally.done += 1
             tally.endings[one.ending] += 1
         done.add(number)
-    begun: list[Cell] = []
+    begun: list[Job] = []
     for session_id, number in open_:
         session = await store.session(session_id)
         assert session is not None
-        begun.append(Cell(session_id, number, session.values))
+        begun.append(Job(session_id, number, session.values))
     return done, begun
 
 
-async def _count_what_was_spent(store: Store, tally: Tally, models: Mapping[str, str]) -> None:
+async def _count_spent(store: Store, tally: RunProgress, models: Mapping[str, str]) -> None:
     for agent, usage in (await store.spent()).items():
         price = tally.meter.prices.get(models.get(agent, models["lister"]))
-        tally.count_before(usage, price.of(usage) if price else 0.0)
+        tally.count_before(usage, price.cost(usage) if price else 0.0)

@@ -8,18 +8,18 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
 from bactrian.errors import InputError
-from bactrian.generate.progress import Pressure
+from bactrian.generate.progress import EndpointPressure
 from bactrian.models.model import Model
-from bactrian.models.registry import Access, load_local, open_model
-from bactrian.models.wrappers.budget import Meter, Spend
-from bactrian.models.wrappers.cancellation import Rest
-from bactrian.models.wrappers.concurrency import Throttle
+from bactrian.models.registry import ModelOptions, load_local, open_model
+from bactrian.models.wrappers.budget import Budget, UsageMeter
+from bactrian.models.wrappers.cancellation import StopSignal
+from bactrian.models.wrappers.concurrency import ConcurrencyLimit
 from bactrian.models.wrappers.rate_limit import RateLimit
 from bactrian.models.wrappers.recorder import Recorder
-from bactrian.models.wrappers.retry import Patience, Retry
+from bactrian.models.wrappers.retry import Retry, RetryPolicy
 from bactrian.records.call import Call
 
-_PATIENCE = Patience(attempts=1_000, bad_replies=5)
+_PATIENCE = RetryPolicy(attempts=1_000, bad_replies=5)
 """A passing fault is waited out for half an hour, however often that is; what is no reply is asked again four times."""
 LOCAL_WINDOW = 4
 """Conversations that a model in this process carries at once. Measured on two cores: two give 37 tokens a second,
@@ -53,16 +53,16 @@ def _slots(window: int, agents: Collection[str]) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Crew:
+class RunModels:
     """The models by agent, and what they share."""
 
     models: Mapping[str, Model]
-    throttles: tuple[Throttle, ...]
+    throttles: tuple[ConcurrencyLimit, ...]
     window: int
     """Conversations to have in flight."""
     opened: tuple[Model, ...]
     """The models themselves, without what is around them."""
-    rest: Rest
+    rest: StopSignal
     """Where calls wait that have not been sent. Ending it lets go of them."""
 
     async def load(self) -> None:
@@ -70,9 +70,9 @@ class Crew:
         for model in self.opened:
             await load_local(model)
 
-    def pressure(self) -> Pressure:
+    def pressure(self) -> EndpointPressure:
         """How much the endpoints may be asked now."""
-        return Pressure(
+        return EndpointPressure(
             sum(throttle.limit for throttle in self.throttles),
             max(throttle.closed_for for throttle in self.throttles),
             any(throttle.silent for throttle in self.throttles),
@@ -80,7 +80,7 @@ class Crew:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class RunLimits:
     """What a user allows an endpoint to be asked. None leaves it open."""
 
     concurrency: int | None = None
@@ -90,13 +90,13 @@ class Limits:
 
 
 @asynccontextmanager
-async def open_crew(
+async def open_run_models(
     names: Mapping[str, str],
-    access: Access,
-    limits: Limits,
-    meter: Meter,
+    access: ModelOptions,
+    limits: RunLimits,
+    meter: UsageMeter,
     sink: Callable[[Call], Awaitable[None]],
-) -> AsyncGenerator[Crew]:
+) -> AsyncGenerator[RunModels]:
     """Open the model that ``names`` gives for each agent; agents that share a name share a model and its limits.
 
     From the outside in: retries, throttle, rate limit, spend, record of failed calls.
@@ -109,14 +109,14 @@ async def open_crew(
     access = replace(access, slots=_slots(window, names))
     _check_open_files(window)
     models: dict[str, Model] = {}
-    throttles: list[Throttle] = []
+    throttles: list[ConcurrencyLimit] = []
     opened: list[Model] = []
-    rest = Rest()
+    rest = StopSignal()
     limited = bool(limits.requests_per_minute or limits.tokens_per_minute)
     try:
         for name in dict.fromkeys(names.values()):
             opened.append(open_model(name, access))
-            inner: Model = Spend(Recorder(opened[-1], sink, failures_only=True), meter)
+            inner: Model = Budget(Recorder(opened[-1], sink, failures_only=True), meter)
             if limited:
                 inner = RateLimit(
                     inner,
@@ -125,19 +125,19 @@ async def open_crew(
                     sleep=rest.sleep,
                 )
             remote = name.partition(":")[0] == "openai"
-            throttle = Throttle(
+            throttle = ConcurrencyLimit(
                 inner,
                 window,
                 rest=rest,
                 timed=not limited,  # Waits for a pace are no sign of a slow endpoint.
                 proven=not remote,
-                longest_wait=access.longest_wait,
+                longest_wait=access.max_wait,
             )
             throttles.append(throttle)
-            patience = _PATIENCE.waiting(access.longest_wait)
+            patience = _PATIENCE.with_max_wait(access.max_wait)
             models[name] = Retry(throttle, patience, notice=access.notice, sleep=rest.sleep)
         by_agent = {agent: models[name] for agent, name in names.items()}
-        yield Crew(by_agent, tuple(throttles), window, tuple(opened), rest)
+        yield RunModels(by_agent, tuple(throttles), window, tuple(opened), rest)
     finally:
         for model in models.values():
             await model.close()

@@ -7,15 +7,15 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
 from bactrian.errors import BactrianError, BudgetReached, GaveUp, Halted, InputError, ModelError
-from bactrian.generate.jobs.role_play import Leaf
-from bactrian.generate.lists.ask import Listing
-from bactrian.generate.progress import ShortList, Tally
-from bactrian.generate.scheduler import Cell, Frontier, Wanted
+from bactrian.generate.jobs.role_play import JobPlayer
+from bactrian.generate.lists.ask import ListProgress
+from bactrian.generate.progress import RunProgress, ShortList
+from bactrian.generate.scheduler import Job, ListRequest, Scheduler
 from bactrian.records.events import Ended, Spoke
 from bactrian.records.items import ItemList
 from bactrian.store.store import Store
 
-Ask = Callable[[Wanted, Listing | None], AsyncGenerator[Listing]]
+Ask = Callable[[ListRequest, ListProgress | None], AsyncGenerator[ListProgress]]
 """Asks for a list, from what is known of it."""
 
 
@@ -28,14 +28,14 @@ class Runner:
 
     def __init__(
         self,
-        frontier: Frontier,
-        leaf: Leaf,
+        frontier: Scheduler,
+        leaf: JobPlayer,
         ask: Ask,
         store: Store,
-        tally: Tally,
+        tally: RunProgress,
         *,
         window: int,
-        begun: list[Cell],
+        begun: list[Job],
         halt: Callable[[], None] = lambda: None,
     ) -> None:
         self._frontier = frontier
@@ -73,15 +73,15 @@ class Runner:
                 return
             self._tally.in_flight += 1
             try:
-                await (self._list(work) if isinstance(work, Wanted) else self._session(work))
+                await (self._list(work) if isinstance(work, ListRequest) else self._session(work))
             except Halted:
                 return
             except BactrianError as error:
-                await self._give_in(error)
+                await self._stop_with(error)
             finally:
                 self._tally.in_flight -= 1
 
-    async def _session(self, cell: Cell) -> None:
+    async def _session(self, cell: Job) -> None:
         async with aclosing(self._leaf.events(cell, self._store)) as events:
             try:
                 async for event in events:
@@ -92,37 +92,39 @@ class Runner:
                             if self._stopping:
                                 return
                         case Ended(_, ModelError(endpoint_wide=True) as fault):
-                            await self._left_open(fault)
+                            await self._record_open(fault)
                         case _:
                             pass
             except InputError as error:
                 self._tally.refuse(cell.id, error.what)
 
-    async def _left_open(self, fault: ModelError) -> None:
+    async def _record_open(self, fault: ModelError) -> None:
         """One session may have had bad luck; as many in a row as there are at once, and the endpoint is gone."""
         self._tally.open += 1
         self._given_up += 1
         if not isinstance(fault, GaveUp) or self._given_up >= self._window:
-            await self._give_in(fault)
+            await self._stop_with(fault)
         else:
             self._tally.explain(fault.what)
 
-    async def _give_in(self, error: BactrianError) -> None:
+    async def _stop_with(self, error: BactrianError) -> None:
         # The limit is news; what else fails while the run winds down is a consequence.
         if self._fault is None or isinstance(error, BudgetReached) > isinstance(self._fault, BudgetReached):
             self._fault = error
         await self.stop()
 
-    async def _list(self, wanted: Wanted) -> None:
+    async def _list(self, wanted: ListRequest) -> None:
         stored = await self._store.item_list(wanted.id)
         if self._stopping:
             return
-        listing = stored and Listing(stored.items, finished=False, usage=stored.usage, calls=stored.calls)
+        listing = stored and ListProgress(
+            stored.items, finished=False, usage=stored.usage, calls=stored.calls
+        )
         axis = self._frontier.axes[wanted.axis]
         try:
             async with aclosing(self._ask(wanted, listing)) as asked:
                 async for listing in asked:
-                    await self._store.keep_list(
+                    await self._store.save_list(
                         ItemList(wanted.id, listing.items, listing.finished, listing.usage, listing.calls)
                     )
                     self._given_up = 0
@@ -130,7 +132,7 @@ class Runner:
                         return
         except ModelError as error:
             if error.endpoint_wide:
-                await self._left_open(error)
+                await self._record_open(error)
                 await self._frontier.supply(wanted.id, ())
                 return
             self._tally.refuse(wanted.id, error.what)

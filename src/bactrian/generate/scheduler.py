@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Protocol
 
-from bactrian.generate.done import Done
+from bactrian.generate.done import DoneJobs
 
 Known = Callable[[str, int], Awaitable[tuple[str, ...] | None]]
 """The items of a list by its id and how many are needed; None while some have still to be asked for."""
 
 
-class Dimension(Protocol):
+class GridAxis(Protocol):
     """An axis, as far as the walk needs to know it."""
 
     @property
@@ -32,7 +32,7 @@ class Dimension(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class Job:
     """One job: a combination of one item from each axis."""
 
     id: str
@@ -44,7 +44,7 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ListRequest:
     """A list that has to be asked for. Whoever takes it tells the frontier what came of it."""
 
     id: str
@@ -65,11 +65,11 @@ class _Branch:
 
 
 @dataclass(slots=True)
-class Frontier:
+class Scheduler:
     """The work that can begin now. :meth:`take` gives the next piece of it."""
 
-    axes: Sequence[Dimension]
-    done: Done
+    axes: Sequence[GridAxis]
+    done: DoneJobs
     known: Known
     limit: int | None = None
     """Only jobs whose number is below it; lists that only later ones need are not asked for."""
@@ -84,7 +84,7 @@ class Frontier:
         whole = prod(axis.count for axis in self.axes)
         return whole if self.limit is None else min(whole, self.limit)
 
-    async def take(self) -> Cell | Wanted | None:
+    async def take(self) -> Job | ListRequest | None:
         """The next job, or a list to be asked for; waits for lists in flight. None when there is nothing left."""
         async with self._changed:
             if not self._begun:
@@ -113,7 +113,7 @@ class Frontier:
             self._waiting.clear()
             self._changed.notify_all()
 
-    async def _next(self) -> Cell | Wanted | None:
+    async def _next(self) -> Job | ListRequest | None:
         while self._open:
             branch = self._open[-1]
             depth = len(branch.positions)
@@ -131,12 +131,12 @@ class Frontier:
                 continue
             values = {**branch.values, self.axes[depth].name: item}
             if len(positions) == len(self.axes):
-                return Cell(self._id(positions), start, values)
+                return Job(self._id(positions), start, values)
             if wanted := await self._enter(_Branch(positions, values)):
                 return wanted
         return None
 
-    async def _enter(self, branch: _Branch) -> Wanted | None:
+    async def _enter(self, branch: _Branch) -> ListRequest | None:
         """Open the branch if its list is there. Gives the list if it has to be asked for."""
         depth = len(branch.positions)
         axis = self.axes[depth]
@@ -156,7 +156,7 @@ class Frontier:
             self._open.append(branch)
             return None
         self._waiting[list_id] = [branch]
-        return Wanted(list_id, depth, {name: branch.values[name] for name in axis.per}, enough)
+        return ListRequest(list_id, depth, {name: branch.values[name] for name in axis.per}, enough)
 
     def _enough(self, positions: tuple[int, ...]) -> int:
         """Items of the list at ``positions`` that jobs below the limit need."""
@@ -183,7 +183,7 @@ class Frontier:
         )
 
 
-def number_of(cell_id: str, axes: Sequence[Dimension]) -> int | None:
+def find_number(cell_id: str, axes: Sequence[GridAxis]) -> int | None:
     """The number of the job with this id; None if the grid has no such job."""
     parts = cell_id.split("_")
     if len(parts) != len(axes) or not all(part.isdecimal() for part in parts):

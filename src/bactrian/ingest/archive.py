@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bactrian.errors import InputError
-from bactrian.ingest.parsed import LONGEST, Broken
+from bactrian.ingest.parsed import LONGEST, SkippedItem
 
 _LEAST = 1024 * 1024 * 1024
 """Bytes that any archive may unfold to."""
@@ -42,7 +42,7 @@ class Member:
     content: bytes
 
 
-def members(path: Path) -> Iterator[Member | Broken]:
+def list_members(path: Path) -> Iterator[Member | SkippedItem]:
     """The ``.json`` files of a folder, a ``.zip`` or a ``.tar`` of any compression, in their order; or that one file.
 
     Raises:
@@ -69,11 +69,11 @@ def _wanted(name: str) -> bool:
     return parts[-1].lower().endswith(".json") and not parts[-1].startswith(".") and "__MACOSX" not in parts
 
 
-def _too_large(name: str, size: int) -> Broken:
-    return Broken(name, f"it has {size:,} bytes, and a chat has {LONGEST:,} at most")
+def _too_large(name: str, size: int) -> SkippedItem:
+    return SkippedItem(name, f"it has {size:,} bytes, and a chat has {LONGEST:,} at most")
 
 
-def _of_folder(path: Path) -> Iterator[Member | Broken]:
+def _of_folder(path: Path) -> Iterator[Member | SkippedItem]:
     for folder, folders, files in os.walk(path):
         folders.sort()
         for file in sorted(filter(_wanted, files)):
@@ -81,19 +81,19 @@ def _of_folder(path: Path) -> Iterator[Member | Broken]:
             yield _file(found, found.relative_to(path).as_posix())
 
 
-def _file(path: Path, name: str) -> Member | Broken:
+def _file(path: Path, name: str) -> Member | SkippedItem:
     try:
         kind = path.lstat()
         if not stat.S_ISREG(kind.st_mode):
-            return Broken(name, "it is no ordinary file")
+            return SkippedItem(name, "it is no ordinary file")
         if kind.st_size > LONGEST:
             return _too_large(name, kind.st_size)
         return Member(name, path.read_bytes())
     except OSError as error:
-        return Broken(name, f"it cannot be read: {error.strerror}")
+        return SkippedItem(name, f"it cannot be read: {error.strerror}")
 
 
-def _of_zip(path: Path) -> Iterator[Member | Broken]:
+def _of_zip(path: Path) -> Iterator[Member | SkippedItem]:
     try:
         pack = zipfile.ZipFile(path)
     except _FAULTS as error:
@@ -111,7 +111,7 @@ def _of_zip(path: Path) -> Iterator[Member | Broken]:
                     # What the archive says of a size need not be true.
                     content = file.read(LONGEST + 1)
             except _FAULTS as error:
-                yield Broken(info.filename, f"it cannot be unpacked: {error}")
+                yield SkippedItem(info.filename, f"it cannot be unpacked: {error}")
                 continue
             allowed -= len(content)
             if allowed < 0:
@@ -120,7 +120,7 @@ def _of_zip(path: Path) -> Iterator[Member | Broken]:
             yield _sized(info.filename, content)
 
 
-def _of_tar(path: Path) -> Iterator[Member | Broken]:
+def _of_tar(path: Path) -> Iterator[Member | SkippedItem]:
     allowed = _allowed(path)
     try:
         with tarfile.open(path, "r|*") as pack:
@@ -134,16 +134,16 @@ def _of_tar(path: Path) -> Iterator[Member | Broken]:
                     continue
                 file = pack.extractfile(info) if info.isreg() else None
                 if file is None:
-                    yield Broken(info.name, "it is no ordinary file")
+                    yield SkippedItem(info.name, "it is no ordinary file")
                 elif info.size > LONGEST:
                     yield _too_large(info.name, info.size)
                 else:
                     yield _sized(info.name, file.read(LONGEST + 1))
     except _FAULTS as error:
-        yield Broken(path.name, f"the archive ends early or is damaged: {error}")
+        yield SkippedItem(path.name, f"the archive ends early or is damaged: {error}")
 
 
-def _sized(name: str, content: bytes) -> Member | Broken:
+def _sized(name: str, content: bytes) -> Member | SkippedItem:
     return Member(name, content) if len(content) <= LONGEST else _too_large(name, len(content))
 
 
@@ -151,8 +151,8 @@ def _allowed(path: Path) -> int:
     return max(_LEAST, _RATIO * path.stat().st_size)
 
 
-def _bomb(path: Path) -> Broken:
-    return Broken(path.name, "it unfolds to far more than a data set; the rest of it was not read")
+def _bomb(path: Path) -> SkippedItem:
+    return SkippedItem(path.name, "it unfolds to far more than a data set; the rest of it was not read")
 
 
 def _unreadable(path: Path, error: BaseException) -> InputError:

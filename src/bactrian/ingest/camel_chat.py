@@ -12,11 +12,21 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, cast
 
-from bactrian.ingest.archive import Member, members
-from bactrian.ingest.parsed import Broken, Found, NoChat, Origin, Said, ending, id_of, name_of, turns
+from bactrian.ingest.archive import Member, list_members
+from bactrian.ingest.parsed import (
+    Found,
+    NotAChat,
+    Origin,
+    ParsedMessage,
+    SkippedItem,
+    build_ending,
+    build_turns,
+    read_id,
+    read_name,
+)
 from bactrian.records.session import Session
 from bactrian.records.task import Role, Task
-from bactrian.records.text import cleaned
+from bactrian.records.text import clean_text
 from bactrian.records.turn import Speaker
 
 FORM = "camel-chat"
@@ -24,9 +34,9 @@ _MESSAGE = re.compile(r"message_(\d{1,7})")
 _ROLE = re.compile(r"(.*)_roletype\.(assistant|user)\s*", re.IGNORECASE | re.DOTALL)
 
 
-def found(path: Path, origin: Origin) -> Iterator[Found]:
+def find_chats(path: Path, origin: Origin) -> Iterator[Found]:
     """The chats of a folder or an archive."""
-    for member in members(path):
+    for member in list_members(path):
         yield _read(member, origin) if isinstance(member, Member) else member
 
 
@@ -34,13 +44,13 @@ def _read(member: Member, origin: Origin) -> Found:
     try:
         content: object = json.loads(member.content)
         if not isinstance(content, dict):
-            raise NoChat("it is no JSON object")
+            raise NotAChat("it is no JSON object")
         chat = {key.lower(): value for key, value in cast("dict[str, Any]", content).items()}
         return read_chat(chat, member.name, origin)
-    except NoChat as reason:
-        return Broken(member.name, str(reason))
+    except NotAChat as reason:
+        return SkippedItem(member.name, str(reason))
     except (ValueError, RecursionError) as error:
-        return Broken(member.name, f"it is no JSON: {error}")
+        return SkippedItem(member.name, f"it is no JSON: {error}")
 
 
 def read_chat(chat: Mapping[str, Any], name: str, origin: Origin) -> Session:
@@ -52,30 +62,30 @@ def read_chat(chat: Mapping[str, Any], name: str, origin: Origin) -> Session:
     roles = _roles(chat)
     original, specified = _text(chat, "original_task"), _text(chat, "specified_task")
     if not (original or specified):
-        raise NoChat("it has no task")
-    spoken = turns(_said(chat, roles), origin.model)
+        raise NotAChat("it has no task")
+    spoken = build_turns(_said(chat, roles), origin.model)
     mark = chat.get("mark")
     return Session(
-        id=id_of(chat.get("id"), PurePosixPath(name.replace("\\", "/")).stem),
+        id=read_id(chat.get("id"), PurePosixPath(name.replace("\\", "/")).stem),
         assistant=Role(roles["assistant"]),
         user=Role(roles["user"]),
         task=Task(original or specified, specified or None, _text(chat, "planned_task") or None),
         provenance=origin.provenance(FORM),
         turns=spoken,
-        ending=ending(_text(chat, "termination_reason"), spoken),
-        mark=cleaned(mark) if isinstance(mark, str) and mark else None,
+        ending=build_ending(_text(chat, "termination_reason"), spoken),
+        mark=clean_text(mark) if isinstance(mark, str) and mark else None,
     )
 
 
 def _text(chat: Mapping[str, Any], key: str) -> str:
     value = chat.get(key)
-    return cleaned(value) if isinstance(value, str) else ""
+    return clean_text(value) if isinstance(value, str) else ""
 
 
 def _roles(chat: Mapping[str, Any]) -> dict[Speaker, str]:
     """Role names by speaker. A suffix says which is which; without one, the first is the assistant's."""
     if not ("role_1" in chat and "role_2" in chat):
-        raise NoChat("it has no role_1 and role_2, so it is no chat of CAMEL's")
+        raise NotAChat("it has no role_1 and role_2, so it is no chat of CAMEL's")
     roles: dict[Speaker, str] = {}
     expected: tuple[tuple[str, Speaker], ...] = (("role_1", "assistant"), ("role_2", "user"))
     for key, speaker in expected:
@@ -84,25 +94,25 @@ def _roles(chat: Mapping[str, Any]) -> dict[Speaker, str]:
         if match:
             speaker = "assistant" if match[2].lower() == "assistant" else "user"  # noqa: PLW2901
             value = match[1]
-        name = name_of(value, "")
+        name = read_name(value, "")
         if not name or speaker in roles:
-            raise NoChat(f"its {key} names no role")
+            raise NotAChat(f"its {key} names no role")
         roles[speaker] = name
     return roles
 
 
-def _said(chat: Mapping[str, Any], roles: Mapping[Speaker, str]) -> Iterator[Said]:
+def _said(chat: Mapping[str, Any], roles: Mapping[Speaker, str]) -> Iterator[ParsedMessage]:
     numbered = sorted((int(match[1]), key) for key in chat if (match := _MESSAGE.fullmatch(key)))
     for number, key in numbered:
         message: object = chat[key]
         if not isinstance(message, dict):
-            raise NoChat(f"its {key} is no object, so it is no chat; CAMEL's problems have such messages")
+            raise NotAChat(f"its {key} is no object, so it is no chat; CAMEL's problems have such messages")
         parts = cast("dict[str, Any]", message)
         text = parts.get("content")
         if not isinstance(text, str):
-            raise NoChat(f"its {key} has no text")
+            raise NotAChat(f"its {key} has no text")
         speaker = _speaker(parts.get("role_type"), number)
-        yield Said(number, speaker, name_of(parts.get("role_name"), roles[speaker]), text)
+        yield ParsedMessage(number, speaker, read_name(parts.get("role_name"), roles[speaker]), text)
 
 
 def _speaker(role_type: object, number: int) -> Speaker:

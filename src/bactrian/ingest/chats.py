@@ -15,15 +15,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from bactrian.ingest.parsed import LONGEST, Broken, Found, NoChat, Origin, Said, ending, id_of, name_of, turns
+from bactrian.ingest.parsed import (
+    LONGEST,
+    Found,
+    NotAChat,
+    Origin,
+    ParsedMessage,
+    SkippedItem,
+    build_ending,
+    build_turns,
+    read_id,
+    read_name,
+)
 from bactrian.records.session import Session
 from bactrian.records.task import Role, Task
-from bactrian.records.text import cleaned
+from bactrian.records.text import clean_text
 from bactrian.records.turn import Speaker
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class ChatKeys:
     """What the parts of a chat are called."""
 
     form: str
@@ -32,8 +43,8 @@ class Shape:
     content: str
 
 
-MESSAGES = Shape("messages", "messages", "role", "content")
-SHAREGPT = Shape("sharegpt", "conversations", "from", "value")
+MESSAGES = ChatKeys("messages", "messages", "role", "content")
+SHAREGPT = ChatKeys("sharegpt", "conversations", "from", "value")
 _SPEAKERS: Mapping[str, Speaker | None] = {
     "user": "user",
     "human": "user",
@@ -44,24 +55,24 @@ _SPEAKERS: Mapping[str, Speaker | None] = {
 }
 
 
-def found(path: Path, shape: Shape, origin: Origin) -> Iterator[Found]:
+def find_chats(path: Path, shape: ChatKeys, origin: Origin) -> Iterator[Found]:
     """The chats of a file, plain or packed with gzip, one a line."""
     try:
-        for number, line in lines(path):
+        for number, line in read_lines(path):
             name = f"{path.name}, line {number}"
             if len(line) > LONGEST:
-                yield Broken(name, f"it has more than {LONGEST:,} bytes")
+                yield SkippedItem(name, f"it has more than {LONGEST:,} bytes")
             elif line.strip():
                 yield _read(line, name, shape, origin)
     except FAULTS as error:
-        yield Broken(path.name, f"the file cannot be read, or not to its end: {error}")
+        yield SkippedItem(path.name, f"the file cannot be read, or not to its end: {error}")
 
 
 FAULTS = (OSError, EOFError, zlib.error)
 """What reading a file raises that is damaged or may not be read."""
 
 
-def lines(path: Path) -> Iterator[tuple[int, bytes]]:
+def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """The numbered lines of a file; one that is too long is cut, so that it cannot fill the memory."""
     with path.open("rb") as start:
         packed = start.read(2) == b"\x1f\x8b"
@@ -74,19 +85,19 @@ def lines(path: Path) -> Iterator[tuple[int, bytes]]:
                 line = file.readline(LONGEST + 1)
 
 
-def _read(line: bytes, name: str, shape: Shape, origin: Origin) -> Found:
+def _read(line: bytes, name: str, shape: ChatKeys, origin: Origin) -> Found:
     try:
         row: object = json.loads(line)
         if not isinstance(row, dict):
-            raise NoChat("it is no JSON object")
+            raise NotAChat("it is no JSON object")
         return read_row(cast("dict[str, Any]", row), shape, origin)
-    except NoChat as reason:
-        return Broken(name, str(reason))
+    except NotAChat as reason:
+        return SkippedItem(name, str(reason))
     except (ValueError, RecursionError) as error:
-        return Broken(name, f"it is no JSON: {error}")
+        return SkippedItem(name, f"it is no JSON: {error}")
 
 
-def read_row(row: Mapping[str, Any], shape: Shape, origin: Origin) -> Session:
+def read_row(row: Mapping[str, Any], shape: ChatKeys, origin: Origin) -> Session:
     """The session of a row.
 
     Its id is the row's ``session`` or ``id``, or else a hash of what is said.
@@ -95,38 +106,38 @@ def read_row(row: Mapping[str, Any], shape: Shape, origin: Origin) -> Session:
         NoChat: it lacks what a chat needs.
     """
     names: dict[Speaker, str] = {
-        "assistant": name_of(row.get("assistant_role"), "Assistant"),
-        "user": name_of(row.get("user_role"), "User"),
+        "assistant": read_name(row.get("assistant_role"), "Assistant"),
+        "user": read_name(row.get("user_role"), "User"),
     }
     said = list(_said(row, shape, names))
     if not said:
-        raise NoChat(f"it has no {shape.messages}")
-    spoken = turns(said, origin.model)
+        raise NotAChat(f"it has no {shape.messages}")
+    spoken = build_turns(said, origin.model)
     first = next((one.text for one in said if one.speaker == "user"), said[0].text)
     original, specified = _text(row, "original_task"), _text(row, "specified_task")
     digest = hashlib.sha256("\0".join(f"{one.number} {one.text}" for one in spoken).encode()).hexdigest()
     return Session(
-        id=id_of(row.get("session") or row.get("id"), digest[:12]),
+        id=read_id(row.get("session") or row.get("id"), digest[:12]),
         assistant=Role(names["assistant"]),
         user=Role(names["user"]),
-        task=Task(original or cleaned(first), specified if specified != original and specified else None),
+        task=Task(original or clean_text(first), specified if specified != original and specified else None),
         provenance=origin.provenance(shape.form),
         turns=spoken,
-        ending=ending(_text(row, "ending"), spoken),
+        ending=build_ending(_text(row, "ending"), spoken),
         mark=_text(row, "mark") or None,
     )
 
 
 def _text(row: Mapping[str, Any], key: str) -> str:
     value = row.get(key)
-    return cleaned(value) if isinstance(value, str) else ""
+    return clean_text(value) if isinstance(value, str) else ""
 
 
-def _said(row: Mapping[str, Any], shape: Shape, names: Mapping[Speaker, str]) -> Iterator[Said]:
+def _said(row: Mapping[str, Any], shape: ChatKeys, names: Mapping[Speaker, str]) -> Iterator[ParsedMessage]:
     """Messages with the numbers that they would have had: the user says the odd ones."""
     given: object = row.get(shape.messages)
     if not isinstance(given, list):
-        raise NoChat(f"it has no {shape.messages}")
+        raise NotAChat(f"it has no {shape.messages}")
     turned = row.get("side") == "user"
     number = 0
     opened = not turned
@@ -141,18 +152,18 @@ def _said(row: Mapping[str, Any], shape: Shape, names: Mapping[Speaker, str]) ->
         if turned:
             speaker = "user" if speaker == "assistant" else "assistant"
         number += 1 if (number % 2 == 0) == (speaker == "user") else 2
-        yield Said(number, speaker, names[speaker], text)
+        yield ParsedMessage(number, speaker, names[speaker], text)
 
 
-def _message(message: object, shape: Shape) -> tuple[Speaker | None, str]:
+def _message(message: object, shape: ChatKeys) -> tuple[Speaker | None, str]:
     if not isinstance(message, dict):
-        raise NoChat("one of its messages is no object")
+        raise NotAChat("one of its messages is no object")
     parts = cast("dict[str, Any]", message)
     role, text = parts.get(shape.role), parts.get(shape.content)
     if not isinstance(role, str) or role not in _SPEAKERS:
-        raise NoChat(f"it has a message of {role!r}")
+        raise NotAChat(f"it has a message of {role!r}")
     if parts.get("tool_calls"):  # On its way to what it says in a later message.
         return None, ""
     if not isinstance(text, str):
-        raise NoChat("one of its messages is no text")
+        raise NotAChat("one of its messages is no text")
     return _SPEAKERS[role], text

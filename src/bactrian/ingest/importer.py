@@ -13,7 +13,7 @@ from typing import Any, Literal, cast, get_args
 
 from bactrian.errors import InputError
 from bactrian.ingest import camel_chat, chats
-from bactrian.ingest.parsed import Broken, Found, Origin
+from bactrian.ingest.parsed import Found, Origin, SkippedItem
 from bactrian.records.session import Session
 from bactrian.store.store import Store
 
@@ -26,7 +26,7 @@ _NAMED = 100
 
 
 @dataclass(slots=True)
-class Report:
+class ImportReport:
     """What became of what was found."""
 
     stored: int = 0
@@ -35,17 +35,17 @@ class Report:
     messages: int = 0
     """Of those that were stored."""
     broken: int = 0
-    named: list[Broken] = field(default_factory=list[Broken])
+    named: list[SkippedItem] = field(default_factory=list[SkippedItem])
     """The first hundred that were skipped."""
 
-    def skip(self, one: Broken) -> None:
+    def skip(self, one: SkippedItem) -> None:
         """Count something that was skipped."""
         self.broken += 1
         if len(self.named) < _NAMED:
             self.named.append(one)
 
 
-def find(path: Path, form: Form | None, origin: Origin) -> Iterator[Found]:
+def find_chats(path: Path, form: Form | None, origin: Origin) -> Iterator[Found]:
     """What ``path`` holds, from its first conversation on; what is broken before it, too.
 
     Raises:
@@ -53,20 +53,20 @@ def find(path: Path, form: Form | None, origin: Origin) -> Iterator[Found]:
     """
     if not path.exists():
         raise InputError("There is no such file or folder.", where=str(path), next="Check the path.")
-    form = form or guessed(path)
+    form = form or guess_format(path)
     if form == "camel-chat":
-        source = camel_chat.found(path, origin)
+        source = camel_chat.find_chats(path, origin)
     elif path.is_dir():
         raise InputError("This is a folder.", where=str(path), next=f"Name one file for --format {form}.")
     else:
-        source = chats.found(path, chats.MESSAGES if form == "messages" else chats.SHAREGPT, origin)
+        source = chats.find_chats(path, chats.MESSAGES if form == "messages" else chats.SHAREGPT, origin)
     before: list[Found] = []
     for one in source:
         before.append(one)
         if isinstance(one, Session):
             return chain(before, source)
     first = before[0] if before else None
-    reason = f" {first.name}: {first.problem}." if isinstance(first, Broken) else ""
+    reason = f" {first.name}: {first.problem}." if isinstance(first, SkippedItem) else ""
     raise InputError(
         f"There is no conversation of the form {form} in it.{reason}",
         where=str(path),
@@ -74,12 +74,12 @@ def find(path: Path, form: Form | None, origin: Origin) -> Iterator[Found]:
     )
 
 
-def guessed(path: Path) -> Form:
+def guess_format(path: Path) -> Form:
     """The form of ``path``: of its first line if it is a file of JSON lines, else CAMEL's chats."""
     if path.is_dir() or not path.name.lower().endswith((".jsonl", ".jsonl.gz", ".ndjson")):
         return "camel-chat"
     try:
-        for _, line in islice(chats.lines(path), 100):
+        for _, line in islice(chats.read_lines(path), 100):
             row = _object(line)
             if row is not None:
                 return "sharegpt" if "conversations" in row else "messages"
@@ -96,9 +96,9 @@ def _object(line: bytes) -> dict[str, Any] | None:
     return cast("dict[str, Any]", row) if isinstance(row, dict) else None
 
 
-async def take_in(
-    store: Store, source: Iterable[Found], tell: Callable[[Report], None] | None = None
-) -> Report:
+async def import_chats(
+    store: Store, source: Iterable[Found], tell: Callable[[ImportReport], None] | None = None
+) -> ImportReport:
     """Store the conversations of ``source``. Doing it again stores nothing twice.
 
     A conversation whose id another one has gets a hash of its own added to it.
@@ -106,11 +106,11 @@ async def take_in(
     Raises:
         StoreError: the run cannot be written.
     """
-    report = Report()
+    report = ImportReport()
     rest = iter(source)
     while batch := await asyncio.to_thread(list, islice(rest, _BATCH)):
         for one in batch:
-            if isinstance(one, Broken):
+            if isinstance(one, SkippedItem):
                 report.skip(one)
         await _store(store, [one for one in batch if isinstance(one, Session)], report)
         if tell is not None:
@@ -118,8 +118,8 @@ async def take_in(
     return report
 
 
-async def _store(store: Store, sessions: list[Session], report: Report) -> None:
-    taken = await asyncio.gather(*(_begin(store, session) for session in _told_apart(sessions)))
+async def _store(store: Store, sessions: list[Session], report: ImportReport) -> None:
+    taken = await asyncio.gather(*(_begin(store, session) for session in _with_unique_ids(sessions)))
     missing = {session.id: session for session, stored in taken if not _complete(session, stored)}
     report.already += len(sessions) - len(missing)
     report.stored += len(missing)
@@ -127,7 +127,7 @@ async def _store(store: Store, sessions: list[Session], report: Report) -> None:
     await asyncio.gather(*(_finish(store, session) for session in missing.values()))
 
 
-def _told_apart(sessions: list[Session]) -> Iterator[Session]:
+def _with_unique_ids(sessions: list[Session]) -> Iterator[Session]:
     """Sessions that are begun together, each under an id of its own: what the run holds cannot tell them apart yet."""
     seen: dict[str, Session] = {}
     for session in sessions:

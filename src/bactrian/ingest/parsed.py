@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from bactrian.language.protocol import is_done, read_instruction, read_solution
 from bactrian.records.ending import Ending
 from bactrian.records.session import Provenance, Session
-from bactrian.records.text import Text, cleaned
+from bactrian.records.text import Text, clean_text
 from bactrian.records.turn import Speaker, Turn
 from bactrian.records.usage import Usage
 from bactrian.tables.camel import read_termination
@@ -22,7 +22,7 @@ _LIMIT = 40
 
 
 @dataclass(frozen=True, slots=True)
-class Broken:
+class SkippedItem:
     """Something that was skipped."""
 
     name: str
@@ -30,10 +30,10 @@ class Broken:
     problem: str
 
 
-Found = Session | Broken
+Found = Session | SkippedItem
 
 
-class NoChat(Exception):
+class NotAChat(Exception):
     """Content that is no conversation; says why."""
 
 
@@ -57,7 +57,7 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class ParsedMessage:
     """One message as a file has it."""
 
     number: int
@@ -66,19 +66,19 @@ class Said:
     text: str
 
 
-def turns(said: Iterable[Said], model: str) -> tuple[Turn, ...]:
+def build_turns(said: Iterable[ParsedMessage], model: str) -> tuple[Turn, ...]:
     """Messages as turns. What they cost is not known and is marked as a guess of nothing."""
     return tuple(_turn(one, model) for one in said)
 
 
-def _turn(said: Said, model: str) -> Turn:
+def _turn(said: ParsedMessage, model: str) -> Turn:
     if not 1 <= said.number <= _MOST_MESSAGES:
-        raise NoChat(f"it has a message {said.number}")
-    text = cleaned(said.text)
+        raise NotAChat(f"it has a message {said.number}")
+    text = clean_text(said.text)
     return Turn(
         number=said.number,
         speaker=said.speaker,
-        role=cleaned(said.role),
+        role=clean_text(said.role),
         text=Text(text),
         said=(read_instruction if said.speaker == "user" else read_solution)(text),
         usage=Usage(estimated=True),
@@ -90,7 +90,7 @@ def _turn(said: Said, model: str) -> Turn:
     )
 
 
-def ending(reason: str, spoken: Sequence[Turn]) -> Ending:
+def build_ending(reason: str, spoken: Sequence[Turn]) -> Ending:
     """Why a conversation stopped: as its file says, or as it shows itself, or ``imported`` if neither does."""
     last = spoken[-1].number if spoken else 0
     if known := read_termination(reason, last):
@@ -100,16 +100,16 @@ def ending(reason: str, spoken: Sequence[Turn]) -> Ending:
     speaker = spoken[-1].speaker if spoken else "user"
     if len(spoken) == _LIMIT:
         return Ending("max_messages", last, speaker, f"{_LIMIT} messages")
-    return Ending("imported", last, speaker, cleaned(reason)[:500])
+    return Ending("imported", last, speaker, clean_text(reason)[:500])
 
 
-def name_of(value: object, otherwise: str) -> str:
+def read_name(value: object, otherwise: str) -> str:
     """A name on one line."""
-    name = " ".join(cleaned(value).split()) if isinstance(value, str) else ""
+    name = " ".join(clean_text(value).split()) if isinstance(value, str) else ""
     return name[:300] or otherwise
 
 
-def id_of(value: object, otherwise: str) -> str:
+def read_id(value: object, otherwise: str) -> str:
     """An id as short as ids are, without what a file's name cannot hold."""
-    text = cleaned(value) if isinstance(value, str) else ""
+    text = clean_text(value) if isinstance(value, str) else ""
     return re.sub(r"[^\w.-]+", "-", text or otherwise).strip(".-")[:100] or "chat"

@@ -105,7 +105,7 @@ _CLEARLY = 1.5
 """How much larger it is than that of the expected language, with which it shares words."""
 
 
-def name_of(language: str | None) -> str:
+def identify_language(language: str | None) -> str:
     """The English name, in lower case, of a language given by name or code; English for None."""
     if not language:
         return "english"
@@ -116,7 +116,7 @@ def name_of(language: str | None) -> str:
     return _NAMES.get(first, first)
 
 
-def is_in(text: str, language: str) -> str | None:
+def is_in_language(text: str, language: str) -> str | None:
     """The language of ``text`` if it is another one than ``language``; None if it is that one or cannot be told.
 
     Args:

@@ -15,7 +15,7 @@ NUMBERED = re.compile(
 )
 
 
-def without_count(items: Sequence[str]) -> list[str]:
+def strip_count(items: Sequence[str]) -> list[str]:
     """The items without the numbers before them, if these count up from 1."""
     matches = [NUMBERED.match(item) for item in items]
     values = [int(match["value"]) for match in matches if match]

@@ -28,7 +28,7 @@ _WRAPPING = " \t\r\n*_`\"'.!"
 
 def read_instruction(text: str) -> Instruction | None:
     """Read an AI user's turn. None if it holds no instruction."""
-    visible = without_code(text)
+    visible = strip_code(text)
     marker = _find("Instruction", visible)
     if marker is None:
         return None
@@ -47,7 +47,7 @@ def read_instruction(text: str) -> Instruction | None:
 
 def read_solution(text: str) -> Solution | None:
     """Read an AI assistant's turn. None if nothing in it is marked as a solution."""
-    marker = _find("Solution", without_code(text))
+    marker = _find("Solution", strip_code(text))
     if marker is None:
         return None
     body = text[marker.end() :]
@@ -83,12 +83,12 @@ def is_done(text: str) -> bool:
     return text.rstrip(_WRAPPING).endswith(DONE) and read_instruction(text) is None
 
 
-def instructs(text: str) -> re.Match[str] | None:
+def has_instruction(text: str) -> re.Match[str] | None:
     """Where a line of ``text`` begins with ``Instruction:``, which only the AI user may write."""
-    return _AT_LINE_START["Instruction"].search(without_code(text)) if "Instruction:" in text else None
+    return _AT_LINE_START["Instruction"].search(strip_code(text)) if "Instruction:" in text else None
 
 
-def without_code(text: str) -> str:
+def strip_code(text: str) -> str:
     """``text`` with fenced code blanked out, so that positions stay the same."""
     if "```" not in text and "~~~" not in text:
         return text

@@ -43,7 +43,7 @@ _SENTENCE_END = re.compile(r"(?<=[.!?…:])[\"')\]*_]*\s+|\s*\n+\s*|(?<=[。！�
 _QUOTED = re.compile(r"\"[^\"\n]{1,400}\"|“[^”\n]{1,400}”|«[^»\n]{1,400}»|「[^」\n]{1,400}」")
 
 
-def tokens(text: str) -> list[str]:
+def tokenize(text: str) -> list[str]:
     """The words of ``text`` in lower case; where a script has no spaces, pairs of neighbouring characters."""
     lower = text.lower()
     found = _TOKEN.findall(lower)
@@ -100,17 +100,17 @@ def stem(word: str) -> str:
     return word[:_STEM]
 
 
-def content(text: str, leaving_out: frozenset[str] = STOP_WORDS) -> list[str]:
+def find_content_words(text: str, leaving_out: frozenset[str] = STOP_WORDS) -> list[str]:
     """Stems of the words that carry content, in their order."""
-    return [stem(word) for word in tokens(text) if word not in leaving_out]
+    return [stem(word) for word in tokenize(text) if word not in leaving_out]
 
 
-def sentences(text: str) -> list[str]:
+def split_sentences(text: str) -> list[str]:
     """``text`` cut after sentences, colons and lines; no empty ones."""
     return [piece for piece in (part.strip() for part in _SENTENCE_END.split(text)) if piece]
 
 
-def without_quotations(text: str) -> str:
+def strip_quotations(text: str) -> str:
     """``text`` with everything in quotation marks blanked out, so that positions stay the same."""
     if '"' not in text and text.isascii():
         return text

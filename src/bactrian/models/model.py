@@ -15,7 +15,7 @@ from bactrian.records.usage import Usage
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class ResponseFormat:
     """A shape that a reply must have, for models that can be constrained while they decode."""
 
     name: str
@@ -35,18 +35,18 @@ class Request:
     sampling: Sampling = Sampling()
     n: int = 1
     """How many alternative replies are wanted."""
-    form: Form | None = None
+    response_format: ResponseFormat | None = None
     tools: Sequence[Tool] = ()
     """What the model may call instead of answering, or has called earlier in the conversation."""
-    may_call: bool = True
+    allow_tool_calls: bool = True
     """False if it has to answer now, although there are tools."""
     session: str = ""
     """Id of the session the call belongs to; with ``agent`` it tells a model which prefix cache to use."""
     agent: str = "assistant"
     """Which agent asks: ``task_specifier``, ``task_planner``, ``user``, ``assistant``, ``critic`` …"""
-    ordinal: int = 0
+    call_index: int = 0
     """0-based position of this call among its session's calls, so that a replayed model needs no memory."""
-    position: int | None = None
+    replay_index: int | None = None
     """0-based place of the answer among the agent's own, for a replayed model; None where the messages tell it."""
     attempt: int = 0
     """0-based: how many answers this one is an alternative to, where they are asked for one by one."""
@@ -57,7 +57,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ReplyChoice:
     """One of the replies to a request."""
 
     text: Text
@@ -74,7 +74,7 @@ class Choice:
 class Reply:
     """What a model answered."""
 
-    choices: tuple[Choice, ...]
+    choices: tuple[ReplyChoice, ...]
     """At least one; as many as the request's ``n`` where the model can."""
     usage: Usage
     model: str

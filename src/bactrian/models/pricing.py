@@ -29,7 +29,7 @@ def read_price(text: str) -> Price:
     return Price(prompt, completion, cached[0] if cached else None)
 
 
-def known_price(name: str, base_url: str | None) -> Price | None:
+def find_price(name: str, base_url: str | None) -> Price | None:
     """The price of the model ``name`` at the endpoint ``base_url`` (None: the official one); None if nobody knows.
 
     Models in this process and replayed ones are free.

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from bactrian.errors import InputError
 from bactrian.models.model import Model
-from bactrian.models.wrappers.retry import LONGEST_WAIT
+from bactrian.models.wrappers.retry import MAX_WAIT
 
-NAMES = {
+MODEL_NAMES = {
     "local": "the built-in model, SmolLM2-135M-Instruct, in this process",
     "local:PATH": "a GGUF file of your own, in this process",
     "openai:NAME": "any chat-completions server",
@@ -22,7 +22,7 @@ NAMES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class ModelOptions:
     """How to reach models that are not in this process, and what to tell about one that is being fetched."""
 
     base_url: str | None = None
@@ -32,7 +32,7 @@ class Access:
     """Context window in tokens, where the endpoint does not enforce one itself."""
     timeout: float = 600.0
     """Longest time for one request, in seconds."""
-    longest_wait: float = LONGEST_WAIT
+    max_wait: float = MAX_WAIT
     """Longest time that the endpoint may ask to wait, in seconds."""
     slots: int = 4
     """Conversations of one agent that a model in this process keeps in its cache."""
@@ -46,7 +46,7 @@ class Access:
     """The person who takes part under the name ``human``; None where nobody can."""
 
 
-def open_model(name: str, access: Access) -> Model:
+def open_model(name: str, access: ModelOptions) -> Model:
     """The model that ``name`` stands for. Nothing is fetched, loaded or asked before its first call.
 
     Raises:
@@ -54,19 +54,19 @@ def open_model(name: str, access: Access) -> Model:
     """
     kind, _, rest = name.partition(":")
     if name == "local" or (kind == "local" and rest):
-        from bactrian.models.local.gguf import check
-        from bactrian.models.local.model import Local
+        from bactrian.models.local.gguf import check_gguf
+        from bactrian.models.local.model import LocalModel
 
         path = Path(rest).expanduser() if rest else None
         if path is not None:
-            check(path)
-        return Local(path, slots=access.slots, progress=access.progress)
+            check_gguf(path)
+        return LocalModel(path, slots=access.slots, progress=access.progress)
     if kind == "openai" and rest:
-        from bactrian.models.http.timeouts import Limits
-        from bactrian.models.openai.client import DEFAULT_URL, OpenAI
+        from bactrian.models.http.timeouts import Timeouts
+        from bactrian.models.openai.client import DEFAULT_URL, OpenAIModel
 
-        limits = Limits(total=access.timeout, window=access.window)
-        return OpenAI(rest, base_url=access.base_url or DEFAULT_URL, key=access.key, limits=limits)
+        limits = Timeouts(total=access.timeout, window=access.window)
+        return OpenAIModel(rest, base_url=access.base_url or DEFAULT_URL, key=access.key, limits=limits)
     if kind == "scripted" and rest:
         from bactrian.models.scripted import read_script
 
@@ -79,7 +79,7 @@ def open_model(name: str, access: Access) -> Model:
         raise InputError("No person can take part here.", next="A person takes part in `bactrian play`.")
     raise InputError(
         f"There is no model named {name!r}.{_did_you_mean(kind)}",
-        next=f"A model is one of: {', '.join(NAMES)}.",
+        next=f"A model is one of: {', '.join(MODEL_NAMES)}.",
     )
 
 
@@ -91,13 +91,13 @@ async def load_local(model: Model) -> None:
         ModelError: it cannot be fetched or loaded.
     """
     if model.name.partition(":")[0] == "local":
-        from bactrian.models.local.model import Local
+        from bactrian.models.local.model import LocalModel
 
-        if isinstance(model, Local):
+        if isinstance(model, LocalModel):
             await model.load()
 
 
 def _did_you_mean(kind: str) -> str:
-    kinds = sorted({name.partition(":")[0] for name in NAMES})
+    kinds = sorted({name.partition(":")[0] for name in MODEL_NAMES})
     close = get_close_matches(kind, kinds, n=1)
     return f" Did you mean {close[0]!r}?" if close and close[0] != kind else ""

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bactrian.errors import ContextFull, InputError, ModelError
-from bactrian.models.model import Choice, Reply, Request
-from bactrian.models.text_tools.calls import in_words
-from bactrian.records.text import Text, cleaned
+from bactrian.models.model import Reply, ReplyChoice, Request
+from bactrian.models.text_tools.calls import add_tools_as_text
+from bactrian.records.text import Text, clean_text
 from bactrian.records.turn import Finish
 from bactrian.records.usage import Usage
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ScriptedReply:
     """One reply of a script. A plain string stands for a line with that text."""
 
     text: str = ""
@@ -31,12 +31,12 @@ class Line:
     """If given, the call fails with this message."""
 
 
-Said = str | Line | Sequence[str | Line]
+Said = str | ScriptedReply | Sequence[str | ScriptedReply]
 """A reply of a script; several are alternatives, for a request of more than one."""
 Lines = Sequence[Said]
 
 
-_Written = str | Line | list[str | Line]
+_Written = str | ScriptedReply | list[str | ScriptedReply]
 
 
 class Scripted:
@@ -63,7 +63,7 @@ class Scripted:
         Raises:
             ModelError: the script has no line left for this call, or the line is an error.
         """
-        return await in_words(self._reply, request)
+        return await add_tools_as_text(self._reply, request)
 
     async def _reply(self, request: Request) -> Reply:
         prompt = sum(_tokens(message.text) for message in request.messages)
@@ -93,15 +93,15 @@ class Scripted:
     async def close(self) -> None:
         """Nothing to give back."""
 
-    def _lines_for(self, request: Request) -> list[Line]:
+    def _lines_for(self, request: Request) -> list[ScriptedReply]:
         lines = self._lines
         if isinstance(lines, Mapping):
             own = lines.get(request.agent, ())
-            position = request.position
+            position = request.replay_index
             if position is None:
                 position = sum(message.role == "assistant" for message in request.messages)
         else:
-            own, position = lines, request.ordinal
+            own, position = lines, request.call_index
         if position >= len(own):
             raise ModelError(
                 f"The script has no line {position + 1} for {request.agent}; it has {len(own)}.",
@@ -109,7 +109,7 @@ class Scripted:
                 next="Add the line, or let the conversation end before it.",
             )
         said = own[position]
-        if isinstance(said, (str, Line)):
+        if isinstance(said, (str, ScriptedReply)):
             return [_as_line(said)] * request.n
         alternatives = said[request.attempt : request.attempt + request.n]
         if not alternatives:
@@ -121,13 +121,13 @@ class Scripted:
         return [_as_line(one) for one in alternatives]
 
 
-def _as_line(said: str | Line) -> Line:
-    return said if isinstance(said, Line) else Line(said)
+def _as_line(said: str | ScriptedReply) -> ScriptedReply:
+    return said if isinstance(said, ScriptedReply) else ScriptedReply(said)
 
 
-def _choice(line: Line) -> Choice:
-    text = Text(cleaned(line.text))
-    return Choice(text, line.finish, lossy=text != line.text)
+def _choice(line: ScriptedReply) -> ReplyChoice:
+    text = Text(clean_text(line.text))
+    return ReplyChoice(text, line.finish, lossy=text != line.text)
 
 
 def read_script(path: Path) -> Scripted:

@@ -10,14 +10,14 @@ from typing import Protocol
 
 from bactrian.errors import BadReply
 from bactrian.language.protocol import read_instruction, read_solution
-from bactrian.models.model import Form, Model, Reply, Request
+from bactrian.models.model import Model, Reply, Request, ResponseFormat
 from bactrian.play.tools.toolbox import Toolbox
 from bactrian.records.message import Message
 from bactrian.records.proposal import Proposal
 from bactrian.records.sampling import Sampling
 from bactrian.records.task import Role
 from bactrian.records.text import Text
-from bactrian.records.tool import as_messages
+from bactrian.records.tool import to_messages
 from bactrian.records.turn import Instruction, Solution, Speaker, Turn
 from bactrian.records.usage import Usage
 
@@ -34,7 +34,7 @@ class Agent:
     sampling: Sampling = Sampling()
     opening: Text | None = None
     """What it is told to begin with, for the agent that speaks first."""
-    form: Form | None = None
+    form: ResponseFormat | None = None
     """The shape its turns must have; None lets it write freely."""
     among: bool = False
     """True if it is one of several: it is told who says what, and what others say between its turns is one message."""
@@ -105,7 +105,7 @@ class View:
             self._hear_among_others(turn)
             return
         if turn.speaker == self.agent.speaker:
-            self.messages += as_messages(turn.uses) if turn.uses else []
+            self.messages += to_messages(turn.uses) if turn.uses else []
             self.messages.append(Message("assistant", turn.text))
         else:
             self.messages.append(Message("user", turn.text))
@@ -121,7 +121,7 @@ class View:
         agent, last = self.agent, self.messages[-1]
         if turn.speaker == agent.speaker:
             self.messages += [] if last.role == "user" else [_GO_ON]
-            self.messages += [*as_messages(turn.uses), Message("assistant", turn.text)]
+            self.messages += [*to_messages(turn.uses), Message("assistant", turn.text)]
         elif agent.hears is None or turn.speaker in agent.hears:
             text = f"{turn.role}: {turn.text}"
             if last.role == "user":
@@ -134,22 +134,22 @@ _GO_ON = Message("user", Text("It is your turn."))
 
 
 async def speak(
-    view: View, number: int, *, session: str, ordinal: int, listener: Listener | None = None
+    view: View, number: int, *, session: str, call_index: int, listener: Listener | None = None
 ) -> Turn:
     """Ask an agent for turn ``number``. Raises what :func:`answer` raises."""
     begun = perf_counter()
-    reply, usage = await answer(view, number, session=session, ordinal=ordinal, listener=listener)
-    return turn_of(view.agent, number, reply, usage=usage, seconds=perf_counter() - begun)
+    reply, usage = await ask_agent(view, number, session=session, call_index=call_index, listener=listener)
+    return make_turn(view.agent, number, reply, usage=usage, seconds=perf_counter() - begun)
 
 
-async def answer(
+async def ask_agent(
     view: View,
     number: int,
     *,
     session: str,
-    ordinal: int,
+    call_index: int,
     used: Sequence[Message] = (),
-    may_call: bool = True,
+    allow_tool_calls: bool = True,
     listener: Listener | None = None,
 ) -> tuple[Reply, Usage]:
     """What the agent's model replies when it is asked for turn ``number``, and what that cost.
@@ -163,13 +163,13 @@ async def answer(
     agent = view.agent
     request = Request(
         messages=[*view.question(), *used] if used else view.question(),
-        sampling=seeded(agent.sampling, number),
-        form=agent.form,
+        sampling=with_seed(agent.sampling, number),
+        response_format=agent.form,
         tools=agent.toolbox.kit.tools if agent.toolbox else (),
-        may_call=may_call,
+        allow_tool_calls=allow_tool_calls,
         session=session,
         agent=agent.speaker,
-        ordinal=ordinal,
+        call_index=call_index,
         on_text=partial(listener.hear, agent.speaker) if listener else None,
         on_restart=partial(listener.restart, agent.speaker) if listener else None,
     )
@@ -177,7 +177,7 @@ async def answer(
     usage = reply.usage
     if not _says_something(reply):
         reply = await agent.model.reply(
-            replace(request, sampling=seeded(agent.sampling, number + _SECOND_TRY))
+            replace(request, sampling=with_seed(agent.sampling, number + _SECOND_TRY))
         )
         usage += reply.usage
         if not _says_something(reply):
@@ -190,7 +190,7 @@ async def answer(
     return reply, usage
 
 
-def turn_of(agent: Agent, number: int, reply: Reply, *, usage: Usage, seconds: float) -> Turn:
+def make_turn(agent: Agent, number: int, reply: Reply, *, usage: Usage, seconds: float) -> Turn:
     """The turn that ``reply`` makes; ``usage`` and ``seconds`` are those of all that it took."""
     choice = reply.choices[0]
     return Turn(
@@ -218,7 +218,7 @@ def _says_something(reply: Reply) -> bool:
     return bool(first.text.strip() or first.calls) or first.refusal or first.finish == "content_filter"
 
 
-def seeded(sampling: Sampling, number: int) -> Sampling:
+def with_seed(sampling: Sampling, number: int) -> Sampling:
     """``sampling`` for turn ``number``.
 
     One seed for a whole session would make a small model say the same thing again in each turn.

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from bactrian.language.protocol import instructs, is_done
+from bactrian.language.protocol import has_instruction, is_done
 from bactrian.records.ending import Ending, EndingCode
 from bactrian.records.turn import Instruction, Speaker, Turn
 
@@ -36,7 +36,7 @@ class TaskDone:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class EndpointRefused:
     """The endpoint filtered the turn, or marked it as a refusal."""
 
     def __call__(self, turns: Sequence[Turn]) -> Ending | None:
@@ -50,7 +50,7 @@ class AssistantInstructs:
 
     def __call__(self, turns: Sequence[Turn]) -> Ending | None:
         last = turns[-1]
-        flip = instructs(last.text) if last.speaker == "assistant" else None
+        flip = has_instruction(last.text) if last.speaker == "assistant" else None
         return _ending("assistant_instruct", last, last.text[flip.start() :]) if flip else None
 
 
@@ -100,14 +100,20 @@ class MaxMessages:
         return Ending("max_messages", turns[-1].number, turns[-1].speaker, f"{len(turns)} messages")
 
 
-def paper_rules(max_messages: int = 40) -> tuple[Rule, ...]:
+def paper_endings(max_messages: int = 40) -> tuple[Rule, ...]:
     """The endings of the paper, and refusal by the endpoint."""
-    return (TaskDone(), Refused(), AssistantInstructs(), UserDoesNotInstruct(), MaxMessages(max_messages))
+    return (
+        TaskDone(),
+        EndpointRefused(),
+        AssistantInstructs(),
+        UserDoesNotInstruct(),
+        MaxMessages(max_messages),
+    )
 
 
-def default_rules(max_messages: int = 40) -> tuple[Rule, ...]:
+def default_endings(max_messages: int = 40) -> tuple[Rule, ...]:
     """The paper's endings, and the end of a conversation that goes round in circles."""
-    *rules, limit = paper_rules(max_messages)
+    *rules, limit = paper_endings(max_messages)
     return (*rules, RepeatLoop(), limit)
 
 

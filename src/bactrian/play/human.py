@@ -15,10 +15,10 @@ from bactrian.language.protocol import (
     write_instruction,
     write_solution,
 )
-from bactrian.models.model import Choice, Reply, Request
-from bactrian.play.turns.chosen import Question
-from bactrian.records.proposal import Verdict
-from bactrian.records.text import Text, cleaned
+from bactrian.models.model import Reply, ReplyChoice, Request
+from bactrian.play.turns.chosen import ChoiceQuestion
+from bactrian.records.proposal import Decision
+from bactrian.records.text import Text, clean_text
 from bactrian.records.turn import Speaker
 from bactrian.records.usage import Usage
 
@@ -28,7 +28,7 @@ _STOP = "stop"
 _DONE = "done"
 
 
-class Source(Protocol):
+class LineSource(Protocol):
     """Where a person's words come from: a terminal, a pipe, a page."""
 
     async def ask(self, prompt: str) -> str:
@@ -54,15 +54,15 @@ class Human:
 
     name = HUMAN
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: LineSource) -> None:
         self.source = source
 
     async def reply(self, request: Request) -> Reply:
         """Ask the person until there is an answer."""
         text = ""
         while not text:
-            text = said(await self.source.ask(_PROMPTS.get(request.agent, _PROMPT)), request.agent)
-        return Reply((Choice(Text(text)),), Usage(), HUMAN)
+            text = write_as_said(await self.source.ask(_PROMPTS.get(request.agent, _PROMPT)), request.agent)
+        return Reply((ReplyChoice(Text(text)),), Usage(), HUMAN)
 
     async def close(self) -> None:
         """Nothing to give back."""
@@ -75,13 +75,13 @@ _PROMPTS = {
 }
 
 
-def said(line: str, speaker: Speaker | str) -> str:
+def write_as_said(line: str, speaker: Speaker | str) -> str:
     """What ``speaker`` says with ``line``, in the form that the protocol has for it; empty if that is nothing.
 
     Raises:
         Stopped: the line is ``stop``.
     """
-    text = cleaned(line).strip()
+    text = clean_text(line).strip()
     if text.lower() == _STOP:
         raise Stopped("The person said stop.")
     if not text:
@@ -99,10 +99,10 @@ def said(line: str, speaker: Speaker | str) -> str:
 class HumanCritic:
     """A person who chooses a proposal, mends one, writes another, wants better ones, or stops."""
 
-    source: Source
+    source: LineSource
     name: str = HUMAN
 
-    async def choose(self, question: Question) -> AsyncGenerator[Verdict]:
+    async def choose(self, question: ChoiceQuestion) -> AsyncGenerator[Decision]:
         """Ask the person until the answer can be followed."""
         begun = perf_counter()
         places = [proposal.place for proposal in question.proposals]
@@ -114,13 +114,13 @@ class HumanCritic:
                 break
         place, instead, feedback, reason = made
         first = question.proposals[0]
-        yield Verdict(
+        yield Decision(
             number=first.number,
             round=first.round,
             attempt=len(question.heard) + 1,
             speaker=first.speaker,
             chooser=self.name,
-            text=Text(cleaned(line)),
+            text=Text(clean_text(line)),
             place=place,
             reason=reason,
             feedback=feedback,
@@ -129,7 +129,9 @@ class HumanCritic:
             model=HUMAN,
         )
 
-    async def _read(self, line: str, question: Question) -> tuple[int | None, str | None, str, str] | None:
+    async def _read(
+        self, line: str, question: ChoiceQuestion
+    ) -> tuple[int | None, str | None, str, str] | None:
         """Place, own words, feedback and reason of an answer; None if it cannot be followed."""
         if line.lower() == _STOP:
             raise Stopped("The person said stop.")
@@ -138,11 +140,11 @@ class HumanCritic:
         word, _, rest = line.partition(" ")
         match word.lower():
             case "write":
-                text = said(rest or await self.source.ask("Your own message:"), first.speaker)
+                text = write_as_said(rest or await self.source.ask("Your own message:"), first.speaker)
                 return (None, text, "", "") if text else None
             case "edit" if rest.strip() in proposals:
                 proposal = proposals[rest.strip()]
-                text = said(
+                text = write_as_said(
                     await self.source.edit(f"Proposal {proposal.place} as you want it:", proposal.text),
                     first.speaker,
                 )

@@ -6,17 +6,17 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 
 from bactrian.models.model import Model
-from bactrian.models.registry import Access, load_local, open_model
+from bactrian.models.registry import ModelOptions, load_local, open_model
 from bactrian.models.wrappers.recorder import Recorder
-from bactrian.models.wrappers.retry import Patience, Retry
+from bactrian.models.wrappers.retry import Retry, RetryPolicy
 from bactrian.play.human import Human
 from bactrian.records.call import Call
 
 
 @asynccontextmanager
-async def open_cast(
+async def open_models(
     names: Mapping[str, str],
-    access: Access,
+    access: ModelOptions,
     *,
     sink: Callable[[Call], Awaitable[None]] | None = None,
     load: bool = False,
@@ -40,7 +40,7 @@ async def open_cast(
                     continue
                 if load:
                     await load_local(model)
-                patience = Patience().waiting(access.longest_wait)
+                patience = RetryPolicy().with_max_wait(access.max_wait)
                 recorded = Recorder(model, sink) if sink else model
                 models[name] = Retry(recorded, patience, notice=access.notice)
         yield {agent: models[name] for agent, name in names.items()}

@@ -14,7 +14,7 @@ _TO = re.compile(r"^[*_#> \t]*to[*_]*[ \t]*:[*_ \t]*(?P<name>[^\n]+)$", re.IGNOR
 _EDGES = " \t*_.\"'`<>[]"
 
 
-class Order(Protocol):
+class SpeakerOrder(Protocol):
     """A policy: given what was said, whose turn it is."""
 
     def next_speaker(self, turns: Sequence[Turn]) -> Speaker:

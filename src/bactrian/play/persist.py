@@ -12,7 +12,7 @@ from bactrian.store.store import Store
 _NOTHING = Usage()
 
 
-async def kept(events: AsyncIterator[Event], session: str, store: Store) -> AsyncIterator[Event]:
+async def persist_events(events: AsyncIterator[Event], session: str, store: Store) -> AsyncIterator[Event]:
     """Pass ``events`` on, each one only when it is on disk.
 
     The next request goes out when the next event is asked for, so a finished turn is durable before that.
@@ -32,7 +32,7 @@ async def kept(events: AsyncIterator[Event], session: str, store: Store) -> Asyn
                 await store.add_proposal(session, proposal)
             case Chose(verdict):
                 undecided += verdict.usage
-                await store.add_verdict(session, verdict)
+                await store.add_decision(session, verdict)
             case Called(call):
                 undecided += call.usage
                 await store.add_tool_call(session, call)

@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 
 from bactrian.errors import BadReply
-from bactrian.models.model import Form, Model, Request
-from bactrian.play.response_formats import small_task_form
-from bactrian.play.setup import Setup
+from bactrian.models.model import Model, Request, ResponseFormat
+from bactrian.play.response_formats import small_task_format
+from bactrian.play.setup import RolePlaySetup
 from bactrian.prompts.pack import Pack
 from bactrian.records.message import Message
 from bactrian.records.sampling import Sampling
@@ -19,7 +19,7 @@ from bactrian.records.usage import Usage
 
 async def prepare(
     session: Session,
-    setup: Setup,
+    setup: RolePlaySetup,
     pack: Pack,
     models: Mapping[str, Model],
     keep: Callable[[Session], Awaitable[None]] | None = None,
@@ -57,7 +57,7 @@ async def specify(session: Session, pack: Pack, model: Model, *, word_limit: int
         language=session.provenance.language or "",
     )
     enforced = session.provenance.protocol == "enforced" and model.name == "local"
-    form = small_task_form() if enforced else None
+    form = small_task_format() if enforced else None
     text, usage = await _answer("task_specifier", prompt, session, model, 0, form)
     return replace(
         session,
@@ -79,8 +79,8 @@ async def plan(session: Session, pack: Pack, model: Model) -> Session:
         user_role=session.user.name,
         language=session.provenance.language or "",
     )
-    ordinal = 0 if session.task.specified is None else 1
-    text, usage = await _answer("task_planner", prompt, session, model, ordinal)
+    call_index = 0 if session.task.specified is None else 1
+    text, usage = await _answer("task_planner", prompt, session, model, call_index)
     return replace(
         session,
         task=replace(session.task, planned=text),
@@ -89,7 +89,7 @@ async def plan(session: Session, pack: Pack, model: Model) -> Session:
 
 
 async def _answer(
-    agent: str, prompt: str, session: Session, model: Model, ordinal: int, form: Form | None = None
+    agent: str, prompt: str, session: Session, model: Model, call_index: int, form: ResponseFormat | None = None
 ) -> tuple[str, Usage]:
     """The model's answer to one prompt; asked once more if it is empty."""
     sampling = session.provenance.sampling.get(agent, Sampling())
@@ -98,8 +98,8 @@ async def _answer(
         sampling=sampling,
         session=session.id,
         agent=agent,
-        ordinal=ordinal,
-        form=form,
+        call_index=call_index,
+        response_format=form,
     )
     reply = await model.reply(request)
     usage = reply.usage

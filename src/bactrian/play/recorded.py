@@ -6,12 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from bactrian.errors import ModelError, UnknownModel
-from bactrian.models.model import Choice, Reply, Request
-from bactrian.play.critic.critic import CRITIC, tried
+from bactrian.models.model import Reply, ReplyChoice, Request
+from bactrian.play.critic.critic import CRITIC, retry_unreadable
 from bactrian.records.proposal import Deliberation
 from bactrian.records.session import Session
 from bactrian.records.text import Text
-from bactrian.records.tool import rounds
+from bactrian.records.tool import group_rounds
 from bactrian.records.turn import Turn
 from bactrian.records.usage import Usage
 from bactrian.store.store import open_store
@@ -80,11 +80,13 @@ def _deliberated(session: Session, known: Deliberation, request: Request) -> Rep
             f"Session {session.id} was found by a search, which cannot be replayed.",
             next="Export it, or play it without one.",
         )
-    position = request.position or 0
+    position = request.replay_index or 0
     if request.agent == CRITIC:
         verdicts = [one for one in known.verdicts if one.number == position + 1]
-        told = next((one for one in verdicts if tried(one.round, one.attempt) == request.attempt), None)
-        return told and Reply((Choice(told.text),), told.usage, told.model, told.text.encode())
+        told = next(
+            (one for one in verdicts if retry_unreadable(one.round, one.attempt) == request.attempt), None
+        )
+        return told and Reply((ReplyChoice(told.text),), told.usage, told.model, told.text.encode())
     own = [turn.number for turn in session.turns if turn.speaker == request.agent]
     if position >= len(own):
         return None
@@ -94,7 +96,7 @@ def _deliberated(session: Session, known: Deliberation, request: Request) -> Rep
     made = [one for one in made if (one.round - 1) * width + one.place - 1 in wanted]
     if not made:
         return None
-    choices = tuple(Choice(one.text, one.finish, one.lossy) for one in made)
+    choices = tuple(ReplyChoice(one.text, one.finish, one.lossy) for one in made)
     return Reply(choices, sum((one.usage for one in made), Usage()), made[0].model, made[0].text.encode())
 
 
@@ -104,7 +106,7 @@ def _said(session: Session, request: Request) -> Reply | None:
         specifier = request.agent == "task_specifier"
         text = session.task.specified if specifier else session.task.planned
         usage = session.preparation if specifier else Usage()
-        return None if text is None else Reply((Choice(Text(text)),), usage, session.id)
+        return None if text is None else Reply((ReplyChoice(Text(text)),), usage, session.id)
     own = [reply for turn in session.turns if turn.speaker == request.agent for reply in _replies(turn)]
     position = sum(message.role == "assistant" for message in request.messages)
     return own[position] if position < len(own) else None
@@ -114,15 +116,15 @@ def _replies(turn: Turn) -> list[Reply]:
     """The replies that called tools, and the one that was said."""
     replies: list[Reply] = []
     usage = turn.usage
-    for first, *others in rounds(turn.uses):
+    for first, *others in group_rounds(turn.uses):
         call = first.call
         calls = tuple(use.call.wanted for use in (first, *others))
-        replies.append(Reply((Choice(call.text, "tool_calls", calls=calls),), call.usage, call.model))
+        replies.append(Reply((ReplyChoice(call.text, "tool_calls", calls=calls),), call.usage, call.model))
         usage = replace(
             usage,
             prompt=usage.prompt - call.usage.prompt,
             completion=usage.completion - call.usage.completion,
             cached=usage.cached - call.usage.cached,
         )
-    said = Choice(turn.text, turn.finish, turn.lossy)
+    said = ReplyChoice(turn.text, turn.finish, turn.lossy)
     return [*replies, Reply((said,), usage, turn.model, turn.text.encode())]

@@ -12,7 +12,7 @@ from importlib import resources
 from pydantic import BaseModel
 
 from bactrian.language.protocol import DONE, write_instruction, write_solution
-from bactrian.models.model import Form
+from bactrian.models.model import ResponseFormat
 
 
 class _UserFields(BaseModel):
@@ -29,9 +29,9 @@ class _TaskFields(BaseModel):
     task: str
 
 
-def user_form(*, small: bool = False) -> Form:
+def user_format(*, small: bool = False) -> ResponseFormat:
     """An instruction with its input, or the done token. ``small``: for the built-in model."""
-    return Form(
+    return ResponseFormat(
         name="instruction",
         schema=_object(
             done={"type": "boolean", "description": "true only when the whole task is solved"},
@@ -43,9 +43,9 @@ def user_form(*, small: bool = False) -> Form:
     )
 
 
-def assistant_form(*, small: bool = False) -> Form:
+def assistant_format(*, small: bool = False) -> ResponseFormat:
     """A solution that ends by asking for the next instruction. ``small``: for the built-in model."""
-    return Form(
+    return ResponseFormat(
         name="solution",
         schema=_object(solution={"type": "string", "description": "the solution, in full"}),
         grammar=_grammar("small-solution" if small else "solution"),
@@ -53,9 +53,9 @@ def assistant_form(*, small: bool = False) -> Form:
     )
 
 
-def small_task_form() -> Form:
+def small_task_format() -> ResponseFormat:
     """One sentence that names a task, for the built-in model as task specifier."""
-    return Form(
+    return ResponseFormat(
         name="task",
         schema=_object(task={"type": "string", "description": "the task"}),
         grammar=_grammar("small-task"),

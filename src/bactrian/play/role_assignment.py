@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pydantic import BaseModel
 
 from bactrian.errors import BadReply
-from bactrian.models.model import Form, Model, Request
+from bactrian.models.model import Model, Request, ResponseFormat
 from bactrian.records.message import Message
 from bactrian.records.sampling import Sampling
 from bactrian.records.task import Role
-from bactrian.records.text import Text, cleaned
+from bactrian.records.text import Text, clean_text
 from bactrian.records.usage import Usage
 
 _FRUITLESS = 3
@@ -51,7 +51,7 @@ _FIELD = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Expert:
+class SuggestedRole:
     """A role that fits a task."""
 
     name: str
@@ -65,10 +65,10 @@ class Expert:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class RoleSuggestions:
     """The roles found so far, and what that took."""
 
-    experts: tuple[Expert, ...]
+    experts: tuple[SuggestedRole, ...]
     usage: Usage = Usage()
     calls: int = 0
 
@@ -92,7 +92,7 @@ async def find_roles(
     seed: int | None = None,
     temperature: float = 0.7,
     constrained: bool | None = None,
-) -> AsyncGenerator[Found]:
+) -> AsyncGenerator[RoleSuggestions]:
     """Ask ``model`` for ``count`` roles that ``task`` needs, again and again for those that are missing.
 
     Gives what is found after every answer. ``constrained`` holds the answers to a form; None does so for a model in
@@ -104,7 +104,7 @@ async def find_roles(
     """
     local = model.name.partition(":")[0] == "local"
     small = model.name == "local"
-    found = Found(())
+    found = RoleSuggestions(())
     fruitless = 0
     while len(found.experts) < count:
         wanted = min(count - len(found.experts), _SMALL_AT_ONCE if small else _AT_ONCE)
@@ -115,16 +115,18 @@ async def find_roles(
                 max_tokens=_TOKENS_EACH * wanted + (0 if small else 400),
                 seed=None if seed is None else seed + found.calls,
             ),
-            form=_form(wanted, small=small) if (local if constrained is None else constrained) else None,
+            response_format=_form(wanted, small=small)
+            if (local if constrained is None else constrained)
+            else None,
             session="roles",
             agent="role_assigner",
-            ordinal=found.calls,
-            position=found.calls,
+            call_index=found.calls,
+            replay_index=found.calls,
         )
         reply = await model.reply(request)
         new = _new(read_roles(reply.text), found.experts)[: count - len(found.experts)]
         fruitless = 0 if new else fruitless + 1
-        found = Found((*found.experts, *new), found.usage + reply.usage, found.calls + 1)
+        found = RoleSuggestions((*found.experts, *new), found.usage + reply.usage, found.calls + 1)
         yield found
         if fruitless >= _FRUITLESS and len(found.experts) < count:
             raise BadReply(
@@ -135,9 +137,9 @@ async def find_roles(
             )
 
 
-def read_roles(text: str) -> list[Expert]:
+def read_roles(text: str) -> list[SuggestedRole]:
     """The roles in an answer, whatever decorates or numbers them. One without a description is none."""
-    experts: list[Expert] = []
+    experts: list[SuggestedRole] = []
     fields: dict[str, str] = {}
     marks = list(_FIELD.finditer(text))
     ends = [mark.start() for mark in marks[1:]] + [len(text)]
@@ -151,16 +153,16 @@ def read_roles(text: str) -> list[Expert]:
     return experts + _expert(fields)
 
 
-def _expert(fields: dict[str, str]) -> list[Expert]:
+def _expert(fields: dict[str, str]) -> list[SuggestedRole]:
     if not (fields.get("role") and fields.get("desc")):
         return []
     name = fields["role"].rstrip(".")[:300]
-    return [Expert(cleaned(name), cleaned(fields["desc"]), cleaned(fields.get("comp", "")))]
+    return [SuggestedRole(clean_text(name), clean_text(fields["desc"]), clean_text(fields.get("comp", "")))]
 
 
-def _new(experts: Sequence[Expert], known: Sequence[Expert]) -> list[Expert]:
+def _new(experts: Sequence[SuggestedRole], known: Sequence[SuggestedRole]) -> list[SuggestedRole]:
     names = {expert.name.casefold() for expert in known}
-    new: list[Expert] = []
+    new: list[SuggestedRole] = []
     for expert in experts:
         if expert.name.casefold() not in names:
             names.add(expert.name.casefold())
@@ -168,7 +170,9 @@ def _new(experts: Sequence[Expert], known: Sequence[Expert]) -> list[Expert]:
     return new
 
 
-def _question(task: str, count: int, known: Sequence[Expert], language: str | None, *, small: bool) -> str:
+def _question(
+    task: str, count: int, known: Sequence[SuggestedRole], language: str | None, *, small: bool
+) -> str:
     # The task is put in last: its own braces are none of the template's.
     form = _SMALL_QUESTION if small else _QUESTION
     question = form.replace("{count}", str(count)).replace("{task}", task)
@@ -177,7 +181,7 @@ def _question(task: str, count: int, known: Sequence[Expert], language: str | No
     return question + (_LANGUAGE.replace("{language}", language) if language else "")
 
 
-def _form(count: int, *, small: bool) -> Form:
+def _form(count: int, *, small: bool) -> ResponseFormat:
     name = (
         '[A-Z] [a-z]{3,14} (" " [A-Z] [a-z]{3,14})? (" " [A-Z] [a-z]{3,14})?'
         if small
@@ -191,7 +195,7 @@ def _form(count: int, *, small: bool) -> Form:
         "required": ["role", "description", "competencies"],
         "additionalProperties": False,
     }
-    return Form(
+    return ResponseFormat(
         name="roles",
         schema={
             "type": "object",

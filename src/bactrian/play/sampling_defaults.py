@@ -33,7 +33,7 @@ _VARIED = 0.8
 The built-in model differs enough as it is."""
 
 
-def manners(agent: str, model: str, seed: int | None = None, *, varied: bool = False) -> Sampling:
+def default_sampling(agent: str, model: str, seed: int | None = None, *, varied: bool = False) -> Sampling:
     """Sampling parameters of ``agent`` (``task_specifier``, ``user``, ``critic`` …) on ``model``.
 
     ``varied`` is for a session in which each turn is chosen among several proposals. The temperatures are the

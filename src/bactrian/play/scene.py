@@ -8,16 +8,16 @@ from dataclasses import dataclass, replace
 from bactrian.errors import InputError
 from bactrian.models.model import Model
 from bactrian.play.agent import Agent, Listener
-from bactrian.play.critic.critic import CRITIC, Critic
-from bactrian.play.endings import Rule, default_rules
+from bactrian.play.critic.critic import CRITIC, CriticAgent
+from bactrian.play.endings import Rule, default_endings
 from bactrian.play.human import Human, HumanCritic
-from bactrian.play.order import Alternate, Order
-from bactrian.play.response_formats import assistant_form, user_form
+from bactrian.play.order import Alternate, SpeakerOrder
+from bactrian.play.response_formats import assistant_format, user_format
 from bactrian.play.tools.toolbox import NO_TOOLS, Toolbox
-from bactrian.play.turns.chosen import Critique
-from bactrian.prompts.inception import criticism, inception
+from bactrian.play.turns.chosen import TurnChoice
+from bactrian.prompts.inception import render_criticism, render_inception
 from bactrian.prompts.pack import Pack
-from bactrian.records.criticism import Criticism
+from bactrian.records.criticism import CriticSettings
 from bactrian.records.proposal import NOTHING_KNOWN, Deliberation
 from bactrian.records.sampling import Sampling
 from bactrian.records.session import Session
@@ -33,14 +33,14 @@ class Scene:
     session: Session
     """With the turns it has already, if it is taken up again."""
     agents: Mapping[Speaker, Agent]
-    order: Order = Alternate()
-    rules: tuple[Rule, ...] = default_rules()
-    critique: Critique | None = None
+    order: SpeakerOrder = Alternate()
+    rules: tuple[Rule, ...] = default_endings()
+    critique: TurnChoice | None = None
     """How each turn is chosen among several proposals; None if agents say what first comes to them."""
     listener: Listener | None = None
 
 
-def role_play(
+def build_role_play(
     session: Session,
     pack: Pack,
     models: Mapping[str, Model],
@@ -60,7 +60,7 @@ def role_play(
         PromptError: the pack cannot be rendered with these roles and this task.
     """
     origin = session.provenance
-    said = inception(session, pack)
+    said = render_inception(session, pack)
     enforced = origin.protocol == "enforced"
     # The small grammar has no room for code.
     small_talk = _is_small(models["assistant"]) and not origin.needs_code
@@ -74,7 +74,7 @@ def role_play(
                 model=models["user"],
                 sampling=origin.sampling.get("user", Sampling()),
                 opening=Text(said.opening),
-                form=user_form(small=_is_small(models["user"])) if enforced else None,
+                form=user_format(small=_is_small(models["user"])) if enforced else None,
                 toolbox=toolbox(session, "user", tools),
             ),
             "assistant": Agent(
@@ -83,23 +83,23 @@ def role_play(
                 system=Text(said.assistant),
                 model=models["assistant"],
                 sampling=origin.sampling.get("assistant", Sampling()),
-                form=assistant_form(small=small_talk) if enforced else None,
+                form=assistant_format(small=small_talk) if enforced else None,
                 toolbox=toolbox(session, "assistant", tools),
             ),
         },
         rules=rules,
-        critique=origin.critic and critique(session, pack, models, origin.critic, known),
+        critique=origin.critic and build_turn_choice(session, pack, models, origin.critic, known),
         listener=listener,
     )
 
 
-def critique(
+def build_turn_choice(
     session: Session,
     pack: Pack,
     models: Mapping[str, Model],
-    wish: Criticism,
+    wish: CriticSettings,
     known: Deliberation = NOTHING_KNOWN,
-) -> Critique:
+) -> TurnChoice:
     """A critic, or a person in its place, who helps both sides (paper, section 3.2).
 
     Nobody chooses for a person: who takes part as one of the two says what they say.
@@ -112,15 +112,15 @@ def critique(
     model = models[CRITIC]
     if isinstance(model, Human):
         chooser = HumanCritic(model.source)
-        return Critique(chooser, of, wish.proposals, wish.rounds, wish.unreadable, known)
-    critic = Critic(
+        return TurnChoice(chooser, of, wish.proposals, wish.rounds, wish.unreadable, known)
+    critic = CriticAgent(
         role=Role(wish.role),
-        system=Text(criticism(session, pack, role=wish.role, criteria=wish.criteria)),
+        system=Text(render_criticism(session, pack, role=wish.role, criteria=wish.criteria)),
         model=model,
         sampling=session.provenance.sampling.get(CRITIC, Sampling()),
         constrained=session.provenance.protocol == "enforced" or model.name.partition(":")[0] == "local",
     )
-    return Critique(critic, of, wish.proposals, wish.rounds, wish.unreadable, known, wish.width, wish.depth)
+    return TurnChoice(critic, of, wish.proposals, wish.rounds, wish.unreadable, known, wish.width, wish.depth)
 
 
 def toolbox(session: Session, agent: Speaker, tools: Mapping[str, Toolbox]) -> Toolbox | None:

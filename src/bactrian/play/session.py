@@ -10,15 +10,15 @@ from bactrian.play.agent import View, speak
 from bactrian.play.critic.candidates import Proposer
 from bactrian.play.endings import first_ending
 from bactrian.play.scene import Scene
-from bactrian.play.turns.beam_search import explore
-from bactrian.play.turns.chosen import Stage, deliberate
-from bactrian.play.turns.with_tools import Place, speak_with_tools
+from bactrian.play.turns.beam_search import search_turns
+from bactrian.play.turns.chosen import TurnContext, choose_turn
+from bactrian.play.turns.with_tools import ToolTurnContext, speak_with_tools
 from bactrian.records.ending import Ending, EndingCode
 from bactrian.records.events import Ended, Event, Spoke, Started
 from bactrian.records.turn import Speaker, Turn
 
 
-async def play(scene: Scene) -> AsyncGenerator[Event]:
+async def play_session(scene: Scene) -> AsyncGenerator[Event]:
     """Play a session, from its first turn or from where its stored turns leave off, to its ending.
 
     Nothing is asked of a model before the event that came before has been taken, so whoever stores a turn, a proposal
@@ -29,21 +29,21 @@ async def play(scene: Scene) -> AsyncGenerator[Event]:
         yield Started(scene.session)
         yield Ended(scene.session.ending)
         return
-    course = _Course(scene)
+    course = _SessionState(scene)
     yield Started(scene.session)
 
     while (ending := first_ending(scene.rules, course.turns)) is None:
         speaker = scene.order.next_speaker(course.turns)
         try:
-            if (way := course.way(speaker)) is None:
-                spoke = Spoke(await course.turn(speaker))
-                course.take(spoke.turn)
+            if (way := course.take_turn(speaker)) is None:
+                spoke = Spoke(await course.speak(speaker))
+                course.add_turn(spoke.turn)
                 yield spoke
                 continue
             async with aclosing(way) as events:
                 async for event in events:
                     if isinstance(event, Spoke):
-                        course.take(event.turn)
+                        course.add_turn(event.turn)
                     yield event
         except ModelError as error:
             yield Ended(_unanswered(error, len(course.turns), speaker), error)
@@ -52,7 +52,7 @@ async def play(scene: Scene) -> AsyncGenerator[Event]:
     yield Ended(ending)
 
 
-class _Course:
+class _SessionState:
     """Where a session stands while it is played."""
 
     def __init__(self, scene: Scene) -> None:
@@ -66,7 +66,7 @@ class _Course:
         self._asked = sum(step is not None for step in prepared) + sum(turn.requests for turn in self.turns)
         self._pending = session.pending
 
-    def take(self, turn: Turn) -> None:
+    def add_turn(self, turn: Turn) -> None:
         """All hear a turn."""
         self.turns.append(turn)
         self._asked += turn.requests
@@ -74,27 +74,27 @@ class _Course:
         for view in self._views.values():
             view.hear(turn)
 
-    def turn(self, speaker: Speaker) -> Awaitable[Turn]:
+    def speak(self, speaker: Speaker) -> Awaitable[Turn]:
         """The next turn, where nothing but one request leads to it."""
         return speak(
             self._views[speaker],
             len(self.turns) + 1,
             session=self._scene.session.id,
-            ordinal=self._asked,
+            call_index=self._asked,
             listener=self._scene.listener,
         )
 
-    def way(self, speaker: Speaker) -> AsyncGenerator[Event] | None:
+    def take_turn(self, speaker: Speaker) -> AsyncGenerator[Event] | None:
         """What leads to the next turn, and the turn; None if nothing but one request does."""
         scene, critique, view = self._scene, self._scene.critique, self._views[speaker]
         if critique is not None and critique.searches:
-            return explore(scene, critique, self.turns, self._asked - len(self.turns))
+            return search_turns(scene, critique, self.turns, self._asked - len(self.turns))
         if (toolbox := view.agent.toolbox) is not None:
-            place = Place(scene.session.id, self._asked, len(self.turns) + 1, self._pending)
+            place = ToolTurnContext(scene.session.id, self._asked, len(self.turns) + 1, self._pending)
             return speak_with_tools(toolbox, view, place, scene.listener)
         if critique is not None and (proposer := self._proposers.get(speaker)) is not None:
-            stage = Stage(scene.session.id, self._asked, self.turns, view)
-            return deliberate(critique, proposer, stage)
+            stage = TurnContext(scene.session.id, self._asked, self.turns, view)
+            return choose_turn(critique, proposer, stage)
         return None
 
 

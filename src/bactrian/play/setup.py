@@ -10,12 +10,12 @@ from dataclasses import asdict, dataclass, field, replace
 
 from bactrian.errors import InputError
 from bactrian.play.critic.critic import CRITIC
-from bactrian.play.endings import Rule, default_rules, paper_rules
+from bactrian.play.endings import Rule, default_endings, paper_endings
 from bactrian.play.human import HUMAN
-from bactrian.play.sampling_defaults import MAX_MESSAGES, SMALL_MAX_MESSAGES, manners
+from bactrian.play.sampling_defaults import MAX_MESSAGES, SMALL_MAX_MESSAGES, default_sampling
 from bactrian.prompts.pack import Pack
-from bactrian.prompts.values import checked_idea, checked_name, checked_role
-from bactrian.records.criticism import Criticism
+from bactrian.prompts.values import check_idea, check_name, check_role
+from bactrian.records.criticism import CriticSettings
 from bactrian.records.sampling import Sampling
 from bactrian.records.session import Provenance, Session
 from bactrian.records.task import Role, Task
@@ -27,7 +27,7 @@ WORD_LIMIT = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Setup:
+class RolePlaySetup:
     """Everything that makes one session different from another."""
 
     idea: str
@@ -50,7 +50,7 @@ class Setup:
     preamble: str = ""
     """Text before both agents' system prompts."""
     needs_code: bool = False
-    critic: Criticism | None = None
+    critic: CriticSettings | None = None
     tools: Mapping[str, Toolkit] = field(default_factory=dict[str, Toolkit])
     """What ``user`` and ``assistant`` may use."""
     temperatures: Mapping[str, float] = field(default_factory=dict[str, float])
@@ -69,30 +69,30 @@ class Setup:
     def rules(self) -> tuple[Rule, ...]:
         """The rules that end the session."""
         limit = self.max_messages or (SMALL_MAX_MESSAGES if self.small else MAX_MESSAGES)
-        return paper_rules(limit) if self.paper_endings else default_rules(limit)
+        return paper_endings(limit) if self.paper_endings else default_endings(limit)
 
 
-def new_session(setup: Setup, pack: Pack, *, name: str | None = None) -> Session:
+def new_session(setup: RolePlaySetup, pack: Pack, *, name: str | None = None) -> Session:
     """The session that ``setup`` asks for. Its id is ``name``, or a hash of all of it: the same wish, the same session.
 
     Raises:
         InputError: the idea, a role or the language cannot be used.
     """
-    checked_idea(setup.idea)
-    checked_role(setup.assistant, "assistant role")
-    checked_role(setup.user, "user role")
+    check_idea(setup.idea)
+    check_role(setup.assistant, "assistant role")
+    check_role(setup.user, "user role")
     if setup.language is not None:
-        checked_name(setup.language, "language")
+        check_name(setup.language, "language")
     if setup.critic is not None:
-        checked_name(setup.critic.role, "critic role")
-        checked_idea(setup.critic.criteria, "criteria")
+        check_name(setup.critic.role, "critic role")
+        check_idea(setup.critic.criteria, "criteria")
         if setup.critic.searches and HUMAN in setup.models.values():
             raise InputError(
                 "A person cannot take part in a search: it would ask them for every line of it.",
                 where="--search",
                 next="Leave it out, or let a model play.",
             )
-    checked_tools(setup.tools, setup.models)
+    check_tools(setup.tools, setup.models)
     if setup.tools and setup.critic is not None:
         raise InputError(
             "Tools and a critic do not go together: what a tool does cannot be a proposal to choose from.",
@@ -108,7 +108,7 @@ def new_session(setup: Setup, pack: Pack, *, name: str | None = None) -> Session
     )
 
 
-def checked_tools(tools: Iterable[str], models: Mapping[str, str]) -> None:
+def check_tools(tools: Iterable[str], models: Mapping[str, str]) -> None:
     """Refuse tools of agents who could not use them.
 
     Raises:
@@ -123,7 +123,7 @@ def checked_tools(tools: Iterable[str], models: Mapping[str, str]) -> None:
             )
 
 
-def _provenance(setup: Setup, pack: Pack) -> Provenance:
+def _provenance(setup: RolePlaySetup, pack: Pack) -> Provenance:
     agents = ["user", "assistant"]
     agents += ["task_specifier"] if setup.specify else []
     agents += ["task_planner"] if setup.plan else []
@@ -145,12 +145,12 @@ def _provenance(setup: Setup, pack: Pack) -> Provenance:
     )
 
 
-def _sampling(agent: str, setup: Setup, *, varied: bool) -> Sampling:
-    usual = manners(agent, setup.models[agent], setup.seed, varied=varied)
+def _sampling(agent: str, setup: RolePlaySetup, *, varied: bool) -> Sampling:
+    usual = default_sampling(agent, setup.models[agent], setup.seed, varied=varied)
     return replace(usual, temperature=setup.temperatures.get(agent, usual.temperature))
 
 
-def _identity(setup: Setup, pack: Pack) -> str:
+def _identity(setup: RolePlaySetup, pack: Pack) -> str:
     wish = asdict(setup)
     if setup.critic is None:  # A session without one is the same as before there were any.
         del wish["critic"]

@@ -9,7 +9,7 @@ from bactrian.records.session import Session
 
 
 @dataclass(frozen=True, slots=True)
-class Inception:
+class InceptionPrompts:
     """What the two agents of a session begin with."""
 
     user: str
@@ -20,7 +20,7 @@ class Inception:
     """What the AI user is asked first."""
 
 
-def inception(session: Session, pack: Pack) -> Inception:
+def render_inception(session: Session, pack: Pack) -> InceptionPrompts:
     """Fill ``pack`` with the roles and the task of ``session``.
 
     Raises:
@@ -37,14 +37,14 @@ def inception(session: Session, pack: Pack) -> Inception:
         "language": origin.language or "",
     }
     before = f"{origin.preamble}\n\n" if origin.preamble else ""
-    return Inception(
+    return InceptionPrompts(
         user=before + pack.render("user_system", **values),
         assistant=before + pack.render("assistant_system", **values),
         opening=pack.render("opening_request", **values),
     )
 
 
-def criticism(session: Session, pack: Pack, *, role: str, criteria: str) -> str:
+def render_criticism(session: Session, pack: Pack, *, role: str, criteria: str) -> str:
     """System prompt of a critic who chooses between proposals by ``criteria``.
 
     Raises:

@@ -15,12 +15,12 @@ from types import MappingProxyType
 from jinja2 import Template
 
 from bactrian.errors import PromptError
-from bactrian.files.template import TemplateFault, compiled
-from bactrian.files.toml import Kind, Source, built_in, did_you_mean, find
+from bactrian.files.template import TemplateFault, compile_template
+from bactrian.files.toml import FileKind, TomlSource, find_file, list_built_in, suggest_name
 from bactrian.prompts.templates import NEEDED, PLACEHOLDERS
-from bactrian.prompts.values import checked_value
+from bactrian.prompts.values import check_value
 
-_KIND = Kind("prompt pack", PromptError, "docs/prompts.md", "packs")
+_KIND = FileKind("prompt pack", PromptError, "docs/prompts.md", "packs")
 _KEYS = ("name", "description", "templates")
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 
@@ -50,7 +50,7 @@ class Pack:
         """
         if template not in PLACEHOLDERS:
             raise PromptError(
-                f"There is no template {template!r}.{did_you_mean(template, PLACEHOLDERS)}",
+                f"There is no template {template!r}.{suggest_name(template, PLACEHOLDERS)}",
                 where=self.name,
                 next=f"Templates: {', '.join(PLACEHOLDERS)}.",
             )
@@ -61,13 +61,13 @@ class Pack:
                 next=f"It takes {', '.join(sorted(PLACEHOLDERS[template]))}.",
             )
         for placeholder, value in values.items():
-            checked_value(str(value), placeholder)
+            check_value(str(value), placeholder)
         return self._compiled[template].render(values)
 
 
-def built_in_packs() -> tuple[str, ...]:
+def list_packs() -> tuple[str, ...]:
     """Names of the packs that come with the program."""
-    return built_in(_packs())
+    return list_built_in(_packs())
 
 
 def load_pack(name_or_path: str | Path) -> Pack:
@@ -79,14 +79,14 @@ def load_pack(name_or_path: str | Path) -> Pack:
         PromptError: the file cannot be read, is not TOML, has other keys than a pack has, lacks a template,
             or has one that :func:`bactrian.prompts.templates.compiled` refuses.
     """
-    return _pack(find(str(name_or_path), _packs(), _KIND))
+    return _pack(find_file(str(name_or_path), _packs(), _KIND))
 
 
 def _packs() -> Traversable:
     return resources.files("bactrian.prompts").joinpath("packs")
 
 
-def _pack(source: Source) -> Pack:
+def _pack(source: TomlSource) -> Pack:
     data = source.table()
     source.check_keys(data, known=_KEYS, needed=("name", "templates"), kind="key")
     name = source.string(data, "name")
@@ -108,8 +108,8 @@ def _pack(source: Source) -> Pack:
     )
 
 
-def _compiled(source: Source, key: str, text: str) -> Template:
+def _compiled(source: TomlSource, key: str, text: str) -> Template:
     try:
-        return compiled(text, may=PLACEHOLDERS[key], must=NEEDED[key])
+        return compile_template(text, may=PLACEHOLDERS[key], must=NEEDED[key])
     except TemplateFault as fault:
         raise source.error(f"Template {key!r}, line {fault.line}, {fault.what}.", key, fault.next) from fault

@@ -11,7 +11,7 @@ LONGEST_NAME = 300
 """Characters the name of a role or of a language may have."""
 
 
-def checked_idea(text: str, field: str = "idea") -> str:
+def check_idea(text: str, field: str = "idea") -> str:
     """Give back ``text``, unchanged, if it can be the idea of a session.
 
     Raises:
@@ -20,7 +20,7 @@ def checked_idea(text: str, field: str = "idea") -> str:
     return _checked(text, field, LONGEST_IDEA)
 
 
-def checked_name(text: str, field: str) -> str:
+def check_name(text: str, field: str) -> str:
     """Give back ``text``, unchanged, if it can name a role or a language: one line that is not blank.
 
     Raises:
@@ -35,19 +35,19 @@ def checked_name(text: str, field: str) -> str:
     return text
 
 
-def checked_role(role: Role, field: str) -> Role:
+def check_role(role: Role, field: str) -> Role:
     """Give back ``role``, unchanged, if its name and its description can be used.
 
     Raises:
         InputError: see :func:`checked_name`; or the description is too long or not sendable.
     """
-    checked_name(role.name, field)
+    check_name(role.name, field)
     if role.description:
         _checked(role.description, f"{field} description", LONGEST_IDEA)
     return role
 
 
-def checked_value(text: str, field: str) -> str:
+def check_value(text: str, field: str) -> str:
     """Give back ``text``, unchanged, if it can be sent to a model and stored.
 
     Raises:
@@ -75,4 +75,4 @@ def _checked(text: str, field: str, limit: int) -> str:
         raise InputError(
             f"The {field} has {len(text):,} characters; the limit is {limit:,}.", next="Shorten it."
         )
-    return checked_value(text, field)
+    return check_value(text, field)

@@ -12,27 +12,27 @@ from typing import Any, cast
 from pydantic import ValidationError
 
 from bactrian.errors import InputError, RecipeError
-from bactrian.files.template import TemplateFault, compiled
-from bactrian.files.toml import Kind, Source, as_table, beside, built_in, find
-from bactrian.language.numbering import without_count
-from bactrian.recipes.overrides import TEMPLATES, apply, tables
+from bactrian.files.template import TemplateFault, compile_template
+from bactrian.files.toml import FileKind, TomlSource, check_table, find_file, list_built_in, resolve_beside
+from bactrian.language.numbering import strip_count
+from bactrian.recipes.overrides import TEMPLATES, apply_overrides, list_tables
 from bactrian.recipes.schema import Recipe
-from bactrian.recipes.validation_errors import Place, explained
+from bactrian.recipes.validation_errors import Place, explain_validation_error
 
-_KIND = Kind("recipe", RecipeError, "docs/recipes.md", "recipes")
+_KIND = FileKind("recipe", RecipeError, "docs/recipes.md", "recipes")
 _LARGEST_LIST = 64 * 1024 * 1024
 _MOST_LINES = 1_000_000
 _CRITIC_TEMPLATES = ("role", "criteria")
 
 
-def built_in_recipes() -> tuple[str, ...]:
+def list_recipes() -> tuple[str, ...]:
     """Names of the recipes that come with the program."""
-    return built_in(_folder())
+    return list_built_in(_folder())
 
 
-def recipe_text(name_or_path: str) -> str:
+def read_recipe_text(name_or_path: str) -> str:
     """The recipe as it is written. Raises RecipeError if it cannot be read."""
-    return find(name_or_path, _folder(), _KIND).text
+    return find_file(name_or_path, _folder(), _KIND).text
 
 
 def load_recipe(name_or_path: str, settings: Sequence[str] = ()) -> Recipe:
@@ -45,25 +45,25 @@ def load_recipe(name_or_path: str, settings: Sequence[str] = ()) -> Recipe:
         RecipeError: the file cannot be read or is no recipe; its place is told.
         InputError: a setting names nothing, or its value does not fit.
     """
-    source = find(name_or_path, _folder(), _KIND)
+    source = find_file(name_or_path, _folder(), _KIND)
     data = source.table()
-    changed = {place for setting in settings for place in apply(setting, data, source)}
+    changed = {place for setting in settings for place in apply_overrides(setting, data, source)}
     _read_lists(data, source, changed)
-    beside(source.where, as_table(data.get("tools")), "python")
+    resolve_beside(source.where, check_table(data.get("tools")), "python")
     try:
         recipe = Recipe.model_validate(data)
     except ValidationError as error:
-        raise explained(error, source, Recipe, changed) from error
+        raise explain_validation_error(error, source, Recipe, changed) from error
     _check_templates(recipe, source, changed)
     return recipe
 
 
-def from_content(content: Mapping[str, Any]) -> Recipe:
+def recipe_from_content(content: Mapping[str, Any]) -> Recipe:
     """The recipe that a run has kept."""
     return Recipe.model_validate(dict(content))
 
 
-def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+def find_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """What changed between two contents, one line each: ``axes.task.count: 10 → 5``."""
     before, after = _flat(old), _flat(new)
     keys = [*before, *(key for key in after if key not in before)]
@@ -78,9 +78,9 @@ def _folder() -> Traversable:
     return resources.files("bactrian.recipes").joinpath("built_in")
 
 
-def _read_lists(data: dict[str, Any], source: Source, changed: Collection[Place]) -> None:
+def _read_lists(data: dict[str, Any], source: TomlSource, changed: Collection[Place]) -> None:
     """Put the lines of list files where given items would be, so that the run keeps them."""
-    for number, axis in enumerate(tables(data, "axes")):
+    for number, axis in enumerate(list_tables(data, "axes")):
         name = axis.get("file")
         if isinstance(name, str) and "given" not in axis:
             part = None if ("axes", number, "file") in changed else source.part(("axes", number))
@@ -88,7 +88,7 @@ def _read_lists(data: dict[str, Any], source: Source, changed: Collection[Place]
             del axis["file"]
 
 
-def _lines(path: Path, name: str, source: Source, part: tuple[int, int] | None) -> list[str]:
+def _lines(path: Path, name: str, source: TomlSource, part: tuple[int, int] | None) -> list[str]:
     """The lines of a list file that are not blank, without numbers that count them."""
     items: list[str] = []
     lines = 0
@@ -116,26 +116,28 @@ def _lines(path: Path, name: str, source: Source, part: tuple[int, int] | None) 
         raise _file_error(what, next, source, part) from error
     if lines > _MOST_LINES:
         raise _too_large(name, f"{lines:,} lines", f"{_MOST_LINES:,}", source, part)
-    return without_count(items)
+    return strip_count(items)
 
 
-def _too_large(name: str, size: str, limit: str, source: Source, part: tuple[int, int] | None) -> InputError:
+def _too_large(
+    name: str, size: str, limit: str, source: TomlSource, part: tuple[int, int] | None
+) -> InputError:
     return _file_error(f"The list {name!r} has {size}; the limit is {limit}.", "Split it.", source, part)
 
 
-def _file_error(what: str, next: str, source: Source, part: tuple[int, int] | None) -> InputError:
+def _file_error(what: str, next: str, source: TomlSource, part: tuple[int, int] | None) -> InputError:
     """An error at the key ``file`` of a part of the recipe; without one it was set from outside."""
     if part is None:
         return RecipeError(what, where="--set", next=next)
     return source.error(what, "file", next, within=part)
 
 
-def _check_templates(recipe: Recipe, source: Source, changed: Collection[Place]) -> None:
+def _check_templates(recipe: Recipe, source: TomlSource, changed: Collection[Place]) -> None:
     def check(text: str | None, may: set[str], *place: str | int) -> None:
         if text is None:
             return
         try:
-            compiled(text, may=frozenset(may))
+            compile_template(text, may=frozenset(may))
         except TemplateFault as fault:
             key = str(place[-1])
             what = f"{key!r}, line {fault.line}, {fault.what}."

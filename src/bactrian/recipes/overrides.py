@@ -10,16 +10,16 @@ from typing import Any, cast
 from pydantic import BaseModel
 
 from bactrian.errors import InputError
-from bactrian.files.toml import Source, as_table, did_you_mean
+from bactrian.files.toml import TomlSource, check_table, suggest_name
 from bactrian.recipes.schema import (
     LEAVES,
     Answer,
     Axis,
-    Critic,
-    Ensemble,
+    CriticSpec,
     Recipe,
     RolePlay,
     RolePlayTools,
+    SocietyJob,
     Translate,
 )
 from bactrian.recipes.validation_errors import Place
@@ -37,13 +37,13 @@ _MODELS: dict[str, type[BaseModel]] = {
     "role_play": RolePlay,
     "answer": Answer,
     "translate": Translate,
-    "society": Ensemble,
-    "critic": Critic,
+    "society": SocietyJob,
+    "critic": CriticSpec,
     "tools": RolePlayTools,
 }
 
 
-def apply(setting: str, data: dict[str, Any], source: Source) -> list[Place]:
+def apply_overrides(setting: str, data: dict[str, Any], source: TomlSource) -> list[Place]:
     """Change ``data`` as ``setting`` says, and give the places that it changed.
 
     Raises:
@@ -55,7 +55,7 @@ def apply(setting: str, data: dict[str, Any], source: Source) -> list[Place]:
         raise InputError(f"{setting!r} is not key=value.", where="--set", next="For example: task.count=5")
     value = _value(written.strip())
     if key == "fresh":
-        asked = [(number, axis) for number, axis in enumerate(tables(data, "axes")) if "ask" in axis]
+        asked = [(number, axis) for number, axis in enumerate(list_tables(data, "axes")) if "ask" in axis]
         if not asked:
             raise InputError(
                 "No list of the recipe can be asked for.", where="--set", next="Leave fresh out."
@@ -71,7 +71,7 @@ def apply(setting: str, data: dict[str, Any], source: Source) -> list[Place]:
     if part is None or not last or (part.keys is not None and last not in part.keys):
         known = [f"{each}.{known}".lstrip(".") for each, part in parts.items() for known in part.keys or ()]
         raise InputError(
-            f"The recipe has nothing named {key!r}.{did_you_mean(key, known)}",
+            f"The recipe has nothing named {key!r}.{suggest_name(key, known)}",
             where="--set",
             next=f"`bactrian recipes show {source.where}` shows what it has.",
         )
@@ -84,7 +84,7 @@ def apply(setting: str, data: dict[str, Any], source: Source) -> list[Place]:
     return [(*part.place, last)]
 
 
-def tables(data: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
+def list_tables(data: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
     """The tables of the list under ``key``; what is none is left to the schema to refuse."""
     found = data.get(key)
     return [
@@ -108,14 +108,14 @@ def _parts(data: dict[str, Any]) -> dict[str, _Part]:
     """What can be set, by the name that stands before the key."""
     parts = {
         str(axis.get("name")): _Part(("axes", number), axis, _fields(Axis))
-        for number, axis in enumerate(tables(data, "axes"))
+        for number, axis in enumerate(list_tables(data, "axes"))
     }
     parts[""] = _Part((), data, _fields(Recipe))
     for name, model in _MODELS.items():
         table = data.get(name, {} if name in _ADDED else None)
         if isinstance(table, dict):
             parts[name] = _Part((name,), cast("dict[str, Any]", table), _fields(model))
-    languages = as_table(as_table(data.get("translate")).get("languages"))
+    languages = check_table(check_table(data.get("translate")).get("languages"))
     if languages:
         parts["translate.languages"] = parts["languages"] = _Part(("translate", "languages"), languages, None)
     return parts

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, field_validat
 from pydantic.config import JsonDict
 from pydantic_core import PydanticCustomError
 
-from bactrian.records.criticism import CRITERIA, Criticism, Unreadable, read_search
+from bactrian.records.criticism import CRITERIA, CriticSettings, Unreadable, read_search
 
 _NAME = r"^[a-z][a-z0-9_]{0,63}$"
 _MOST = 1_000_000
@@ -181,7 +181,7 @@ _CRITIC_RULES: JsonDict = {
 }
 
 
-class Critic(_Part):
+class CriticSpec(_Part):
     """Who chooses each turn of a role-play among several proposals (paper, section 3.2)."""
 
     model_config = ConfigDict(json_schema_extra=_CRITIC_RULES)
@@ -214,10 +214,10 @@ class Critic(_Part):
         return self
 
 
-def criticism_of(critic: Critic) -> Criticism:
+def to_critic_settings(critic: CriticSpec) -> CriticSettings:
     """The critic that a recipe or a society asks for."""
     width, depth = read_search(critic.search) if critic.search else (1, 1)
-    return Criticism(
+    return CriticSettings(
         critic.role, critic.proposals, critic.rounds, critic.criteria, critic.unreadable, width, depth
     )
 
@@ -227,7 +227,7 @@ _ONE_OR_SEVERAL = WithJsonSchema(
 )
 
 
-class Tools(_Part):
+class ToolsSpec(_Part):
     """What an agent may call in the course of its turn."""
 
     # Left out of what is frozen: what counts is what they offer, and a file may lie elsewhere tomorrow.
@@ -253,7 +253,7 @@ class Tools(_Part):
         return (given,) if isinstance(given, str) else given
 
 
-class RolePlayTools(Tools):
+class RolePlayTools(ToolsSpec):
     """What one side of a role-play may call in the course of its turn."""
 
     agent: Annotated[Literal["assistant", "user"], Field(description="Who may call them.")] = "assistant"
@@ -283,7 +283,7 @@ class Translate(_Part):
     max_tokens: Annotated[int, Field(gt=0, strict=True)] = 4096
 
 
-class Ensemble(_Part):
+class SocietyJob(_Part):
     """Each job is a society at work: several agents, or several conversations one after another."""
 
     kind: ClassVar[Literal["society"]] = "society"
@@ -304,7 +304,7 @@ class Ensemble(_Part):
     language: Annotated[str | None, Field(description="Language in which to answer.")] = None
 
 
-Leaf = RolePlay | Answer | Translate | Ensemble
+Leaf = RolePlay | Answer | Translate | SocietyJob
 LEAVES = ("role_play", "answer", "translate", "society")
 """The tables of which a recipe has one."""
 _TAKEN = ("count", "language_name")
@@ -337,11 +337,11 @@ class Recipe(_Part):
     ] = False
     axes: Annotated[tuple[Axis, ...], Field(min_length=1)]
     role_play: RolePlay | None = None
-    critic: Critic | None = None
+    critic: CriticSpec | None = None
     tools: RolePlayTools | None = None
     answer: Answer | None = None
     translate: Translate | None = None
-    society: Ensemble | None = None
+    society: SocietyJob | None = None
 
     @property
     def leaf(self) -> Leaf:

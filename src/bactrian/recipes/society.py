@@ -14,12 +14,12 @@ from jinja2 import Template
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from bactrian.errors import InputError
-from bactrian.files.template import TemplateFault, compiled
-from bactrian.files.toml import Kind, Source, as_table, beside, built_in, find
-from bactrian.recipes.schema import Critic, Tools
-from bactrian.recipes.validation_errors import explained
+from bactrian.files.template import TemplateFault, compile_template
+from bactrian.files.toml import FileKind, TomlSource, check_table, find_file, list_built_in, resolve_beside
+from bactrian.recipes.schema import CriticSpec, ToolsSpec
+from bactrian.recipes.validation_errors import explain_validation_error
 
-_KIND = Kind("society", InputError, "docs/societies.md", "societies")
+_KIND = FileKind("society", InputError, "docs/societies.md", "societies")
 _NAME = r"^[a-z][a-z0-9_]{0,63}$"
 _RESERVED = frozenset({"user", "assistant", "critic", "task", "role", "description", "others", "language"})
 _PROMPT_VALUES = frozenset({"task", "role", "description", "others", "language"})
@@ -31,7 +31,7 @@ class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Agent(_Part):
+class SocietyAgent(_Part):
     """Somebody who takes part in one stage or in several."""
 
     name: Annotated[str, Field(pattern=_NAME, description="By which stages and other agents name it.")]
@@ -54,11 +54,11 @@ class Agent(_Part):
     temperature: Annotated[float | None, Field(ge=0, le=5)] = None
     max_tokens: Annotated[int | None, Field(gt=0, strict=True)] = None
     tools: Annotated[
-        Tools | None, Field(description="What it may call; where it has a critic, it does without.")
+        ToolsSpec | None, Field(description="What it may call; where it has a critic, it does without.")
     ] = None
 
 
-class Stage(_Part):
+class SocietyStage(_Part):
     """One conversation: a role-play of `user` and `assistant`, or a talk of any number of `agents`."""
 
     name: Annotated[
@@ -83,7 +83,7 @@ class Stage(_Part):
     plan: Annotated[
         bool, Field(strict=True, description="Divide it into subtasks first; role-play only.")
     ] = False
-    critic: Annotated[Critic | None, Field(description="Chooses each turn; role-play only.")] = None
+    critic: Annotated[CriticSpec | None, Field(description="Chooses each turn; role-play only.")] = None
     output: Annotated[
         Literal["solutions", "last", "all"],
         Field(description="What later stages get: every solution, the last message, or the whole talk."),
@@ -117,15 +117,15 @@ class Society(_Part):
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,63}$")]
     description: str = ""
     task: Annotated[str, Field(min_length=1, description="What to do, if the command does not say.")]
-    agents: Annotated[tuple[Agent, ...], Field(min_length=2)]
-    stages: Annotated[tuple[Stage, ...], Field(min_length=1)]
+    agents: Annotated[tuple[SocietyAgent, ...], Field(min_length=2)]
+    stages: Annotated[tuple[SocietyStage, ...], Field(min_length=1)]
 
-    def agent(self, name: str) -> Agent:
+    def agent(self, name: str) -> SocietyAgent:
         """The agent of this name."""
         return next(agent for agent in self.agents if agent.name == name)
 
     @property
-    def tools(self) -> dict[str, Tools]:
+    def tools(self) -> dict[str, ToolsSpec]:
         """What agents may call, by agent."""
         return {agent.name: agent.tools for agent in self.agents if agent.tools is not None}
 
@@ -156,7 +156,7 @@ class Society(_Part):
 
 
 @dataclass(frozen=True, slots=True)
-class Prompts:
+class SocietyPrompts:
     """The checked templates of a society."""
 
     tasks: Mapping[str, Template]
@@ -168,7 +168,7 @@ class Prompts:
         """The task of a stage, from the whole task and what the stages before it gave."""
         return self.tasks[stage].render({"task": task, **outputs}).strip()
 
-    def system(self, agent: Agent, *, task: str, others: Sequence[str], language: str) -> str:
+    def system(self, agent: SocietyAgent, *, task: str, others: Sequence[str], language: str) -> str:
         """System prompt of an agent among ``others``, which are names of roles."""
         return self.agents[agent.name].render(
             task=task,
@@ -179,31 +179,31 @@ class Prompts:
         )
 
 
-def built_in_societies() -> tuple[str, ...]:
+def list_societies() -> tuple[str, ...]:
     """Names of the societies that come with the program."""
-    return built_in(_folder())
+    return list_built_in(_folder())
 
 
-def load_society(name_or_path: str) -> tuple[Society, Prompts]:
+def load_society(name_or_path: str) -> tuple[Society, SocietyPrompts]:
     """Read a society, a built-in one by its name, and check it.
 
     Raises:
         InputError: the file cannot be read or is no society; its place is told.
     """
-    source = find(name_or_path, _folder(), _KIND)
+    source = find_file(name_or_path, _folder(), _KIND)
     try:
         society = Society.model_validate(_with_paths(source))
     except ValidationError as error:
-        raise explained(error, source, Society) from error
+        raise explain_validation_error(error, source, Society) from error
     return society, _compiled(society, source)
 
 
-def _with_paths(source: Source) -> dict[str, object]:
+def _with_paths(source: TomlSource) -> dict[str, object]:
     """The content of the file, in which files of tools are where they are seen from here."""
     data = source.table()
     agents = data.get("agents")
     for agent in cast("list[object]", agents) if isinstance(agents, list) else []:
-        beside(source.where, as_table(as_table(agent).get("tools")), "python")
+        resolve_beside(source.where, check_table(check_table(agent).get("tools")), "python")
     return data
 
 
@@ -211,7 +211,7 @@ def _folder() -> Traversable:
     return resources.files("bactrian.recipes").joinpath("societies")
 
 
-def _compiled(society: Society, source: Source) -> Prompts:
+def _compiled(society: Society, source: TomlSource) -> SocietyPrompts:
     before: list[str] = []
     tasks: dict[str, Template] = {}
     for number, stage in enumerate(society.stages):
@@ -226,11 +226,11 @@ def _compiled(society: Society, source: Source) -> Prompts:
         for key in ("role", "criteria") if stage.critic else ():
             if "{" in getattr(stage.critic, key):
                 raise source.error(f"{key!r} of a society's critic is no template.", key, "Write it out.")
-    return Prompts(tasks, agents)
+    return SocietyPrompts(tasks, agents)
 
 
 def _template(
-    source: Source,
+    source: TomlSource,
     key: str,
     text: str,
     may: set[str] | frozenset[str],
@@ -238,7 +238,7 @@ def _template(
     must: set[str] | None = None,
 ) -> Template:
     try:
-        return compiled(text, may=frozenset(may), must=frozenset(must or ()))
+        return compile_template(text, may=frozenset(may), must=frozenset(must or ()))
     except TemplateFault as fault:
         raise source.error(
             f"{key!r}, line {fault.line}, {fault.what}.", key, fault.next, within=source.part(place)

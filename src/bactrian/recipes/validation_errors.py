@@ -9,7 +9,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from bactrian.errors import InputError
-from bactrian.files.toml import Source, as_table, did_you_mean
+from bactrian.files.toml import TomlSource, check_table, suggest_name
 
 Place = tuple[str | int, ...]
 """Where something stands in the content: ``("axes", 1, "count")``."""
@@ -35,8 +35,8 @@ _PATTERNS = {
 }
 
 
-def explained(
-    error: ValidationError, source: Source, model: type[BaseModel], changed: Collection[Place] = ()
+def explain_validation_error(
+    error: ValidationError, source: TomlSource, model: type[BaseModel], changed: Collection[Place] = ()
 ) -> InputError:
     """The first fault that was found. Its place is ``--set`` if it lies at what was ``changed`` there."""
     # A misspelt key is also a missing one; the spelling is what to mend.
@@ -51,7 +51,7 @@ def explained(
     return source.error(what, key, following, within=source.part(place))
 
 
-def _said(first: ErrorDetails, place: Place, source: Source, model: type[BaseModel]) -> tuple[str, str]:
+def _said(first: ErrorDetails, place: Place, source: TomlSource, model: type[BaseModel]) -> tuple[str, str]:
     """What is wrong, and what to do next."""
     name = _name(place, source) or f"The {source.kind.name}"
     shown = f"{source.kind.help} shows what a {source.kind.name} looks like."
@@ -59,7 +59,7 @@ def _said(first: ErrorDetails, place: Place, source: Source, model: type[BaseMod
     match first["type"]:
         case "extra_forbidden":
             known = _keys(model, place[:-1])
-            hint = did_you_mean(str(place[-1]), known)
+            hint = suggest_name(str(place[-1]), known)
             return f"Unknown key {str(place[-1])!r}.{hint}", f"Known keys: {', '.join(known)}."
         case "missing":
             return f"The key {name!r} is missing.", shown
@@ -67,11 +67,11 @@ def _said(first: ErrorDetails, place: Place, source: Source, model: type[BaseMod
             said = _PATTERNS[context["pattern"]]
         case kind:
             said = _SAID.get(kind) or first["msg"].removeprefix("Value error, ")
-    hint = did_you_mean(context["word"], context["known"]) if "word" in context else ""
+    hint = suggest_name(context["word"], context["known"]) if "word" in context else ""
     return f"{name}: {said[:1].lower()}{said[1:]}.{hint}", shown
 
 
-def _name(place: Place, source: Source) -> str:
+def _name(place: Place, source: TomlSource) -> str:
     """``axes.task.count`` for the count of the axis whose name is task."""
     content: Any = source.table()
     parts: list[str] = []
@@ -83,7 +83,7 @@ def _name(place: Place, source: Source) -> str:
         if isinstance(part, str):
             parts.append(part)
         else:
-            name = as_table(content).get("name")
+            name = check_table(content).get("name")
             parts.append(name if isinstance(name, str) else str(part + 1))
     return ".".join(parts)
 

@@ -8,7 +8,7 @@ from bactrian.records.turn import Speaker
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class Preference:
     """Several candidates for one turn, and the one that a critic, a person or a judge preferred."""
 
     number: int

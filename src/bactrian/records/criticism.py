@@ -14,7 +14,7 @@ CRITERIA = "it improves how well the task is done"
 
 
 @dataclass(frozen=True, slots=True)
-class Criticism:
+class CriticSettings:
     """A critic who chooses what is said (paper, section 3.2)."""
 
     role: str
@@ -35,7 +35,7 @@ class Criticism:
         """True if it looks further than the next turn, or at more than one line."""
         return (self.width, self.depth) != (1, 1)
 
-    def settled(self, turns: int) -> int:
+    def count_settled(self, turns: int) -> int:
         """How many of so many turns a session that is taken up again need not look at any more."""
         return turns // self.depth * self.depth
 

@@ -7,7 +7,7 @@ import sys
 from dataclasses import asdict
 
 from bactrian.records.events import Called, Chose, Ended, Event, Proposed, Returned, Spoke, Started
-from bactrian.records.proposal import Proposal, Verdict
+from bactrian.records.proposal import Decision, Proposal
 from bactrian.records.tool import ToolCall, ToolResult, read_arguments
 from bactrian.records.turn import Turn
 from bactrian.records.usage import Usage
@@ -15,11 +15,11 @@ from bactrian.records.usage import Usage
 
 def write_line(event: Event, **more: object) -> None:
     """Write one event to standard output as one line of JSON."""
-    sys.stdout.write(json.dumps(as_object(event) | more, ensure_ascii=False) + "\n")
+    sys.stdout.write(json.dumps(to_object(event) | more, ensure_ascii=False) + "\n")
     sys.stdout.flush()
 
 
-def as_object(event: Event) -> dict[str, object]:
+def to_object(event: Event) -> dict[str, object]:
     """The event as a JSON object, in the shape that ``bactrian play --json`` promises."""
     match event:
         case Started(session):
@@ -97,7 +97,7 @@ def _proposal(proposal: Proposal) -> dict[str, object]:
     }
 
 
-def _verdict(verdict: Verdict) -> dict[str, object]:
+def _verdict(verdict: Decision) -> dict[str, object]:
     return {
         "turn": verdict.number,
         "round": verdict.round,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bactrian.records.ending import Ending
-from bactrian.records.proposal import Proposal, Verdict
+from bactrian.records.proposal import Decision, Proposal
 from bactrian.records.session import Session
 from bactrian.records.tool import ToolCall, ToolResult
 from bactrian.records.turn import Turn
@@ -29,7 +29,7 @@ class Proposed:
 class Chose:
     """A critic or a person answered which candidate to take, readably or not."""
 
-    verdict: Verdict
+    verdict: Decision
 
 
 @dataclass(frozen=True, slots=True)

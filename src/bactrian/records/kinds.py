@@ -9,7 +9,7 @@ from bactrian.records.session import Session
 Kind = Literal["role-play", "translation", "answer", "talk"]
 
 
-def kind_of(session: Session) -> Kind:
+def find_kind(session: Session) -> Kind:
     """The kind of ``session``, by who took part in it."""
     if session.provenance.cast:
         return "talk"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from bactrian.records.choice import Choice
+from bactrian.records.choice import Preference
 from bactrian.records.text import Text
 from bactrian.records.turn import Finish, Speaker
 from bactrian.records.usage import Usage
@@ -39,7 +39,7 @@ class Proposal:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Decision:
     """What a critic or a person said about the proposals of a round."""
 
     number: int
@@ -74,16 +74,16 @@ class Deliberation:
     """All proposals and verdicts of a session that are known, in their order."""
 
     proposals: tuple[Proposal, ...] = ()
-    verdicts: tuple[Verdict, ...] = ()
+    verdicts: tuple[Decision, ...] = ()
 
-    def of(self, number: int, round_: int) -> tuple[list[Proposal], list[Verdict]]:
+    def of(self, number: int, round_: int) -> tuple[list[Proposal], list[Decision]]:
         """Those of one round of one turn."""
         return (
             [one for one in self.proposals if (one.number, one.round) == (number, round_)],
             [one for one in self.verdicts if (one.number, one.round) == (number, round_)],
         )
 
-    def choices(self) -> Iterator[Choice]:
+    def choices(self) -> Iterator[Preference]:
         """What was chosen over what, in each round whose verdict could be read.
 
         In a search that is what the best line says over the others that could follow what it had said before.
@@ -91,7 +91,7 @@ class Deliberation:
         ordered = sorted(self.verdicts, key=lambda one: (one.number, one.round, one.attempt))
         last = {(one.number, one.round): one for one in ordered}
         best: tuple[int, int | None] | None = None
-        searched: list[Choice] = []
+        searched: list[Preference] = []
         for (number, round_), verdict in reversed(last.items()):
             proposals, _ = self.of(number, round_)
             if not verdict.kept:
@@ -113,7 +113,7 @@ NOTHING_KNOWN = Deliberation()
 """Of a session that begins."""
 
 
-def _choice(verdict: Verdict, proposals: Sequence[Proposal]) -> Choice | None:
+def _choice(verdict: Decision, proposals: Sequence[Proposal]) -> Preference | None:
     offered = [proposal for proposal in proposals if proposal.text.strip()]
     texts = [proposal.text for proposal in offered]
     places = [proposal.place for proposal in offered]
@@ -124,4 +124,4 @@ def _choice(verdict: Verdict, proposals: Sequence[Proposal]) -> Choice | None:
         index = places.index(verdict.place)
     else:
         return None
-    return Choice(verdict.number, verdict.speaker, tuple(texts), index, verdict.chooser, verdict.reason)
+    return Preference(verdict.number, verdict.speaker, tuple(texts), index, verdict.chooser, verdict.reason)

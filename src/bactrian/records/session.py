@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from bactrian.records.criticism import Criticism
+from bactrian.records.criticism import CriticSettings
 from bactrian.records.ending import Ending
 from bactrian.records.sampling import Sampling
 from bactrian.records.task import Role, Task
@@ -33,7 +33,7 @@ class Provenance:
     """What the operator put before both agents' system prompts."""
     needs_code: bool = False
     """True if a solution must hold code."""
-    critic: Criticism | None = None
+    critic: CriticSettings | None = None
     """Who chose what was said; None if nobody did."""
     cast: Mapping[str, Role] = field(default_factory=dict[str, Role])
     """Role by agent in a talk of several; empty in a role-play, which has its two roles."""

@@ -9,7 +9,7 @@ from pydantic_core import to_json
 _NUL = "\0"
 
 
-def cleaned(text: str) -> str:
+def clean_text(text: str) -> str:
     """Return ``text`` as every store and every wire format can hold it.
 
     A lone surrogate becomes U+FFFD and a NUL the six characters ``\\u0000``: SQLite refuses the first,

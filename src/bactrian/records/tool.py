@@ -93,7 +93,7 @@ class Use:
     """None as long as there is none: the program was stopped while the tool ran."""
 
 
-def rounds(uses: Iterable[Use]) -> list[list[Use]]:
+def group_rounds(uses: Iterable[Use]) -> list[list[Use]]:
     """The uses of one turn, those of each reply together, in their order."""
     ordered = sorted(uses, key=lambda use: (use.call.round, use.call.place))
     return [list(group) for _, group in groupby(ordered, key=lambda use: use.call.round)]
@@ -107,10 +107,10 @@ def read_arguments(arguments: str) -> Any:
         return arguments
 
 
-def as_messages(uses: Iterable[Use]) -> list[Message]:
+def to_messages(uses: Iterable[Use]) -> list[Message]:
     """The uses of one turn as the agent sees them: its calls, and what came back."""
     messages: list[Message] = []
-    for one in rounds(uses):
+    for one in group_rounds(uses):
         calls = tuple(use.call.wanted for use in one)
         messages.append(Message("assistant", one[0].call.text, calls))
         messages += [

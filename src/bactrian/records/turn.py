@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from bactrian.records.text import Text
-from bactrian.records.tool import Use, rounds
+from bactrian.records.tool import Use, group_rounds
 from bactrian.records.usage import Usage
 
 Speaker = str
@@ -66,4 +66,4 @@ class Turn:
     @property
     def requests(self) -> int:
         """How often its model was asked, repetitions not counted."""
-        return 1 + len(rounds(self.uses)) if self.uses else 1
+        return 1 + len(group_rounds(self.uses)) if self.uses else 1

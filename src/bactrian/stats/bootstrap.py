@@ -15,7 +15,7 @@ _SEED = 20230331
 
 
 @dataclass(frozen=True, slots=True)
-class Resampled:
+class BootstrapSums:
     """Sums over sessions, and the same sums over sessions drawn anew with replacement, a thousand times."""
 
     sums: Mapping[str, float]
@@ -33,7 +33,7 @@ class Resampled:
         """
         return _percentiles(self._ratios(top, bottom))
 
-    def less(self, other: Resampled, top: str, bottom: str) -> tuple[float, float] | None:
+    def difference_interval(self, other: BootstrapSums, top: str, bottom: str) -> tuple[float, float] | None:
         """The 95 % interval of this ratio less that of ``other``."""
         # Both were drawn with the same seed: turned round, one says nothing of the other.
         return _percentiles(self._ratios(top, bottom) - other._ratios(top, bottom)[::-1])
@@ -45,7 +45,7 @@ class Resampled:
         return np.divide(self.drawn[top], below, out=np.full_like(below, np.nan), where=below > 0)
 
 
-def resample(rows: Sequence[Sequence[float]], names: Sequence[str]) -> Resampled:
+def resample(rows: Sequence[Sequence[float]], names: Sequence[str]) -> BootstrapSums:
     """Draw ``rows`` anew: a row for each session, a column for each of ``names``."""
     import numpy as np
 
@@ -57,7 +57,7 @@ def resample(rows: Sequence[Sequence[float]], names: Sequence[str]) -> Resampled
             times = np.bincount(draw.integers(0, len(rows), len(rows)), minlength=len(rows))
             drawn[number] = times @ table
     sums = table.sum(axis=0)
-    return Resampled(
+    return BootstrapSums(
         {name: float(sums[column]) for column, name in enumerate(names)},
         {name: drawn[:, column] for column, name in enumerate(names)},
     )

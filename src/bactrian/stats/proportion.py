@@ -10,7 +10,7 @@ _Z = 1.959964
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class Proportion:
     """``count`` of ``total`` that are independent of each other."""
 
     count: int
@@ -31,7 +31,7 @@ class Share:
         half = _Z * sqrt(self.rate * (1 - self.rate) / self.total + _Z**2 / (4 * self.total**2)) / scale
         return max(0.0, middle - half), min(1.0, middle + half)
 
-    def less(self, other: Share) -> tuple[float, float]:
+    def difference_interval(self, other: Proportion) -> tuple[float, float]:
         """The 95 % interval of this rate less that of ``other`` (Newcombe 1998, method 10)."""
         low, high = self.interval
         other_low, other_high = other.interval

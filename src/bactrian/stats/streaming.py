@@ -12,7 +12,7 @@ _Z = 1.959964
 
 
 @dataclass(slots=True)
-class Spread:
+class StreamingQuantiles:
     """Values of 0 or more, counted in steps of 2 %."""
 
     counts: Counter[int | None] = field(default_factory=Counter["int | None"])
@@ -27,7 +27,7 @@ class Spread:
         """Count ``value``."""
         self.counts[None if value <= 0 else floor(log(value) / _STEP)] += 1
 
-    def take(self, other: Spread) -> None:
+    def merge(self, other: StreamingQuantiles) -> None:
         """Count what ``other`` has counted."""
         self.counts.update(other.counts)
 
@@ -54,7 +54,7 @@ class Spread:
 
 
 @dataclass(slots=True)
-class Mean:
+class StreamingMean:
     """The mean of values that are independent of each other."""
 
     count: int = 0
@@ -67,7 +67,7 @@ class Mean:
         self.sum += value
         self.squares += value * value
 
-    def take(self, other: Mean) -> None:
+    def merge(self, other: StreamingMean) -> None:
         """Count what ``other`` has counted."""
         self.count += other.count
         self.sum += other.sum

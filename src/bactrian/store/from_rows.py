@@ -13,11 +13,11 @@ from sqlalchemy import Row
 
 from bactrian.errors import StoreError
 from bactrian.records.confirmation import Confirmation
-from bactrian.records.criticism import Criticism
+from bactrian.records.criticism import CriticSettings
 from bactrian.records.ending import Ending
 from bactrian.records.items import ItemList
 from bactrian.records.message import Invocation
-from bactrian.records.proposal import Proposal, Verdict
+from bactrian.records.proposal import Decision, Proposal
 from bactrian.records.sampling import Sampling
 from bactrian.records.session import Provenance, Session
 from bactrian.records.task import Role, Task
@@ -72,9 +72,9 @@ def read_confirmation(row: Row[Any]) -> Confirmation:
     )
 
 
-def read_verdict(row: Row[Any]) -> Verdict:
+def read_decision(row: Row[Any]) -> Decision:
     """The verdict of a row."""
-    return Verdict(
+    return Decision(
         number=row.number,
         round=row.round,
         attempt=row.attempt,
@@ -100,7 +100,7 @@ def read_list(row: Row[Any]) -> ItemList:
     )
 
 
-def with_uses(session: Session, uses: Iterable[Use]) -> Session:
+def attach_uses(session: Session, uses: Iterable[Use]) -> Session:
     """``session`` with the tools that were called for its turns."""
     by_turn: defaultdict[int, list[Use]] = defaultdict(list)
     for use in uses:
@@ -121,7 +121,7 @@ def read_session(row: Row[Any], turns: Iterable[Row[Any]]) -> Session:
     origin = from_json(row.provenance)
     origin["sampling"] = {agent: _sampling(values) for agent, values in origin["sampling"].items()}
     if origin.get("critic"):
-        origin["critic"] = Criticism(**origin["critic"])
+        origin["critic"] = CriticSettings(**origin["critic"])
     origin["cast"] = {name: Role(**role) for name, role in origin.get("cast", {}).items()}
     origin["tools"] = {agent: _toolkit(values) for agent, values in origin.get("tools", {}).items()}
     ending = (

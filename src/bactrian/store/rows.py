@@ -11,7 +11,7 @@ from bactrian.records.call import Call
 from bactrian.records.confirmation import Confirmation
 from bactrian.records.ending import Ending
 from bactrian.records.items import ItemList
-from bactrian.records.proposal import Proposal, Verdict
+from bactrian.records.proposal import Decision, Proposal
 from bactrian.records.session import Session
 from bactrian.records.tool import ToolCall, ToolResult
 from bactrian.records.turn import Instruction, Solution, Turn
@@ -20,7 +20,7 @@ from bactrian.records.usage import Usage
 Values = dict[str, Any]
 
 
-def session_row(session: Session, created: float) -> Values:
+def write_session(session: Session, created: float) -> Values:
     """The row of a session; its turns are rows of their own."""
     return {
         "id": session.id,
@@ -29,7 +29,7 @@ def session_row(session: Session, created: float) -> Values:
         "user_role": session.user.name,
         "user_description": session.user.description,
         "original_task": session.task.original,
-        **task_row(session),
+        **write_task(session),
         "provenance": _json(session.provenance),
         "axis_values": _json(session.values),
         "mark": session.mark,
@@ -37,7 +37,7 @@ def session_row(session: Session, created: float) -> Values:
     }
 
 
-def task_row(session: Session) -> Values:
+def write_task(session: Session) -> Values:
     """What the steps before the conversation add to the row of a session."""
     return {
         "specified_task": session.task.specified,
@@ -46,7 +46,7 @@ def task_row(session: Session) -> Values:
     }
 
 
-def ending_row(ending: Ending, usage: Usage) -> Values:
+def write_ending(ending: Ending, usage: Usage) -> Values:
     """What an ending adds to the row of a session that used ``usage`` in all."""
     return {
         "prompt_tokens": usage.prompt,
@@ -59,7 +59,7 @@ def ending_row(ending: Ending, usage: Usage) -> Values:
     }
 
 
-def turn_row(session: str, turn: Turn) -> Values:
+def write_turn(session: str, turn: Turn) -> Values:
     """The row of a turn."""
     return {
         "session": session,
@@ -79,7 +79,7 @@ def turn_row(session: str, turn: Turn) -> Values:
     }
 
 
-def proposal_row(session: str, proposal: Proposal) -> Values:
+def write_proposal(session: str, proposal: Proposal) -> Values:
     """The row of a proposal."""
     return {
         "session": session,
@@ -98,7 +98,7 @@ def proposal_row(session: str, proposal: Proposal) -> Values:
     }
 
 
-def verdict_row(session: str, verdict: Verdict) -> Values:
+def write_decision(session: str, verdict: Decision) -> Values:
     """The row of a verdict."""
     return {
         "session": session,
@@ -120,7 +120,7 @@ def verdict_row(session: str, verdict: Verdict) -> Values:
     }
 
 
-def tool_row(session: str, call: ToolCall) -> Values:
+def write_tool_call(session: str, call: ToolCall) -> Values:
     """The row of a tool call that has no result yet."""
     return {
         "session": session,
@@ -138,7 +138,7 @@ def tool_row(session: str, call: ToolCall) -> Values:
     }
 
 
-def result_row(session: str, result: ToolResult) -> Values:
+def write_tool_result(session: str, result: ToolResult) -> Values:
     """What a result adds to the row of its call, and the key of that row."""
     return {
         "key_session": session,
@@ -152,7 +152,7 @@ def result_row(session: str, result: ToolResult) -> Values:
     }
 
 
-def confirmation_row(confirmation: Confirmation) -> Values:
+def write_confirmation(confirmation: Confirmation) -> Values:
     """The row of a judge's answer."""
     return {
         "session": confirmation.session,
@@ -167,7 +167,7 @@ def confirmation_row(confirmation: Confirmation) -> Values:
     }
 
 
-def call_row(call: Call) -> Values:
+def write_call(call: Call) -> Values:
     """The row of a call."""
     return {
         "session": call.session,
@@ -181,7 +181,7 @@ def call_row(call: Call) -> Values:
     }
 
 
-def list_row(items: ItemList) -> Values:
+def write_list(items: ItemList) -> Values:
     """The row of a list of items."""
     return {
         "id": items.id,

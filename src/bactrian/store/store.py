@@ -17,29 +17,29 @@ from bactrian.records.confirmation import Confirmation
 from bactrian.records.ending import Ending
 from bactrian.records.items import ItemList
 from bactrian.records.progress import Failure, Progress
-from bactrian.records.proposal import Deliberation, Proposal, Verdict
+from bactrian.records.proposal import Decision, Deliberation, Proposal
 from bactrian.records.session import Session
 from bactrian.records.tool import ToolCall, ToolResult
 from bactrian.records.turn import Turn
 from bactrian.records.usage import Usage
 from bactrian.store.rows import (
-    call_row,
-    confirmation_row,
-    ending_row,
-    list_row,
-    proposal_row,
-    result_row,
-    session_row,
-    task_row,
-    tool_row,
-    turn_row,
-    verdict_row,
+    write_call,
+    write_confirmation,
+    write_decision,
+    write_ending,
+    write_list,
+    write_proposal,
+    write_session,
+    write_task,
+    write_tool_call,
+    write_tool_result,
+    write_turn,
 )
-from bactrian.store.sqlite.database import check_file, reading_engine
-from bactrian.store.sqlite.lock import locked
+from bactrian.store.sqlite.database import check_file, open_for_reading
+from bactrian.store.sqlite.lock import lock_run
 from bactrian.store.sqlite.opening import check_version, connect, is_older
 from bactrian.store.sqlite.reader import Reader, Rows
-from bactrian.store.sqlite.statements import Statement, statements
+from bactrian.store.sqlite.statements import Statement, compile_statements
 from bactrian.store.sqlite.writer import Writer
 
 _EVERY = 1 << 62
@@ -55,40 +55,40 @@ class Store:
         self.path = path
         self._reader = reader
         self._writer = writer
-        self._statements = statements()
+        self._statements = compile_statements()
 
     async def begin(self, session: Session) -> Session:
         """Store ``session`` if there is none of its id. Gives what the run then holds: turns, ending and all."""
-        if await self._write(self._statements.session, session_row(session, time.time())):
+        if await self._write(self._statements.session, write_session(session, time.time())):
             return session
         stored = await self.session(session.id)
         if stored is None:
             raise StoreError(f"Session {session.id} was written and is not there.", where=str(self.path))
         return stored
 
-    async def prepared(self, session: Session) -> None:
+    async def save_task(self, session: Session) -> None:
         """Store the specified and the planned task of ``session``, and what they cost."""
-        await self._write(self._statements.task, {"key": session.id, **task_row(session)})
+        await self._write(self._statements.task, {"key": session.id, **write_task(session)})
 
     async def add_turn(self, session: str, turn: Turn) -> None:
         """Store a turn of the session with this id."""
-        await self._write(self._statements.turn, turn_row(session, turn))
+        await self._write(self._statements.turn, write_turn(session, turn))
 
     async def add_proposal(self, session: str, proposal: Proposal) -> None:
         """Store a candidate for a turn of the session with this id."""
-        await self._write(self._statements.proposal, proposal_row(session, proposal))
+        await self._write(self._statements.proposal, write_proposal(session, proposal))
 
-    async def add_verdict(self, session: str, verdict: Verdict) -> None:
+    async def add_decision(self, session: str, verdict: Decision) -> None:
         """Store what was said about the candidates for a turn of the session with this id."""
-        await self._write(self._statements.verdict, verdict_row(session, verdict))
+        await self._write(self._statements.verdict, write_decision(session, verdict))
 
     async def add_tool_call(self, session: str, call: ToolCall) -> None:
         """Store a tool call of the session with this id."""
-        await self._write(self._statements.tool, tool_row(session, call))
+        await self._write(self._statements.tool, write_tool_call(session, call))
 
     async def add_tool_result(self, session: str, result: ToolResult) -> None:
         """Store what a tool call came to."""
-        await self._write(self._statements.result, result_row(session, result))
+        await self._write(self._statements.result, write_tool_result(session, result))
 
     async def deliberation(self, session: str, *, after: int = 0) -> Deliberation:
         """All proposals and verdicts of the session with this id, those up to turn ``after`` left out."""
@@ -96,7 +96,7 @@ class Store:
 
     async def add_confirmation(self, confirmation: Confirmation) -> None:
         """Store what a judge said of a finding."""
-        await self._write(self._statements.confirmation, confirmation_row(confirmation))
+        await self._write(self._statements.confirmation, write_confirmation(confirmation))
 
     async def confirmations(self, judge: str) -> list[Confirmation]:
         """Everything that the judge of this name has said."""
@@ -107,11 +107,11 @@ class Store:
 
         A final ending is never replaced.
         """
-        await self._write(self._statements.ending, {"key": session, **ending_row(ending, usage)})
+        await self._write(self._statements.ending, {"key": session, **write_ending(ending, usage)})
 
     async def add_call(self, call: Call) -> None:
         """Store a call to a model, answered or not."""
-        await self._write(self._statements.call, call_row(call))
+        await self._write(self._statements.call, write_call(call))
 
     async def freeze(self, recipe: Mapping[str, Any]) -> dict[str, Any]:
         """Store what the run is made from, unless it is there already. Gives what is stored.
@@ -129,9 +129,9 @@ class Store:
         """What the run is made from; None if it was not made from a recipe."""
         return await asyncio.to_thread(self._reader.recipe)
 
-    async def keep_list(self, items: ItemList) -> None:
+    async def save_list(self, items: ItemList) -> None:
         """Store a list of items, or what it has grown to."""
-        await self._write(self._statements.list, list_row(items))
+        await self._write(self._statements.list, write_list(items))
 
     async def item_list(self, list_id: str) -> ItemList | None:
         """The list of items with this id, as far as it is known."""
@@ -214,16 +214,16 @@ async def open_store(path: Path, *, read_only: bool = False) -> AsyncGenerator[S
         if await asyncio.to_thread(is_older, path):
             async with open_store(path):
                 pass
-        reading = reading_engine(path)
+        reading = open_for_reading(path)
         await asyncio.to_thread(check_version, reading, path)
         try:
             yield Store(path, Reader(path, reading), None)
         finally:
             reading.dispose()
         return
-    with locked(path):
+    with lock_run(path):
         writer = Writer(await asyncio.to_thread(connect, path), path)
-        reading = reading_engine(path)
+        reading = open_for_reading(path)
         try:
             yield Store(path, Reader(path, reading), writer)
         finally:

@@ -29,7 +29,7 @@ _SPEAKERS: Mapping[EndingCode, Speaker] = MappingProxyType(
 )
 
 
-def termination_reason(ending: Ending | None) -> str:
+def write_termination(ending: Ending | None) -> str:
     """CAMEL's name of an ending; our own where CAMEL has none, and ``unknown`` for a session without one."""
     if ending is None:
         return "unknown"

@@ -23,7 +23,7 @@ COLUMNS = (
 )
 
 
-def trace(session: Session, run: str) -> dict[str, str]:
+def trace_source(session: Session, run: str) -> dict[str, str]:
     """The source of a row. All are strings, so that tools that guess types from the first rows guess right.
 
     ``models`` and ``sampling`` are JSON objects by agent; ``ending`` and ``mark`` are empty if there is none.
@@ -34,21 +34,21 @@ def trace(session: Session, run: str) -> dict[str, str]:
         "session": session.id,
         "assistant_role": session.assistant.name,
         "user_role": session.user.name,
-        "models": compact(dict(origin.models)),
+        "models": to_compact_json(dict(origin.models)),
         "prompts": origin.prompts,
         "prompts_hash": origin.prompts_hash,
         "protocol": origin.protocol,
-        "sampling": compact({agent: given(values) for agent, values in origin.sampling.items()}),
+        "sampling": to_compact_json({agent: list_given(values) for agent, values in origin.sampling.items()}),
         "ending": session.ending.code if session.ending else "",
         "mark": session.mark or "",
     }
 
 
-def given(sampling: Sampling) -> dict[str, object]:
+def list_given(sampling: Sampling) -> dict[str, object]:
     """The parameters that were chosen, without those left to the model."""
     return {name: value for name, value in asdict(sampling).items() if value is not None and value != ()}
 
 
-def compact(values: object) -> str:
+def to_compact_json(values: object) -> str:
     """``values`` as JSON in one line with sorted keys."""
     return json.dumps(values, ensure_ascii=False, sort_keys=True, separators=(",", ":"))

@@ -10,7 +10,7 @@ from bactrian.records.finding import Finding
 from bactrian.records.session import Session
 from bactrian.records.tool import Use, read_arguments
 from bactrian.records.turn import Instruction, Solution, Turn
-from bactrian.tables.lineage import COLUMNS, compact, trace
+from bactrian.tables.lineage import COLUMNS, to_compact_json, trace_source
 
 if TYPE_CHECKING:
     import polars
@@ -61,7 +61,7 @@ FINDINGS: Table = MappingProxyType(
 )
 
 
-def schema(table: Table) -> dict[str, polars.DataType]:
+def build_schema(table: Table) -> dict[str, polars.DataType]:
     """The columns of ``table`` as polars names them."""
     import polars as pl
 
@@ -69,11 +69,11 @@ def schema(table: Table) -> dict[str, polars.DataType]:
     return {name: kinds[kind] for name, kind in table.items()}
 
 
-def session_row(session: Session, run: str) -> Row:
+def make_session_row(session: Session, run: str) -> Row:
     """The row of a session."""
     ending, usage = session.ending, session.usage
     return {
-        **trace(session, run),
+        **trace_source(session, run),
         "assistant_description": session.assistant.description,
         "user_description": session.user.description,
         "original_task": session.task.original,
@@ -87,13 +87,13 @@ def session_row(session: Session, run: str) -> Row:
         "prompt_tokens": usage.prompt,
         "completion_tokens": usage.completion,
         "cached_tokens": usage.cached,
-        "values": compact(dict(session.values)),
+        "values": to_compact_json(dict(session.values)),
     }
 
 
-def message_rows(session: Session, run: str) -> Iterator[Row]:
+def make_message_rows(session: Session, run: str) -> Iterator[Row]:
     """The rows of a session's messages."""
-    source = trace(session, run)
+    source = trace_source(session, run)
     for turn in session.turns:
         yield {
             **{name: source[name] for name in ("run", "session")},
@@ -111,14 +111,14 @@ def message_rows(session: Session, run: str) -> Iterator[Row]:
             "model": turn.model,
             "finish": turn.finish,
             "lossy": turn.lossy,
-            "tools": used(turn),
+            "tools": list_tool_uses(turn),
             **{name: source[name] for name in ("prompts_hash", "sampling", "mark")},
         }
 
 
-def used(turn: Turn) -> str | None:
+def list_tool_uses(turn: Turn) -> str | None:
     """The tools that were called for a turn, as a JSON list; None if there were none."""
-    return compact([_use(use) for use in turn.uses]) if turn.uses else None
+    return to_compact_json([_use(use) for use in turn.uses]) if turn.uses else None
 
 
 def _use(use: Use) -> Row:
@@ -135,7 +135,7 @@ def _use(use: Use) -> Row:
     }
 
 
-def finding_row(session: Session, finding: Finding, run: str) -> Row:
+def make_finding_row(session: Session, finding: Finding, run: str) -> Row:
     """The row of a finding."""
     return {
         "run": run,

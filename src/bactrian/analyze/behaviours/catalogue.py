@@ -5,42 +5,42 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 
-from bactrian.analyze.behaviours.early_done import early_done
-from bactrian.analyze.behaviours.empty_turn import empty_turn
-from bactrian.analyze.behaviours.flake_reply import flake_reply
-from bactrian.analyze.behaviours.infinite_loop import infinite_loop
-from bactrian.analyze.behaviours.missing_marker import missing_marker
-from bactrian.analyze.behaviours.near_duplicate import near_duplicate
-from bactrian.analyze.behaviours.no_code import no_code
-from bactrian.analyze.behaviours.reading import Reading, read
-from bactrian.analyze.behaviours.refusal import refusal
-from bactrian.analyze.behaviours.repeats_instruction import repeats_instruction
-from bactrian.analyze.behaviours.role_flip import role_flip
-from bactrian.analyze.behaviours.self_answer import self_answer
-from bactrian.analyze.behaviours.truncated_turn import truncated_turn
-from bactrian.analyze.behaviours.wrong_language import wrong_language
+from bactrian.analyze.behaviours.early_done import detect_early_done
+from bactrian.analyze.behaviours.empty_turn import detect_empty_turns
+from bactrian.analyze.behaviours.flake_reply import detect_flake_replies
+from bactrian.analyze.behaviours.infinite_loop import detect_infinite_loops
+from bactrian.analyze.behaviours.missing_marker import detect_missing_markers
+from bactrian.analyze.behaviours.near_duplicate import detect_near_duplicates
+from bactrian.analyze.behaviours.no_code import detect_missing_code
+from bactrian.analyze.behaviours.reading import SessionReading, read_session
+from bactrian.analyze.behaviours.refusal import detect_refusals
+from bactrian.analyze.behaviours.repeats_instruction import detect_repeated_instructions
+from bactrian.analyze.behaviours.role_flip import detect_role_flips
+from bactrian.analyze.behaviours.self_answer import detect_self_answers
+from bactrian.analyze.behaviours.truncated_turn import detect_truncated_turns
+from bactrian.analyze.behaviours.wrong_language import detect_wrong_language
 from bactrian.records.finding import Behaviour, Finding
-from bactrian.records.kinds import kind_of
+from bactrian.records.kinds import find_kind
 from bactrian.records.session import Session
 
-Detector = Callable[[Reading], Iterator[Finding]]
+Detector = Callable[[SessionReading], Iterator[Finding]]
 """Looks for one behaviour in a session."""
 
 DETECTORS: Mapping[Behaviour, Detector] = MappingProxyType(
     {
-        "role_flip": role_flip,
-        "repeats_instruction": repeats_instruction,
-        "flake_reply": flake_reply,
-        "infinite_loop": infinite_loop,
-        "missing_marker": missing_marker,
-        "empty_turn": empty_turn,
-        "truncated_turn": truncated_turn,
-        "wrong_language": wrong_language,
-        "refusal": refusal,
-        "near_duplicate": near_duplicate,
-        "early_done": early_done,
-        "self_answer": self_answer,
-        "no_code": no_code,
+        "role_flip": detect_role_flips,
+        "repeats_instruction": detect_repeated_instructions,
+        "flake_reply": detect_flake_replies,
+        "infinite_loop": detect_infinite_loops,
+        "missing_marker": detect_missing_markers,
+        "empty_turn": detect_empty_turns,
+        "truncated_turn": detect_truncated_turns,
+        "wrong_language": detect_wrong_language,
+        "refusal": detect_refusals,
+        "near_duplicate": detect_near_duplicates,
+        "early_done": detect_early_done,
+        "self_answer": detect_self_answers,
+        "no_code": detect_missing_code,
     }
 )
 """The detector of each behaviour."""
@@ -52,7 +52,7 @@ LIKELY = 0.5
 """Confidence from which on a turn more likely shows a behaviour than not."""
 
 
-def find(
+def find_behaviours(
     session: Session, behaviours: Iterable[Behaviour] | None = None, least: float = LIKELY
 ) -> tuple[Finding, ...]:
     """What ``session`` shows, in the order of its turns.
@@ -62,8 +62,8 @@ def find(
         behaviours: Those to look for; all if None.
         least: Confidence that a finding has at least.
     """
-    reading = read(session)
-    if kind_of(session) == "talk":
+    reading = read_session(session)
+    if find_kind(session) == "talk":
         behaviours = [name for name in _OF_ANYONE if behaviours is None or name in behaviours]
     found = (
         finding

@@ -10,19 +10,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from bactrian.analyze.behaviours.empty_turn import is_empty
-from bactrian.analyze.behaviours.flake_reply import flakes
+from bactrian.analyze.behaviours.flake_reply import is_flake
 from bactrian.analyze.behaviours.infinite_loop import is_polite
-from bactrian.analyze.behaviours.reading import Heard, Reading
-from bactrian.analyze.behaviours.refusal import refuses
-from bactrian.analyze.behaviours.repeats_instruction import repeats
-from bactrian.language.protocol import DONE, instructs, without_code
+from bactrian.analyze.behaviours.reading import HeardTurn, SessionReading
+from bactrian.analyze.behaviours.refusal import is_refusal
+from bactrian.analyze.behaviours.repeats_instruction import is_repeat
+from bactrian.language.protocol import DONE, has_instruction, strip_code
 from bactrian.records.finding import Finding
 from bactrian.records.turn import Instruction
 
 _LIKELY = 0.5
 
 
-def early_done(reading: Reading) -> Iterator[Finding]:
+def detect_early_done(reading: SessionReading) -> Iterator[Finding]:
     """Done tokens that nothing has earned."""
     solved = False
     for heard in reading.heard:
@@ -35,20 +35,20 @@ def early_done(reading: Reading) -> Iterator[Finding]:
                 yield reading.finding(heard, "early_done", 0.7, heard.turn.text)
 
 
-def _is_work(heard: Heard) -> bool:
-    declined = refuses(heard)
+def _is_work(heard: HeardTurn) -> bool:
+    declined = is_refusal(heard)
     return not (
         is_empty(heard)
-        or instructs(heard.turn.text)
-        or flakes(heard) >= _LIKELY
+        or has_instruction(heard.turn.text)
+        or is_flake(heard) >= _LIKELY
         or (declined is not None and declined[0] >= _LIKELY)
-        or repeats(heard) >= _LIKELY
+        or is_repeat(heard) >= _LIKELY
         or is_polite(heard)
     )
 
 
-def _goes_on(heard: Heard) -> bool:
+def _goes_on(heard: HeardTurn) -> bool:
     """True if the token ends a turn that instructs, not merely quoted in the middle of a sentence or in code."""
     if not isinstance(heard.turn.said, Instruction):
         return False
-    return any(line.strip(" *_`.") == DONE for line in without_code(heard.turn.text).splitlines())
+    return any(line.strip(" *_`.") == DONE for line in strip_code(heard.turn.text).splitlines())

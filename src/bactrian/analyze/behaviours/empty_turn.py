@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from unicodedata import category
 
-from bactrian.analyze.behaviours.reading import Heard, Reading
+from bactrian.analyze.behaviours.reading import HeardTurn, SessionReading
 from bactrian.records.finding import Finding
 
 _FENCE = re.compile(r"^[ \t]*(?:```|~~~)[^\n]*$", re.MULTILINE)
@@ -19,14 +19,14 @@ _LONGEST = 400
 """Characters; a longer turn is looked at only if it holds no letter at all."""
 
 
-def empty_turn(reading: Reading) -> Iterator[Finding]:
+def detect_empty_turns(reading: SessionReading) -> Iterator[Finding]:
     """Turns that say nothing."""
     for heard in reading.heard:
         if is_empty(heard):
             yield reading.finding(heard, "empty_turn", 1.0, heard.turn.text)
 
 
-def is_empty(heard: Heard) -> bool:
+def is_empty(heard: HeardTurn) -> bool:
     """True if a turn says nothing."""
     body = heard.body
     if len(body) > _LONGEST:

@@ -12,8 +12,8 @@ import re
 from collections.abc import Iterator
 from enum import Enum, auto
 
-from bactrian.analyze.behaviours.reading import Heard, Reading
-from bactrian.language.words import content, sentences, stem, tokens, without_quotations
+from bactrian.analyze.behaviours.reading import HeardTurn, SessionReading
+from bactrian.language.words import find_content_words, split_sentences, stem, strip_quotations, tokenize
 from bactrian.records.finding import Finding
 
 _LONGEST = 900
@@ -201,15 +201,15 @@ _ASKS_FOR_CHOICE = re.compile(r"\W*(?:please )?(?:choose|pick|select|decide|vote
 _HAS_DIGIT = re.compile(r"\w*\d\w*")
 
 
-def flake_reply(reading: Reading) -> Iterator[Finding]:
+def detect_flake_replies(reading: SessionReading) -> Iterator[Finding]:
     """Assistant turns that promise and do nothing."""
     for heard in reading.heard:
-        confidence = flakes(heard)
+        confidence = is_flake(heard)
         if confidence:
             yield reading.finding(heard, "flake_reply", confidence, heard.body)
 
 
-def flakes(heard: Heard) -> float:
+def is_flake(heard: HeardTurn) -> float:
     """How sure a turn only promises, from 0 to 1."""
     body = heard.body
     if heard.by_user or not body or len(body) > _LONGEST:
@@ -220,14 +220,14 @@ def flakes(heard: Heard) -> float:
         return 0.0
     body = body.lower().replace("’", "'").replace("**", "")
     asked = heard.asked.lower()
-    if without_quotations(body) != body and without_quotations(asked) == asked:
+    if strip_quotations(body) != body and strip_quotations(asked) == asked:
         return 0.0
-    return _weighed(sentences(body), asked)
+    return _weighed(split_sentences(body), asked)
 
 
 def _weighed(parts: list[str], asked: str) -> float:
     """How likely a reply only promises, by its sentences."""
-    asked_words = frozenset(content(asked))
+    asked_words = frozenset(find_content_words(asked))
     said: list[_Says] = []
     for part in parts:
         says = _says(part, asked_words)
@@ -271,7 +271,7 @@ def _says(sentence: str, asked: frozenset[str]) -> _Says:
 
 
 def _of_the_future(rest: str, asked: frozenset[str]) -> _Says:
-    words = content(rest)
+    words = find_content_words(rest)
     future = _FUTURE.match(rest)
     if future is not None and not _STALLING.match(rest):
         return _future(future[1] or future[2], rest, asked)
@@ -298,7 +298,7 @@ def _future(verb: str, rest: str, asked: frozenset[str]) -> _Says:
     """What "I will", and then ``verb``, is."""
     if _is_verb(verb, _STRONG) or stem(verb) in asked:
         return _Says.PROMISE
-    news = [word for word in content(rest) if word not in asked]
+    news = [word for word in find_content_words(rest) if word not in asked]
     if _is_verb(verb, _KNOWN) and len(news) <= _NEWS:
         return _Says.PROMISE
     return _Says.VAGUE if len(news) <= 3 * _NEWS else _Says.WORK
@@ -321,8 +321,8 @@ def _gives_numbers(sentence: str, asked: frozenset[str]) -> bool:
 
 def _promises_the_asked(parts: list[str], asked: str) -> bool:
     """True if the reply names the verb of the instruction: what is promised is the work itself."""
-    heads = content(" ".join(tokens(asked)[:1]))
-    return bool(heads) and any(heads[0] in content(part) for part in parts)
+    heads = find_content_words(" ".join(tokenize(asked)[:1]))
+    return bool(heads) and any(heads[0] in find_content_words(part) for part in parts)
 
 
 def _decides(parts: list[str], asked: str) -> bool:
@@ -330,9 +330,9 @@ def _decides(parts: list[str], asked: str) -> bool:
     instruction, _, options = asked.partition("\n")
     if _ASKS_FOR_CHOICE.match(instruction) is None:
         return False
-    known = frozenset(content(instruction))
-    offered = frozenset(content(options)) - known
-    return any(word in offered for part in parts for word in content(part))
+    known = frozenset(find_content_words(instruction))
+    offered = frozenset(find_content_words(options)) - known
+    return any(word in offered for part in parts for word in find_content_words(part))
 
 
 def _puts_off(sentence: str, asked: frozenset[str], *, words_asked: bool) -> bool:
@@ -340,6 +340,6 @@ def _puts_off(sentence: str, asked: frozenset[str], *, words_asked: bool) -> boo
     opening = _OPENING.match(sentence)
     rest = sentence[opening.end() :] if opening else sentence
     future = _FUTURE.match(rest)
-    if future is None or any(word in asked for word in content(rest[future.end() :])):
+    if future is None or any(word in asked for word in find_content_words(rest[future.end() :])):
         return True
     return not words_asked and _is_verb(future[1] or future[2], _STRONG)

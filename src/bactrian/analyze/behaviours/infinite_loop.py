@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterator
 
 from bactrian.analyze.behaviours.empty_turn import is_empty
-from bactrian.analyze.behaviours.reading import Heard, Reading
-from bactrian.language.words import STOP_WORDS, sentences, tokens
+from bactrian.analyze.behaviours.reading import HeardTurn, SessionReading
+from bactrian.language.words import STOP_WORDS, split_sentences, tokenize
 from bactrian.records.finding import Finding
 
 _TURNS = 4
@@ -132,13 +132,13 @@ _POLITE_WORDS = (
 )
 
 
-def infinite_loop(reading: Reading) -> Iterator[Finding]:
+def detect_infinite_loops(reading: SessionReading) -> Iterator[Finding]:
     """Turns that go on a loop of at least two rounds."""
     void = 0
     before = 0
     """``void`` as it was before the AI user's last turn, for the case that its answer shows that to be void, too."""
     topic: frozenset[str] | None = None
-    earlier: dict[bool, list[Heard]] = {True: [], False: []}
+    earlier: dict[bool, list[HeardTurn]] = {True: [], False: []}
     for heard in reading.heard:
         mine = earlier[heard.by_user]
         if topic is None and len(heard.body) <= _LONGEST:
@@ -156,7 +156,7 @@ def infinite_loop(reading: Reading) -> Iterator[Finding]:
             yield reading.finding(heard, "infinite_loop", confidence, heard.body or heard.turn.text)
 
 
-def is_polite(heard: Heard, topic: frozenset[str] = frozenset()) -> bool:
+def is_polite(heard: HeardTurn, topic: frozenset[str] = frozenset()) -> bool:
     """True if a turn does nothing but be polite, wait or agree; or nothing at all.
 
     Args:
@@ -169,8 +169,8 @@ def is_polite(heard: Heard, topic: frozenset[str] = frozenset()) -> bool:
         return True
     polite = False
     before = ""
-    for sentence in sentences(heard.body.lower().replace("’", "'")):
-        words = tokens(sentence)
+    for sentence in split_sentences(heard.body.lower().replace("’", "'")):
+        words = tokenize(sentence)
         courteous = _POLITE.search(sentence) is not None
         signs = before.endswith(",") and len(words) <= _SIGNATURE
         intends = _INTENDS.match(sentence) is not None and len(words) <= _LONGEST_INTENT
@@ -194,14 +194,14 @@ def _is_courtesy(sentence: str, words: list[str], topic: frozenset[str], *, cour
     return not sentence.endswith("?") and news <= _STRANGE * len(words)
 
 
-def _topic(reading: Reading) -> frozenset[str]:
+def _topic(reading: SessionReading) -> frozenset[str]:
     """Words of the roles and of the task."""
     session = reading.session
     told = (session.assistant.name, session.user.name, session.task.original, session.task.specified or "")
-    return frozenset(tokens(" ".join(told)))
+    return frozenset(tokenize(" ".join(told)))
 
 
-def _asked_alike(heard: Heard, asked: list[Heard]) -> bool:
+def _asked_alike(heard: HeardTurn, asked: list[HeardTurn]) -> bool:
     """True if an answer that was given before answers much the same, or is too long to be right twice by chance."""
     if len(heard.word_list) >= _NO_CHANCE:
         return True
@@ -210,7 +210,7 @@ def _asked_alike(heard: Heard, asked: list[Heard]) -> bool:
     )
 
 
-def _alike(one: Heard, other: Heard, least: float = _ALIKE) -> bool:
+def _alike(one: HeardTurn, other: HeardTurn, least: float = _ALIKE) -> bool:
     """True if two turns are the same but for a word here and there. Other numbers are something new."""
     if one.turn.text == other.turn.text:
         return True

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 
 from bactrian.analyze.behaviours.empty_turn import is_empty
-from bactrian.analyze.behaviours.reading import Heard, Reading
+from bactrian.analyze.behaviours.reading import HeardTurn, SessionReading
 from bactrian.records.finding import Finding
 
 _OTHER_FORMS = {
@@ -28,7 +28,7 @@ _OTHER_FORMS = {
 }
 
 
-def missing_marker(reading: Reading) -> Iterator[Finding]:
+def detect_missing_markers(reading: SessionReading) -> Iterator[Finding]:
     """Turns of a role play that the protocol cannot read."""
     if not reading.role_play:
         return
@@ -39,5 +39,5 @@ def missing_marker(reading: Reading) -> Iterator[Finding]:
         yield reading.finding(heard, "missing_marker", confidence, heard.turn.text)
 
 
-def _other_form(heard: Heard) -> bool:
+def _other_form(heard: HeardTurn) -> bool:
     return _OTHER_FORMS[heard.by_user].search(heard.plain) is not None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from difflib import SequenceMatcher
 
-from bactrian.analyze.behaviours.reading import Heard, Reading
+from bactrian.analyze.behaviours.reading import HeardTurn, SessionReading
 from bactrian.records.finding import Finding
 
 _SHORTEST = 6
@@ -22,9 +22,9 @@ _SHARED = 0.8
 """Share of different words in common, below which the order is not compared."""
 
 
-def near_duplicate(reading: Reading) -> Iterator[Finding]:
+def detect_near_duplicates(reading: SessionReading) -> Iterator[Finding]:
     """Turns that their speaker has almost said before."""
-    earlier: dict[bool, list[Heard]] = {True: [], False: []}
+    earlier: dict[bool, list[HeardTurn]] = {True: [], False: []}
     for heard in reading.heard:
         if len(heard.word_list) < _SHORTEST:
             continue
@@ -35,7 +35,7 @@ def near_duplicate(reading: Reading) -> Iterator[Finding]:
         mine.append(heard)
 
 
-def _likeness(one: Heard, other: Heard) -> float:
+def _likeness(one: HeardTurn, other: HeardTurn) -> float:
     """From 0 to 1; 0 as soon as two turns are known to be different."""
     left, right = one.words, other.words
     if not _SHARED * len(left) <= len(right) <= len(left) / _SHARED:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 
 from bactrian.analyze.behaviours.empty_turn import is_empty
-from bactrian.analyze.behaviours.reading import Heard, Reading
+from bactrian.analyze.behaviours.reading import HeardTurn, SessionReading
 from bactrian.records.finding import Finding
 
 _FENCED = re.compile(r"^[ \t]*(?:```|~~~)[^\n]*\n(?=[^\n]*\S)(?![ \t]*(?:```|~~~))", re.MULTILINE)
@@ -35,7 +35,7 @@ _ASKS_FOR_CODE = re.compile(
 )
 
 
-def no_code(reading: Reading) -> Iterator[Finding]:
+def detect_missing_code(reading: SessionReading) -> Iterator[Finding]:
     """Solutions without code."""
     if not reading.session.provenance.needs_code:
         return
@@ -52,6 +52,6 @@ def _holds_code(text: str) -> bool:
     )
 
 
-def _confidence(heard: Heard) -> float:
+def _confidence(heard: HeardTurn) -> float:
     asked = heard.asked.lower()
     return 0.6 if _EXPLAINS.search(asked) and not _ASKS_FOR_CODE.search(asked) else 0.9

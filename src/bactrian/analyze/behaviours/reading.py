@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from functools import cached_property
 
-from bactrian.language.protocol import is_done, without_code
+from bactrian.language.protocol import is_done, strip_code
 from bactrian.records.finding import LONGEST_QUOTE, Behaviour, Finding
 from bactrian.records.session import Session
 from bactrian.records.turn import Instruction, Solution, Turn
@@ -24,11 +24,11 @@ _TAIL = 60
 
 # Not slotted: a cached property needs a place to be kept in. Turns hang on each other: no chain of comparisons.
 @dataclass(frozen=True, eq=False, repr=False)
-class Heard:
+class HeardTurn:
     """One turn, with the one that it answers."""
 
     turn: Turn
-    before: Heard | None
+    before: HeardTurn | None
     """The turn before it; None for the first."""
 
     @property
@@ -39,7 +39,7 @@ class Heard:
     @cached_property
     def plain(self) -> str:
         """The text with fenced code blanked out; positions are the text's."""
-        return without_code(self.turn.text)
+        return strip_code(self.turn.text)
 
     @cached_property
     def lower(self) -> str:
@@ -80,11 +80,11 @@ class Heard:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class SessionReading:
     """A session, read."""
 
     session: Session
-    heard: tuple[Heard, ...]
+    heard: tuple[HeardTurn, ...]
 
     @property
     def role_play(self) -> bool:
@@ -92,16 +92,16 @@ class Reading:
         first = self.session.turns[0] if self.session.turns else None
         return not (first is not None and first.said is None and first.text == self.session.task.original)
 
-    def finding(self, heard: Heard, behaviour: Behaviour, confidence: float, quote: str) -> Finding:
+    def finding(self, heard: HeardTurn, behaviour: Behaviour, confidence: float, quote: str) -> Finding:
         """What ``heard`` shows, quoted no longer than a finding may."""
         return Finding(
             self.session.id, heard.turn.number, behaviour, confidence, quote.strip()[:LONGEST_QUOTE]
         )
 
 
-def read(session: Session) -> Reading:
+def read_session(session: Session) -> SessionReading:
     """Prepare ``session`` for the detectors."""
-    heard: list[Heard] = []
+    heard: list[HeardTurn] = []
     for turn in session.turns:
-        heard.append(Heard(turn, heard[-1] if heard else None))
-    return Reading(session, tuple(heard))
+        heard.append(HeardTurn(turn, heard[-1] if heard else None))
+    return SessionReading(session, tuple(heard))

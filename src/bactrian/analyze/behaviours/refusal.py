@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from bactrian.analyze.behaviours.reading import Heard, Reading
-from bactrian.language.words import without_quotations
+from bactrian.analyze.behaviours.reading import HeardTurn, SessionReading
+from bactrian.language.words import strip_quotations
 from bactrian.records.finding import Finding
 from bactrian.records.turn import Instruction
 
@@ -118,16 +118,16 @@ _STILL_WORKS = re.compile(
 )
 
 
-def refusal(reading: Reading) -> Iterator[Finding]:
+def detect_refusals(reading: SessionReading) -> Iterator[Finding]:
     """Turns that decline."""
     for heard in reading.heard:
-        found = refuses(heard)
+        found = is_refusal(heard)
         if found is not None:
             confidence, quote = found
             yield reading.finding(heard, "refusal", confidence, quote)
 
 
-def refuses(heard: Heard) -> tuple[float, str] | None:
+def is_refusal(heard: HeardTurn) -> tuple[float, str] | None:
     """How sure a turn declines, and its words."""
     if heard.turn.finish == "content_filter":
         return 1.0, heard.turn.text
@@ -136,7 +136,7 @@ def refuses(heard: Heard) -> tuple[float, str] | None:
     opening = heard.body[:_OPENING].lower()
     if not any(hint in opening for hint in _HINTS):
         return None
-    spoken = without_quotations(opening)
+    spoken = strip_quotations(opening)
     found = _REFUSES.search(spoken)
     if found is None or _PRAISES.search(spoken, found.start()) or spoken.count(". ", 0, found.start()) > 1:
         return None

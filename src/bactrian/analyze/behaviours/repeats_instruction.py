@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from bactrian.analyze.behaviours.reading import Heard, Reading
-from bactrian.language.words import STOP_WORDS, content, stem, tokens
+from bactrian.analyze.behaviours.reading import HeardTurn, SessionReading
+from bactrian.language.words import STOP_WORDS, find_content_words, stem, tokenize
 from bactrian.records.finding import Finding
 from bactrian.records.turn import Instruction
 
@@ -75,15 +75,15 @@ _SHORTEST = 2
 """Words of content that a repetition has at least."""
 
 
-def repeats_instruction(reading: Reading) -> Iterator[Finding]:
+def detect_repeated_instructions(reading: SessionReading) -> Iterator[Finding]:
     """Assistant turns that only say the instruction again."""
     for heard in reading.heard:
-        confidence = repeats(heard)
+        confidence = is_repeat(heard)
         if confidence:
             yield reading.finding(heard, "repeats_instruction", confidence, heard.body)
 
 
-def repeats(heard: Heard) -> float:
+def is_repeat(heard: HeardTurn) -> float:
     """How sure a turn only says the instruction again, from 0 to 1."""
     before = heard.before
     if heard.by_user or before is None or not before.by_user:
@@ -105,7 +105,7 @@ def repeats(heard: Heard) -> float:
     return _shared(answer, asked, instruction)
 
 
-def _is_echo(heard: Heard, before: Heard) -> bool:
+def _is_echo(heard: HeardTurn, before: HeardTurn) -> bool:
     """True if the answer is the turn before it but for a word here and there."""
     shared = len(heard.words & before.words)
     if shared < _SAME * len(heard.words | before.words) or len(heard.words) < _FEWEST_ECHOED:
@@ -123,7 +123,7 @@ def _shared(answer: str, asked: str, instruction: str) -> float:
     contained = sum(word in known for word in words) / len(words)
     if contained < _CONTAINED:
         return 0.0
-    head = _merged(" ".join(tokens(instruction)[:1]))
+    head = _merged(" ".join(tokenize(instruction)[:1]))
     rest = [word for word in wanted if word not in head] or wanted
     back = set(words)
     covered = sum(word in back for word in wanted) / len(wanted)
@@ -143,7 +143,7 @@ def _comments(answer: str) -> str:
 
 def _plain(text: str) -> str:
     """``text`` without case and punctuation."""
-    return " ".join(tokens(text))
+    return " ".join(tokenize(text))
 
 
 def _bare(text: str) -> str:
@@ -160,4 +160,4 @@ def _new_signs(answer: str, asked: str) -> bool:
 
 def _merged(text: str) -> list[str]:
     """Words of content, with one word for all the verbs of making something."""
-    return ["make" if word in _MAKE else word for word in content(text, _FILLER)]
+    return ["make" if word in _MAKE else word for word in find_content_words(text, _FILLER)]

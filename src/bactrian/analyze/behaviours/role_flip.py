@@ -14,8 +14,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from bactrian.analyze.behaviours.reading import Heard, Reading
-from bactrian.language.words import without_quotations
+from bactrian.analyze.behaviours.reading import HeardTurn, SessionReading
+from bactrian.language.words import strip_quotations
 from bactrian.records.finding import Finding
 from bactrian.records.turn import Instruction
 
@@ -207,7 +207,7 @@ _USER_ACCEPTS = re.compile(
 )
 
 
-def role_flip(reading: Reading) -> Iterator[Finding]:
+def detect_role_flips(reading: SessionReading) -> Iterator[Finding]:
     """Turns in which an agent plays the other's part."""
     if not reading.role_play:
         return
@@ -220,7 +220,7 @@ def role_flip(reading: Reading) -> Iterator[Finding]:
             yield reading.finding(heard, "role_flip", confidence, quote)
 
 
-def _assistant(heard: Heard, own: str, other: str) -> tuple[float, str] | None:
+def _assistant(heard: HeardTurn, own: str, other: str) -> tuple[float, str] | None:
     lower = heard.lower
     text = heard.plain
     if any(hint in lower for hint in _INSTRUCTION_HINTS):
@@ -231,7 +231,7 @@ def _assistant(heard: Heard, own: str, other: str) -> tuple[float, str] | None:
             return (0.4 if asked_for else 1.0), text[flip.start() :]
     if "you" not in lower and "please" not in lower and " me" not in lower:
         return None
-    spoken = without_quotations(lower)
+    spoken = strip_quotations(lower)
     part = _says_it_is(spoken, other) or _says_you_are(spoken, own)
     if part is None and ("instruct" in spoken or "solution" in spoken):
         part = _GIVES_INSTRUCTIONS.search(spoken)
@@ -288,7 +288,7 @@ def _any_of(hints: tuple[str, ...], text: str) -> bool:
     return any(hint in text for hint in hints)
 
 
-def _user(heard: Heard, own: str) -> tuple[float, str] | None:
+def _user(heard: HeardTurn, own: str) -> tuple[float, str] | None:
     lower = heard.lower
     text = heard.plain
     instructs = isinstance(heard.turn.said, Instruction)

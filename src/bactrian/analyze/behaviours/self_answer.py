@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from bactrian.analyze.behaviours.reading import Heard, Reading
-from bactrian.language.protocol import instructs
+from bactrian.analyze.behaviours.reading import HeardTurn, SessionReading
+from bactrian.language.protocol import has_instruction
 from bactrian.records.finding import Finding
 
 _ANSWER = re.compile(r"\n[ \t>#*_-]*(?:solution|answer|response)[*_]*[ ]?:(?!\s*\n*\s*$)", re.IGNORECASE)
@@ -25,13 +25,13 @@ _ABOUT_IT = re.compile(
 _HINTS = ("solution", "answer", "response", "next request", "assistant")
 
 
-def self_answer(reading: Reading) -> Iterator[Finding]:
+def detect_self_answers(reading: SessionReading) -> Iterator[Finding]:
     """Turns of the AI user that answer themselves."""
     name = reading.session.assistant.name.lower()
     for heard in reading.heard:
         if not heard.by_user or not _may(heard, name):
             continue
-        begins = instructs(heard.turn.text)
+        begins = has_instruction(heard.turn.text)
         if begins is None:
             continue
         found = _answer(heard.plain[begins.end() :], name)
@@ -40,7 +40,7 @@ def self_answer(reading: Reading) -> Iterator[Finding]:
             yield reading.finding(heard, "self_answer", confidence, quote)
 
 
-def _may(heard: Heard, name: str) -> bool:
+def _may(heard: HeardTurn, name: str) -> bool:
     lower = heard.lower
     return any(hint in lower for hint in _HINTS) or (len(name) > 2 and f"{name}:" in lower)
 

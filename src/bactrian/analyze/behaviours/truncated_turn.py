@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from bactrian.analyze.behaviours.reading import Heard, Reading
+from bactrian.analyze.behaviours.reading import HeardTurn, SessionReading
 from bactrian.records.finding import Finding
 
 _SHORTEST = 60
@@ -33,7 +33,7 @@ _LIST_ITEM = re.compile(r"\s*(?:[-*•#>|]|\d+[.)])")
 _FEWEST_WORDS = 4
 
 
-def truncated_turn(reading: Reading) -> Iterator[Finding]:
+def detect_truncated_turns(reading: SessionReading) -> Iterator[Finding]:
     """Turns that break off."""
     for heard in reading.heard:
         confidence = _truncated(heard)
@@ -41,7 +41,7 @@ def truncated_turn(reading: Reading) -> Iterator[Finding]:
             yield reading.finding(heard, "truncated_turn", confidence, heard.turn.text.rstrip()[-60:])
 
 
-def _truncated(heard: Heard) -> float:
+def _truncated(heard: HeardTurn) -> float:
     if heard.turn.finish == "length":
         return 1.0
     text = heard.turn.text.rstrip()

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from bactrian.analyze.behaviours.reading import Heard, Reading
-from bactrian.language.identify import is_in, name_of
+from bactrian.analyze.behaviours.reading import HeardTurn, SessionReading
+from bactrian.language.identify import identify_language, is_in_language
 from bactrian.records.finding import Finding
 
 _ABOUT_LANGUAGES = re.compile(
@@ -22,14 +22,14 @@ _ABOUT_LANGUAGES = re.compile(
 )
 
 
-def wrong_language(reading: Reading) -> Iterator[Finding]:
+def detect_wrong_language(reading: SessionReading) -> Iterator[Finding]:
     """Turns in another language."""
-    language = name_of(reading.session.provenance.language)
+    language = identify_language(reading.session.provenance.language)
     for heard in reading.heard:
-        if is_in(heard.lower, language) and not _may_be_asked_for(heard):
+        if is_in_language(heard.lower, language) and not _may_be_asked_for(heard):
             yield reading.finding(heard, "wrong_language", 0.9, heard.turn.text)
 
 
-def _may_be_asked_for(heard: Heard) -> bool:
+def _may_be_asked_for(heard: HeardTurn) -> bool:
     asked = heard.lower if heard.by_user else heard.asked.lower()
     return _ABOUT_LANGUAGES.search(asked) is not None

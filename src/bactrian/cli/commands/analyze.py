@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Protocol
 
 import typer
 
-from bactrian.cli.options import option
-from bactrian.cli.pricing_options import price_list
-from bactrian.cli.run_async import run
+from bactrian.cli.options import declare_option
+from bactrian.cli.pricing_options import read_prices
+from bactrian.cli.run_async import run_async
 
 if TYPE_CHECKING:
-    from bactrian.analyze.aggregate import Part
+    from bactrian.analyze.aggregate import Aggregate
     from bactrian.analyze.confirm import Key
     from bactrian.analyze.report import Json
-    from bactrian.cli.view.judging import Judge
+    from bactrian.cli.view.judging import JudgeOptions
     from bactrian.models.wrappers.budget import Price
     from bactrian.records.confirmation import Confirmation
     from bactrian.records.finding import Finding
@@ -30,25 +30,34 @@ def analyze(
         Path | None, typer.Argument(metavar="RUN2", help="Another, to see what differs in it.")
     ] = None,
     findings: Annotated[
-        Path | None, option("--findings", "Write what the turns of RUN show, one finding a line.")
+        Path | None, declare_option("--findings", "Write what the turns of RUN show, one finding a line.")
     ] = None,
-    page: Annotated[Path | None, option("--report", "Write the report as one HTML file.")] = None,
+    page: Annotated[Path | None, declare_option("--report", "Write the report as one HTML file.")] = None,
     judge: Annotated[
         str | None,
-        option("--judge", "Ask this model whether each finding holds. Its answers are kept in RUN."),
+        declare_option("--judge", "Ask this model whether each finding holds. Its answers are kept in RUN."),
     ] = None,
     base_url: Annotated[
-        str | None, option("--base-url", "Address of the judge's endpoint.", show_default="OPENAI_BASE_URL")
+        str | None,
+        declare_option("--base-url", "Address of the judge's endpoint.", show_default="OPENAI_BASE_URL"),
     ] = None,
-    concurrency: Annotated[int, option("--concurrency", "Questions to the judge in flight.", min=1)] = 16,
-    budget: Annotated[float | None, option("--budget", "US dollars that the judge may cost.", min=0)] = None,
-    max_tokens: Annotated[int | None, option("--max-tokens", "Tokens that the judge may use.", min=0)] = None,
+    concurrency: Annotated[
+        int, declare_option("--concurrency", "Questions to the judge in flight.", min=1)
+    ] = 16,
+    budget: Annotated[
+        float | None, declare_option("--budget", "US dollars that the judge may cost.", min=0)
+    ] = None,
+    max_tokens: Annotated[
+        int | None, declare_option("--max-tokens", "Tokens that the judge may use.", min=0)
+    ] = None,
     price: Annotated[
         str | None,
-        option("--price", "US dollars per million tokens, prompt/completion[/cached]. Default: a table."),
+        declare_option(
+            "--price", "US dollars per million tokens, prompt/completion[/cached]. Default: a table."
+        ),
     ] = None,
-    overwrite: Annotated[bool, option("--overwrite", "Replace files that are there.")] = False,
-    json: Annotated[bool, option("--json", "Write the report as JSON.")] = False,
+    overwrite: Annotated[bool, declare_option("--overwrite", "Replace files that are there.")] = False,
+    json: Annotated[bool, declare_option("--json", "Write the report as JSON.")] = False,
 ) -> None:
     """Report endings, behaviours and costs of a run, or how another differs from it."""
     from bactrian.errors import InputError
@@ -59,22 +68,22 @@ def analyze(
             raise InputError("This file is named twice.", where=str(path), next="Name another one.")
     if judge is not None and other is not None:
         raise InputError("A judge looks at one run.", where="--judge", next="Leave RUN2 out.")
-    prices = price_list(price, base_url)
+    prices = read_prices(price, base_url)
     work = _analyze(
         run_file,
         other,
-        Outputs(findings, page, overwrite=overwrite, json=json),
+        AnalyzeOutputs(findings, page, overwrite=overwrite, json=json),
         prices,
         None if judge is None else _judge(judge, base_url, concurrency, budget, max_tokens, prices),
     )
-    run(
+    run_async(
         work,
         resume="The judge's answers are kept; the same command goes on." if judge else "Nothing was written.",
     )
 
 
 @dataclass(frozen=True, slots=True)
-class Outputs:
+class AnalyzeOutputs:
     """What to write besides the tables."""
 
     findings: Path | None
@@ -86,65 +95,69 @@ class Outputs:
 async def _analyze(
     run_file: Path,
     other: Path | None,
-    wish: Outputs,
+    wish: AnalyzeOutputs,
     prices: Callable[[str], Price | None],
-    judge: Judge | None,
+    judge: JudgeOptions | None,
 ) -> int:
     from json import dumps
 
-    from bactrian.analyze.compare import differences
-    from bactrian.analyze.confirm import judged
-    from bactrian.analyze.html import written
-    from bactrian.analyze.report import report
-    from bactrian.cli.view.judging import ask
-    from bactrian.cli.view.report import show, show_differences
-    from bactrian.files.atomic import staged
+    from bactrian.analyze.compare import compare_reports
+    from bactrian.analyze.confirm import list_judged
+    from bactrian.analyze.html import render_report
+    from bactrian.analyze.report import build_report
+    from bactrian.cli.view.judging import ask_judge
+    from bactrian.cli.view.report import show_differences, show_report
+    from bactrian.files.atomic import write_atomically
 
     with ExitStack() as stack:
         places = [
-            None if path is None else stack.enter_context(staged(path, overwrite=wish.overwrite)) / path.name
+            None
+            if path is None
+            else stack.enter_context(write_atomically(path, overwrite=wish.overwrite)) / path.name
             for path in (wish.findings, wish.page)
         ]
         keep = None if places[0] is None else _keeper(stack, places[0])
         found: list[Finding] = []
         parts = [await _read(run_file, found.extend if judge else keep)]
         alike = other is not None and other.stem == run_file.stem
-        reports = [report(str(run_file) if alike else run_file.stem, parts[0], prices)]
+        reports = [build_report(str(run_file) if alike else run_file.stem, parts[0], prices)]
         changes: Json | None = None
         if judge is not None:
             facts = parts[0].facts
             said = sum(one.usage.completion for one in facts) / max(sum(one.messages for one in facts), 1)
-            answers = await ask(run_file, found, judge, said)
-            reports[0]["judged"] = judged(judge.name, found, answers, len(facts))
+            answers = await ask_judge(run_file, found, judge, said)
+            reports[0]["judged"] = list_judged(judge.name, found, answers, len(facts))
             if keep is not None:
                 keep(found, answers)
         if other is not None:
             parts.append(await _read(other, None))
-            reports.append(report(str(other) if alike else other.stem, parts[1], prices))
-            changes = differences(parts[0], parts[1])
+            reports.append(build_report(str(other) if alike else other.stem, parts[1], prices))
+            changes = compare_reports(parts[0], parts[1])
         if places[1] is not None:
-            places[1].write_text(written(reports, changes), "utf-8")
+            places[1].write_text(render_report(reports, changes), "utf-8")
     if wish.json:
         print(dumps(reports[0] if changes is None else {"runs": reports, "differences": changes}))
     elif changes is None:
-        show(reports[0])
+        show_report(reports[0])
     else:
         show_differences(reports, changes)
     return 0
 
 
-async def _read(run_file: Path, keep: Callable[[list[Finding]], None] | None) -> Part:
+async def _read(run_file: Path, keep: Callable[[list[Finding]], None] | None) -> Aggregate:
     """Measure a run, and say how far that is."""
     from rich.status import Status
 
     from bactrian.analyze.measure import measure
-    from bactrian.cli.terminal.console import printable, progress
+    from bactrian.cli.terminal.console import open_progress, to_printable
     from bactrian.store.store import open_store
 
     async with open_store(run_file, read_only=True) as store:
-        with Status("Reading", console=progress()) as shown:
+        with Status("Reading", console=open_progress()) as shown:
             return await measure(
-                store, keep, lambda done: shown.update(printable(f"{run_file.name}: {done:,} sessions read"))
+                store,
+                keep,
+                lambda done: shown.update(to_printable(f"{run_file.name}: {done:,} sessions read")),
             )
 
 
@@ -179,11 +192,11 @@ def _judge(
     budget: float | None,
     max_tokens: int | None,
     prices: Callable[[str], Price | None],
-) -> Judge:
-    from bactrian.cli.model_options import access
-    from bactrian.cli.view.judging import Judge
-    from bactrian.models.wrappers.budget import Meter
+) -> JudgeOptions:
+    from bactrian.cli.model_options import read_model_options
+    from bactrian.cli.view.judging import JudgeOptions
+    from bactrian.models.wrappers.budget import UsageMeter
 
     price = prices(name)
-    meter = Meter(max_tokens, budget, {} if price is None else {name: price})
-    return Judge(name, access(base_url), meter, concurrency)
+    meter = UsageMeter(max_tokens, budget, {} if price is None else {name: price})
+    return JudgeOptions(name, read_model_options(base_url), meter, concurrency)

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bactrian.cli.run_async import run
+from bactrian.cli.run_async import run_async
 
 if TYPE_CHECKING:
-    from bactrian.models.registry import Access
+    from bactrian.models.registry import ModelOptions
 
 EXTRAS = {
     "local": ("xllamacpp", "the built-in model and GGUF files, in this process"),
@@ -32,7 +32,7 @@ def doctor(
     from importlib.util import find_spec
 
     import bactrian
-    from bactrian.cli.model_options import access
+    from bactrian.cli.model_options import read_model_options
 
     print(f"bactrian {bactrian.__version__} · Python {sys.version.split()[0]}")
     for extra, (module, gives) in EXTRAS.items():
@@ -40,7 +40,7 @@ def doctor(
             print(f"✓ {extra}: {gives} ({module} {_version(module)})")
         else:
             print(f"✗ {extra}: would give {gives}. Install it: pip install 'bactrian[{extra}]'")
-    run(_ask(model, access(base_url)), resume="")
+    run_async(_ask(model, read_model_options(base_url)), resume="")
 
 
 def _version(module: str) -> str:
@@ -52,9 +52,9 @@ def _version(module: str) -> str:
         return "of unknown version"
 
 
-async def _ask(name: str, reach: Access) -> int:
+async def _ask(name: str, reach: ModelOptions) -> int:
     """Ask the model for a short reply. 0 if it gives one, 1 if not."""
-    from bactrian.cli.terminal.console import printable
+    from bactrian.cli.terminal.console import to_printable
     from bactrian.errors import BactrianError
     from bactrian.models.model import Request
     from bactrian.models.registry import open_model
@@ -67,9 +67,9 @@ async def _ask(name: str, reach: Access) -> int:
     try:
         reply = await model.reply(Request((question,), Sampling(max_tokens=16)))
     except BactrianError as error:
-        print(f"✗ {name} does not answer: {printable(str(error))}")
+        print(f"✗ {name} does not answer: {to_printable(str(error))}")
         return error.exit_code
     finally:
         await model.close()
-    print(f"✓ {name} answers as {printable(reply.model)}: {printable(reply.text.strip())!r}")
+    print(f"✓ {name} answers as {to_printable(reply.model)}: {to_printable(reply.text.strip())!r}")
     return 0

@@ -8,22 +8,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bactrian.cli.options import option
-from bactrian.cli.run_async import run
+from bactrian.cli.options import declare_option
+from bactrian.cli.run_async import run_async
 
 if TYPE_CHECKING:
-    from bactrian.export.exporter import Wish
+    from bactrian.export.exporter import ExportOptions
     from bactrian.export.filters import Predicate
 
 
-class Side(StrEnum):
+class ExportSide(StrEnum):
     """Whose words a model is to learn."""
 
     assistant = "assistant"
     user = "user"
 
 
-class Tool(StrEnum):
+class TrainingTool(StrEnum):
     """A training tool to write a configuration for."""
 
     trl = "trl"
@@ -33,47 +33,58 @@ class Tool(StrEnum):
 
 def export(
     run_file: Annotated[Path, typer.Argument(metavar="RUN", help="The run.")],
-    form: Annotated[str, option("--format", "What to write; a wrong name lists them all.")],
-    out: Annotated[Path, option("--out", "File or folder to write.")],
-    side: Annotated[Side, option("--side", "Whose words a model is to learn.")] = Side.assistant,
+    form: Annotated[str, declare_option("--format", "What to write; a wrong name lists them all.")],
+    out: Annotated[Path, declare_option("--out", "File or folder to write.")],
+    side: Annotated[
+        ExportSide, declare_option("--side", "Whose words a model is to learn.")
+    ] = ExportSide.assistant,
     only: Annotated[
-        list[str] | None, option("--only", "Only sessions with ending=CODE. Can be given often.")
+        list[str] | None, declare_option("--only", "Only sessions with ending=CODE. Can be given often.")
     ] = None,
     drop: Annotated[
         list[str] | None,
-        option("--drop", "No sessions with finding=CODE or ending=CODE. Can be given often."),
+        declare_option("--drop", "No sessions with finding=CODE or ending=CODE. Can be given often."),
     ] = None,
-    min_rounds: Annotated[int, option("--min-rounds", "Rounds that a session has at least.", min=0)] = 0,
-    unfinished: Annotated[bool, option("--unfinished", "Sessions that have not ended, too.")] = False,
-    dedup: Annotated[bool, option("--dedup", "Only the first of sessions that say the same.")] = False,
+    min_rounds: Annotated[
+        int, declare_option("--min-rounds", "Rounds that a session has at least.", min=0)
+    ] = 0,
+    unfinished: Annotated[bool, declare_option("--unfinished", "Sessions that have not ended, too.")] = False,
+    dedup: Annotated[
+        bool, declare_option("--dedup", "Only the first of sessions that say the same.")
+    ] = False,
     decontaminate: Annotated[
         Path | None,
-        option("--decontaminate", "No sessions that quote this benchmark file (HumanEval's form)."),
+        declare_option("--decontaminate", "No sessions that quote this benchmark file (HumanEval's form)."),
     ] = None,
     redact: Annotated[
-        bool, option("--redact", "Take out secrets, e-mail addresses, telephone, card and account numbers.")
+        bool,
+        declare_option(
+            "--redact", "Take out secrets, e-mail addresses, telephone, card and account numbers."
+        ),
     ] = False,
     split: Annotated[
-        list[str] | None, option("--split", "Part of the role pairs to set aside: validation=0.05.")
+        list[str] | None, declare_option("--split", "Part of the role pairs to set aside: validation=0.05.")
     ] = None,
-    tool: Annotated[Tool | None, option("--for", "Write this tool's configuration, too.")] = None,
-    license_name: Annotated[str, option("--license", "Licence of the data, for its card.")] = "",
+    tool: Annotated[
+        TrainingTool | None, declare_option("--for", "Write this tool's configuration, too.")
+    ] = None,
+    license_name: Annotated[str, declare_option("--license", "Licence of the data, for its card.")] = "",
     prompts: Annotated[
-        str | None, option("--prompts", "Your own prompt pack that the run was made with.")
+        str | None, declare_option("--prompts", "Your own prompt pack that the run was made with.")
     ] = None,
-    overwrite: Annotated[bool, option("--overwrite", "Replace an export that is there.")] = False,
-    json: Annotated[bool, option("--json", "Write the manifest.")] = False,
+    overwrite: Annotated[bool, declare_option("--overwrite", "Replace an export that is there.")] = False,
+    json: Annotated[bool, declare_option("--json", "Write the manifest.")] = False,
 ) -> None:
     """Write a run in a format that other tools read, whole or not at all."""
-    from bactrian.analyze.behaviours.catalogue import find
+    from bactrian.analyze.behaviours.catalogue import find_behaviours
     from bactrian.export.decontaminate import read_benchmark
-    from bactrian.export.exporter import Wish
+    from bactrian.export.exporter import ExportOptions
     from bactrian.export.filters import Filters
     from bactrian.export.registry import find_format
     from bactrian.export.split import read_split
     from bactrian.prompts.pack import load_pack
 
-    wish = Wish(
+    wish = ExportOptions(
         format=find_format(form),
         out=out,
         filters=Filters(
@@ -86,14 +97,14 @@ def export(
         ),
         split=read_split(split or []),
         side=side.value,
-        findings=find if form == "parquet" else None,
+        findings=find_behaviours if form == "parquet" else None,
         tool=tool.value if tool else None,
         redact=redact,
         overwrite=overwrite,
         license=license_name,
         pack=load_pack(prompts) if prompts else None,
     )
-    run(_export(run_file, wish, json=json), resume="Nothing was written.")
+    run_async(_export(run_file, wish, json=json), resume="Nothing was written.")
 
 
 def _endings(only: list[str]) -> list[str]:
@@ -108,9 +119,9 @@ def _rejected(drop: list[str]) -> dict[str, Predicate]:
 def _predicate(kind: str, code: str) -> Predicate:
     if kind == "ending":
         return lambda session: session.ending is not None and session.ending.code == code
-    from bactrian.analyze.behaviours.catalogue import find
+    from bactrian.analyze.behaviours.catalogue import find_behaviours
 
-    return lambda session: any(found.behaviour == code for found in find(session))
+    return lambda session: any(found.behaviour == code for found in find_behaviours(session))
 
 
 def _code(text: str, flag: str, kinds: tuple[str, ...]) -> tuple[str, str]:
@@ -118,7 +129,7 @@ def _code(text: str, flag: str, kinds: tuple[str, ...]) -> tuple[str, str]:
     from typing import get_args
 
     from bactrian.errors import InputError
-    from bactrian.files.toml import did_you_mean
+    from bactrian.files.toml import suggest_name
     from bactrian.records.ending import EndingCode
     from bactrian.records.finding import Behaviour
 
@@ -132,28 +143,28 @@ def _code(text: str, flag: str, kinds: tuple[str, ...]) -> tuple[str, str]:
     codes: tuple[str, ...] = get_args(EndingCode if kind == "ending" else Behaviour)
     if code not in codes:
         raise InputError(
-            f"There is no {kind} {code!r}.{did_you_mean(code, codes)}",
+            f"There is no {kind} {code!r}.{suggest_name(code, codes)}",
             where=flag,
             next=f"There are {', '.join(codes)}.",
         )
     return kind, code
 
 
-async def _export(run_file: Path, wish: Wish, *, json: bool) -> int:
+async def _export(run_file: Path, wish: ExportOptions, *, json: bool) -> int:
     """Write the data and say what was written."""
-    from bactrian.cli.terminal.console import output, printable, progress
-    from bactrian.export.exporter import hand_over
-    from bactrian.export.manifest import written
+    from bactrian.cli.terminal.console import open_output, open_progress, to_printable
+    from bactrian.export.exporter import export_run
+    from bactrian.export.manifest import list_written
     from bactrian.store.store import open_store
 
     async with open_store(run_file, read_only=True) as store:
-        made = await hand_over(store, wish)
+        made = await export_run(store, wish)
     if json:
-        print(written(made), end="")
-    said = progress() if json else output()
+        print(list_written(made), end="")
+    said = open_progress() if json else open_output()
     counts = made["counts"]
     said.print(
-        printable(
+        to_printable(
             f"{wish.out}: {wish.format.name}, {sum(counts['rows'].values()):,} rows"
             f" from {counts['sessions']:,} sessions with {counts['messages']:,} messages"
         )
@@ -163,17 +174,17 @@ async def _export(run_file: Path, wish: Wish, *, json: bool) -> int:
             said.print(f"  {name}: {rows:,} rows")
     for name in wish.split.names:
         if name not in counts["rows"]:
-            progress().print(f"{name} is empty: no pair of the run's {counts['pairs']:,} falls into it.")
+            open_progress().print(f"{name} is empty: no pair of the run's {counts['pairs']:,} falls into it.")
     for reason, count in counts["left_out"].items():
-        progress().print(printable(f"Left out: {count:,} × {reason}"))
+        open_progress().print(to_printable(f"Left out: {count:,} × {reason}"))
     if counts["left_out"].get("unfinished"):
-        progress().print(
+        open_progress().print(
             "The run is still being written, or was interrupted: this is what had ended. --unfinished takes the rest."
         )
     for note, count in made["notes"].items():
-        progress().print(f"{count:,} × {note}")
+        open_progress().print(f"{count:,} × {note}")
     for kind, count in counts["redacted"].items():
-        progress().print(f"Taken out: {count:,} × {kind}")
+        open_progress().print(f"Taken out: {count:,} × {kind}")
     for mark in made["marks"]:
-        progress().print(printable(f"Marked: {mark}"))
+        open_progress().print(to_printable(f"Marked: {mark}"))
     return 0

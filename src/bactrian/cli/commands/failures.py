@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bactrian.cli.options import option
-from bactrian.cli.run_async import run
+from bactrian.cli.options import declare_option
+from bactrian.cli.run_async import run_async
 
 if TYPE_CHECKING:
     from bactrian.records.progress import Failure
@@ -19,10 +19,10 @@ _SHOWN = 200
 
 def failures(
     run_file: Annotated[Path, typer.Argument(metavar="RUN", help="The run.")],
-    json: Annotated[bool, option("--json", "Write one JSON object a line.")] = False,
+    json: Annotated[bool, declare_option("--json", "Write one JSON object a line.")] = False,
 ) -> None:
     """List the jobs that failed, with the reason and what came instead of a reply."""
-    run(_list(run_file, json=json), resume="The run is as it was.")
+    run_async(_list(run_file, json=json), resume="The run is as it was.")
 
 
 async def _list(run_file: Path, *, json: bool) -> int:
@@ -45,7 +45,7 @@ async def _list(run_file: Path, *, json: bool) -> int:
 def _show(failure: Failure, *, json: bool) -> None:
     from json import dumps
 
-    from bactrian.cli.terminal.console import printable
+    from bactrian.cli.terminal.console import to_printable
 
     raw = failure.raw.decode(errors="replace")
     if json:
@@ -58,6 +58,6 @@ def _show(failure: Failure, *, json: bool) -> None:
         }
         print(dumps(fields, ensure_ascii=False))
         return
-    print(printable(f"{failure.session} after {failure.turns} turns: {failure.reason}"))
+    print(to_printable(f"{failure.session} after {failure.turns} turns: {failure.reason}"))
     if raw:
-        print(printable(f"  what came: {' '.join(raw.split())[:_SHOWN]}"))
+        print(to_printable(f"  what came: {' '.join(raw.split())[:_SHOWN]}"))

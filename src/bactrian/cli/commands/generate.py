@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bactrian.cli.options import option
-from bactrian.cli.pricing_options import price_list
-from bactrian.cli.run_async import Brake, run
+from bactrian.cli.options import declare_option
+from bactrian.cli.pricing_options import read_prices
+from bactrian.cli.run_async import StopControl, run_async
 from bactrian.errors import BactrianError, InputError
 
 if TYPE_CHECKING:
-    from bactrian.cli.view.progress import Ledger
-    from bactrian.generate.progress import Tally
-    from bactrian.generate.run import Order, Work
+    from bactrian.cli.view.progress import ProgressView
+    from bactrian.generate.progress import RunProgress
+    from bactrian.generate.run import PreparedRun, RunOrder
     from bactrian.recipes.schema import Recipe
 
 SOME_FAILED = 4
@@ -24,74 +24,94 @@ SOME_FAILED = 4
 
 def generate(
     recipe: Annotated[str, typer.Argument(help="Name of a built-in recipe, or a .toml file.")],
-    run_file: Annotated[Path, option("--run", "The run; the same command takes it up again.")],
-    model: Annotated[str, option("--model", "Model of every agent; see `bactrian models`.")] = "local",
-    assistant_model: Annotated[str | None, option("--assistant-model", "Model of the AI assistant.")] = None,
-    user_model: Annotated[str | None, option("--user-model", "Model of the AI user.")] = None,
-    task_model: Annotated[str | None, option("--task-model", "Model of specifier and planner.")] = None,
-    critic_model: Annotated[str | None, option("--critic-model", "Model of the critic.")] = None,
-    list_model: Annotated[str | None, option("--list-model", "Model that is asked for lists.")] = None,
-    base_url: Annotated[str | None, option("--base-url", "Endpoint of openai:NAME.")] = None,
-    settings: Annotated[
-        list[str] | None, option("--set", "Change the recipe, as in task.count=5. Can be given often.")
+    run_file: Annotated[Path, declare_option("--run", "The run; the same command takes it up again.")],
+    model: Annotated[
+        str, declare_option("--model", "Model of every agent; see `bactrian models`.")
+    ] = "local",
+    assistant_model: Annotated[
+        str | None, declare_option("--assistant-model", "Model of the AI assistant.")
     ] = None,
-    limit: Annotated[int | None, option("--limit", "Only the first N jobs of the recipe.", min=1)] = None,
+    user_model: Annotated[str | None, declare_option("--user-model", "Model of the AI user.")] = None,
+    task_model: Annotated[
+        str | None, declare_option("--task-model", "Model of specifier and planner.")
+    ] = None,
+    critic_model: Annotated[str | None, declare_option("--critic-model", "Model of the critic.")] = None,
+    list_model: Annotated[
+        str | None, declare_option("--list-model", "Model that is asked for lists.")
+    ] = None,
+    base_url: Annotated[str | None, declare_option("--base-url", "Endpoint of openai:NAME.")] = None,
+    settings: Annotated[
+        list[str] | None,
+        declare_option("--set", "Change the recipe, as in task.count=5. Can be given often."),
+    ] = None,
+    limit: Annotated[
+        int | None, declare_option("--limit", "Only the first N jobs of the recipe.", min=1)
+    ] = None,
     concurrency: Annotated[
         int | None,
-        option("--concurrency", "Most conversations at once. Default: 64; 4 on a local model.", min=1),
+        declare_option(
+            "--concurrency", "Most conversations at once. Default: 64; 4 on a local model.", min=1
+        ),
     ] = None,
     budget: Annotated[
-        float | None, option("--budget", "Stop before the run has cost this many US dollars.", min=0)
+        float | None, declare_option("--budget", "Stop before the run has cost this many US dollars.", min=0)
     ] = None,
     max_tokens: Annotated[
-        int | None, option("--max-tokens", "Stop before the run has used this many tokens.", min=1)
+        int | None, declare_option("--max-tokens", "Stop before the run has used this many tokens.", min=1)
     ] = None,
     price: Annotated[
         str | None,
-        option("--price", "US dollars per million tokens, prompt/completion[/cached]. Default: a table."),
+        declare_option(
+            "--price", "US dollars per million tokens, prompt/completion[/cached]. Default: a table."
+        ),
     ] = None,
     requests_per_minute: Annotated[
-        float | None, option("--requests-per-minute", "Most requests a minute.", min=0.001)
+        float | None, declare_option("--requests-per-minute", "Most requests a minute.", min=0.001)
     ] = None,
     tokens_per_minute: Annotated[
-        float | None, option("--tokens-per-minute", "Most tokens a minute.", min=0.001)
+        float | None, declare_option("--tokens-per-minute", "Most tokens a minute.", min=0.001)
     ] = None,
-    seed: Annotated[int | None, option("--seed", "Seed of the sampling.")] = None,
+    seed: Annotated[int | None, declare_option("--seed", "Seed of the sampling.")] = None,
     window: Annotated[
-        int | None, option("--window", "Context window of openai:NAME, in tokens.", min=1)
+        int | None, declare_option("--window", "Context window of openai:NAME, in tokens.", min=1)
     ] = None,
-    timeout: Annotated[float, option("--timeout", "Longest wait for a reply, in seconds.", min=0)] = 600.0,
+    timeout: Annotated[
+        float, declare_option("--timeout", "Longest wait for a reply, in seconds.", min=0)
+    ] = 600.0,
     max_wait: Annotated[
         float,
-        option(
+        declare_option(
             "--max-wait",
             "Seconds that an endpoint may ask to wait; one that fails gets three times as long.",
             min=0,
         ),
     ] = 600.0,
-    forecast: Annotated[bool, option("--forecast", "Say what is left to spend, and spend nothing.")] = False,
+    forecast: Annotated[
+        bool, declare_option("--forecast", "Say what is left to spend, and spend nothing.")
+    ] = False,
     retry_failed: Annotated[
-        bool, option("--retry-failed", "Take up failed jobs and short lists again.")
+        bool, declare_option("--retry-failed", "Take up failed jobs and short lists again.")
     ] = False,
     fork: Annotated[
-        Path | None, option("--fork", "Begin this new run with the lists of --run that are still the same.")
+        Path | None,
+        declare_option("--fork", "Begin this new run with the lists of --run that are still the same."),
     ] = None,
     acknowledge_misuse: Annotated[
         bool,
-        option(
+        declare_option(
             "--acknowledge-misuse", "The run is for red-team research, and what it makes is kept from misuse."
         ),
     ] = False,
-    json: Annotated[bool, option("--json", "Write progress as JSON lines.")] = False,
+    json: Annotated[bool, declare_option("--json", "Write progress as JSON lines.")] = False,
 ) -> None:
     """Make every conversation of a recipe, and go on where an earlier command stopped."""
-    from bactrian.cli.model_options import access
-    from bactrian.cli.view.progress import ledger
+    from bactrian.cli.model_options import read_model_options
+    from bactrian.cli.view.progress import choose_progress_view
     from bactrian.generate.plan import Plan
-    from bactrian.generate.run import Order
-    from bactrian.generate.run_models import Limits
-    from bactrian.models.wrappers.budget import Meter
-    from bactrian.play.society.stages import cast_of
+    from bactrian.generate.run import RunOrder
+    from bactrian.generate.run_models import RunLimits
+    from bactrian.models.wrappers.budget import UsageMeter
+    from bactrian.play.society.stages import name_models
     from bactrian.recipes.load import load_recipe
     from bactrian.recipes.society import load_society
 
@@ -110,10 +130,12 @@ def generate(
         }
     else:
         society, _ = load_society(loaded.society.file)
-        names = cast_of(society, model, task_model=task_model or model, critic_model=critic_model or model)
+        names = name_models(
+            society, model, task_model=task_model or model, critic_model=critic_model or model
+        )
     plan = Plan(loaded, {"lister": list_model or model, **names}, seed)
-    reach = access(base_url, window=window, timeout=timeout, longest_wait=max_wait)
-    prices = price_list(price, reach.base_url, needed=budget is not None)
+    reach = read_model_options(base_url, window=window, timeout=timeout, longest_wait=max_wait)
+    prices = read_prices(price, reach.base_url, needed=budget is not None)
     known_prices = {name: known for name in plan.models.values() if (known := prices(name)) is not None}
     unknown = sorted(set(plan.models.values()) - known_prices.keys())
     if budget is not None and unknown and not forecast:
@@ -122,21 +144,21 @@ def generate(
             where="--budget",
             next="Give it with --price PROMPT/COMPLETION, or limit the tokens with --max-tokens.",
         )
-    order = Order(
+    order = RunOrder(
         plan,
         fork or run_file,
         reach,
-        Meter(max_tokens, budget, known_prices),
-        Limits(concurrency, requests_per_minute, tokens_per_minute),
+        UsageMeter(max_tokens, budget, known_prices),
+        RunLimits(concurrency, requests_per_minute, tokens_per_minute),
         limit,
         retry_failed,
         run_file if fork else None,
     )
     if forecast:
-        run(_forecast(order, json=json), resume="Nothing was spent.")
-    brake = Brake()
-    work = _generate(order, ledger(json=json), brake)
-    run(work, resume=f"All so far is kept. To go on: {_command()}", brake=brake)
+        run_async(_forecast(order, json=json), resume="Nothing was spent.")
+    brake = StopControl()
+    work = _generate(order, choose_progress_view(json=json), brake)
+    run_async(work, resume=f"All so far is kept. To go on: {_command()}", brake=brake)
 
 
 def _check_red_team(recipe: Recipe, acknowledged: bool) -> None:
@@ -159,15 +181,15 @@ def _command() -> str:
     return shlex.join(["bactrian", *sys.argv[1:]])
 
 
-async def _generate(order: Order, ledger: Ledger, brake: Brake) -> int:
+async def _generate(order: RunOrder, ledger: ProgressView, brake: StopControl) -> int:
     """Do what is left, and give the exit code."""
     import asyncio
 
-    from bactrian.generate.run import open_work, spare_the_collector
+    from bactrian.generate.run import prepare_run, tune_gc
 
-    spare_the_collector()
-    async with open_work(order) as work:
-        brake.pull = work.runner.stop
+    tune_gc()
+    async with prepare_run(order) as work:
+        brake.stop = work.runner.stop
         shown = asyncio.create_task(_shown(ledger, work))
         try:
             await work.runner.run()
@@ -177,7 +199,7 @@ async def _generate(order: Order, ledger: Ledger, brake: Brake) -> int:
         return _exit_code(work.tally)
 
 
-async def _shown(ledger: Ledger, work: Work) -> None:
+async def _shown(ledger: ProgressView, work: PreparedRun) -> None:
     """Show the run, as long as somebody looks; then finish what is in flight."""
     try:
         await ledger.watch(work.tally)
@@ -185,13 +207,13 @@ async def _shown(ledger: Ledger, work: Work) -> None:
         await work.runner.stop()
 
 
-def _exit_code(tally: Tally) -> int:
+def _exit_code(tally: RunProgress) -> int:
     return SOME_FAILED if tally.failed or tally.open or tally.short else 0
 
 
-async def _forecast(order: Order, *, json: bool) -> int:
+async def _forecast(order: RunOrder, *, json: bool) -> int:
     from bactrian.cli.view.progress import show_forecast
-    from bactrian.generate.outlook import outlook
+    from bactrian.generate.outlook import forecast_run
 
-    show_forecast(await outlook(order), json=json)
+    show_forecast(await forecast_run(order), json=json)
     return 0

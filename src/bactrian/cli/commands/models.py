@@ -7,10 +7,10 @@ def models() -> None:
     """List the kinds of model names, and what each stands for."""
     from rich.table import Table
 
-    from bactrian.cli.terminal.console import output
-    from bactrian.models.registry import NAMES
+    from bactrian.cli.terminal.console import open_output
+    from bactrian.models.registry import MODEL_NAMES
 
     table = Table("model", "what answers", box=None, pad_edge=False)
-    for name, meaning in NAMES.items():
+    for name, meaning in MODEL_NAMES.items():
         table.add_row(name, meaning)
-    output().print(table)
+    open_output().print(table)

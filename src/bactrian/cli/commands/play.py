@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bactrian.cli.options import option
-from bactrian.cli.run_async import Brake, run
+from bactrian.cli.options import declare_option
+from bactrian.cli.run_async import StopControl, run_async
 from bactrian.errors import ContextFull, ModelError
 
 if TYPE_CHECKING:
-    from bactrian.models.registry import Access
-    from bactrian.play.setup import Setup
+    from bactrian.models.registry import ModelOptions
+    from bactrian.play.setup import RolePlaySetup
     from bactrian.prompts.pack import Pack
-    from bactrian.recipes.schema import Tools
+    from bactrian.recipes.schema import ToolsSpec
 
 EXAMPLE = ("Develop a trading bot for the stock market", "Python Programmer", "Stock Trader")
 """The paper's example: idea, assistant role, user role."""
@@ -65,88 +65,113 @@ def play(
         ),
     ] = None,
     assistant: Annotated[
-        str | None, option("--assistant", f"Role that solves. Default: {EXAMPLE[1]}.")
+        str | None, declare_option("--assistant", f"Role that solves. Default: {EXAMPLE[1]}.")
     ] = None,
-    user: Annotated[str | None, option("--user", f"Role that instructs. Default: {EXAMPLE[2]}.")] = None,
+    user: Annotated[
+        str | None, declare_option("--user", f"Role that instructs. Default: {EXAMPLE[2]}.")
+    ] = None,
     assistant_description: Annotated[
-        str, option("--assistant-description", "Who the role that solves is, and what it can do.")
+        str, declare_option("--assistant-description", "Who the role that solves is, and what it can do.")
     ] = "",
     user_description: Annotated[
-        str, option("--user-description", "Who the role that instructs is, and what it can do.")
+        str, declare_option("--user-description", "Who the role that instructs is, and what it can do.")
     ] = "",
     roles: Annotated[
         Path | None,
-        option("--roles", "What `bactrian roles --json` wrote: one that solves, then one that instructs."),
+        declare_option(
+            "--roles", "What `bactrian roles --json` wrote: one that solves, then one that instructs."
+        ),
     ] = None,
-    model: Annotated[str, option("--model", "Model of every agent; see `bactrian models`.")] = "local",
-    assistant_model: Annotated[str | None, option("--assistant-model", "Model of the AI assistant.")] = None,
-    user_model: Annotated[str | None, option("--user-model", "Model of the AI user.")] = None,
-    task_model: Annotated[str | None, option("--task-model", "Model of specifier and planner.")] = None,
-    base_url: Annotated[str | None, option("--base-url", "Endpoint of openai:NAME.")] = None,
-    specify: Annotated[bool, option("--specify/--no-specify", "Make the idea concrete first.")] = True,
-    word_limit: Annotated[int, option("--word-limit", "Words of the specified task.", min=1)] = 50,
-    plan: Annotated[bool, option("--plan", "Divide the task into subtasks first.")] = False,
+    model: Annotated[
+        str, declare_option("--model", "Model of every agent; see `bactrian models`.")
+    ] = "local",
+    assistant_model: Annotated[
+        str | None, declare_option("--assistant-model", "Model of the AI assistant.")
+    ] = None,
+    user_model: Annotated[str | None, declare_option("--user-model", "Model of the AI user.")] = None,
+    task_model: Annotated[
+        str | None, declare_option("--task-model", "Model of specifier and planner.")
+    ] = None,
+    base_url: Annotated[str | None, declare_option("--base-url", "Endpoint of openai:NAME.")] = None,
+    specify: Annotated[
+        bool, declare_option("--specify/--no-specify", "Make the idea concrete first.")
+    ] = True,
+    word_limit: Annotated[int, declare_option("--word-limit", "Words of the specified task.", min=1)] = 50,
+    plan: Annotated[bool, declare_option("--plan", "Divide the task into subtasks first.")] = False,
     protocol: Annotated[
         Protocol | None,
-        option("--protocol", "Default: enforced if the built-in model plays both, else free."),
+        declare_option("--protocol", "Default: enforced if the built-in model plays both, else free."),
     ] = None,
     critic: Annotated[
         str | None,
-        option("--critic", "Role that chooses what is said among several proposals; human is you."),
+        declare_option("--critic", "Role that chooses what is said among several proposals; human is you."),
     ] = None,
-    as_: Annotated[Side | None, option("--as", "The side that you play yourself.")] = None,
-    critic_model: Annotated[str | None, option("--critic-model", "Model of the critic.")] = None,
-    proposals: Annotated[int, option("--proposals", "Proposals for each turn.", min=1, max=100)] = 3,
+    as_: Annotated[Side | None, declare_option("--as", "The side that you play yourself.")] = None,
+    critic_model: Annotated[str | None, declare_option("--critic-model", "Model of the critic.")] = None,
+    proposals: Annotated[int, declare_option("--proposals", "Proposals for each turn.", min=1, max=100)] = 3,
     critic_rounds: Annotated[
         int,
-        option(
+        declare_option(
             "--critic-rounds", "Rounds of proposals for a turn; the critic's feedback begins another.", min=1
         ),
     ] = 1,
     criteria: Annotated[
-        str | None, option("--criteria", "What the critic looks for. Default: how well the task is done.")
+        str | None,
+        declare_option("--criteria", "What the critic looks for. Default: how well the task is done."),
     ] = None,
     search: Annotated[
         str | None,
-        option("--search", "beam:WIDTHxDEPTH: lines that are kept alive, and turns that are looked ahead."),
+        declare_option(
+            "--search", "beam:WIDTHxDEPTH: lines that are kept alive, and turns that are looked ahead."
+        ),
     ] = None,
     unreadable: Annotated[
         Unreadable,
-        option("--unreadable", "After a choice that cannot be read, twice: the first proposal, or failure."),
+        declare_option(
+            "--unreadable", "After a choice that cannot be read, twice: the first proposal, or failure."
+        ),
     ] = Unreadable.first,
     tools: Annotated[
         list[str] | None,
-        option("--tools", "Python functions that an agent may call: FILE.py or FILE.py:NAME,NAME."),
+        declare_option("--tools", "Python functions that an agent may call: FILE.py or FILE.py:NAME,NAME."),
     ] = None,
     mcp: Annotated[
         list[str] | None,
-        option("--mcp", "Command line of an MCP server whose tools an agent may call. Can be given often."),
+        declare_option(
+            "--mcp", "Command line of an MCP server whose tools an agent may call. Can be given often."
+        ),
     ] = None,
-    tools_for: Annotated[Side, option("--tools-for", "Who may call them.")] = Side.assistant,
-    tool_timeout: Annotated[float, option("--tool-timeout", "Seconds for one call.", min=0.001)] = 30.0,
+    tools_for: Annotated[Side, declare_option("--tools-for", "Who may call them.")] = Side.assistant,
+    tool_timeout: Annotated[
+        float, declare_option("--tool-timeout", "Seconds for one call.", min=0.001)
+    ] = 30.0,
     tool_rounds: Annotated[
-        int, option("--tool-rounds", "Replies of a turn that may call tools.", min=1, max=100)
+        int, declare_option("--tool-rounds", "Replies of a turn that may call tools.", min=1, max=100)
     ] = 8,
     endings: Annotated[
-        Endings, option("--endings", "The paper's endings, or also the one for repeat loops.")
+        Endings, declare_option("--endings", "The paper's endings, or also the one for repeat loops.")
     ] = Endings.default,
     max_messages: Annotated[
         int | None,
-        option("--max-messages", "Default: 40, or 12 if the built-in model plays both.", min=1),
+        declare_option("--max-messages", "Default: 40, or 12 if the built-in model plays both.", min=1),
     ] = None,
-    seed: Annotated[int | None, option("--seed", "Seed of the sampling.")] = None,
-    language: Annotated[str | None, option("--language", "Language in which to answer.")] = None,
+    seed: Annotated[int | None, declare_option("--seed", "Seed of the sampling.")] = None,
+    language: Annotated[str | None, declare_option("--language", "Language in which to answer.")] = None,
     prompts: Annotated[
         str | None,
-        option("--prompts", "Prompt pack: a name or a .toml file. Default: ai-society, or its small one."),
+        declare_option(
+            "--prompts", "Prompt pack: a name or a .toml file. Default: ai-society, or its small one."
+        ),
     ] = None,
     window: Annotated[
-        int | None, option("--window", "Context window of openai:NAME, in tokens.", min=1)
+        int | None, declare_option("--window", "Context window of openai:NAME, in tokens.", min=1)
     ] = None,
-    timeout: Annotated[float, option("--timeout", "Longest wait for a reply, in seconds.", min=0)] = 600.0,
+    timeout: Annotated[
+        float, declare_option("--timeout", "Longest wait for a reply, in seconds.", min=0)
+    ] = 600.0,
     max_wait: Annotated[
         float,
-        option(
+        declare_option(
             "--max-wait",
             "Seconds that an endpoint may ask to wait; one that fails gets three times as long.",
             min=0,
@@ -154,27 +179,27 @@ def play(
     ] = 600.0,
     society: Annotated[
         str | None,
-        option("--society", "More agents, or more conversations: a society's name or .toml file."),
+        declare_option("--society", "More agents, or more conversations: a society's name or .toml file."),
     ] = None,
     run_file: Annotated[
-        Path | None, option("--run", "Store the session here; the same command takes it up again.")
+        Path | None, declare_option("--run", "Store the session here; the same command takes it up again.")
     ] = None,
-    json: Annotated[bool, option("--json", "Write events as JSON lines.")] = False,
+    json: Annotated[bool, declare_option("--json", "Write events as JSON lines.")] = False,
 ) -> None:
     """Watch two agents solve a task."""
-    from bactrian.cli.commands.roles import pair_of_roles
-    from bactrian.cli.critic_options import criticism
-    from bactrian.cli.model_options import access
-    from bactrian.cli.terminal.keyboard import with_person
+    from bactrian.cli.commands.roles import choose_roles
+    from bactrian.cli.critic_options import read_critic_settings
+    from bactrian.cli.model_options import read_model_options
+    from bactrian.cli.terminal.keyboard import add_person
     from bactrian.play.human import HUMAN
-    from bactrian.play.setup import Setup
+    from bactrian.play.setup import RolePlaySetup
     from bactrian.prompts.pack import load_pack
-    from bactrian.recipes.schema import Tools
+    from bactrian.recipes.schema import ToolsSpec
 
     if society is not None:
         from bactrian.cli.commands.society import check_flags, play_society
-        from bactrian.play.society.group_chat import Circumstances
-        from bactrian.play.society.stages import Performance, cast_of
+        from bactrian.play.society.group_chat import ChatOptions
+        from bactrian.play.society.stages import SocietyRun, name_models
         from bactrian.recipes.society import load_society
 
         inside = {
@@ -194,30 +219,30 @@ def play(
         }
         check_flags(inside)
         loaded, templates = load_society(society)
-        names = cast_of(loaded, model, task_model=task_model or model, critic_model=critic_model or model)
-        reach = access(base_url, window=window, timeout=timeout, longest_wait=max_wait)
-        brake = Brake()
+        names = name_models(loaded, model, task_model=task_model or model, critic_model=critic_model or model)
+        reach = read_model_options(base_url, window=window, timeout=timeout, longest_wait=max_wait)
+        brake = StopControl()
         if HUMAN in names.values():
-            reach = with_person(reach, brake, idea)
-        wish = Performance(
+            reach = add_person(reach, brake, idea)
+        wish = SocietyRun(
             loaded,
             templates,
             _idea(idea or loaded.task),
-            Circumstances(names, language, seed, max_messages, protocol.value if protocol else None),
+            ChatOptions(names, language, seed, max_messages, protocol.value if protocol else None),
             prompts,
             paper_endings=endings is Endings.paper,
         )
-        run(play_society(wish, reach, run_file, json=json), resume=_resume(run_file), brake=brake)
+        run_async(play_society(wish, reach, run_file, json=json), resume=_resume(run_file), brake=brake)
     if idea is None:
         idea, seed = EXAMPLE[0], EXAMPLE_SEED if seed is None else seed
-    solves, instructs = pair_of_roles(
+    solves, instructs = choose_roles(
         roles, (assistant, EXAMPLE[1], assistant_description), (user, EXAMPLE[2], user_description)
     )
-    reach = access(base_url, window=window, timeout=timeout, longest_wait=max_wait)
-    brake = Brake()
+    reach = read_model_options(base_url, window=window, timeout=timeout, longest_wait=max_wait)
+    brake = StopControl()
     if as_ is not None or HUMAN in (critic, model, user_model, assistant_model, task_model, critic_model):
-        reach = with_person(reach, brake, idea)
-    setup = Setup(
+        reach = add_person(reach, brake, idea)
+    setup = RolePlaySetup(
         idea=_idea(idea),
         assistant=solves,
         user=instructs,
@@ -236,17 +261,17 @@ def play(
         max_messages=max_messages,
         seed=seed,
         language=language,
-        critic=criticism(critic, proposals, critic_rounds, criteria, unreadable.value, search),
+        critic=read_critic_settings(critic, proposals, critic_rounds, criteria, unreadable.value, search),
     )
     wanted = {
-        tools_for.value: Tools(
+        tools_for.value: ToolsSpec(
             python=tuple(tools or ()), mcp=tuple(mcp or ()), rounds=tool_rounds, seconds=tool_timeout
         )
     }
     work = _play(
         setup, load_pack(prompts or setup.pack), wanted if tools or mcp else {}, reach, run_file, json=json
     )
-    run(work, resume=_resume(run_file), brake=brake)
+    run_async(work, resume=_resume(run_file), brake=brake)
 
 
 def _resume(run_file: Path | None) -> str:
@@ -264,21 +289,21 @@ def _idea(given: str) -> str:
 
 
 async def _play(
-    setup: Setup,
+    setup: RolePlaySetup,
     pack: Pack,
-    wanted: Mapping[str, Tools],
-    reach: Access,
+    wanted: Mapping[str, ToolsSpec],
+    reach: ModelOptions,
     run_file: Path | None,
     *,
     json: bool,
 ) -> int:
     """Play the session and give the exit code."""
-    from bactrian.cli.view.audience import audience
-    from bactrian.play.open_models import open_cast
-    from bactrian.play.persist import kept
+    from bactrian.cli.view.audience import choose_viewer
+    from bactrian.play.open_models import open_models
+    from bactrian.play.persist import persist_events
     from bactrian.play.prepare import prepare
-    from bactrian.play.scene import role_play
-    from bactrian.play.session import play as played
+    from bactrian.play.scene import build_role_play
+    from bactrian.play.session import play_session as played
     from bactrian.play.setup import new_session
     from bactrian.play.tools.loading import open_tools
     from bactrian.records.events import Ended
@@ -295,15 +320,15 @@ async def _play(
             session = await store.begin(session)
         sink = store.add_call if store is not None else None
         goes_on = session.ending is None or not session.ending.final
-        models = await stack.enter_async_context(open_cast(names, reach, sink=sink, load=goes_on))
-        watching = audience(json=json)
+        models = await stack.enter_async_context(open_models(names, reach, sink=sink, load=goes_on))
+        watching = choose_viewer(json=json)
         with watching.waiting("thinking about the task"):
-            keep = store.prepared if store is not None else None
+            keep = store.save_task if store is not None else None
             session = await prepare(session, setup, pack, models, keep)
         known = NOTHING_KNOWN
         if store is not None and setup.critic is not None:
-            known = await store.deliberation(session.id, after=setup.critic.settled(len(session.turns)))
-        scene = role_play(
+            known = await store.deliberation(session.id, after=setup.critic.count_settled(len(session.turns)))
+        scene = build_role_play(
             session,
             pack,
             models,
@@ -313,7 +338,7 @@ async def _play(
             listener=watching.listener,
         )
         events = played(scene)
-        async for event in events if store is None else kept(events, session.id, store):
+        async for event in events if store is None else persist_events(events, session.id, store):
             watching.show(event)
             if isinstance(event, Ended) and event.ending.code == "failed":
                 raise event.error or ModelError(event.ending.evidence)

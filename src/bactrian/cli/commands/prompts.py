@@ -16,23 +16,23 @@ def prompts(context: typer.Context) -> None:
         return
     from rich.table import Table
 
-    from bactrian.cli.terminal.console import output
-    from bactrian.prompts.pack import built_in_packs, load_pack
+    from bactrian.cli.terminal.console import open_output
+    from bactrian.prompts.pack import list_packs, load_pack
 
     table = Table("pack", "hash", "what it is", box=None, pad_edge=False)
-    for name in built_in_packs():
+    for name in list_packs():
         pack = load_pack(name)
         table.add_row(name, pack.hash[:12], pack.description)
-    output().print(table)
+    open_output().print(table)
 
 
 @app.command()
 def show(name: Annotated[str, typer.Argument(help="A built-in pack, or the path of a .toml file.")]) -> None:
     """Print every template of a pack."""
-    from bactrian.cli.terminal.console import printable
+    from bactrian.cli.terminal.console import to_printable
     from bactrian.prompts.pack import load_pack
 
     pack = load_pack(name)
     print(f"# {pack.name} · {pack.description}\n# sha256 {pack.hash}")
     for template, source in pack.templates.items():
-        print(f"\n# {template}\n{printable(source).strip()}")
+        print(f"\n# {template}\n{to_printable(source).strip()}")

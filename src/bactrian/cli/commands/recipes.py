@@ -18,13 +18,13 @@ def recipes(
     """List the built-in recipes, with the number of their jobs."""
     if context.invoked_subcommand:
         return
-    from bactrian.recipes.load import built_in_recipes, load_recipe
+    from bactrian.recipes.load import list_recipes, load_recipe
     from bactrian.recipes.schema import Recipe
 
     if schema:
         print(json.dumps(Recipe.model_json_schema(), indent=2))
         return
-    for name in built_in_recipes():
+    for name in list_recipes():
         recipe = load_recipe(name)
         size = f"{recipe.size:,}" if recipe.translate is None else f"{recipe.size} each"
         print(f"{name:<14}{size:>10}  {recipe.description}")
@@ -35,7 +35,7 @@ def show(
     recipe: Annotated[str, typer.Argument(help="Name of a built-in recipe, or a .toml file.")],
 ) -> None:
     """Write a recipe as it is, to read it or to begin one's own from."""
-    from bactrian.recipes.load import load_recipe, recipe_text
+    from bactrian.recipes.load import load_recipe, read_recipe_text
 
     load_recipe(recipe)
-    print(recipe_text(recipe), end="")
+    print(read_recipe_text(recipe), end="")

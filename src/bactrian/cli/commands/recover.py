@@ -7,13 +7,13 @@ from typing import Annotated
 
 import typer
 
-from bactrian.cli.options import option
+from bactrian.cli.options import declare_option
 
 
 def recover(
     run_file: Annotated[Path, typer.Argument(metavar="RUN", help="The damaged run. It is not touched.")],
-    out: Annotated[Path, option("--out", "The new run.")],
-    json: Annotated[bool, option("--json", "Write one JSON object.")] = False,
+    out: Annotated[Path, declare_option("--out", "The new run.")],
+    json: Annotated[bool, declare_option("--json", "Write one JSON object.")] = False,
 ) -> None:
     """Write a new run with all that can be read of a damaged one."""
     from dataclasses import asdict

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bactrian.cli.options import option
-from bactrian.cli.run_async import run
+from bactrian.cli.options import declare_option
+from bactrian.cli.run_async import run_async
 from bactrian.errors import InputError
 
 if TYPE_CHECKING:
-    from bactrian.models.registry import Access
-    from bactrian.play.role_assignment import Expert, Found
+    from bactrian.models.registry import ModelOptions
+    from bactrian.play.role_assignment import RoleSuggestions, SuggestedRole
     from bactrian.records.task import Role
 
 _LARGEST = 1 << 20
@@ -24,35 +24,39 @@ _LARGEST = 1 << 20
 
 def roles(
     task: Annotated[str, typer.Argument(help="What is to be done; - reads it from standard input.")],
-    count: Annotated[int, option("--count", "How many roles.", min=1, max=1000)] = 2,
-    model: Annotated[str, option("--model", "Who is asked; see `bactrian models`.")] = "local",
-    base_url: Annotated[str | None, option("--base-url", "Endpoint of openai:NAME.")] = None,
-    language: Annotated[str | None, option("--language", "Language in which to answer.")] = None,
-    seed: Annotated[int | None, option("--seed", "Seed of the sampling.")] = None,
-    timeout: Annotated[float, option("--timeout", "Longest wait for a reply, in seconds.", min=0)] = 600.0,
-    names: Annotated[bool, option("--names", "Write names only, for the file of a recipe's axis.")] = False,
-    json: Annotated[bool, option("--json", "Write one object a line, for `play --roles`.")] = False,
+    count: Annotated[int, declare_option("--count", "How many roles.", min=1, max=1000)] = 2,
+    model: Annotated[str, declare_option("--model", "Who is asked; see `bactrian models`.")] = "local",
+    base_url: Annotated[str | None, declare_option("--base-url", "Endpoint of openai:NAME.")] = None,
+    language: Annotated[str | None, declare_option("--language", "Language in which to answer.")] = None,
+    seed: Annotated[int | None, declare_option("--seed", "Seed of the sampling.")] = None,
+    timeout: Annotated[
+        float, declare_option("--timeout", "Longest wait for a reply, in seconds.", min=0)
+    ] = 600.0,
+    names: Annotated[
+        bool, declare_option("--names", "Write names only, for the file of a recipe's axis.")
+    ] = False,
+    json: Annotated[bool, declare_option("--json", "Write one object a line, for `play --roles`.")] = False,
 ) -> None:
     """Ask a model which roles a task needs, who they are and what they can do."""
-    from bactrian.cli.model_options import access
-    from bactrian.prompts.values import checked_idea, checked_name
+    from bactrian.cli.model_options import read_model_options
+    from bactrian.prompts.values import check_idea, check_name
 
     task = sys.stdin.buffer.read().decode(errors="surrogateescape").strip() if task == "-" else task
-    checked_idea(task, "task")
+    check_idea(task, "task")
     if language is not None:
-        checked_name(language, "language")
-    reach = access(base_url, timeout=timeout)
+        check_name(language, "language")
+    reach = read_model_options(base_url, timeout=timeout)
     work = _roles(task, count, model, reach, language, seed, write=_writer(names=names, json=json))
-    run(work, resume="Run the same command again.")
+    run_async(work, resume="Run the same command again.")
 
 
-def read_experts(path: Path) -> list[Expert]:
+def read_experts(path: Path) -> list[SuggestedRole]:
     """The roles that ``bactrian roles --json`` has written.
 
     Raises:
         InputError: the file cannot be read, or holds something else.
     """
-    from bactrian.play.role_assignment import Expert
+    from bactrian.play.role_assignment import SuggestedRole
 
     where = str(path)
     try:
@@ -60,7 +64,7 @@ def read_experts(path: Path) -> list[Expert]:
             lines = file.read(_LARGEST).decode().splitlines()
         values: list[Any] = [jsonlib.loads(line) for line in lines if line.strip()]
         return [
-            Expert(str(one["name"]), str(one["description"]), str(one.get("competencies", "")))
+            SuggestedRole(str(one["name"]), str(one["description"]), str(one.get("competencies", "")))
             for one in values
         ]
     except OSError as error:
@@ -77,7 +81,7 @@ _Wish = tuple[str | None, str, str]
 """Name that was given, name without one, and description."""
 
 
-def pair_of_roles(file: Path | None, *wishes: _Wish) -> tuple[Role, Role]:
+def choose_roles(file: Path | None, *wishes: _Wish) -> tuple[Role, Role]:
     """The roles of both sides, by name or in the order of the file.
 
     Raises:
@@ -105,17 +109,17 @@ def pair_of_roles(file: Path | None, *wishes: _Wish) -> tuple[Role, Role]:
 
 
 def _writer(*, names: bool, json: bool) -> Any:
-    from bactrian.cli.terminal.console import printable
+    from bactrian.cli.terminal.console import to_printable
 
-    def write(number: int, expert: Expert) -> None:
+    def write(number: int, expert: SuggestedRole) -> None:
         if json:
             print(jsonlib.dumps(asdict(expert), ensure_ascii=False), flush=True)
         elif names:
-            print(printable(expert.name), flush=True)
+            print(to_printable(expert.name), flush=True)
         else:
-            print(printable(f"{number}. {expert.name}\n   {expert.description}"))
+            print(to_printable(f"{number}. {expert.name}\n   {expert.description}"))
             if expert.competencies:
-                print(printable(f"   Competencies: {expert.competencies}"))
+                print(to_printable(f"   Competencies: {expert.competencies}"))
             sys.stdout.flush()
 
     return write
@@ -125,19 +129,19 @@ async def _roles(
     task: str,
     count: int,
     name: str,
-    reach: Access,
+    reach: ModelOptions,
     language: str | None,
     seed: int | None,
     *,
     write: Any,
 ) -> int:
-    from bactrian.cli.terminal.console import progress
-    from bactrian.play.open_models import open_cast
+    from bactrian.cli.terminal.console import open_progress
+    from bactrian.play.open_models import open_models
     from bactrian.play.role_assignment import find_roles
 
     written = 0
-    found: Found | None = None
-    async with open_cast({"role_assigner": name}, reach) as models:
+    found: RoleSuggestions | None = None
+    async with open_models({"role_assigner": name}, reach) as models:
         asked = find_roles(task, count, models["role_assigner"], language=language, seed=seed)
         async for found in asked:
             for number, expert in enumerate(found.experts[written:], start=written + 1):
@@ -145,5 +149,7 @@ async def _roles(
             written = len(found.experts)
     if found is not None:
         usage = found.usage
-        progress().print(f"{found.calls} calls, {usage.prompt:,} + {usage.completion:,} tokens", style="dim")
+        open_progress().print(
+            f"{found.calls} calls, {usage.prompt:,} + {usage.completion:,} tokens", style="dim"
+        )
     return 0

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from bactrian.errors import InputError, ModelError
 
 if TYPE_CHECKING:
-    from bactrian.models.registry import Access
-    from bactrian.play.society.stages import Performance
+    from bactrian.models.registry import ModelOptions
+    from bactrian.play.society.stages import SocietyRun
 
 
 def check_flags(given: Mapping[str, object]) -> None:
@@ -29,11 +29,11 @@ def check_flags(given: Mapping[str, object]) -> None:
         )
 
 
-async def play_society(wish: Performance, reach: Access, run_file: Path | None, *, json: bool) -> int:
+async def play_society(wish: SocietyRun, reach: ModelOptions, run_file: Path | None, *, json: bool) -> int:
     """Play the society's stages and give the exit code."""
-    from bactrian.cli.view.audience import audience
-    from bactrian.play.open_models import open_cast
-    from bactrian.play.society.stages import perform
+    from bactrian.cli.view.audience import choose_viewer
+    from bactrian.play.open_models import open_models
+    from bactrian.play.society.stages import play_society
     from bactrian.play.tools.loading import open_tools
     from bactrian.records.events import Ended
     from bactrian.store.store import open_store
@@ -43,11 +43,11 @@ async def play_society(wish: Performance, reach: Access, run_file: Path | None, 
         store = await stack.enter_async_context(open_store(run_file)) if run_file else None
         sink = store.add_call if store is not None else None
         reach = replace(reach, slots=max(reach.slots, len(models)))
-        cast = await stack.enter_async_context(open_cast(models, reach, sink=sink))
+        cast = await stack.enter_async_context(open_models(models, reach, sink=sink))
         tools = await stack.enter_async_context(open_tools(wish.society.tools))
         wish = replace(wish, tools=tools)
-        watching = audience(json=json)
-        async for event in perform(wish, cast, store, watching.listener):
+        watching = choose_viewer(json=json)
+        async for event in play_society(wish, cast, store, watching.listener):
             watching.show(event)
             if isinstance(event, Ended) and event.ending.code == "failed":
                 raise event.error or ModelError(event.ending.evidence)

@@ -7,17 +7,17 @@ from typing import Annotated
 
 import typer
 
-from bactrian.cli.options import option
+from bactrian.cli.options import declare_option
 
 
 def verify(
     run_file: Annotated[Path, typer.Argument(metavar="RUN", help="The run.")],
-    json: Annotated[bool, option("--json", "Write one JSON object.")] = False,
+    json: Annotated[bool, declare_option("--json", "Write one JSON object.")] = False,
 ) -> None:
     """Read all of a run and compare it with its checksums and counts. Changes nothing."""
     from json import dumps
 
-    from bactrian.cli.terminal.console import printable
+    from bactrian.cli.terminal.console import to_printable
     from bactrian.errors import StoreError
     from bactrian.store.sqlite.verify import verify as verified
 
@@ -26,7 +26,7 @@ def verify(
         found = {"sessions": verdict.sessions, "turns": verdict.turns, "faults": verdict.faults}
         print(dumps(found, ensure_ascii=False))
     elif verdict.faults:
-        print(printable("\n".join(verdict.faults)))
+        print(to_printable("\n".join(verdict.faults)))
     else:
         print(f"{verdict.sessions:,} sessions and {verdict.turns:,} turns, all as they were written.")
     if count := len(verdict.faults):

@@ -14,7 +14,7 @@ _SEQUENCES = re.compile(
 _BIDI = re.compile("[\u202a-\u202e\u2066-\u2069]")
 
 
-def printable(text: str) -> str:
+def to_printable(text: str) -> str:
     """``text`` without anything that would steer the terminal instead of being shown on it."""
     text = _BIDI.sub("", _SEQUENCES.sub("", text))
     return "".join(
@@ -22,11 +22,11 @@ def printable(text: str) -> str:
     )
 
 
-def output() -> Console:
+def open_output() -> Console:
     """The console on standard output, for data. Colour only where it is a terminal."""
     return Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
 
 
-def progress() -> Console:
+def open_progress() -> Console:
     """The console on standard error, for progress and prose."""
     return Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True)

@@ -11,10 +11,10 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from bactrian.cli.run_async import Brake
-from bactrian.cli.terminal.console import printable
+from bactrian.cli.run_async import StopControl
+from bactrian.cli.terminal.console import to_printable
 from bactrian.errors import InputError, Left, Stopped
-from bactrian.models.registry import Access
+from bactrian.models.registry import ModelOptions
 from bactrian.play.human import Human
 from bactrian.records.text import Text
 
@@ -67,7 +67,7 @@ class Keyboard:
             self._waiting.set_result(None)
 
     def _prompt(self, prompt: str) -> None:
-        sys.stderr.write(printable(f"\n{prompt} ") if len(prompt) > 1 else f"{prompt} ")
+        sys.stderr.write(to_printable(f"\n{prompt} ") if len(prompt) > 1 else f"{prompt} ")
         sys.stderr.flush()
 
     async def _line(self) -> str:
@@ -102,7 +102,7 @@ class Keyboard:
         self._read += chunk
 
 
-def with_person(reach: Access, brake: Brake, idea: str | None) -> Access:
+def add_person(reach: ModelOptions, brake: StopControl, idea: str | None) -> ModelOptions:
     """Let the person at the keyboard take part; their Ctrl-C ends the session instead of breaking it off.
 
     Raises:
@@ -115,7 +115,7 @@ def with_person(reach: Access, brake: Brake, idea: str | None) -> Access:
             next="Give the idea as an argument.",
         )
     keyboard = Keyboard()
-    brake.pull = keyboard.stop
+    brake.stop = keyboard.stop
     return replace(reach, person=lambda: Human(keyboard))
 
 

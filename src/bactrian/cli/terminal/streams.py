@@ -23,7 +23,7 @@ class ReaderLeft(BactrianError):
 
 
 @contextmanager
-def settled() -> Generator[None]:
+def guard_streams() -> Generator[None]:
     """Have all streams open, and all output written at the end. What standard error cannot take is dropped.
 
     Raises:

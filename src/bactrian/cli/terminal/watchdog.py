@@ -17,7 +17,7 @@ _QUIET = 240
 
 
 @contextmanager
-def watched(tell: Callable[[str], object], *, patience: float = 1.0) -> Generator[None]:
+def watch_event_loop(tell: Callable[[str], object], *, patience: float = 1.0) -> Generator[None]:
     """While the running loop is blocked for ``patience`` seconds, ``tell`` by what; at most once a minute."""
     loop = asyncio.get_running_loop()
     interval = patience / _LOOKS

@@ -5,14 +5,14 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
-from bactrian.cli.terminal.console import output, progress
-from bactrian.cli.view.conversation import Screen
+from bactrian.cli.terminal.console import open_output, open_progress
+from bactrian.cli.view.conversation import ConversationView
 from bactrian.play.agent import Listener
 from bactrian.records.event_json import write_line
 from bactrian.records.events import Event, Spoke, Started
 
 
-class Audience(Protocol):
+class Viewer(Protocol):
     """Sees the events of one session, or of several after one another."""
 
     listener: Listener | None
@@ -27,9 +27,9 @@ class Audience(Protocol):
         ...
 
 
-def audience(*, json: bool) -> Audience:
+def choose_viewer(*, json: bool) -> Viewer:
     """The audience that the flags and the terminal call for."""
-    return _Program() if json else Screen(output(), progress())
+    return _Program() if json else ConversationView(open_output(), open_progress())
 
 
 class _Program:

@@ -10,11 +10,11 @@ from rich.console import Console
 from rich.rule import Rule
 from rich.text import Text
 
-from bactrian.cli.terminal.console import printable
+from bactrian.cli.terminal.console import to_printable
 from bactrian.play.agent import Listener
 from bactrian.records.ending import Ending
 from bactrian.records.events import Called, Chose, Ended, Event, Proposed, Returned, Spoke, Started
-from bactrian.records.proposal import Proposal, Verdict
+from bactrian.records.proposal import Decision, Proposal
 from bactrian.records.session import Session
 from bactrian.records.tool import ToolCall, ToolResult
 from bactrian.records.turn import Speaker, Turn
@@ -28,7 +28,7 @@ _SHOWN = 300
 _PART: dict[Speaker, str] = {"user": "AI user", "assistant": "AI assistant"}
 
 
-class Screen:
+class ConversationView:
     """Shows who speaks, what they say while they say it, and what it cost.
 
     The conversation goes to ``out``. Where that is no terminal, each turn is written whole.
@@ -93,7 +93,7 @@ class Screen:
         cast = {name: role.name for name, role in session.provenance.cast.items()}
         self._roles = cast or {"assistant": session.assistant.name, "user": session.user.name}
         self._turns, self._seconds, self._usage = 0, 0.0, Usage()
-        title = " × ".join(map(printable, self._roles.values()))
+        title = " × ".join(map(to_printable, self._roles.values()))
         self._out.print(Rule(Text(title), style="dim"))
         steps = {
             "idea": session.task.original,
@@ -128,7 +128,7 @@ class Screen:
         self._dim(f"\n{self._roles[proposal.speaker]} could say ({proposal.place}{again}{after}):")
         self._dim(_indented(proposal.text))
 
-    def _choose(self, verdict: Verdict) -> None:
+    def _choose(self, verdict: Decision) -> None:
         if verdict.problem:
             self._dim(f"\n{verdict.chooser} cannot be understood: {verdict.problem}")
             return
@@ -165,11 +165,11 @@ class Screen:
         self._out.print()
         part = f" ({_PART[speaker]})" if speaker in _PART else ""
         style = _STYLE.get(speaker) or _MORE[list(self._roles).index(speaker) % len(_MORE)]
-        self._out.print(f"{printable(self._roles[speaker])}{part}", style=style)
+        self._out.print(f"{to_printable(self._roles[speaker])}{part}", style=style)
 
     def _write(self, text: str) -> None:
         """Write ``text`` where the last piece ended; on a terminal, a word that does not fit begins a line."""
-        text = printable(text)
+        text = to_printable(text)
         if self._out.is_terminal:
             text = "".join([self._placed(word) for word in _WORDS.findall(text)])
         self._out.print(text, end="")
@@ -187,10 +187,10 @@ class Screen:
 
     def _labelled(self, label: str, text: str) -> None:
         self._out.print(f"{label} ", style="dim", end="")
-        self._out.print(printable(text), soft_wrap=not self._out.is_terminal)
+        self._out.print(to_printable(text), soft_wrap=not self._out.is_terminal)
 
     def _dim(self, text: str) -> None:
-        self._out.print(printable(text), style="dim")
+        self._out.print(to_printable(text), style="dim")
 
 
 def _indented(text: str) -> str:

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bactrian.analyze.confirm import Key, confirm, unasked
+from bactrian.analyze.confirm import Key, confirm_findings, list_unasked
 from bactrian.analyze.judge import ANSWER_TOKENS, QUESTION_TOKENS, TURNS_SHOWN
-from bactrian.models.registry import Access, open_model
-from bactrian.models.wrappers.budget import Meter, Price, Spend
-from bactrian.models.wrappers.concurrency import Throttle
+from bactrian.models.registry import ModelOptions, open_model
+from bactrian.models.wrappers.budget import Budget, Price, UsageMeter
+from bactrian.models.wrappers.concurrency import ConcurrencyLimit
 from bactrian.models.wrappers.retry import Retry
 from bactrian.records.confirmation import Confirmation
 from bactrian.records.finding import Finding
@@ -18,17 +18,17 @@ from bactrian.records.usage import Usage
 
 
 @dataclass(frozen=True, slots=True)
-class Judge:
+class JudgeOptions:
     """Who is asked, and what that may cost."""
 
     name: str
-    access: Access
-    meter: Meter
+    access: ModelOptions
+    meter: UsageMeter
     concurrency: int
 
 
-async def ask(
-    run_file: Path, findings: Sequence[Finding], judge: Judge, turn_tokens: float
+async def ask_judge(
+    run_file: Path, findings: Sequence[Finding], judge: JudgeOptions, turn_tokens: float
 ) -> dict[Key, Confirmation]:
     """Ask ``judge`` about the findings of the run that it has not answered; give all its answers.
 
@@ -41,19 +41,21 @@ async def ask(
     """
     from rich.status import Status
 
-    from bactrian.cli.terminal.console import printable, progress
+    from bactrian.cli.terminal.console import open_progress, to_printable
     from bactrian.store.store import open_store
 
-    said = progress()
-    model = Retry(Throttle(Spend(open_model(judge.name, judge.access), judge.meter), judge.concurrency))
+    said = open_progress()
+    model = Retry(
+        ConcurrencyLimit(Budget(open_model(judge.name, judge.access), judge.meter), judge.concurrency)
+    )
     try:
         async with open_store(run_file) as store:
             before = await store.confirmations(judge.name)
             judge.meter.used = sum((one.usage for one in before), Usage())
             price = judge.meter.prices.get(judge.name)
-            judge.meter.usd = price.of(judge.meter.used) if price else 0.0
-            left = unasked(findings, before)
-            said.print(printable(_forecast(left, len(before), turn_tokens, judge.name, price)))
+            judge.meter.usd = price.cost(judge.meter.used) if price else 0.0
+            left = list_unasked(findings, before)
+            said.print(to_printable(_forecast(left, len(before), turn_tokens, judge.name, price)))
             with Status("Asking", console=said) as shown:
                 done = 0
 
@@ -62,7 +64,7 @@ async def ask(
                     done += 1
                     shown.update(f"{done:,} of {left:,} answered, {judge.meter.used.total:,} tokens")
 
-                return await confirm(
+                return await confirm_findings(
                     store, findings, model, judge.name, at_once=judge.concurrency, on_answer=tell
                 )
     finally:
@@ -71,7 +73,7 @@ async def ask(
 
 def _forecast(left: int, there: int, turn_tokens: float, name: str, price: Price | None) -> str:
     used = Usage(round(left * (QUESTION_TOKENS + TURNS_SHOWN * turn_tokens)), left * ANSWER_TOKENS)
-    cost = "" if price is None else f", ${price.of(used):,.4f}"
+    cost = "" if price is None else f", ${price.cost(used):,.4f}"
     return (
         f"{name} is asked about {left:,} findings (about {used.total:,} tokens{cost});"
         f" {there:,} answers are there already."

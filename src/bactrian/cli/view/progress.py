@@ -10,35 +10,35 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
-from bactrian.cli.terminal.console import printable, progress
+from bactrian.cli.terminal.console import open_progress, to_printable
 from bactrian.generate.forecast import Estimate, Forecast
-from bactrian.generate.progress import Snapshot, Tally
+from bactrian.generate.progress import ProgressSnapshot, RunProgress
 
 
-class Ledger(Protocol):
+class ProgressView(Protocol):
     """Shows how far a run is."""
 
-    async def watch(self, tally: Tally) -> None:
+    async def watch(self, tally: RunProgress) -> None:
         """Show it again and again, until cancelled."""
         ...
 
-    def close(self, tally: Tally, run: Path) -> None:
+    def close(self, tally: RunProgress, run: Path) -> None:
         """Show where the run is when the command ends."""
         ...
 
 
-def ledger(*, json: bool) -> Ledger:
+def choose_progress_view(*, json: bool) -> ProgressView:
     """The ledger that the flags and the terminal call for."""
     return _Program() if json else _Person()
 
 
 class _Program:
-    async def watch(self, tally: Tally) -> None:
+    async def watch(self, tally: RunProgress) -> None:
         while True:
             await asyncio.sleep(1)
             _write({"event": "progress", **_fields(tally.snapshot())})
 
-    def close(self, tally: Tally, run: Path) -> None:
+    def close(self, tally: RunProgress, run: Path) -> None:
         _write(
             {
                 "event": "ended",
@@ -57,26 +57,26 @@ class _Program:
 
 class _Person:
     def __init__(self) -> None:
-        self._console = progress()
+        self._console = open_progress()
 
-    async def watch(self, tally: Tally) -> None:
+    async def watch(self, tally: RunProgress) -> None:
         from rich.live import Live
         from rich.text import Text
 
         if not self._console.is_terminal or self._console.is_dumb_terminal:
             while True:
                 await asyncio.sleep(10)
-                self._console.print(line(tally.snapshot()))
+                self._console.print(write_line(tally.snapshot()))
         self._console.soft_wrap = False  # what is drawn again has to know how many lines it takes
         try:
             with Live(console=self._console, transient=True, auto_refresh=False) as live:
                 while True:
-                    live.update(Text(line(tally.snapshot())), refresh=True)
+                    live.update(Text(write_line(tally.snapshot())), refresh=True)
                     await asyncio.sleep(0.5)
         finally:
             self._console.soft_wrap = True
 
-    def close(self, tally: Tally, run: Path) -> None:
+    def close(self, tally: RunProgress, run: Path) -> None:
         now = tally.snapshot(whole=True)
         say = self._console.print
         say(f"{now.done:,} of {now.total:,} sessions are in {run}.")
@@ -91,24 +91,28 @@ class _Person:
             money = f", ${now.run_usd:,.4f}" if now.run_usd is not None else ""
             say(f"The whole run: {now.run_tokens:,} tokens{money}.")
         for name, short in list(tally.short.items())[:5]:
-            say(printable(f"The list {name} stayed short: {short.has} of {short.wanted} items. {short.why}"))
+            say(
+                to_printable(
+                    f"The list {name} stayed short: {short.has} of {short.wanted} items. {short.why}"
+                )
+            )
         if len(tally.short) > 5:
             say(f"And {len(tally.short) - 5:,} more lists.")
         for refused in tally.refused[:5]:
-            say(printable(f"Could not begin {refused}"))
+            say(to_printable(f"Could not begin {refused}"))
         for change in tally.changes[:5]:
-            say(printable(f"Warning: something else began to answer in mid-run: {change}"))
+            say(to_printable(f"Warning: something else began to answer in mid-run: {change}"))
         if tally.open:
             say(f"{tally.open:,} were left open; the same command goes on.")
         for reason, count in tally.reasons.most_common(5):
-            say(printable(f"{count:,} times: {reason}"))
+            say(to_printable(f"{count:,} times: {reason}"))
         if now.failed or tally.short:
             say(f"{now.failed:,} failed; --retry-failed takes them and short lists up again.")
         if now.failed:
             say(f"Why, and what came instead: bactrian failures {shlex.quote(str(run))}")
 
 
-def line(now: Snapshot) -> str:
+def write_line(now: ProgressSnapshot) -> str:
     """A run in one line."""
     parts = [f"{now.done:,}/{now.total:,} done"]
     if now.seconds_left is not None:
@@ -178,7 +182,7 @@ def _forecast_fields(forecast: Forecast) -> dict[str, object]:
     }
 
 
-def _fields(now: Snapshot) -> dict[str, object]:
+def _fields(now: ProgressSnapshot) -> dict[str, object]:
     return {
         "total": now.total,
         "done": now.done,

@@ -14,13 +14,13 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bactrian.export.format import Add, Format, Frame
-from bactrian.export.writers.archive import archive
+from bactrian.export.format import Add, ExportContext, Format
+from bactrian.export.writers.archive import open_archive
 from bactrian.records.session import Session
-from bactrian.tables.camel import termination_reason
+from bactrian.tables.camel import write_termination
 
 
-def chat(session: Session, original_task: str) -> dict[str, object]:
+def build_chat(session: Session, original_task: str) -> dict[str, object]:
     """A session as CAMEL writes it, with ``original_task`` in place of its own."""
     made: dict[str, object] = {
         "role_1": f"{session.assistant.name}_RoleType.ASSISTANT",
@@ -40,7 +40,7 @@ def chat(session: Session, original_task: str) -> dict[str, object]:
             "role": turn.speaker,
             "content": str(turn.text),
         }
-    made["termination_reason"] = termination_reason(session.ending)
+    made["termination_reason"] = write_termination(session.ending)
     made["num_messages"] = len(session.turns)
     return made
 
@@ -70,7 +70,7 @@ def _key(session: Session, task: str) -> bytes:
     return hashlib.blake2b(pair.encode(), digest_size=12).digest()
 
 
-def file_name(session_id: str) -> str:
+def make_file_name(session_id: str) -> str:
     """The name of a session's file: its id, with what no archive should hold written as ``%XX``."""
     plain = "".join(one if one.isalnum() or one in "_-." else f"%{ord(one):02X}" for one in session_id)
     if plain.startswith(".") or not plain:
@@ -79,19 +79,19 @@ def file_name(session_id: str) -> str:
 
 
 @contextmanager
-def opened(path: Path, frame: Frame) -> Generator[Add]:
+def open_camel_chat(path: Path, frame: ExportContext) -> Generator[Add]:
     """Open a folder or an archive, as the name says, for one file a session."""
     distinct = DistinctTasks()
-    with archive(path) as put:
+    with open_archive(path) as put:
 
         def add(session: Session) -> int:
             task = distinct(session)
             frame.notes[RENAMED] += task != session.task.original
-            put(file_name(session.id), json.dumps(chat(session, task)).encode())
+            put(make_file_name(session.id), json.dumps(build_chat(session, task)).encode())
             return 1
 
         yield add
 
 
 RENAMED = "original_task with a number after it, to be one of its kind for its pair"
-FORMAT = Format("camel-chat", opened, ".zip", manifest_inside=False)
+FORMAT = Format("camel-chat", open_camel_chat, ".zip", manifest_inside=False)

@@ -11,22 +11,22 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bactrian.export.dialogue import rounds
-from bactrian.export.format import Add, Format, Frame
-from bactrian.export.writers.json_lines import json_array
+from bactrian.export.dialogue import list_rounds
+from bactrian.export.format import Add, ExportContext, Format
+from bactrian.export.writers.json_lines import open_json_array
 from bactrian.records.session import Session
 from bactrian.records.turn import Instruction, Solution
-from bactrian.tables.camel import termination_reason
+from bactrian.tables.camel import write_termination
 
 
 @contextmanager
-def opened(path: Path, _: Frame) -> Generator[Add]:
+def open_camel_instructions(path: Path, _: ExportContext) -> Generator[Add]:
     """Open ``path`` for one array."""
-    with json_array(path) as write:
+    with open_json_array(path) as write:
 
         def add(session: Session) -> int:
             rows = 0
-            for asked, answered in rounds(session):
+            for asked, answered in list_rounds(session):
                 ask, answer = asked.said, answered.said
                 if isinstance(ask, Instruction) and isinstance(answer, Solution):
                     write(_row(session, asked.number, ask, answer))
@@ -48,9 +48,9 @@ def _row(session: Session, number: int, ask: Instruction, answer: Solution) -> d
         "instruction": ask.instruction,
         "input": ask.input or "None",
         "output": answer.solution,
-        "termination_reason": termination_reason(session.ending),
+        "termination_reason": write_termination(session.ending),
     }
     return row | ({"mark": session.mark} if session.mark else {})
 
 
-FORMAT = Format("camel-instructions", opened, ".json")
+FORMAT = Format("camel-instructions", open_camel_instructions, ".json")

@@ -10,22 +10,22 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bactrian.export.dialogue import rounds
-from bactrian.export.format import Add, Format, Frame
-from bactrian.export.formats.camel_chat import file_name
-from bactrian.export.writers.archive import archive
+from bactrian.export.dialogue import list_rounds
+from bactrian.export.format import Add, ExportContext, Format
+from bactrian.export.formats.camel_chat import make_file_name
+from bactrian.export.writers.archive import open_archive
 from bactrian.records.session import Session
 
 
 @contextmanager
-def opened(path: Path, _: Frame) -> Generator[Add]:
+def open_camel_science(path: Path, _: ExportContext) -> Generator[Add]:
     """Open a folder or an archive, as the name says, for one file a problem."""
-    with archive(path) as put:
+    with open_archive(path) as put:
 
         def add(session: Session) -> int:
-            for asked, answered in rounds(session)[:1]:
+            for asked, answered in list_rounds(session)[:1]:
                 row = _row(session, asked.text, answered.text)
-                put(file_name(session.id), json.dumps(row).encode())
+                put(make_file_name(session.id), json.dumps(row).encode())
                 return 1
             return 0
 
@@ -45,4 +45,4 @@ def _row(session: Session, problem: str, solution: str) -> dict[str, object]:
     return row | ({"mark": session.mark} if session.mark else {})
 
 
-FORMAT = Format("camel-science", opened, ".zip", frozenset(("answer",)), manifest_inside=False)
+FORMAT = Format("camel-science", open_camel_science, ".zip", frozenset(("answer",)), manifest_inside=False)

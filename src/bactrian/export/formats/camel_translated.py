@@ -13,28 +13,32 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from bactrian.export.format import Add, Format, Frame
-from bactrian.export.formats.camel_chat import RENAMED, DistinctTasks, chat, file_name
-from bactrian.export.writers.archive import archive
+from bactrian.export.format import Add, ExportContext, Format
+from bactrian.export.formats.camel_chat import RENAMED, DistinctTasks, build_chat, make_file_name
+from bactrian.export.writers.archive import open_archive
 from bactrian.records.session import Session
 
 
 @contextmanager
-def opened(path: Path, frame: Frame) -> Generator[Add]:
+def open_camel_translated(path: Path, frame: ExportContext) -> Generator[Add]:
     """Open a folder or an archive, as the name says, for one folder a language."""
     distinct: defaultdict[str, DistinctTasks] = defaultdict(DistinctTasks)
-    with archive(path) as put:
+    with open_archive(path) as put:
 
         def add(session: Session) -> int:
             language = session.values.get("language", "unknown")
             own = replace(session, id=session.values.get("source", session.id))
             task = distinct[language](own)
             frame.notes[RENAMED] += task != own.task.original
-            content = json.dumps(chat(own, task), ensure_ascii=False, indent=4)
-            put(f"{file_name(language).removesuffix('.json')}/{file_name(own.id)}", content.encode())
+            content = json.dumps(build_chat(own, task), ensure_ascii=False, indent=4)
+            put(
+                f"{make_file_name(language).removesuffix('.json')}/{make_file_name(own.id)}", content.encode()
+            )
             return 1
 
         yield add
 
 
-FORMAT = Format("camel-translated", opened, ".zip", frozenset(("translation",)), manifest_inside=False)
+FORMAT = Format(
+    "camel-translated", open_camel_translated, ".zip", frozenset(("translation",)), manifest_inside=False
+)

@@ -10,36 +10,38 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bactrian.export.format import Add, Format, Frame
+from bactrian.export.format import Add, ExportContext, Format
 from bactrian.records.session import Session
-from bactrian.tables.lineage import COLUMNS, trace
-from bactrian.tables.tables import used
+from bactrian.tables.lineage import COLUMNS, trace_source
+from bactrian.tables.tables import list_tool_uses
 
 _FORMULA = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
 """The last four are the first four as East Asian keyboards write them."""
 
 
-def cell(value: str) -> str:
+def to_cell(value: str) -> str:
     """``value`` as no spreadsheet calculates it."""
     return f"'{value}" if value.startswith(_FORMULA) else value
 
 
 @contextmanager
-def opened(path: Path, frame: Frame) -> Generator[Add]:
+def open_csv(path: Path, frame: ExportContext) -> Generator[Add]:
     """Open ``path`` for one table."""
     with path.open("w", encoding="utf-8", newline="") as file:
         table = csv.writer(file)
         table.writerow(("turn", "speaker", "text", "original_task", "specified_task", *COLUMNS, "tools"))
 
         def add(session: Session) -> int:
-            source = trace(session, frame.run).values()
+            source = trace_source(session, frame.run).values()
             tasks = (session.task.original, session.task.specified or session.task.original)
             for turn in session.turns:
-                cells = (turn.speaker, turn.text, *tasks, *source, used(turn) or "")
-                table.writerow((turn.number, *(cell(value) for value in cells)))
+                cells = (turn.speaker, turn.text, *tasks, *source, list_tool_uses(turn) or "")
+                table.writerow((turn.number, *(to_cell(value) for value in cells)))
             return len(session.turns)
 
         yield add
 
 
-FORMAT = Format("csv", opened, ".csv", frozenset(("role-play", "translation", "answer", "talk")), tools=True)
+FORMAT = Format(
+    "csv", open_csv, ".csv", frozenset(("role-play", "translation", "answer", "talk")), tools=True
+)

@@ -7,29 +7,29 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from bactrian.export.card import card
-from bactrian.export.format import Add, Format, Frame
+from bactrian.export.card import write_card
+from bactrian.export.format import Add, ExportContext, Format
 from bactrian.export.formats import messages
-from bactrian.export.writers.parquet import Pieces, needed
+from bactrian.export.writers.parquet import ParquetWriter, require_polars
 from bactrian.records.session import Session
 from bactrian.tables.lineage import COLUMNS
 
 
 @contextmanager
-def opened(path: Path, frame: Frame) -> Generator[Add]:
+def open_hf(path: Path, frame: ExportContext) -> Generator[Add]:
     """Open ``data/PART-00000.parquet`` and so on for the rows of :mod:`bactrian.export.formats.messages`."""
-    needed("hf")
+    require_polars("hf")
     import polars as pl
 
     text = pl.String()
     message = pl.Struct({"role": text, "content": text})
     first = ("original_task", "specified_task", "side", "system_prompt")
-    pieces = Pieces(
+    pieces = ParquetWriter(
         path.parent, path.name, {"messages": pl.List(message), **dict.fromkeys((*first, *COLUMNS), text)}
     )
 
     def add(session: Session) -> int:
-        row = messages.row(session, frame)
+        row = messages.build_row(session, frame)
         if row is None:
             return 0
         pieces.add(row, sum(len(turn.text) for turn in session.turns) + 4000)
@@ -41,7 +41,7 @@ def opened(path: Path, frame: Frame) -> Generator[Add]:
 
 def finish(folder: Path, manifest: Mapping[str, Any]) -> None:
     """Write the data set's card."""
-    (folder / "README.md").write_text(card(manifest), "utf-8")
+    (folder / "README.md").write_text(write_card(manifest), "utf-8")
 
 
-FORMAT = Format("hf", opened, "", messages.FORMAT.kinds, sides=True, layout="data/{part}", finish=finish)
+FORMAT = Format("hf", open_hf, "", messages.FORMAT.kinds, sides=True, layout="data/{part}", finish=finish)

@@ -6,34 +6,34 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bactrian.export.format import Add, Format, Frame
-from bactrian.export.writers.parquet import Pieces, needed
+from bactrian.export.format import Add, ExportContext, Format
+from bactrian.export.writers.parquet import ParquetWriter, require_polars
 from bactrian.records.session import Session
 from bactrian.tables.tables import (
     FINDINGS,
     MESSAGES,
     SESSIONS,
-    finding_row,
-    message_rows,
-    schema,
-    session_row,
+    build_schema,
+    make_finding_row,
+    make_message_rows,
+    make_session_row,
 )
 
 
 @contextmanager
-def opened(path: Path, frame: Frame) -> Generator[Add]:
+def open_parquet(path: Path, frame: ExportContext) -> Generator[Add]:
     """Open a folder for the tables of sessions, of messages and, if somebody looks for them, of findings."""
-    needed("parquet")
+    require_polars("parquet")
     path.mkdir()
     kinds = {"sessions": SESSIONS, "messages": MESSAGES} | ({"findings": FINDINGS} if frame.findings else {})
-    tables = {name: Pieces(path, name, schema(table)) for name, table in kinds.items()}
+    tables = {name: ParquetWriter(path, name, build_schema(table)) for name, table in kinds.items()}
 
     def add(session: Session) -> int:
-        tables["sessions"].add(session_row(session, frame.run), len(session.task.text) + 1000)
-        for row in message_rows(session, frame.run):
+        tables["sessions"].add(make_session_row(session, frame.run), len(session.task.text) + 1000)
+        for row in make_message_rows(session, frame.run):
             tables["messages"].add(row, 2 * len(str(row["text"])) + 500)
         for finding in frame.findings(session) if frame.findings else ():
-            tables["findings"].add(finding_row(session, finding, frame.run), len(finding.quote) + 200)
+            tables["findings"].add(make_finding_row(session, finding, frame.run), len(finding.quote) + 200)
         return 1
 
     yield add
@@ -41,4 +41,6 @@ def opened(path: Path, frame: Frame) -> Generator[Add]:
         table.join(path / f"{name}.parquet")
 
 
-FORMAT = Format("parquet", opened, "", frozenset(("role-play", "translation", "answer", "talk")), tools=True)
+FORMAT = Format(
+    "parquet", open_parquet, "", frozenset(("role-play", "translation", "answer", "talk")), tools=True
+)

@@ -6,25 +6,25 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bactrian.export.dialogue import alternating, plain, view
-from bactrian.export.format import Add, Format, Frame
-from bactrian.export.writers.json_lines import json_lines
-from bactrian.records.choice import Choice
+from bactrian.export.dialogue import make_alternating, to_plain_text, view_from_side
+from bactrian.export.format import Add, ExportContext, Format
+from bactrian.export.writers.json_lines import open_json_lines
+from bactrian.records.choice import Preference
 from bactrian.records.session import Session
-from bactrian.tables.lineage import trace
+from bactrian.tables.lineage import trace_source
 
 
-def pairs(session: Session, choice: Choice, frame: Frame) -> Iterator[dict[str, object]]:
+def build_pairs(session: Session, choice: Preference, frame: ExportContext) -> Iterator[dict[str, object]]:
     """The chosen candidate beside each of the others, after the conversation as the speaker saw it.
 
     A candidate that says the same as the chosen one teaches nothing and is left out, and so is a choice that does not
     follow an unbroken conversation in which it is the speaker's turn.
     """
-    before = alternating(session)[: choice.number - 1]
+    before = make_alternating(session)[: choice.number - 1]
     turn = "assistant" if len(before) % 2 else "user"
     if len(before) != choice.number - 1 or choice.speaker != turn:
         return
-    prompt = plain(view(session, choice.speaker, before, frame.prompts))
+    prompt = to_plain_text(view_from_side(session, choice.speaker, before, frame.prompts))
     chosen = choice.texts[choice.index]
     for text in dict.fromkeys(choice.texts):
         if text.strip() != chosen.strip():
@@ -36,19 +36,19 @@ def pairs(session: Session, choice: Choice, frame: Frame) -> Iterator[dict[str, 
                 "side": choice.speaker,
                 "chooser": choice.chooser,
                 "reason": choice.reason,
-                **trace(session, frame.run),
+                **trace_source(session, frame.run),
             }
 
 
 @contextmanager
-def opened(path: Path, frame: Frame) -> Generator[Add]:
+def open_preference(path: Path, frame: ExportContext) -> Generator[Add]:
     """Open ``path`` for one pair a line."""
-    with json_lines(path) as write:
+    with open_json_lines(path) as write:
 
         def add(session: Session) -> int:
             rows = 0
             for choice in frame.choices(session) if frame.choices else ():
-                for row in pairs(session, choice, frame):
+                for row in build_pairs(session, choice, frame):
                     write(row)
                     rows += 1
             return rows
@@ -56,4 +56,4 @@ def opened(path: Path, frame: Frame) -> Generator[Add]:
         yield add
 
 
-FORMAT = Format("preference", opened, needs="choices: of a critic, a person or a judge")
+FORMAT = Format("preference", open_preference, needs="choices: of a critic, a person or a judge")

@@ -6,23 +6,23 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bactrian.export.dialogue import dialogue
-from bactrian.export.format import Add, Format, Frame
+from bactrian.export.dialogue import build_dialogue
+from bactrian.export.format import Add, ExportContext, Format
 from bactrian.export.formats import messages
-from bactrian.export.writers.json_lines import json_lines
+from bactrian.export.writers.json_lines import open_json_lines
 from bactrian.records.session import Session
-from bactrian.tables.lineage import trace
+from bactrian.tables.lineage import trace_source
 
 NAMES = {"system": "system", "user": "human", "assistant": "gpt"}
 
 
 @contextmanager
-def opened(path: Path, frame: Frame) -> Generator[Add]:
+def open_sharegpt(path: Path, frame: ExportContext) -> Generator[Add]:
     """Open ``path`` for one chat a line."""
-    with json_lines(path) as write:
+    with open_json_lines(path) as write:
 
         def add(session: Session) -> int:
-            said = dialogue(session, frame.side, frame.prompts)
+            said = build_dialogue(session, frame.side, frame.prompts)
             if not said:
                 return 0
             conversation = [{"from": NAMES[one.role], "value": str(one.text)} for one in said]
@@ -32,7 +32,7 @@ def opened(path: Path, frame: Frame) -> Generator[Add]:
                     "original_task": session.task.original,
                     "specified_task": session.task.specified or session.task.original,
                     "side": frame.side,
-                    **trace(session, frame.run),
+                    **trace_source(session, frame.run),
                 }
             )
             return 1
@@ -40,4 +40,4 @@ def opened(path: Path, frame: Frame) -> Generator[Add]:
         yield add
 
 
-FORMAT = Format("sharegpt", opened, kinds=messages.FORMAT.kinds, sides=True)
+FORMAT = Format("sharegpt", open_sharegpt, kinds=messages.FORMAT.kinds, sides=True)

@@ -16,7 +16,7 @@ _BLOCK = tarfile.BLOCKSIZE
 
 
 @contextmanager
-def archive(path: Path) -> Generator[Put]:
+def open_archive(path: Path) -> Generator[Put]:
     """Open a ``.zip``, a ``.tar.gz`` (``.tgz``), or, with any other name, a folder."""
     if path.name.endswith(".zip"):
         with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as pack:

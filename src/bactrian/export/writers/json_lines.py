@@ -11,28 +11,28 @@ Write = Callable[[object], object]
 
 
 @contextmanager
-def json_lines(path: Path) -> Generator[Write]:
+def open_json_lines(path: Path) -> Generator[Write]:
     """Open ``path`` for objects, one a line."""
     with path.open("w", encoding="utf-8", newline="\n") as file:
-        yield lambda value: file.write(f"{one_line(value)}\n")
+        yield lambda value: file.write(f"{to_line(value)}\n")
 
 
 @contextmanager
-def json_array(path: Path) -> Generator[Write]:
+def open_json_array(path: Path) -> Generator[Write]:
     """Open ``path`` for one array of objects, each on a line of its own."""
     with path.open("w", encoding="utf-8", newline="\n") as file:
         before = "[\n"
 
         def write(value: object) -> None:
             nonlocal before
-            file.write(before + one_line(value))
+            file.write(before + to_line(value))
             before = ",\n"
 
         yield write
         file.write("[]\n" if before == "[\n" else "\n]\n")
 
 
-def one_line(value: object) -> str:
+def to_line(value: object) -> str:
     """``value`` as JSON that is one line for every reader, also for one that takes U+2028 for the end of a line."""
     text = json.dumps(value, ensure_ascii=False)
     for character, escape in (("\u2028", "\\u2028"), ("\u2029", "\\u2029"), ("\x85", "\\u0085")):

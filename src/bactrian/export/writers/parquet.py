@@ -18,13 +18,13 @@ _PIECE = 16 * 1024 * 1024
 _ROW_GROUP = 10_000
 
 
-def needed(form: str) -> None:
+def require_polars(form: str) -> None:
     """Raise MissingExtra unless Parquet files can be written."""
     if find_spec("polars") is None:
         raise MissingExtra("analysis", f"--format {form}")
 
 
-class Pieces:
+class ParquetWriter:
     """Writes rows as ``NAME-00000.parquet``, ``NAME-00001.parquet`` …, each of a bounded size."""
 
     def __init__(self, folder: Path, name: str, schema: Mapping[str, polars.DataType]) -> None:

@@ -6,28 +6,28 @@ import hashlib
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 
-from bactrian.generate.jobs.role_play import SEEDS_APART, Fill
-from bactrian.generate.scheduler import Cell
+from bactrian.generate.jobs.role_play import SEEDS_APART, TemplateFiller
+from bactrian.generate.scheduler import Job
 from bactrian.models.model import Model
 from bactrian.play.agent import Agent
-from bactrian.play.endings import Refused
-from bactrian.play.persist import kept
+from bactrian.play.endings import EndpointRefused
+from bactrian.play.persist import persist_events
 from bactrian.play.scene import Scene
-from bactrian.play.session import play
+from bactrian.play.session import play_session
 from bactrian.recipes.schema import Answer
 from bactrian.records.ending import Ending
 from bactrian.records.events import Event
 from bactrian.records.sampling import Sampling
 from bactrian.records.session import Provenance, Session
 from bactrian.records.task import Role, Task
-from bactrian.records.text import Text, cleaned
+from bactrian.records.text import Text, clean_text
 from bactrian.records.turn import Speaker, Turn
 from bactrian.records.usage import Usage
 from bactrian.store.store import Store
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class AnswerGiven:
     """The one answer has been given."""
 
     def __call__(self, turns: Sequence[Turn]) -> Ending | None:
@@ -41,7 +41,7 @@ class _QuestionFirst:
         return "assistant" if turns else "user"
 
 
-class Answers:
+class AnswerJobs:
     """A model answers one question. The question is the session's first turn, the answer its second."""
 
     def __init__(
@@ -55,14 +55,14 @@ class Answers:
         mark: str | None,
     ) -> None:
         self._leaf = leaf
-        self._fill = Fill({"system": leaf.system, "question": leaf.question}, axes)
+        self._fill = TemplateFiller({"system": leaf.system, "question": leaf.question}, axes)
         self._recipe = recipe
         self._model = models["assistant"]
         self._seed = seed
         self._mark = mark
         self._hash = hashlib.sha256(f"{leaf.system}\0{leaf.question}".encode()).hexdigest()
 
-    def _session(self, cell: Cell) -> Session:
+    def _session(self, cell: Job) -> Session:
         """The session of ``cell``: its task is the question."""
         leaf = self._leaf
         seed = None if self._seed is None else self._seed + SEEDS_APART * cell.number
@@ -72,7 +72,7 @@ class Answers:
             id=cell.id,
             assistant=Role(leaf.role),
             user=Role("User"),
-            task=Task(cleaned(self._fill("question", cell.values))),
+            task=Task(clean_text(self._fill("question", cell.values))),
             provenance=Provenance(
                 prompts=f"recipe {self._recipe}",
                 prompts_hash=self._hash,
@@ -84,7 +84,7 @@ class Answers:
             mark=self._mark,
         )
 
-    async def events(self, cell: Cell, store: Store) -> AsyncGenerator[Event]:
+    async def events(self, cell: Job, store: Store) -> AsyncGenerator[Event]:
         """Store the question, ask, store the answer."""
         session = await store.begin(self._session(cell))
         turns = session.turns
@@ -110,9 +110,9 @@ class Answers:
             ),
             {"assistant": agent},
             _QuestionFirst(),
-            (Refused(), Answered()),
+            (EndpointRefused(), AnswerGiven()),
         )
-        async for event in kept(play(scene), session.id, store):
+        async for event in persist_events(play_session(scene), session.id, store):
             yield event
 
 

@@ -7,18 +7,18 @@ from dataclasses import replace
 from typing import Protocol
 
 from bactrian.errors import ModelError
-from bactrian.files.template import compiled
-from bactrian.generate.scheduler import Cell
+from bactrian.files.template import compile_template
+from bactrian.generate.scheduler import Job
 from bactrian.models.model import Model
-from bactrian.play.persist import kept
+from bactrian.play.persist import persist_events
 from bactrian.play.prepare import prepare
-from bactrian.play.scene import role_play
-from bactrian.play.session import play
-from bactrian.play.setup import Setup, new_session
+from bactrian.play.scene import build_role_play
+from bactrian.play.session import play_session
+from bactrian.play.setup import RolePlaySetup, new_session
 from bactrian.play.tools.toolbox import NO_TOOLS, Toolbox
 from bactrian.prompts.pack import Pack
 from bactrian.recipes.schema import RolePlay
-from bactrian.records.criticism import Criticism
+from bactrian.records.criticism import CriticSettings
 from bactrian.records.ending import Ending
 from bactrian.records.events import Ended, Event
 from bactrian.records.proposal import NOTHING_KNOWN
@@ -30,10 +30,10 @@ RED_TEAM = "red-team"
 """The mark of a session that was made to study misuse."""
 
 
-class Leaf(Protocol):
+class JobPlayer(Protocol):
     """Does a job."""
 
-    def events(self, cell: Cell, store: Store) -> AsyncGenerator[Event]:
+    def events(self, cell: Job, store: Store) -> AsyncGenerator[Event]:
         """Play the session of ``cell`` from where it is to its ending; each event is on disk when it is given.
 
         A model that fails ends it as ``failed``; a fault of the endpoint leaves it open.
@@ -44,12 +44,14 @@ class Leaf(Protocol):
         ...
 
 
-class Fill:
+class TemplateFiller:
     """Templates of a leaf, compiled once and filled with the items of each job."""
 
     def __init__(self, templates: Mapping[str, str], names: frozenset[str]) -> None:
         self._compiled = {
-            key: compiled(text, may=names) if "{" in text else text for key, text in templates.items() if text
+            key: compile_template(text, may=names) if "{" in text else text
+            for key, text in templates.items()
+            if text
         }
 
     def __call__(self, key: str, values: Mapping[str, str]) -> str:
@@ -58,14 +60,14 @@ class Fill:
         return template if isinstance(template, str) else template.render(values)
 
 
-class RolePlays:
+class RolePlayJobs:
     """Two agents solve a task together (paper, section 3)."""
 
     def __init__(
         self,
         leaf: RolePlay,
         axes: frozenset[str],
-        setup: Setup,
+        setup: RolePlaySetup,
         pack: Pack,
         models: Mapping[str, Model],
         tools: Mapping[str, Toolbox] = NO_TOOLS,
@@ -73,9 +75,11 @@ class RolePlays:
         mark: str | None,
     ) -> None:
         keys = ("assistant", "user", "idea", "assistant_description", "user_description")
-        self._fill = Fill({key: getattr(leaf, key) for key in keys}, axes)
+        self._fill = TemplateFiller({key: getattr(leaf, key) for key in keys}, axes)
         critic = setup.critic
-        self._fill_critic = Fill({"role": critic.role, "criteria": critic.criteria} if critic else {}, axes)
+        self._fill_critic = TemplateFiller(
+            {"role": critic.role, "criteria": critic.criteria} if critic else {}, axes
+        )
         self._setup = replace(setup, tools={agent: box.kit for agent, box in tools.items()})
         self._tools = tools
         self._pack = pack
@@ -84,7 +88,7 @@ class RolePlays:
         self._rules = setup.rules()
         self._provenance: Provenance | None = None
 
-    def _session(self, cell: Cell) -> Session:
+    def _session(self, cell: Job) -> Session:
         """The session of ``cell``, before anything was said."""
         fill, values = self._fill, cell.values
         seed = self._setup.seed
@@ -104,24 +108,24 @@ class RolePlays:
             self._provenance = session.provenance
         return replace(session, values=values, mark=self._mark)
 
-    async def events(self, cell: Cell, store: Store) -> AsyncGenerator[Event]:
+    async def events(self, cell: Job, store: Store) -> AsyncGenerator[Event]:
         """Specify the task, then play."""
         session = await store.begin(self._session(cell))
         try:
-            session = await prepare(session, self._setup, self._pack, self._models, store.prepared)
+            session = await prepare(session, self._setup, self._pack, self._models, store.save_task)
         except ModelError as error:
-            yield await failed(session, error, store)
+            yield await end_as_failed(session, error, store)
             return
         known = NOTHING_KNOWN
         if (critic := session.provenance.critic) is not None:
-            known = await store.deliberation(session.id, after=critic.settled(len(session.turns)))
-        scene = role_play(
+            known = await store.deliberation(session.id, after=critic.count_settled(len(session.turns)))
+        scene = build_role_play(
             session, self._pack, self._models, rules=self._rules, known=known, tools=self._tools
         )
-        async for event in kept(play(scene), session.id, store):
+        async for event in persist_events(play_session(scene), session.id, store):
             yield event
 
-    def _critic(self, values: Mapping[str, str]) -> Criticism | None:
+    def _critic(self, values: Mapping[str, str]) -> CriticSettings | None:
         critic, fill = self._setup.critic, self._fill_critic
         if critic is None:
             return None
@@ -132,7 +136,7 @@ SEEDS_APART = 10_000
 """Between the seeds of two jobs; more than the turns of a session, each of which adds one."""
 
 
-async def failed(session: Session, error: ModelError, store: Store) -> Ended:
+async def end_as_failed(session: Session, error: ModelError, store: Store) -> Ended:
     """The end of a session whose model failed outside the loop; stored unless the endpoint is at fault."""
     last = session.turns[-1].number if session.turns else 0
     ending = Ending("failed", last, "user", error.what)

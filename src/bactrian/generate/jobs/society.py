@@ -6,20 +6,20 @@ from collections.abc import AsyncGenerator, Mapping
 from dataclasses import replace
 
 from bactrian.errors import ModelError
-from bactrian.generate.jobs.role_play import SEEDS_APART, Fill, failed
-from bactrian.generate.scheduler import Cell
+from bactrian.generate.jobs.role_play import SEEDS_APART, TemplateFiller, end_as_failed
+from bactrian.generate.scheduler import Job
 from bactrian.models.model import Model
-from bactrian.play.society.group_chat import Circumstances
-from bactrian.play.society.stages import Performance, perform
+from bactrian.play.society.group_chat import ChatOptions
+from bactrian.play.society.stages import SocietyRun, play_society
 from bactrian.play.tools.toolbox import NO_TOOLS, Toolbox
-from bactrian.recipes.schema import Ensemble
-from bactrian.recipes.society import Prompts, Society
+from bactrian.recipes.schema import SocietyJob
+from bactrian.recipes.society import Society, SocietyPrompts
 from bactrian.records.events import Ended, Event, Started
 from bactrian.records.session import Session
 from bactrian.store.store import Store
 
 
-class Societies:
+class SocietyJobs:
     """A society works on one task after another.
 
     The session of its last stage has the job's id, so that a job is done when that session has ended; those of the
@@ -28,30 +28,30 @@ class Societies:
 
     def __init__(
         self,
-        leaf: Ensemble,
+        leaf: SocietyJob,
         axes: frozenset[str],
-        society: tuple[Society, Prompts],
+        society: tuple[Society, SocietyPrompts],
         models: Mapping[str, Model],
         tools: Mapping[str, Toolbox] = NO_TOOLS,
         *,
         seed: int | None,
         mark: str | None,
     ) -> None:
-        self._fill = Fill({"task": leaf.task}, axes)
+        self._fill = TemplateFiller({"task": leaf.task}, axes)
         self._models = models
         self._seed = seed
         names = {agent: model.name for agent, model in models.items() if agent != "lister"}
-        self._wish = Performance(
+        self._wish = SocietyRun(
             *society,
             task="",
-            given=Circumstances(names, leaf.language, seed, leaf.max_messages, leaf.protocol),
+            given=ChatOptions(names, leaf.language, seed, leaf.max_messages, leaf.protocol),
             pack=leaf.prompts,
             paper_endings=leaf.endings == "paper",
             mark=mark,
             tools=tools,
         )
 
-    async def events(self, cell: Cell, store: Store) -> AsyncGenerator[Event]:
+    async def events(self, cell: Job, store: Store) -> AsyncGenerator[Event]:
         """Play the stages; only the ending of the last one, or of one that broke off, is given."""
         seed = None if self._seed is None else self._seed + SEEDS_APART * cell.number
         wish = replace(
@@ -63,7 +63,7 @@ class Societies:
         )
         session: Session | None = None
         try:
-            async for event in perform(wish, self._models, store):
+            async for event in play_society(wish, self._models, store):
                 match event:
                     case Started(session):
                         yield event
@@ -74,4 +74,4 @@ class Societies:
         except ModelError as error:
             if session is None or error.endpoint_wide:
                 raise
-            yield await failed(session, error, store)
+            yield await end_as_failed(session, error, store)

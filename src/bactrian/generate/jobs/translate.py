@@ -10,8 +10,8 @@ from pathlib import Path
 from time import perf_counter
 
 from bactrian.errors import BadReply, InputError, ModelError
-from bactrian.generate.jobs.role_play import SEEDS_APART, Fill, failed
-from bactrian.generate.scheduler import Cell
+from bactrian.generate.jobs.role_play import SEEDS_APART, TemplateFiller, end_as_failed
+from bactrian.generate.scheduler import Job
 from bactrian.language.protocol import DONE, read_instruction, read_solution
 from bactrian.models.model import Model, Request
 from bactrian.recipes.schema import Translate
@@ -20,7 +20,7 @@ from bactrian.records.events import Ended, Event, Spoke, Started
 from bactrian.records.message import Message
 from bactrian.records.sampling import Sampling
 from bactrian.records.session import Provenance, Session
-from bactrian.records.text import Text, cleaned
+from bactrian.records.text import Text, clean_text
 from bactrian.records.turn import Turn
 from bactrian.records.usage import Usage
 from bactrian.store.store import Store
@@ -36,7 +36,7 @@ _KEPT = re.compile(
 """What stays as it is: the protocol's words, and fenced code."""
 
 
-def source_path(leaf: Translate) -> Path:
+def find_source(leaf: Translate) -> Path:
     """The run to translate. Raises InputError if none was named."""
     if not leaf.source:
         raise InputError(
@@ -49,7 +49,7 @@ _SMALL_LONGEST = 600
 """Tokens of a piece's translation by the built-in model, whose window has to hold the piece too."""
 
 
-async def translatable(run: Store) -> tuple[str, ...]:
+async def list_translatable(run: Store) -> tuple[str, ...]:
     """Ids of the run's sessions that have ended with something said, in their order.
 
     Raises:
@@ -65,7 +65,7 @@ async def translatable(run: Store) -> tuple[str, ...]:
     return found
 
 
-class Translations:
+class TranslateJobs:
     """A model translates what was said, a turn at a time. Markers, code and the done token stay as they are."""
 
     def __init__(
@@ -78,14 +78,14 @@ class Translations:
         seed: int | None,
     ) -> None:
         self._leaf = leaf
-        self._fill = Fill({"system": leaf.system}, frozenset({"language", "language_name"}))
+        self._fill = TemplateFiller({"system": leaf.system}, frozenset({"language", "language_name"}))
         self._recipe = recipe
         self._model = models["assistant"]
         self._source = source
         self._seed = seed
         self._hash = hashlib.sha256(leaf.system.encode()).hexdigest()
 
-    def _session(self, cell: Cell, original: Session) -> Session:
+    def _session(self, cell: Job, original: Session) -> Session:
         """The session of ``cell``, before anything is translated: the original's roles and task."""
         name = self._leaf.languages.get(cell.values["language"], cell.values["language"])
         seed = None if self._seed is None else self._seed + SEEDS_APART * cell.number
@@ -109,7 +109,7 @@ class Translations:
             values={**original.values, **cell.values},
         )
 
-    async def events(self, cell: Cell, store: Store) -> AsyncGenerator[Event]:
+    async def events(self, cell: Job, store: Store) -> AsyncGenerator[Event]:
         """Translate the turns that are missing, then end as the original did."""
         original = await self._original(cell.values["source"])
         session = await store.begin(self._session(cell, original))
@@ -122,7 +122,7 @@ class Translations:
                 await store.add_turn(session.id, translated)
                 yield Spoke(translated)
         except ModelError as error:
-            yield await failed(replace(session, preparation=used), error, store)
+            yield await end_as_failed(replace(session, preparation=used), error, store)
             return
         last = original.turns[-1]
         ending = original.ending or Ending("translated", last.number, last.speaker, "")
@@ -152,7 +152,7 @@ class Translations:
                 raise BadReply(f"The translation of turn {turn.number} is empty.", where=self._model.name)
             before = piece[: len(piece) - len(piece.lstrip())]
             pieces.append(before + reply.text.strip() + piece[len(piece.rstrip()) :])
-        said = cleaned("".join(pieces))
+        said = clean_text("".join(pieces))
         return replace(
             turn,
             text=Text(said),
@@ -173,5 +173,5 @@ class Translations:
             sampling=session.provenance.sampling["translator"],
             session=session.id,
             agent="translator",
-            ordinal=turn * 100 + piece,
+            call_index=turn * 100 + piece,
         )

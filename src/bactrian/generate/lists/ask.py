@@ -9,11 +9,11 @@ from zlib import crc32
 from pydantic import BaseModel
 
 from bactrian.errors import BadReply, ContextFull
-from bactrian.files.template import compiled
-from bactrian.generate.lists.dedup import distinct
-from bactrian.generate.lists.grammar import list_grammar, list_schema, varied_list_grammar
+from bactrian.files.template import compile_template
+from bactrian.generate.lists.dedup import remove_duplicates
+from bactrian.generate.lists.grammar import build_list_grammar, build_list_schema, build_varied_list_grammar
 from bactrian.generate.lists.parse import read_item, read_list
-from bactrian.models.model import Form, Model, Request
+from bactrian.models.model import Model, Request, ResponseFormat
 from bactrian.recipes.schema import Axis
 from bactrian.records.message import Message
 from bactrian.records.sampling import Sampling
@@ -35,7 +35,7 @@ class _Items(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class ListProgress:
     """How far a list has come."""
 
     items: tuple[str, ...]
@@ -57,9 +57,9 @@ async def list_items(
     preamble: str = "",
     enforced: bool = False,
     seed: int | None = None,
-    begun: Listing | None = None,
+    begun: ListProgress | None = None,
     enough: int | None = None,
-) -> AsyncGenerator[Listing]:
+) -> AsyncGenerator[ListProgress]:
     """Ask ``model`` until the axis has its ``count`` items, or until three replies in a row bring nothing new.
 
     With ``enough``, no further question is asked once there are so many items.
@@ -72,12 +72,12 @@ async def list_items(
     Raises:
         ModelError: the model does not answer.
     """
-    so_far = begun or Listing(axis.first, finished=False, usage=Usage(), calls=0)
+    so_far = begun or ListProgress(axis.first, finished=False, usage=Usage(), calls=0)
     if begun is None and so_far.items:
         yield so_far
     fruitless = 0
     assert axis.ask is not None
-    template = compiled(axis.ask, may=frozenset({"count", *axis.per}))
+    template = compile_template(axis.ask, may=frozenset({"count", *axis.per}))
     small = model.name == "local"
     first = crc32(list_id.encode())  # so that not every list begins with the same letters
     while len(so_far.items) < (enough or axis.count) and fruitless < _FRUITLESS:
@@ -92,12 +92,12 @@ async def list_items(
                 max_tokens=min(axis.max_tokens, 60 * wanted + 60) if small else axis.max_tokens,
                 seed=None if seed is None else seed + so_far.calls,
             ),
-            form=None
+            response_format=None
             if axis.each or not (enforced or small)
             else _form(wanted, first + so_far.calls if small else None),
             session=list_id,
             agent="lister",
-            ordinal=so_far.calls,
+            call_index=so_far.calls,
         )
         usage = so_far.usage
         new: list[str] = []
@@ -119,12 +119,12 @@ async def list_items(
             found = [read_item(reply.text)] if axis.each else read_list(reply.text, single=wanted == 1)
             if reply.finish == "length" and not small:  # the built-in model seldom ends by itself
                 found = found[:-1]
-            new = distinct((item for item in found if item), so_far.items)[:missing]
+            new = remove_duplicates((item for item in found if item), so_far.items)[:missing]
             fruitless = 0 if new else fruitless + 1
             why = "" if new else "The replies brought nothing new."
         items = (*so_far.items, *new)
         finished = len(items) == axis.count or fruitless >= _FRUITLESS
-        so_far = Listing(items, finished, usage, so_far.calls + 1, why)
+        so_far = ListProgress(items, finished, usage, so_far.calls + 1, why)
         yield so_far
 
 
@@ -137,11 +137,11 @@ def _with_taken(question: str, items: Sequence[str], preamble: str) -> str:
     return "\n\n".join(parts)
 
 
-def _form(count: int, question: int | None) -> Form:
-    return Form(
+def _form(count: int, question: int | None) -> ResponseFormat:
+    return ResponseFormat(
         name="items",
-        schema=list_schema(),
-        grammar=list_grammar(count) if question is None else varied_list_grammar(count, question),
+        schema=build_list_schema(),
+        grammar=build_list_grammar(count) if question is None else build_varied_list_grammar(count, question),
         read=lambda text: "\n".join(
             f"{number}. {item}" for number, item in enumerate(_Items.model_validate_json(text).items, start=1)
         ),

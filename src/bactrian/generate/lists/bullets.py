@@ -6,25 +6,27 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from bactrian.generate.lists.markers import BOLD_LINE, HEADING, SHAPES, Shape, in_digits
-from bactrian.language.numbering import without_count
+from bactrian.generate.lists.markers import BOLD_LINE, HEADING, MARKER_STYLES, MarkerStyle, normalize_digits
+from bactrian.language.numbering import strip_count
 
 _ENDS = (".", "!", "?", ":", "\uff1a")
 
 
-def marked_items(lines: Sequence[str]) -> list[str]:
+def read_marked_items(lines: Sequence[str]) -> list[str]:
     """The items of the outermost list in ``lines``; none if no line bears a mark.
 
     Lines further in, and those directly below an item, belong to it. Headings between items do not, nor does what
     stands before and after the list.
     """
     laid_out = [_laid_out(line) for line in lines]
-    found = [found for shape in SHAPES if len((found := _gathered(laid_out, shape)).items) >= shape.least]
+    found = [
+        found for shape in MARKER_STYLES if len((found := _gathered(laid_out, shape)).items) >= shape.least
+    ]
     if not found:
         return []
     best = min(found, key=lambda each: each.outermost)  # of those as far out, the first
     items = best.joined()
-    return items if best.shape.value is int else without_count(items)
+    return items if best.shape.value is int else strip_count(items)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,7 @@ class _Item:
 class _Gathering:
     """The list of one shape, as far as its lines have been seen."""
 
-    shape: Shape
+    shape: MarkerStyle
     items: list[_Item] = field(default_factory=list[_Item])
     outermost: int = 0
     """How far in its first mark stands."""
@@ -130,7 +132,7 @@ class _Gathering:
         return [paragraph for paragraph in self.told if not _is_heading(paragraph)]
 
 
-def _gathered(lines: Sequence[_Line], shape: Shape) -> _Gathering:
+def _gathered(lines: Sequence[_Line], shape: MarkerStyle) -> _Gathering:
     gathering = _Gathering(shape)
     after_blank = False
     for line in lines:
@@ -146,7 +148,7 @@ def _gathered(lines: Sequence[_Line], shape: Shape) -> _Gathering:
 
 def _laid_out(line: str) -> _Line:
     wide = line.expandtabs(4)
-    return _Line(len(wide) - len(wide.lstrip()), in_digits(line.strip()))
+    return _Line(len(wide) - len(wide.lstrip()), normalize_digits(line.strip()))
 
 
 def _label(match: re.Match[str]) -> str | None:

@@ -22,7 +22,7 @@ _TELLING = re.compile(r"no|not|non|never|without|[b-z]|x{0,3}(?:i[xv]|v?i{0,3})"
 """Words that make another item where one has them: a negation, a single letter, a Roman number."""
 
 
-def distinct(items: Iterable[str], known: Iterable[str] = ()) -> list[str]:
+def remove_duplicates(items: Iterable[str], known: Iterable[str] = ()) -> list[str]:
     """The items that are new: neither among ``known`` nor said before in other letters or nearly the same words.
 
     Two items are one if they are the same but for case, accents' form, punctuation, spaces and articles; or, from

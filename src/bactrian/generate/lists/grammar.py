@@ -13,7 +13,7 @@ _SHIFT = 3
 """Letters by which the groups move from one question to the next."""
 
 
-def list_schema() -> Mapping[str, object]:
+def build_list_schema() -> Mapping[str, object]:
     """JSON schema of a list, for endpoints that take ``response_format``."""
     return {
         "type": "object",
@@ -23,12 +23,12 @@ def list_schema() -> Mapping[str, object]:
     }
 
 
-def list_grammar(count: int, *, longest: int = 120) -> str:
+def build_list_grammar(count: int, *, longest: int = 120) -> str:
     """GBNF grammar of a numbered list of ``count`` items of up to ``longest`` characters, for llama.cpp."""
     return _grammar(["A-Z"], count, f"[0-9 ,%{_WITHIN_WORDS}]{{0,{longest - 1}}}")
 
 
-def varied_list_grammar(count: int, question: int) -> str:
+def build_varied_list_grammar(count: int, question: int) -> str:
     """GBNF grammar of a list in which a very small model does not say one thing on every line.
 
     Each of ten items in a row begins with one of two or three letters of its own, and with others at the next

@@ -13,7 +13,7 @@ _TAG = re.compile(r"</?[a-z][^>]*>", re.IGNORECASE)
 _ORDINAL = re.compile(r"\D{0,3}\d+\W{0,2}")
 
 
-def table_items(lines: Sequence[str]) -> list[str]:
+def read_table_items(lines: Sequence[str]) -> list[str]:
     """The rows of the first table, without its head and the column that numbers them; none if there is no table.
 
     Of several columns, the first is the item's name and the others what is said of it.
@@ -39,6 +39,6 @@ def table_items(lines: Sequence[str]) -> list[str]:
     return [": ".join(filter(None, row[1:] if numbers else row)) for row in whole]
 
 
-def html_items(text: str) -> list[str]:
+def read_html_items(text: str) -> list[str]:
     """The texts of ``<li>``; none if there is none."""
     return [" ".join(_TAG.sub("", match["item"]).split()) for match in _ITEM.finditer(text)]

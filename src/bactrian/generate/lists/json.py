@@ -19,7 +19,7 @@ _DEEPEST = 4
 _LONGEST_LITERAL = 100_000
 
 
-def json_items(text: str) -> list[str] | None:
+def read_json_items(text: str) -> list[str] | None:
     """The items of a JSON list: an array of texts, numbers or objects, an object that holds one, or one by line.
 
     An array that is cut off gives its whole items. Python's quotes, a comma too many and an array without any quotes

@@ -31,7 +31,7 @@ _UNITS = ("", "i", "ii", "iii", "iv", "v", "vi", "vii", "viii", "ix")
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class MarkerStyle:
     """One way to mark items."""
 
     pattern: re.Pattern[str]
@@ -54,31 +54,31 @@ def _roman(value: str) -> int:
     return numbers.get(value.lower(), 0)
 
 
-SHAPES = (
-    Shape(NUMBERED, int),
-    Shape(_LABELLED, int, least=2, counts=True),
-    Shape(_ONLYNUMBERED, int, least=2, counts=True),
-    Shape(_BULLET),
-    Shape(_LETTERED, _letter, least=2, counts=True),
-    Shape(_CAPITAL, _letter, least=2, counts=True),
-    Shape(_CAPITAL_POINT, _letter, least=3, counts=True),
-    Shape(_ROMAN, _roman, least=2, counts=True),
-    Shape(_TIGHT_BULLET, least=2),
+MARKER_STYLES = (
+    MarkerStyle(NUMBERED, int),
+    MarkerStyle(_LABELLED, int, least=2, counts=True),
+    MarkerStyle(_ONLYNUMBERED, int, least=2, counts=True),
+    MarkerStyle(_BULLET),
+    MarkerStyle(_LETTERED, _letter, least=2, counts=True),
+    MarkerStyle(_CAPITAL, _letter, least=2, counts=True),
+    MarkerStyle(_CAPITAL_POINT, _letter, least=3, counts=True),
+    MarkerStyle(_ROMAN, _roman, least=2, counts=True),
+    MarkerStyle(_TIGHT_BULLET, least=2),
     *(
-        Shape(re.compile(rf"^#{{{level}}}\s+(?P<item>\S.*)$"), least=2, titles=True)
+        MarkerStyle(re.compile(rf"^#{{{level}}}\s+(?P<item>\S.*)$"), least=2, titles=True)
         for level in range(6, 0, -1)
     ),
-    Shape(BOLD_LINE, least=2, titles=True),
+    MarkerStyle(BOLD_LINE, least=2, titles=True),
 )
 
 
 def has_numbers(text: str) -> bool:
     """True if a line of ``text`` bears a number or a bullet."""
-    lines = [in_digits(line.strip()) for line in text.split("\n")]
+    lines = [normalize_digits(line.strip()) for line in text.split("\n")]
     return any(NUMBERED.match(line) or _BULLET.match(line) for line in lines)
 
 
-def in_digits(line: str) -> str:
+def normalize_digits(line: str) -> str:
     """The line with a number that is written in another way, ``①`` or ``一、``, as ``1.``"""
     return _OTHER_DIGITS.sub(_as_number, line)
 

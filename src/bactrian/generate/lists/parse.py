@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from bactrian.generate.lists.bullets import marked_items
-from bactrian.generate.lists.html_tables import html_items, table_items
-from bactrian.generate.lists.json import json_items
+from bactrian.generate.lists.bullets import read_marked_items
+from bactrian.generate.lists.html_tables import read_html_items, read_table_items
+from bactrian.generate.lists.json import read_json_items
 from bactrian.generate.lists.markers import has_numbers
-from bactrian.language.numbering import without_count
+from bactrian.language.numbering import strip_count
 
 _THOUGHT = re.compile(r"^\s*<(think|thinking|thought|reasoning)>.*?(?:</\1>|\Z)", re.DOTALL | re.IGNORECASE)
 _END_OF_THOUGHT = re.compile(r"\A.*</(?:think|thinking)>", re.DOTALL | re.IGNORECASE)
@@ -68,7 +68,9 @@ def read_list(text: str, *, single: bool = False) -> list[str]:
     lines = [line for line in lines if not _NO_LINE.fullmatch(line) or not line]
     if sum(bool(_QUOTED.match(line)) for line in lines) > 1:
         lines = [_QUOTED.sub("", line) for line in lines]
-    items = without_count(json_items(text) or html_items(text) or table_items(lines)) or marked_items(lines)
+    items = strip_count(
+        read_json_items(text) or read_html_items(text) or read_table_items(lines)
+    ) or read_marked_items(lines)
     if len(items) == 1 and not single:
         items = _on_one_line(items[0])
     items = items or _plain(lines, single=single)

@@ -72,7 +72,7 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def proxy_for(address: Address) -> Address | None:
+def find_proxy(address: Address) -> Address | None:
     """The proxy that the environment names for ``address``; none ever for this machine itself.
 
     Raises:

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Generator
 from typing import cast
 
-from bactrian.models.http.response import Dropped, Response, TransportFault, Unheard
+from bactrian.models.http.response import Dropped, NoAnswer, Response, TransportFault
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -73,7 +73,7 @@ class Connection(asyncio.BufferedProtocol):
         self.transport = None
         if exc is None and self._response is not None and self._response.to_the_end:
             self._take(b"")
-        fault = Dropped() if self.heard else Unheard()
+        fault = Dropped() if self.heard else NoAnswer()
         fault.__cause__ = exc
         self._fail(fault)
 

@@ -6,19 +6,19 @@ import asyncio
 import ssl
 from collections.abc import Coroutine, Sequence
 
-from bactrian.models.http.address import Address, proxy_for
+from bactrian.models.http.address import Address, find_proxy
 from bactrian.models.http.connection import Connection
 from bactrian.models.http.response import (
+    DeadlinePassed,
     Dropped,
+    IdleTimeout,
+    NoAnswer,
     NotHttp,
-    Overdue,
     Part,
     Response,
-    Silent,
     TransportFault,
-    Unheard,
 )
-from bactrian.models.http.timeouts import Limits
+from bactrian.models.http.timeouts import Timeouts
 
 _PROXY_ANSWER = 1 << 16
 _ROOM = 1 << 16
@@ -48,10 +48,10 @@ class Pool:
     Without ``keep``, each connection serves one call.
     """
 
-    def __init__(self, address: Address, authorization: str, limits: Limits, *, keep: bool = True) -> None:
+    def __init__(self, address: Address, authorization: str, limits: Timeouts, *, keep: bool = True) -> None:
         self._address = address
         self._limits = limits
-        self._proxy = proxy_for(address)
+        self._proxy = find_proxy(address)
         self._doors = asyncio.Semaphore(_DOORS)
         self._room = memoryview(bytearray(_ROOM))
         self._idle: list[Connection] = []
@@ -113,13 +113,13 @@ class Pool:
                 continue
             response = connection.send(b"".join(request), most=most)
             try:
-                await response.until(until)
-            except Unheard:
+                await response.read_until(until)
+            except NoAnswer:
                 break  # Servers close connections that were still for a while; this one did so just now.
             return response
         connection = await self._open()
         response = connection.send(b"".join(request), most=most)
-        await response.until(until)
+        await response.read_until(until)
         return response
 
     async def _open(self) -> Connection:
@@ -164,7 +164,7 @@ class Pool:
             head += f"Proxy-Authorization: {proxy.credentials}\r\n"
         try:
             answer = connection.send(f"{head}\r\n".encode(), most=_PROXY_ANSWER, tunnel=True)
-            await answer.until("whole")
+            await answer.read_until("whole")
         except (Dropped, NotHttp) as error:
             raise NoWayThroughProxy from error
         if answer.status >= 300:
@@ -190,9 +190,9 @@ class Pool:
                 if now - connection.heard > _SPARE:
                     connection.abort()
             elif now - connection.begun > self._limits.total:
-                connection.abort(Overdue())
+                connection.abort(DeadlinePassed())
             elif now - (connection.heard or connection.begun) > self._limits.silence:
-                connection.abort(Silent())
+                connection.abort(IdleTimeout())
         self._all = {connection for connection in self._all if connection.usable}
         self._idle[:] = [connection for connection in self._idle if connection.usable]
         self._watch = loop.call_later(self._tick, self._look) if self._all else None

@@ -31,7 +31,7 @@ class Dropped(TransportFault):
     """The connection was closed before the answer was whole. Its cause, if there is one, is ``__cause__``."""
 
 
-class Unheard(Dropped):
+class NoAnswer(Dropped):
     """The connection was closed before anything of an answer came."""
 
 
@@ -43,11 +43,11 @@ class Compressed(TransportFault):
     """The answer is in an encoding that was not asked for; ``args`` holds its name."""
 
 
-class Overdue(TransportFault):
+class DeadlinePassed(TransportFault):
     """The call has taken longer than it may."""
 
 
-class Silent(TransportFault):
+class IdleTimeout(TransportFault):
     """The server has said nothing for longer than it may."""
 
 
@@ -103,7 +103,7 @@ class Response:
         Raises:
             TransportFault: the connection failed before the end.
         """
-        await self.until("piece")
+        await self.read_until("piece")
         return self._given_out()
 
     def _given_out(self) -> bytes:
@@ -113,10 +113,10 @@ class Response:
 
     async def read_all(self) -> bytes:
         """What is left of the body. Raises what :meth:`read` raises."""
-        await self.until("whole")
+        await self.read_until("whole")
         return self._given_out()
 
-    async def until(self, part: Part) -> None:
+    async def read_until(self, part: Part) -> None:
         """Wait until this much of the answer is there. Raises what :meth:`read` raises."""
         while not self._has(part):
             if self.fault is not None:

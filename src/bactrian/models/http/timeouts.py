@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class Timeouts:
     """Times are in seconds."""
 
     connect: float = 5.0

@@ -51,7 +51,7 @@ _NAMED_LIKE_CONTROL = re.compile(rb"<(?:\||\xef\xbd\x9c).+(?:\||\xef\xbd\x9c)>")
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class GgufInfo:
     """What a GGUF file says of its model."""
 
     window: int
@@ -62,9 +62,9 @@ class Facts:
     """Bytes that the file has at least."""
 
 
-def check(path: Path) -> None:
+def check_gguf(path: Path) -> None:
     """Refuse a file that no conversation can be had with. Raises InputError."""
-    window = read_facts(path).window
+    window = read_info(path).window
     if window < LEAST_WINDOW:
         raise InputError(
             f"The model has a window of {window:,} tokens; a conversation needs {LEAST_WINDOW:,} or more.",
@@ -73,7 +73,7 @@ def check(path: Path) -> None:
         )
 
 
-def read_facts(path: Path) -> Facts:
+def read_info(path: Path) -> GgufInfo:
     """What the GGUF file at ``path`` says of its model.
 
     Raises:
@@ -106,7 +106,7 @@ def read_facts(path: Path) -> Facts:
         ) from error
 
 
-def _find_facts(file: BinaryIO) -> Facts:
+def _find_facts(file: BinaryIO) -> GgufInfo:
     _version, tensors = _number(file, "<I"), _number(file, "<Q")
     window: int | None = None
     alignment = 32
@@ -133,7 +133,7 @@ def _find_facts(file: BinaryIO) -> Facts:
         for name, kind in zip(names, kinds, strict=False)
         if name and (kind in (_UNKNOWN, _CONTROL) or _NAMED_LIKE_CONTROL.fullmatch(name))
     ]
-    return Facts(window, tuple(controls), _end(file, tensors, max(1, alignment)))
+    return GgufInfo(window, tuple(controls), _end(file, tensors, max(1, alignment)))
 
 
 def _end(file: BinaryIO, tensors: int, alignment: int) -> int:

@@ -41,7 +41,7 @@ class Slots:
 
 
 @dataclass(frozen=True, slots=True)
-class Computed:
+class ComputedText:
     """A text and the very tokens it was computed as.
 
     Tokenising a model's own words again may give other tokens, and then nothing behind them is in the cache.
@@ -51,19 +51,19 @@ class Computed:
     tokens: array[int]
 
 
-class Prefixes:
+class PrefixCache:
     """The newest computed texts of each agent, for the ``limit`` agents that spoke last."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._computed: dict[Key, Sequence[Computed]] = {}
+        self._computed: dict[Key, Sequence[ComputedText]] = {}
 
-    def longest(self, key: Key, text: str) -> Computed:
+    def find_longest(self, key: Key, text: str) -> ComputedText:
         """The longest computed text that ``text`` begins with; an empty one if there is none."""
         fitting = [known for known in self._computed.get(key, ()) if text.startswith(known.text)]
-        return max(fitting, key=lambda known: len(known.text), default=Computed("", array("i")))
+        return max(fitting, key=lambda known: len(known.text), default=ComputedText("", array("i")))
 
-    def keep(self, key: Key, computed: Sequence[Computed]) -> None:
+    def store(self, key: Key, computed: Sequence[ComputedText]) -> None:
         """Remember what was computed for an agent, in place of what it had before."""
         self._computed.pop(key, None)
         self._computed[key] = computed

@@ -10,13 +10,13 @@ from pathlib import Path
 from time import perf_counter
 
 from bactrian.errors import BadReply, ContextFull, Exhausted, TryAgain
-from bactrian.models.local.kv_cache import Computed, Key, Prefixes, Slots
-from bactrian.models.local.server import Generated, Llama, start
-from bactrian.models.local.weights import BUILT_IN, Progress, cache_folder, ready
-from bactrian.models.model import Choice, Form, Reply, Request
-from bactrian.models.text_tools.calls import in_words
+from bactrian.models.local.kv_cache import ComputedText, Key, PrefixCache, Slots
+from bactrian.models.local.server import Generated, LlamaServer, start_server
+from bactrian.models.local.weights import BUILT_IN, Progress, fetch_weights, find_cache_folder
+from bactrian.models.model import Reply, ReplyChoice, Request, ResponseFormat
+from bactrian.models.text_tools.calls import add_tools_as_text
 from bactrian.records.sampling import Sampling
-from bactrian.records.text import Text, cleaned
+from bactrian.records.text import Text, clean_text
 from bactrian.records.turn import Finish
 from bactrian.records.usage import Usage
 
@@ -39,14 +39,14 @@ for word repetition. A repeat penalty takes its topic's own words from a model t
 class _Ready:
     """What exists once the model is loaded."""
 
-    llama: Llama
+    llama: LlamaServer
     window: int
     slots: Slots
-    prefixes: Prefixes
+    prefixes: PrefixCache
     name: str
 
 
-class Local:
+class LocalModel:
     """A model on this computer. Nothing is fetched or loaded before the first call, and a server that has fallen is
     started again with the next one.
 
@@ -83,7 +83,7 @@ class Local:
             MissingExtra: the package's part ``local`` is not installed.
             ModelError: the built-in model cannot be fetched, or llama.cpp refuses the request.
         """
-        return await in_words(self._reply, request)
+        return await add_tools_as_text(self._reply, request)
 
     async def _reply(self, request: Request) -> Reply:
         ready = await self._load()
@@ -106,9 +106,9 @@ class Local:
                 for number in range(request.n)
             ]
         self._falls = 0
-        ready.prefixes.keep(key, [await _computed(ready.llama, text, prompt, one) for one in results])
+        ready.prefixes.store(key, [await _computed(ready.llama, text, prompt, one) for one in results])
         return Reply(
-            choices=tuple(self._choice(one, request.form) for one in results),
+            choices=tuple(self._choice(one, request.response_format) for one in results),
             usage=Usage(
                 prompt=len(prompt),
                 completion=sum(one.completion for one in results),
@@ -132,7 +132,7 @@ class Local:
 
     async def _load(self) -> _Ready:
         async with self._loading:
-            if self._ready is not None and not self._ready.llama.runs:
+            if self._ready is not None and not self._ready.llama.is_running:
                 await self._ready.llama.close()
                 self._ready = None
                 self._falls += 1
@@ -146,9 +146,11 @@ class Local:
             if self._ready is None:
                 path = self._path
                 if path is None:
-                    path = await asyncio.to_thread(ready, BUILT_IN, cache_folder(), progress=self._progress)
+                    path = await asyncio.to_thread(
+                        fetch_weights, BUILT_IN, find_cache_folder(), progress=self._progress
+                    )
                 try:
-                    llama = await start(path, slots=self._slots, window=self._window)
+                    llama = await start_server(path, slots=self._slots, window=self._window)
                 except Exhausted as error:
                     if not self._has_loaded:
                         raise
@@ -157,7 +159,7 @@ class Local:
                     raise TryAgain(error.what, where=error.where, next=error.next) from error
                 self._has_loaded = True
                 self._ready = _Ready(
-                    llama, await llama.window(), Slots(self._slots), Prefixes(_REMEMBERED), path.stem
+                    llama, await llama.window(), Slots(self._slots), PrefixCache(_REMEMBERED), path.stem
                 )
             return self._ready
 
@@ -169,13 +171,13 @@ class Local:
         if self._path is None:
             settings |= _BUILT_IN_MANNERS | (_NO_ECHO if sampling.repeat_penalty is None else {})
         settings |= _as_llama_names_it(sampling)
-        if request.form is not None and request.form.grammar:
-            settings["grammar"] = request.form.grammar
-        elif request.form is not None:
-            settings["json_schema"] = dict(request.form.schema)
+        if request.response_format is not None and request.response_format.grammar:
+            settings["grammar"] = request.response_format.grammar
+        elif request.response_format is not None:
+            settings["json_schema"] = dict(request.response_format.schema)
         return settings
 
-    def _choice(self, result: Generated, form: Form | None) -> Choice:
+    def _choice(self, result: Generated, form: ResponseFormat | None) -> ReplyChoice:
         text = result.text
         finish = _FINISH.get(result.stop, "other")
         if form is not None and not form.grammar:
@@ -189,8 +191,8 @@ class Local:
                     next="Allow longer replies.",
                     sample=text.encode(),
                 ) from error
-        clean = Text(cleaned(text))
-        return Choice(clean, finish, lossy=clean != text)
+        clean = Text(clean_text(text))
+        return ReplyChoice(clean, finish, lossy=clean != text)
 
 
 class _FirstText:
@@ -222,12 +224,12 @@ def _as_llama_names_it(sampling: Sampling) -> dict[str, object]:
 
 async def _tokens(ready: _Ready, key: Key, text: str) -> array[int]:
     """Tokens of a prompt: those computed before stay as they were, and only the rest is tokenised."""
-    known = ready.prefixes.longest(key, text)
+    known = ready.prefixes.find_longest(key, text)
     rest = await ready.llama.tokens(text[len(known.text) :], begins=not known.text)
     return known.tokens + rest
 
 
-async def _computed(llama: Llama, prompt: str, tokens: array[int], result: Generated) -> Computed:
+async def _computed(llama: LlamaServer, prompt: str, tokens: array[int], result: Generated) -> ComputedText:
     """Prompt and reply together, as far as the reply's tokens are exactly its text.
 
     They are more where a token ends the reply, a stop word was cut off or a character is half done.
@@ -236,5 +238,5 @@ async def _computed(llama: Llama, prompt: str, tokens: array[int], result: Gener
     if result.stop == "eos":
         own = own[:-1]
     if await llama.text(own) != result.text:
-        return Computed(prompt, tokens)
-    return Computed(prompt + llama.safe(result.text), tokens + own)
+        return ComputedText(prompt, tokens)
+    return ComputedText(prompt + llama.safe(result.text), tokens + own)

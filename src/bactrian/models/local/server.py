@@ -24,9 +24,9 @@ from bactrian.errors import Exhausted, MissingExtra, ModelError, TryAgain
 from bactrian.models.http.address import read_address
 from bactrian.models.http.pool import Pool
 from bactrian.models.http.response import Response, TransportFault
-from bactrian.models.http.timeouts import Limits
-from bactrian.models.local.gguf import read_facts
-from bactrian.models.openai.stream import Events
+from bactrian.models.http.timeouts import Timeouts
+from bactrian.models.local.gguf import read_info
+from bactrian.models.openai.stream import EventReader
 from bactrian.records.message import Message
 
 _STAND_IN = re.compile("\ufdd0([0-9]+)\ufdd1")
@@ -51,7 +51,7 @@ class Generated:
     """Tokens generated."""
 
 
-class Llama:
+class LlamaServer:
     """A running server with one model. Make one with :func:`start`."""
 
     def __init__(
@@ -72,13 +72,13 @@ class Llama:
             read_address(address),
             f"Bearer {key}",
             # A generation may take as long as it takes; there is no connection to lose on one's own machine.
-            Limits(total=_FOREVER, silence=_FOREVER),
+            Timeouts(total=_FOREVER, silence=_FOREVER),
             # The server closes kept connections at moments of its own, and the next request would hit one.
             keep=False,
         )
 
     @property
-    def runs(self) -> bool:
+    def is_running(self) -> bool:
         """False once its process has ended."""
         return self._worker.returncode is None
 
@@ -213,13 +213,13 @@ def _generated(answer: Mapping[str, Any]) -> Generated:
 
 async def _events(response: Response) -> AsyncGenerator[dict[str, Any]]:
     """The JSON of each event of a stream."""
-    events = Events()
+    events = EventReader()
     while piece := await response.read():
         for data in events.feed(piece):
             yield json.loads(data)
 
 
-async def start(path: Path, *, slots: int, window: int) -> Llama:
+async def start_server(path: Path, *, slots: int, window: int) -> LlamaServer:
     """Load the model at ``path``, with ``slots`` places of ``window`` tokens each, or of all it was trained for.
 
     Raises:
@@ -227,7 +227,7 @@ async def start(path: Path, *, slots: int, window: int) -> Llama:
         MissingExtra: ``xllamacpp`` is not installed.
         ModelError: the model cannot be loaded.
     """
-    facts = await asyncio.to_thread(read_facts, path)
+    facts = await asyncio.to_thread(read_info, path)
     window = min(window, facts.window)
     if find_spec("xllamacpp") is None:
         raise MissingExtra("local", "A model on this computer")
@@ -261,4 +261,4 @@ async def start(path: Path, *, slots: int, window: int) -> Llama:
             where=str(path),
             next="Free some memory, use fewer conversations at once (--concurrency), or fetch the file again.",
         )
-    return Llama(worker, address, key, str(path), facts.controls)
+    return LlamaServer(worker, address, key, str(path), facts.controls)

@@ -60,7 +60,7 @@ _LONGEST_FETCH = 3600.0
 """Seconds that one process waits while another one fetches."""
 
 
-def cache_folder() -> Path:
+def find_cache_folder() -> Path:
     """Where fetched weights lie: ``BACTRIAN_CACHE``, or the user's cache folder."""
     return Path(os.environ.get("BACTRIAN_CACHE") or user_cache_dir("bactrian"))
 
@@ -76,7 +76,7 @@ def is_whole(path: Path, weights: Weights) -> bool:
         return False
 
 
-def ready(
+def fetch_weights(
     weights: Weights, folder: Path, *, progress: Progress | None = None, source: Sequence[str] = ()
 ) -> Path:
     """Path of the weights in ``folder``, fetched there first if they are not there whole.

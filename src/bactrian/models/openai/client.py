@@ -10,11 +10,11 @@ from bactrian.errors import ContextFull, Denied, ModelError, TryAgain, UnknownMo
 from bactrian.models.http.address import Address, read_address
 from bactrian.models.http.pool import Pool
 from bactrian.models.http.response import Response, TransportFault
-from bactrian.models.http.timeouts import Limits
+from bactrian.models.http.timeouts import Timeouts
 from bactrian.models.model import Reply, Request
 from bactrian.models.openai import errors, wire
 from bactrian.models.openai import stream as stream_reader
-from bactrian.models.openai.lenient_json import decoded
+from bactrian.models.openai.lenient_json import decode_json
 
 OFFICIAL_HOST = "api.openai.com"
 DEFAULT_URL = f"https://{OFFICIAL_HOST}/v1"
@@ -25,7 +25,7 @@ _LAST_BYTES = 1.0
 """Seconds that a server gets to end a stream whose reply is whole, so that its connection can be kept."""
 
 
-class OpenAI:
+class OpenAIModel:
     """A model behind an HTTP endpoint.
 
     Connections are opened at the first request, kept for later ones, and given back by :meth:`close`. They
@@ -38,14 +38,14 @@ class OpenAI:
     """
 
     def __init__(
-        self, name: str, *, base_url: str = DEFAULT_URL, key: str = "", limits: Limits | None = None
+        self, name: str, *, base_url: str = DEFAULT_URL, key: str = "", limits: Timeouts | None = None
     ) -> None:
         self._model = name
         self._url = read_address(base_url)
         # OpenAI's newer models refuse the old word; other servers know only that one.
         self._longest = "max_completion_tokens" if self._url.host == OFFICIAL_HOST else "max_tokens"
         self._key = key.strip()
-        self._limits = limits or Limits()
+        self._limits = limits or Timeouts()
         self._pool: Pool | None = None
         self._bytes_per_token = wire.BYTES_PER_TOKEN
 
@@ -67,8 +67,8 @@ class OpenAI:
             BadReply: what came back is not a reply.
             ModelError: asking again will not help.
         """
-        stream = request.on_text is not None and request.form is None
-        parts = wire.request_parts(self._model, request, stream=stream, longest=self._longest)
+        stream = request.on_text is not None and request.response_format is None
+        parts = wire.build_request_parts(self._model, request, stream=stream, longest=self._longest)
         sent = sum(map(len, parts))
         most = self._limits.max_reply_bytes * (_STREAM_ROOM if stream else 1)
         started = asyncio.get_running_loop().time() if stream else 0.0
@@ -112,16 +112,18 @@ class OpenAI:
 
     async def _whole(self, response: Response, request: Request, sent: int) -> Reply:
         reply = wire.read_reply(await response.read_all(), sent=sent, ratio=self._bytes_per_token)
-        if request.form is not None:
-            form = request.form
-            reply = replace(reply, choices=tuple(wire.formed(choice, form) for choice in reply.choices))
+        if request.response_format is not None:
+            form = request.response_format
+            reply = replace(
+                reply, choices=tuple(wire.apply_response_format(choice, form) for choice in reply.choices)
+            )
         if request.on_text is not None:
             request.on_text(reply.text)
         return reply
 
     async def _streamed(self, response: Response, request: Request, sent: int, started: float) -> Reply:
         assert request.on_text is not None
-        gathered = await stream_reader.gather(response, request.on_text)
+        gathered = await stream_reader.read_stream(response, request.on_text)
         raw = bytes(gathered.raw)
         if gathered.empty:
             reply = wire.read_reply(raw, sent=sent, ratio=self._bytes_per_token)
@@ -130,7 +132,7 @@ class OpenAI:
         if not gathered.ended:
             raise TryAgain("The stream ended before its reply did.", sample=raw)
         await _last_bytes(response)
-        reply = wire.reply_of(
+        reply = wire.build_reply(
             gathered.value(), raw=raw, sent=sent, ratio=self._bytes_per_token, lossy=gathered.lossy
         )
         return replace(reply, first_token=gathered.first_text and gathered.first_text - started)
@@ -167,7 +169,7 @@ class OpenAI:
     def _explained(self, fault: TransportFault | ModelError) -> ModelError:
         """The fault in the error tree, with the place where it happened, and without the key."""
         error = (
-            errors.unanswered(fault, self._url.place, self._limits)
+            errors.error_of_transport(fault, self._url.place, self._limits)
             if isinstance(fault, TransportFault)
             else fault
         )
@@ -207,11 +209,11 @@ async def _fault(response: Response) -> ModelError:
         )
     sample = await response.read_all()
     try:
-        value, _ = decoded(sample)
+        value, _ = decode_json(sample)
     except ValueError:
         value = None
-    after = errors.retry_after(response.header("retry-after"))
-    return errors.answered(response.status, errors.complaint_in(value, sample), sample, after)
+    after = errors.read_retry_after(response.header("retry-after"))
+    return errors.error_of_status(response.status, errors.read_error_body(value, sample), sample, after)
 
 
 async def _last_bytes(response: Response) -> None:

@@ -23,8 +23,15 @@ from bactrian.errors import (
     Unreachable,
 )
 from bactrian.models.http.pool import NoConnection, NoWayThroughProxy, ProxyRefused
-from bactrian.models.http.response import Compressed, NotHttp, Overdue, Silent, TooLarge, TransportFault
-from bactrian.models.http.timeouts import Limits
+from bactrian.models.http.response import (
+    Compressed,
+    DeadlinePassed,
+    IdleTimeout,
+    NotHttp,
+    TooLarge,
+    TransportFault,
+)
+from bactrian.models.http.timeouts import Timeouts
 from bactrian.models.openai.lenient_json import is_object
 
 _NO_MONEY = ("insufficient_quota", "billing_hard_limit_reached", "billing_not_active")
@@ -45,7 +52,7 @@ _NO_SUCH_MODEL = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Complaint:
+class ErrorBody:
     """What an error body says."""
 
     message: str
@@ -55,32 +62,34 @@ class Complaint:
     """The parameter that is at fault, if the endpoint names it."""
 
 
-def complaint_in(value: Any, sample: bytes) -> Complaint:
+def read_error_body(value: Any, sample: bytes) -> ErrorBody:
     """Read the error object of any server; where there is none, the first 200 printable bytes."""
     error: Any = value.get("error") or value if is_object(value) else None
     if isinstance(error, str):
-        return Complaint(error)
+        return ErrorBody(error)
     if not is_object(error):
-        return Complaint(printable(sample))
+        return ErrorBody(to_printable(sample))
     message = error.get("message") or error.get("detail")
     words = [error.get("code"), error.get("type")]
     inner = error.get("innererror")
     if is_object(inner):
         words.append(inner.get("code"))
-    return Complaint(
-        printable(message.encode(errors="replace")) if isinstance(message, str) else printable(sample),
+    return ErrorBody(
+        to_printable(message.encode(errors="replace")) if isinstance(message, str) else to_printable(sample),
         " ".join(str(word) for word in words if word is not None).lower(),
         str(error.get("param") or ""),
     )
 
 
-def printable(sample: bytes) -> str:
+def to_printable(sample: bytes) -> str:
     """Return the first 200 bytes of ``sample`` as one line that a terminal can show."""
     text = sample[:200].decode(errors="replace")
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 
-def answered(status: int, complaint: Complaint, sample: bytes, after: float | None = None) -> ModelError:
+def error_of_status(
+    status: int, complaint: ErrorBody, sample: bytes, after: float | None = None
+) -> ModelError:
     """Return the fault behind an answer with HTTP ``status``; ``after`` is its Retry-After in seconds."""
     said = f"The endpoint answered {status}: {complaint.message or 'without a word'}"
     if status == 402 or any(word in complaint.code for word in _NO_MONEY):
@@ -97,7 +106,7 @@ def answered(status: int, complaint: Complaint, sample: bytes, after: float | No
     return _refused(status, complaint, said, sample)
 
 
-def _refused(status: int, complaint: Complaint, said: str, sample: bytes) -> ModelError:
+def _refused(status: int, complaint: ErrorBody, said: str, sample: bytes) -> ModelError:
     words = f"{complaint.code} {complaint.message}"
     if any(word in complaint.code for word in _FILTERED):
         return Filtered(said, sample=sample)
@@ -121,20 +130,20 @@ def _refused_by_proxy(status: int, message: str) -> ModelError:
     return ModelError(said, next="Check HTTPS_PROXY and HTTP_PROXY, or put the host into NO_PROXY.")
 
 
-def reported(value: dict[str, Any], raw: bytes) -> ModelError:
+def error_of_body(value: dict[str, Any], raw: bytes) -> ModelError:
     """Return the fault behind an error object that came with status 200.
 
     Routers put the status of the server behind them into its code; without one it counts as a bad reply.
     """
-    complaint = complaint_in(value, raw)
+    complaint = read_error_body(value, raw)
     error = value["error"]
     code: Any = error.get("code") if is_object(error) else None
     if isinstance(code, int) and 400 <= code < 600:
-        return answered(code, complaint, raw)
+        return error_of_status(code, complaint, raw)
     return BadReply(f"The endpoint sent an error for a reply: {complaint.message}", sample=raw)
 
 
-def retry_after(value: str | None, now: datetime | None = None) -> float | None:
+def read_retry_after(value: str | None, now: datetime | None = None) -> float | None:
     """Return the seconds that a Retry-After header asks for; None if it asks for nothing sensible."""
     if not value:
         return None
@@ -150,7 +159,7 @@ def retry_after(value: str | None, now: datetime | None = None) -> float | None:
     return seconds if seconds > 0 and isfinite(seconds) else None
 
 
-def unanswered(fault: TransportFault, host: str, limits: Limits) -> ModelError:
+def error_of_transport(fault: TransportFault, host: str, limits: Timeouts) -> ModelError:
     """Return the fault behind a request that got no whole answer."""
     match fault, fault.__cause__:
         case NoConnection(), ssl.SSLCertVerificationError() as cause:
@@ -178,9 +187,9 @@ def unanswered(fault: TransportFault, host: str, limits: Limits) -> ModelError:
             )
         case ProxyRefused(), _:
             return _refused_by_proxy(*fault.args)
-        case Silent(), _:
+        case IdleTimeout(), _:
             return TryAgain(f"{host} was silent for {limits.silence:g} s.")
-        case Overdue(), _:
+        case DeadlinePassed(), _:
             return TryAgain(f"{host} did not finish its reply within {limits.total:g} s.")
         case NotHttp(), _:
             return BadReply(f"{host} does not answer in HTTP: {fault}")

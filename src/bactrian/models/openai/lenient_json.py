@@ -8,7 +8,7 @@ from typing import Any, TypeGuard
 from pydantic_core import from_json
 
 
-def decoded(body: bytes) -> tuple[Any, bool]:
+def decode_json(body: bytes) -> tuple[Any, bool]:
     """Return the JSON value of ``body``, and whether bytes that are not UTF-8 had to be replaced.
 
     Raises:

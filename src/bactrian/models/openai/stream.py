@@ -9,14 +9,14 @@ from typing import Any
 from bactrian.errors import BadReply
 from bactrian.models.http.response import Response
 from bactrian.models.openai import tool_calls
-from bactrian.models.openai.errors import reported
-from bactrian.models.openai.lenient_json import decoded, is_array, is_object
-from bactrian.records.text import cleaned
+from bactrian.models.openai.errors import error_of_body
+from bactrian.models.openai.lenient_json import decode_json, is_array, is_object
+from bactrian.records.text import clean_text
 
 _DONE = b"[DONE]"
 
 
-async def gather(response: Response, on_text: Callable[[str], None]) -> Gathering:
+async def read_stream(response: Response, on_text: Callable[[str], None]) -> StreamedReply:
     """Read a stream to its end, and pass on each piece of the first choice's text as it arrives.
 
     A stream that ends without ``[DONE]`` is whole if one of its choices said why it ended.
@@ -25,8 +25,8 @@ async def gather(response: Response, on_text: Callable[[str], None]) -> Gatherin
         BadReply: there is something in the stream that is no chunk of a reply.
         ModelError: an error object in the stream names its cause; or the stream is too long.
     """
-    events = Events()
-    gathering = Gathering()
+    events = EventReader()
+    gathering = StreamedReply()
     while piece := await response.read():
         gathering.raw += piece
         if _take(events.feed(piece), gathering, on_text):
@@ -35,7 +35,7 @@ async def gather(response: Response, on_text: Callable[[str], None]) -> Gatherin
     return gathering
 
 
-def _take(events: Iterable[bytes], gathering: Gathering, on_text: Callable[[str], None]) -> bool:
+def _take(events: Iterable[bytes], gathering: StreamedReply, on_text: Callable[[str], None]) -> bool:
     """Add ``events`` to ``gathering``; return True at the end of the stream."""
     for data in events:
         if data == _DONE:
@@ -43,11 +43,11 @@ def _take(events: Iterable[bytes], gathering: Gathering, on_text: Callable[[str]
             return True
         if text := gathering.add(data):
             gathering.first_text = gathering.first_text or get_running_loop().time()
-            on_text(cleaned(text))
+            on_text(clean_text(text))
     return False
 
 
-class Events:
+class EventReader:
     """Cuts a stream of bytes into the data of its events.
 
     Works on bytes, so a character split over two chunks is whole again before anybody decodes it. Comments,
@@ -79,7 +79,7 @@ class Events:
         return [data] if data else []
 
 
-class Gathering:
+class StreamedReply:
     """Adds up the chunks of a streamed reply."""
 
     def __init__(self) -> None:
@@ -102,13 +102,13 @@ class Gathering:
             ModelError: it is an error object that names its cause.
         """
         try:
-            chunk, lossy = decoded(data)
+            chunk, lossy = decode_json(data)
         except ValueError:
             raise BadReply("An event in the endpoint's stream is not JSON.", sample=data) from None
         if not is_object(chunk):
             raise BadReply("An event in the endpoint's stream is not a JSON object.", sample=data)
         if chunk.get("error"):
-            raise reported(chunk, data)
+            raise error_of_body(chunk, data)
         self.lossy = self.lossy or lossy
         self._model = self._model or chunk.get("model")
         self._fingerprint = self._fingerprint or chunk.get("system_fingerprint")
@@ -134,7 +134,7 @@ class Gathering:
             whole["role"] = delta["role"]
         if isinstance(refusal := delta.get("refusal"), str):
             whole["refusals"].append(refusal)
-        tool_calls.gather(whole["calls"], delta.get("tool_calls"))
+        tool_calls.merge_call_deltas(whole["calls"], delta.get("tool_calls"))
         text = delta.get("content")
         if not isinstance(text, str):
             return ""

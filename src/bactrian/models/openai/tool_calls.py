@@ -10,11 +10,11 @@ from pydantic_core import from_json, to_json
 from bactrian.errors import BadReply
 from bactrian.models.openai.lenient_json import is_array, is_object
 from bactrian.records.message import Invocation
-from bactrian.records.text import cleaned
+from bactrian.records.text import clean_text
 from bactrian.records.tool import Tool
 
 
-def offered(tools: Sequence[Tool]) -> list[dict[str, object]]:
+def to_wire_tools(tools: Sequence[Tool]) -> list[dict[str, object]]:
     """The value of ``tools`` in a request."""
     return [
         {
@@ -25,7 +25,7 @@ def offered(tools: Sequence[Tool]) -> list[dict[str, object]]:
     ]
 
 
-def wire_calls(calls: Sequence[Invocation]) -> list[dict[str, object]]:
+def to_wire_calls(calls: Sequence[Invocation]) -> list[dict[str, object]]:
     """The value of ``tool_calls`` in a message.
 
     Servers read the arguments and refuse a conversation that holds broken ones, so those become an empty object;
@@ -41,9 +41,9 @@ def wire_calls(calls: Sequence[Invocation]) -> list[dict[str, object]]:
     ]
 
 
-def written(calls: Sequence[Invocation]) -> bytes:
+def encode_calls(calls: Sequence[Invocation]) -> bytes:
     """What calls add to the JSON of a message."""
-    return b',"tool_calls":' + to_json(wire_calls(calls))
+    return b',"tool_calls":' + to_json(to_wire_calls(calls))
 
 
 def read_calls(found: Any, raw: bytes) -> tuple[Invocation, ...]:
@@ -59,7 +59,7 @@ def read_calls(found: Any, raw: bytes) -> tuple[Invocation, ...]:
     return tuple(_read_call(call, raw) for call in found)
 
 
-def gather(calls: dict[int, dict[str, Any]], parts: Any) -> None:
+def merge_call_deltas(calls: dict[int, dict[str, Any]], parts: Any) -> None:
     """Add what a chunk of a stream holds of tool calls to ``calls``, which are by their place in the reply."""
     if not is_array(parts):
         return
@@ -93,7 +93,9 @@ def _read_call(call: Any, raw: bytes) -> Invocation:
         arguments = to_json(arguments).decode()
     id_ = call.get("id")
     return Invocation(
-        cleaned(id_) if isinstance(id_, str) else "", cleaned(name), cleaned(arguments.strip() or "{}")
+        clean_text(id_) if isinstance(id_, str) else "",
+        clean_text(name),
+        clean_text(arguments.strip() or "{}"),
     )
 
 

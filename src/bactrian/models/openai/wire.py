@@ -8,12 +8,12 @@ from typing import Any
 from pydantic_core import to_json
 
 from bactrian.errors import BadReply, NotAnEndpoint
-from bactrian.models.model import Choice, Form, Reply, Request
+from bactrian.models.model import Reply, ReplyChoice, Request, ResponseFormat
 from bactrian.models.openai import tool_calls
-from bactrian.models.openai.errors import reported
-from bactrian.models.openai.lenient_json import decoded, is_array, is_object
+from bactrian.models.openai.errors import error_of_body
+from bactrian.models.openai.lenient_json import decode_json, is_array, is_object
 from bactrian.records.message import Message
-from bactrian.records.text import Text, cleaned
+from bactrian.records.text import Text, clean_text
 from bactrian.records.turn import Finish
 from bactrian.records.usage import Usage
 
@@ -43,7 +43,7 @@ _FINISHES: Mapping[str, Finish] = {
 }
 
 
-def request_parts(
+def build_request_parts(
     model: str, request: Request, *, stream: bool = False, longest: str = "max_tokens"
 ) -> list[bytes]:
     """Return the pieces of a request's body, the messages' own JSON among them.
@@ -72,7 +72,7 @@ def request_parts(
 def _calls(message: Message) -> bytes:
     """What the use of tools adds to a message's JSON."""
     if message.calls:
-        return tool_calls.written(message.calls)
+        return tool_calls.encode_calls(message.calls)
     return b',"tool_call_id":' + to_json(message.answers) if message.answers else b""
 
 
@@ -91,12 +91,16 @@ def _options(request: Request, *, stream: bool, longest: str) -> dict[str, objec
         options["stop"] = sampling.stop
     if request.n != 1:
         options["n"] = request.n
-    if request.form is not None:
-        shape = {"name": request.form.name, "strict": True, "schema": request.form.schema}
+    if request.response_format is not None:
+        shape = {
+            "name": request.response_format.name,
+            "strict": True,
+            "schema": request.response_format.schema,
+        }
         options["response_format"] = {"type": "json_schema", "json_schema": shape}
     if request.tools:
-        options["tools"] = tool_calls.offered(request.tools)
-        if not request.may_call:
+        options["tools"] = tool_calls.to_wire_tools(request.tools)
+        if not request.allow_tool_calls:
             options["tool_choice"] = "none"
     if stream:
         options["stream"] = True
@@ -111,10 +115,10 @@ def read_reply(body: bytes, *, sent: int, ratio: float = BYTES_PER_TOKEN) -> Rep
         BadReply: it is anything but a reply.
     """
     try:
-        value, lossy = decoded(body)
+        value, lossy = decode_json(body)
     except ValueError:
         raise _unreadable(body) from None
-    return reply_of(value, raw=body, sent=sent, ratio=ratio, lossy=lossy)
+    return build_reply(value, raw=body, sent=sent, ratio=ratio, lossy=lossy)
 
 
 def _unreadable(body: bytes) -> BadReply:
@@ -129,30 +133,30 @@ def _unreadable(body: bytes) -> BadReply:
     return BadReply("The endpoint's reply is not JSON, or was cut short.", sample=body)
 
 
-def reply_of(value: Any, *, raw: bytes, sent: int, ratio: float, lossy: bool = False) -> Reply:
+def build_reply(value: Any, *, raw: bytes, sent: int, ratio: float, lossy: bool = False) -> Reply:
     """Read a decoded reply. Raises :class:`BadReply` if it is none."""
     if not is_object(value):
         raise BadReply("The endpoint's reply is not a JSON object.", sample=raw)
     if value.get("error"):
-        raise reported(value, raw)
+        raise error_of_body(value, raw)
     found = value.get("choices")
     if not is_array(found) or not found:
         raise BadReply("The endpoint's reply holds no choices.", sample=raw)
     choices = tuple(_choice(choice, raw, lossy) for choice in found)
-    usage = _usage(value.get("usage")) or estimated_usage(choices, sent, ratio)
+    usage = _usage(value.get("usage")) or estimate_usage(choices, sent, ratio)
     model = value.get("model")
     fingerprint = value.get("system_fingerprint")
     return Reply(
         choices,
         usage,
-        cleaned(model) if isinstance(model, str) else "",
+        clean_text(model) if isinstance(model, str) else "",
         raw,
-        cleaned(fingerprint) if isinstance(fingerprint, str) else None,
+        clean_text(fingerprint) if isinstance(fingerprint, str) else None,
         garbled=lossy,
     )
 
 
-def _choice(choice: Any, raw: bytes, lossy: bool) -> Choice:
+def _choice(choice: Any, raw: bytes, lossy: bool) -> ReplyChoice:
     message: Any = choice.get("message") if is_object(choice) else None
     if not is_object(choice) or not is_object(message):
         raise BadReply("A choice in the endpoint's reply holds no message.", sample=raw)
@@ -161,14 +165,14 @@ def _choice(choice: Any, raw: bytes, lossy: bool) -> Choice:
     refusal = message.get("refusal")
     refusal = refusal if isinstance(refusal, str) else ""
     found = _content(message.get("content"), raw) or refusal
-    text = cleaned(found)
+    text = clean_text(found)
     if text is not found:
         # A pair of surrogates sent as two halves is joined by ``cleaned``, which loses nothing.
         lossy = lossy or "\0" in found or text.count("\ufffd") > found.count("\ufffd")
     reason = choice.get("finish_reason")
     finish = _FINISHES.get(reason, "other") if isinstance(reason, str) else "other"
     calls = tool_calls.read_calls(message.get("tool_calls"), raw)
-    return Choice(Text(text), finish, lossy, refusal != "", calls)
+    return ReplyChoice(Text(text), finish, lossy, refusal != "", calls)
 
 
 def _content(content: Any, raw: bytes) -> str:
@@ -199,7 +203,7 @@ def _count(value: Any) -> int | None:
     return value if usable else None
 
 
-def estimated_usage(choices: Sequence[Choice], sent: int, ratio: float) -> Usage:
+def estimate_usage(choices: Sequence[ReplyChoice], sent: int, ratio: float) -> Usage:
     """Derive usage from the bytes sent and received."""
     received = sum(len(choice.text.encode()) for choice in choices)
     received += sum(len(call.arguments.encode()) for choice in choices for call in choice.calls)
@@ -209,7 +213,7 @@ def estimated_usage(choices: Sequence[Choice], sent: int, ratio: float) -> Usage
 def read_models(body: bytes) -> tuple[str, ...]:
     """Read the reply to ``GET /models``. Raises :class:`BadReply` if it is none."""
     try:
-        value, _ = decoded(body)
+        value, _ = decode_json(body)
     except ValueError:
         raise _unreadable(body) from None
     entries = value.get("data") if is_object(value) else None
@@ -219,7 +223,7 @@ def read_models(body: bytes) -> tuple[str, ...]:
     return tuple(name for name in names if isinstance(name, str))
 
 
-def formed(choice: Choice, form: Form) -> Choice:
+def apply_response_format(choice: ReplyChoice, form: ResponseFormat) -> ReplyChoice:
     """Turn the JSON of a choice that follows ``form`` into the protocol's text.
 
     A refusal, a filtered text, an empty one and one beside tool calls are left as they are: they never had the form.
@@ -243,4 +247,4 @@ def formed(choice: Choice, form: Form) -> Choice:
             next="Use an endpoint that enforces JSON schemas, or the free protocol.",
             sample=choice.text.encode(),
         ) from error
-    return Choice(Text(cleaned(text)), choice.finish, choice.lossy, choice.refusal)
+    return ReplyChoice(Text(clean_text(text)), choice.finish, choice.lossy, choice.refusal)

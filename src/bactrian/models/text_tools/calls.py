@@ -19,9 +19,9 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
-from bactrian.language.protocol import without_code
-from bactrian.models.model import Choice, Form, Reply, Request
-from bactrian.models.text_tools.grammar import arguments_of, with_calls
+from bactrian.language.protocol import strip_code
+from bactrian.models.model import Reply, ReplyChoice, Request, ResponseFormat
+from bactrian.models.text_tools.grammar import extend_grammar, parse_arguments
 from bactrian.records.message import Invocation, Message
 from bactrian.records.text import Text
 from bactrian.records.tool import Tool
@@ -36,7 +36,7 @@ Tools:
 _ANSWER_NOW = "Answer now, without another call."
 
 
-async def in_words(ask: Callable[[Request], Awaitable[Reply]], request: Request) -> Reply:
+async def add_tools_as_text(ask: Callable[[Request], Awaitable[Reply]], request: Request) -> Reply:
     """Ask a model that only knows text; the tools that it calls in its reply are calls like any other's.
 
     A reply that may call tools is not streamed, because a call is nothing to look at: ``on_text`` then gets the text
@@ -46,7 +46,7 @@ async def in_words(ask: Callable[[Request], Awaitable[Reply]], request: Request)
         return await ask(request)
     asked = replace(
         request,
-        messages=worded(request.messages, request.tools, may_call=request.may_call),
+        messages=write_calls_as_text(request.messages, request.tools, may_call=request.allow_tool_calls),
         form=_form(request),
         tools=(),
         on_text=None,
@@ -59,15 +59,17 @@ async def in_words(ask: Callable[[Request], Awaitable[Reply]], request: Request)
     return reply
 
 
-def _form(request: Request) -> Form | None:
+def _form(request: Request) -> ResponseFormat | None:
     """The form of the reply, or calls; one that has only a schema cannot be mixed with anything."""
-    form = request.form
-    if form is None or not form.grammar or not request.may_call:
+    form = request.response_format
+    if form is None or not form.grammar or not request.allow_tool_calls:
         return form
-    return with_calls(form, request.tools)
+    return extend_grammar(form, request.tools)
 
 
-def worded(messages: Sequence[Message], tools: Sequence[Tool], *, may_call: bool = True) -> list[Message]:
+def write_calls_as_text(
+    messages: Sequence[Message], tools: Sequence[Tool], *, may_call: bool = True
+) -> list[Message]:
     """``messages`` without tool calls and results in them: both are told in words, and so are the tools."""
     told = "\n".join(_described(tool) for tool in tools)
     rules = _RULES.format(tools=told)
@@ -92,7 +94,7 @@ def worded(messages: Sequence[Message], tools: Sequence[Tool], *, may_call: bool
 
 def read_calls(text: str, names: set[str]) -> tuple[str, tuple[Invocation, ...]]:
     """The text before the calls, and the calls; those that are not written as they should be are one, and broken."""
-    visible = without_code(text)
+    visible = strip_code(text)
     found = next((one for one in _CALL.finditer(visible) if _is_call(one, visible, names)), None)
     if found is None:
         return text, ()
@@ -103,7 +105,7 @@ def read_calls(text: str, names: set[str]) -> tuple[str, tuple[Invocation, ...]]
     return before, calls
 
 
-def _read(choice: Choice, names: set[str]) -> Choice:
+def _read(choice: ReplyChoice, names: set[str]) -> ReplyChoice:
     if choice.refusal or choice.finish == "content_filter":
         return choice
     before, calls = read_calls(choice.text, names)
@@ -144,7 +146,7 @@ def _with_lines(message: Message) -> Text:
 
 def _described(tool: Tool) -> str:
     """A line such as ``- weather {"city": string, "days": integer or left out}: Tells the weather.``"""
-    properties, needed = arguments_of(tool.parameters)
+    properties, needed = parse_arguments(tool.parameters)
     arguments = [
         f'"{name}": {_kind(schema)}{"" if name in needed else " or left out"}'
         for name, schema in properties.items()

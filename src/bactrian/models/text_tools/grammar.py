@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from bactrian.models.model import Form
+from bactrian.models.model import ResponseFormat
 from bactrian.models.openai.lenient_json import is_array, is_object
 from bactrian.records.tool import Tool
 
@@ -35,7 +35,7 @@ _DEEPEST = 6
 """Levels of a schema that are followed: one may refer to itself."""
 
 
-def with_calls(form: Form, tools: Sequence[Tool]) -> Form:
+def extend_grammar(form: ResponseFormat, tools: Sequence[Tool]) -> ResponseFormat:
     """``form``, or calls in its place."""
     said = re.sub(r"^root ::=", "said ::=", form.grammar, flags=re.MULTILINE)
     calls = [f"{_literal(f'Call: {tool.name} ')} {_arguments(tool.parameters)}" for tool in tools]
@@ -47,7 +47,7 @@ def with_calls(form: Form, tools: Sequence[Tool]) -> Form:
     return replace(form, grammar="\n".join((*rules, said)))
 
 
-def arguments_of(schema: Mapping[str, Any]) -> tuple[dict[str, dict[str, Any]], list[str]]:
+def parse_arguments(schema: Mapping[str, Any]) -> tuple[dict[str, dict[str, Any]], list[str]]:
     """The schema of each argument, and the names of those that are needed."""
     found, needed = schema.get("properties"), schema.get("required")
     properties: dict[str, dict[str, Any]] = found if is_object(found) else {}
@@ -70,7 +70,7 @@ class _Values:
 
         Where none is needed there is at most one, so that no comma is out of place.
         """
-        properties, needed = arguments_of(schema)
+        properties, needed = parse_arguments(schema)
         pairs = {name: f'{_text(name)} ": " {self.value(one, depth + 1)}' for name, one in properties.items()}
         first = ' ", " '.join(pairs[name] for name in needed if name in pairs)
         others = [pair for name, pair in pairs.items() if name not in needed]

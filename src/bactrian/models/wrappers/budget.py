@@ -8,7 +8,7 @@ from math import ceil
 
 from bactrian.errors import BudgetReached, InputError
 from bactrian.models.model import Model, Reply, Request
-from bactrian.models.wrappers.estimate import estimated
+from bactrian.models.wrappers.estimate import estimate_request
 from bactrian.records.usage import Usage
 
 _NOTHING = Usage()
@@ -26,7 +26,7 @@ class Price:
     cached: float | None = None
     """Prompt tokens from the server's prefix cache; None if they cost what the others do."""
 
-    def of(self, usage: Usage) -> float:
+    def cost(self, usage: Usage) -> float:
         """Return the price of ``usage`` in US dollars."""
         cached = self.prompt if self.cached is None else self.cached
         fresh = (usage.prompt - usage.cached) * self.prompt
@@ -34,7 +34,7 @@ class Price:
 
 
 @dataclass(slots=True)
-class Meter:
+class UsageMeter:
     """Adds up what several models use, against limits that they share."""
 
     max_tokens: int | None = None
@@ -70,7 +70,7 @@ class Meter:
                 next=_RAISE,
             )
         if self.max_usd is not None:
-            price = self._price(model).of(usage)
+            price = self._price(model).cost(usage)
             usd = self.usd + self._held_usd + price
             if usd > self.max_usd:
                 raise BudgetReached(
@@ -84,14 +84,14 @@ class Meter:
         """Give back what :meth:`hold` set aside and count what was used; None if nobody knows."""
         self._held_tokens -= held.total
         if self.max_usd is not None:
-            self._held_usd -= self._price(model).of(held)
+            self._held_usd -= self._price(model).cost(held)
         if used is None:
             self.unknown += 1
             return
         self.calls += 1
         self.used += used
         if model in self.prices:
-            self.usd += self.prices[model].of(used)
+            self.usd += self.prices[model].cost(used)
 
     def _price(self, model: str) -> Price:
         if model not in self.prices:
@@ -102,7 +102,7 @@ class Meter:
         return self.prices[model]
 
 
-class Spend:
+class Budget:
     """Counts what ``model`` uses on ``meter``, and refuses a call that could pass the meter's limit.
 
     What a call could use is estimated as its prompt's bytes divided by four plus its ``max_tokens`` (see
@@ -111,7 +111,7 @@ class Spend:
     together. Without ``max_tokens`` a reply is taken to be as long as the longest one so far.
     """
 
-    def __init__(self, model: Model, meter: Meter) -> None:
+    def __init__(self, model: Model, meter: UsageMeter) -> None:
         self._model = model
         self._meter = meter
         self._prompt_ratio = 1.0
@@ -146,12 +146,12 @@ class Spend:
             self._meter.settle(self.name, held, used)
 
     def _most(self, request: Request) -> Usage:
-        most = estimated(request)
+        most = estimate_request(request)
         return Usage(ceil(most.prompt * self._prompt_ratio), most.completion or request.n * self._longest)
 
     def _learn(self, request: Request, used: Usage) -> None:
         self._longest = max(self._longest, used.completion)
-        if (prompt := estimated(request).prompt) >= _TELLING:
+        if (prompt := estimate_request(request).prompt) >= _TELLING:
             self._prompt_ratio = max(self._prompt_ratio, used.prompt / prompt)
 
     async def close(self) -> None:

@@ -7,7 +7,7 @@ import asyncio
 from bactrian.errors import Halted
 
 
-class Rest:
+class StopSignal:
     """Waits of many calls. :meth:`end` breaks off all of them, and lets no new one begin."""
 
     def __init__(self) -> None:
@@ -23,11 +23,11 @@ class Rest:
         waiting = asyncio.get_running_loop().create_future()
         timer = asyncio.get_running_loop().call_later(seconds, _wake, waiting)
         try:
-            await self.until(waiting)
+            await self.wait_for(waiting)
         finally:
             timer.cancel()
 
-    async def until(self, waiting: asyncio.Future[None]) -> None:
+    async def wait_for(self, waiting: asyncio.Future[None]) -> None:
         """Wait for ``waiting``.
 
         Raises:
@@ -41,7 +41,7 @@ class Rest:
         finally:
             self._waiting.discard(waiting)
 
-    def end(self) -> None:
+    def stop(self) -> None:
         """Break off every wait."""
         self.over = True
         for waiting in self._waiting:

@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 from bactrian.errors import Denied, Halted, ModelError, NotAnEndpoint, TryAgain, UnknownModel, Unreachable
 from bactrian.models.model import Model, Reply, Request
-from bactrian.models.wrappers.cancellation import Rest
-from bactrian.models.wrappers.retry import LONGEST_WAIT
+from bactrian.models.wrappers.cancellation import StopSignal
+from bactrian.models.wrappers.retry import MAX_WAIT
 
 _SMOOTHING = 0.05
 _SLOW = 4.0
@@ -33,7 +33,7 @@ _LONGEST_SILENCE = 60.0
 """Seconds between two tries of an endpoint that is down; the pauses double up to it."""
 
 
-class Throttle:
+class ConcurrencyLimit:
     """Lets up to ``most`` requests through to ``model`` at once, fewer while it is overloaded.
 
     Additive increase, multiplicative decrease: a 429 or 503, or a latency far above the best, halves the limit, at
@@ -54,13 +54,13 @@ class Throttle:
         most: int,
         *,
         proven: bool = True,
-        longest_wait: float = LONGEST_WAIT,
-        rest: Rest | None = None,
+        longest_wait: float = MAX_WAIT,
+        rest: StopSignal | None = None,
         timed: bool = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._model = model
-        self._rest = rest or Rest()
+        self._rest = rest or StopSignal()
         self._timed = timed
         self._most = most
         self._proven = proven
@@ -135,7 +135,7 @@ class Throttle:
         self._waiting.append(turn)
         self._wake()
         try:
-            await self._rest.until(turn)
+            await self._rest.wait_for(turn)
         except (asyncio.CancelledError, Halted):
             if turn.done() and not turn.cancelled() and turn.exception() is None:
                 self._in_flight -= 1

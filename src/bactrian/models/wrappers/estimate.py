@@ -8,7 +8,7 @@ from bactrian.models.model import Request
 from bactrian.records.usage import Usage
 
 
-def estimated(request: Request) -> Usage:
+def estimate_request(request: Request) -> Usage:
     """Return the most tokens that ``request`` is likely to use.
 
     The prompt counts a token for every four bytes of its messages' and tools' JSON; the completion is the longest that

@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable
 
 from bactrian.models.model import Model, Reply, Request
-from bactrian.models.wrappers.estimate import estimated
+from bactrian.models.wrappers.estimate import estimate_request
 from bactrian.records.usage import Usage
 
 _LOOK_AGAIN = 0.25
@@ -39,7 +39,7 @@ class Pace:
         self._free_at += difference * self._seconds_each
 
 
-class Expectation:
+class TokenEstimator:
     """How many tokens a request will use: what it could use at most, until replies have shown what they do use."""
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class Expectation:
         """Tokens for each one that is estimated."""
         self._completion: float | None = None
 
-    def of(self, most: Usage) -> float:
+    def estimate(self, most: Usage) -> float:
         """Tokens expected of a request that could use ``most``."""
         completion = most.completion if self._completion is None else self._completion
         return most.prompt * self._prompt + completion
@@ -81,7 +81,7 @@ class RateLimit:
         self._model = model
         self._requests = Pace(requests_per_minute, clock) if requests_per_minute else None
         self._tokens = Pace((1 - _SPARED) * tokens_per_minute, clock) if tokens_per_minute else None
-        self._expectation = Expectation()
+        self._expectation = TokenEstimator()
         self._sleep = sleep
         self._turn = asyncio.Lock()
 
@@ -99,7 +99,7 @@ class RateLimit:
                 self._requests.take(1)
             if self._tokens is None:
                 return 0.0
-            expected = self._expectation.of(estimated(request))
+            expected = self._expectation.estimate(estimate_request(request))
             self._tokens.take(expected)
             return expected
 
@@ -115,7 +115,7 @@ class RateLimit:
             if self._tokens is not None:
                 self._tokens.settle((used.total if used else 0) - expected)
                 if used is not None:
-                    self._expectation.learn(estimated(request), used)
+                    self._expectation.learn(estimate_request(request), used)
 
     async def close(self) -> None:
         """Close the model within."""

@@ -38,7 +38,7 @@ class Recorder:
     async def reply(self, request: Request) -> Reply:
         """Answer ``request``; raises what the model within and the sink raise."""
         started = self._clock()
-        place = (request.session, request.agent, request.ordinal)
+        place = (request.session, request.agent, request.call_index)
         try:
             reply = await self._model.reply(request)
         except ModelError as error:

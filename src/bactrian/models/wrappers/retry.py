@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from bactrian.errors import BadReply, GaveUp, ModelError, NotAnEndpoint, TryAgain, Unreachable
 from bactrian.models.model import Model, Reply, Request
 
-LONGEST_WAIT = 600.0
+MAX_WAIT = 600.0
 """Seconds that an endpoint may ask to wait, unless the user says otherwise."""
 _RESUME = "All so far is kept: run the same command again to go on."
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class RetryPolicy:
     """How often and for how long to ask again. Times are in seconds."""
 
     attempts: int = 8
@@ -28,12 +28,12 @@ class Patience:
     """Longest first wait; it doubles with each attempt."""
     longest_wait: float = 60.0
     """Where the doubling ends."""
-    max_wait: float = LONGEST_WAIT
+    max_wait: float = MAX_WAIT
     """Longest single wait that the endpoint may ask for. Where it asks for more, it is asked once more after this."""
     budget: float = 1800.0
     """Longest time for one request, all waits and attempts together."""
 
-    def waiting(self, longest: float) -> Patience:
+    def with_max_wait(self, longest: float) -> RetryPolicy:
         """The same, with ``longest`` for a wait that the endpoint may ask for, and three times that for all."""
         return replace(self, max_wait=longest, budget=3 * longest)
 
@@ -53,7 +53,7 @@ class Retry:
     def __init__(
         self,
         model: Model,
-        patience: Patience | None = None,
+        patience: RetryPolicy | None = None,
         *,
         notice: Callable[[str], object] | None = None,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
@@ -61,7 +61,7 @@ class Retry:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._model = model
-        self._patience = patience or Patience()
+        self._patience = patience or RetryPolicy()
         self._notice = notice
         self._sleep = sleep
         self._chance = chance

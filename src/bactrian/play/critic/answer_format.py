@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel
 
-from bactrian.models.model import Form
+from bactrian.models.model import ResponseFormat
 
 _CHOICE = re.compile(
     r"[*_#> \t]*choice[*_]*[ \t]*:[*_ \t]*(?:proposal|option)?[ \t]*#?(?P<place>\d{1,6})[*_ \t]*\.?[*_ \t]*",
@@ -31,7 +31,7 @@ _NO_FEEDBACK = re.compile(r"(?:none|n/a|no|no feedback|null)?[.\s]*", re.IGNOREC
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class CriticAnswer:
     """What an answer says."""
 
     place: int | None
@@ -54,48 +54,48 @@ class _Fields(BaseModel):
     feedback: str | None = None
 
 
-def read_verdict(text: str, places: Sequence[int]) -> Reading:
+def read_answer(text: str, places: Sequence[int]) -> CriticAnswer:
     """Read an answer to a choice among ``places``."""
     first, _, rest = text.strip().partition("\n")
     match = _CHOICE.fullmatch(first)
     if match is None:
-        return Reading(None, problem='The first line is not "Choice:" with one number.')
+        return CriticAnswer(None, problem='The first line is not "Choice:" with one number.')
     place = int(match["place"])
     if place not in places:
-        return Reading(None, problem=f"There is no proposal {place}.")
+        return CriticAnswer(None, problem=f"There is no proposal {place}.")
     marker = _FEEDBACK.search(rest)
     feedback = rest[marker.end() :].strip() if marker else ""
     reason = rest[: marker.start() if marker else None].strip()
     before = _REASON.match(reason)
-    return Reading(
+    return CriticAnswer(
         place,
         reason[before.end() :] if before else reason,
         "" if _NO_FEEDBACK.fullmatch(feedback) else feedback,
     )
 
 
-def read_ranking(text: str, places: Sequence[int], keep: int) -> Reading:
+def read_ranking(text: str, places: Sequence[int], keep: int) -> CriticAnswer:
     """Read an answer that ranks the best ``keep`` of ``places``; what it names beyond those is not needed."""
     first, _, rest = text.strip().partition("\n")
     match = _RANKING.fullmatch(first)
     if match is None:
-        return Reading(None, problem='The first line is not "Ranking:" with numbers divided by commas.')
+        return CriticAnswer(None, problem='The first line is not "Ranking:" with numbers divided by commas.')
     named = [int(place) for place in re.findall(r"\d+", match["places"])]
     if strange := [place for place in named if place not in places]:
-        return Reading(None, problem=f"There is no way {strange[0]}.")
+        return CriticAnswer(None, problem=f"There is no way {strange[0]}.")
     if len(set(named)) < len(named) or len(named) < keep:
-        return Reading(None, problem=f"It does not name {keep} different ways.")
+        return CriticAnswer(None, problem=f"It does not name {keep} different ways.")
     before = _REASON.match(rest.strip())
     reason = rest.strip()[before.end() if before else 0 :]
-    return Reading(named[0], reason, kept=tuple(named[:keep]))
+    return CriticAnswer(named[0], reason, kept=tuple(named[:keep]))
 
 
-def ranking_form(places: Sequence[int], keep: int, *, small: bool = False) -> Form:
+def ranking_format(places: Sequence[int], keep: int, *, small: bool = False) -> ResponseFormat:
     """The shape of a ranking, for models that can be constrained. ``small``: for the built-in model."""
     numbers = " | ".join(f'"{place}"' for place in places)
     ranked = ' ", " '.join(["place"] * keep)
     longest = 160 if small else 1200
-    return Form(
+    return ResponseFormat(
         name="ranking",
         schema={
             "type": "object",
@@ -123,13 +123,13 @@ def _ranking_from_json(text: str) -> str:
     return f"Ranking: {', '.join(map(str, fields.ranking))}\n{fields.reason}"
 
 
-def write_verdict(place: int, reason: str, feedback: str | None = None) -> str:
+def write_answer(place: int, reason: str, feedback: str | None = None) -> str:
     """The text of an answer."""
     end = f"\nFeedback: {feedback}" if feedback else ""
     return f"Choice: {place}\n{reason}{end}"
 
 
-def verdict_form(places: Sequence[int], *, feedback: bool, small: bool = False) -> Form:
+def answer_format(places: Sequence[int], *, feedback: bool, small: bool = False) -> ResponseFormat:
     """The shape of an answer, for models that can be constrained. ``small``: for the built-in model."""
     properties: dict[str, object] = {
         "choice": {"type": "integer", "enum": list(places), "description": "number of the best proposal"},
@@ -140,7 +140,7 @@ def verdict_form(places: Sequence[int], *, feedback: bool, small: bool = False) 
             "type": ["string", "null"],
             "description": "what would be better than all of them, or null if the chosen one is good",
         }
-    return Form(
+    return ResponseFormat(
         name="choice",
         schema={
             "type": "object",
@@ -161,4 +161,4 @@ def _grammar(places: Sequence[int], *, feedback: bool, longest: int) -> str:
 
 def _from_json(text: str) -> str:
     fields = _Fields.model_validate_json(text)
-    return write_verdict(fields.choice, fields.reason, fields.feedback)
+    return write_answer(fields.choice, fields.reason, fields.feedback)

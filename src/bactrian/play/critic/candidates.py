@@ -9,7 +9,7 @@ from time import perf_counter
 
 from bactrian.errors import BactrianError, ModelError
 from bactrian.models.model import Reply, Request
-from bactrian.play.agent import View, seeded
+from bactrian.play.agent import View, with_seed
 from bactrian.records.message import Message
 from bactrian.records.proposal import Proposal
 from bactrian.records.turn import Speaker
@@ -20,11 +20,11 @@ _SEEDS_APART = 100_003
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class CandidateRequest:
     """Which candidates are wanted."""
 
     session: str
-    ordinal: int
+    call_index: int
     number: int
     """Of the turn, from 1."""
     round: int
@@ -45,7 +45,7 @@ class Proposer:
         self._count = count
         self._together = count > 1
 
-    async def propose(self, view: View, wanted: Wanted) -> AsyncGenerator[Proposal]:
+    async def propose(self, view: View, wanted: CandidateRequest) -> AsyncGenerator[Proposal]:
         """Give the candidates that are missing, in no certain order.
 
         Raises:
@@ -77,7 +77,9 @@ class Proposer:
         if fault is not None:
             raise fault
 
-    async def _ask_together(self, view: View, wanted: Wanted, places: Sequence[int]) -> list[Proposal]:
+    async def _ask_together(
+        self, view: View, wanted: CandidateRequest, places: Sequence[int]
+    ) -> list[Proposal]:
         """As many as the model gives at once; none if it knows no such request."""
         try:
             return await self._ask(view, wanted, places)
@@ -86,19 +88,19 @@ class Proposer:
                 raise
             return []  # Some servers refuse ``n``. If that is not what it was, the single requests will tell.
 
-    async def _ask(self, view: View, wanted: Wanted, places: Sequence[int]) -> list[Proposal]:
+    async def _ask(self, view: View, wanted: CandidateRequest, places: Sequence[int]) -> list[Proposal]:
         agent = view.agent
         attempt = (wanted.round - 1) * self._count + places[0] - 1
         position = sum(message.role == "assistant" for message in view.messages)
         request = Request(
             messages=[*view.question(), *wanted.notes] if wanted.notes else view.question(),
-            sampling=seeded(agent.sampling, wanted.number + _SEEDS_APART * attempt),
+            sampling=with_seed(agent.sampling, wanted.number + _SEEDS_APART * attempt),
             n=len(places),
-            form=agent.form,
+            response_format=agent.form,
             session=wanted.session,
             agent=agent.speaker,
-            ordinal=wanted.ordinal,
-            position=position,
+            call_index=wanted.call_index,
+            replay_index=position,
             attempt=attempt,
         )
         begun = perf_counter()
@@ -107,7 +109,7 @@ class Proposer:
 
 
 def _proposals(
-    reply: Reply, wanted: Wanted, speaker: Speaker, places: Sequence[int], seconds: float
+    reply: Reply, wanted: CandidateRequest, speaker: Speaker, places: Sequence[int], seconds: float
 ) -> list[Proposal]:
     # A server may give more than it was asked for.
     first, *others = [

@@ -7,12 +7,18 @@ from dataclasses import dataclass
 from time import perf_counter
 
 from bactrian.errors import BadReply
-from bactrian.models.model import Form, Model, Request
-from bactrian.play.agent import seeded
-from bactrian.play.critic.answer_format import Reading, ranking_form, read_ranking, read_verdict, verdict_form
-from bactrian.play.turns.chosen import Question
+from bactrian.models.model import Model, Request, ResponseFormat
+from bactrian.play.agent import with_seed
+from bactrian.play.critic.answer_format import (
+    CriticAnswer,
+    answer_format,
+    ranking_format,
+    read_answer,
+    read_ranking,
+)
+from bactrian.play.turns.chosen import ChoiceQuestion
 from bactrian.records.message import Message
-from bactrian.records.proposal import Verdict
+from bactrian.records.proposal import Decision
 from bactrian.records.sampling import Sampling
 from bactrian.records.task import Role
 from bactrian.records.text import Text
@@ -29,7 +35,7 @@ _SEEDS_APART = 100_003
 
 
 @dataclass(frozen=True, slots=True)
-class Critic:
+class CriticAgent:
     """Compares the proposals for a turn and names the best.
 
     It sees the conversation so far and the proposals, and nothing of its own earlier choices, so that its prompt is
@@ -43,7 +49,7 @@ class Critic:
     constrained: bool = False
     """True if the model can be held to a form while it decodes."""
 
-    async def choose(self, question: Question) -> AsyncGenerator[Verdict]:
+    async def choose(self, question: ChoiceQuestion) -> AsyncGenerator[Decision]:
         """Ask the model, and once more if its answer cannot be read."""
         if len(question.places) == 1 and not question.feedback:
             return
@@ -58,18 +64,18 @@ class Critic:
                 return
             messages += _complaint(question, verdict)
 
-    async def _ask(self, messages: Sequence[Message], question: Question, attempt: int) -> Verdict:
+    async def _ask(self, messages: Sequence[Message], question: ChoiceQuestion, attempt: int) -> Decision:
         first = question.proposals[0]
-        before = tried(first.round, attempt)
+        before = retry_unreadable(first.round, attempt)
         form = _constraint(question, small=self.model.name == "local") if self.constrained else None
         request = Request(
             messages=messages,
-            sampling=seeded(self.sampling, question.number + _SEEDS_APART * before),
-            form=form,
+            sampling=with_seed(self.sampling, question.number + _SEEDS_APART * before),
+            response_format=form,
             session=question.session,
             agent=CRITIC,
-            ordinal=question.ordinal,
-            position=question.number - 1,
+            call_index=question.call_index,
+            replay_index=question.number - 1,
             attempt=before,
         )
         begun = perf_counter()
@@ -80,11 +86,11 @@ class Critic:
                 raise
             # The server did not keep to the form it was given.
             text, usage, model = Text(error.sample.decode(errors="replace")), Usage(), self.model.name
-            reading = Reading(None, problem=error.what)
+            reading = CriticAnswer(None, problem=error.what)
         else:
             text, usage, model = reply.text, reply.usage, reply.model
             reading = _reading(question, text)
-        return Verdict(
+        return Decision(
             number=question.number,
             round=first.round,
             attempt=attempt,
@@ -102,24 +108,24 @@ class Critic:
         )
 
 
-def tried(round_: int, attempt: int) -> int:
+def retry_unreadable(round_: int, attempt: int) -> int:
     """How often a critic has been asked about a turn before this attempt, if each round took both."""
     return (round_ - 1) * _ATTEMPTS + attempt - 1
 
 
-def _constraint(question: Question, *, small: bool) -> Form:
+def _constraint(question: ChoiceQuestion, *, small: bool) -> ResponseFormat:
     if question.ways is not None:
-        return ranking_form(question.places, question.keep, small=small)
-    return verdict_form(question.places, feedback=question.feedback, small=small)
+        return ranking_format(question.places, question.keep, small=small)
+    return answer_format(question.places, feedback=question.feedback, small=small)
 
 
-def _reading(question: Question, text: str) -> Reading:
+def _reading(question: ChoiceQuestion, text: str) -> CriticAnswer:
     if question.ways is not None:
         return read_ranking(text, question.places, question.keep)
-    return read_verdict(text, question.places)
+    return read_answer(text, question.places)
 
 
-def _ballot(question: Question) -> Text:
+def _ballot(question: ChoiceQuestion) -> Text:
     """The conversation, then what can be chosen: what a server has cached of the one serves the next turn's, too."""
     said = "".join([_as_told(turn) for turn in question.turns]) or "Nothing has been said yet.\n\n"
     return Text(
@@ -131,7 +137,7 @@ def _ballot(question: Question) -> Text:
 _LAST = '\nIf none of them is good enough, add a last line that begins with "Feedback:" and says what would be better.'
 
 
-def _options(question: Question) -> str:
+def _options(question: ChoiceQuestion) -> str:
     if question.ways is not None:
         ways = [f"Way {place}:\n{''.join(map(_as_told, way))}" for place, way in question.ways.items()]
         best = "Which one is best?" if question.keep == 1 else f"Which {question.keep} are best?"
@@ -146,7 +152,7 @@ def _as_told(turn: Turn) -> str:
     return f"{turn.role}:\n{turn.text.strip()}\n\n"
 
 
-def _form(question: Question) -> str:
+def _form(question: ChoiceQuestion) -> str:
     if question.ways is not None:
         many = "the number" if question.keep == 1 else f"the numbers of the {question.keep} best ways"
         return f'"Ranking:" with {many}, the best one first, divided by commas,'
@@ -154,7 +160,7 @@ def _form(question: Question) -> str:
     return numbers[0] if len(numbers) == 1 else f"{', '.join(numbers[:-1])} or {numbers[-1]}"
 
 
-def _complaint(question: Question, verdict: Verdict) -> list[Message]:
+def _complaint(question: ChoiceQuestion, verdict: Decision) -> list[Message]:
     """What is said after an answer that cannot be read. One that is empty is not shown: servers refuse those."""
     if not verdict.text.strip():
         return []

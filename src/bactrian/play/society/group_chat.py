@@ -10,17 +10,17 @@ from pydantic import BaseModel
 
 from bactrian.errors import InputError
 from bactrian.language.protocol import DONE
-from bactrian.models.model import Form, Model
+from bactrian.models.model import Model, ResponseFormat
 from bactrian.play.agent import Agent, Listener
-from bactrian.play.endings import MaxMessages, Refused, TaskDone
+from bactrian.play.endings import EndpointRefused, MaxMessages, TaskDone
 from bactrian.play.human import HUMAN
-from bactrian.play.order import Moderated, Order, ReplyTo, RoundRobin
+from bactrian.play.order import Moderated, ReplyTo, RoundRobin, SpeakerOrder
 from bactrian.play.scene import Scene, toolbox
-from bactrian.play.setup import checked_tools
+from bactrian.play.setup import check_tools
 from bactrian.play.tools.toolbox import NO_TOOLS, Toolbox
-from bactrian.prompts.values import checked_idea, checked_name, checked_value
-from bactrian.recipes.society import Agent as Wanted
-from bactrian.recipes.society import Prompts, Society, Stage
+from bactrian.prompts.values import check_idea, check_name, check_value
+from bactrian.recipes.society import Society, SocietyPrompts, SocietyStage
+from bactrian.recipes.society import SocietyAgent as Wanted
 from bactrian.records.sampling import Sampling
 from bactrian.records.session import Provenance, Session
 from bactrian.records.task import Role, Task
@@ -33,7 +33,7 @@ _OPENING = Text("Begin.")
 
 
 @dataclass(frozen=True, slots=True)
-class Circumstances:
+class ChatOptions:
     """What a command says about a talk, beside its society."""
 
     models: Mapping[str, str]
@@ -45,11 +45,11 @@ class Circumstances:
     """``enforced`` where the models can be held to a form; None if they are in this process."""
 
 
-def new_talk(
+def new_group_chat(
     society: Society,
-    stage: Stage,
+    stage: SocietyStage,
     task: str,
-    given: Circumstances,
+    given: ChatOptions,
     name: str,
     tools: Mapping[str, Toolbox] = NO_TOOLS,
 ) -> Session:
@@ -58,15 +58,15 @@ def new_talk(
     Raises:
         InputError: the task, a role or the language cannot be used.
     """
-    checked_idea(task, "task")
+    check_idea(task, "task")
     if given.language is not None:
-        checked_name(given.language, "language")
+        check_name(given.language, "language")
     agents = [society.agent(one) for one in stage.agents]
     for agent in agents:
-        checked_name(agent.role, "role")
-        checked_value(agent.description, "description")
+        check_name(agent.role, "role")
+        check_value(agent.description, "description")
     models = {agent.name: given.models[agent.name] for agent in agents}
-    checked_tools(tools.keys() & models.keys(), models)
+    check_tools(tools.keys() & models.keys(), models)
     local = all(model.partition(":")[0] == "local" for model in models.values() if model != HUMAN)
     cast = {agent.name: Role(agent.role, agent.description) for agent in agents}
     first, second, *_ = cast.values()
@@ -92,11 +92,11 @@ def new_talk(
     )
 
 
-def talk(
+def build_group_chat(
     session: Session,
     society: Society,
-    prompts: Prompts,
-    stage: Stage,
+    prompts: SocietyPrompts,
+    stage: SocietyStage,
     models: Mapping[str, Model],
     *,
     max_messages: int | None = None,
@@ -123,7 +123,7 @@ def talk(
             model=models[name],
             sampling=origin.sampling.get(name, Sampling()),
             opening=_OPENING if name == order.next_speaker(()) else None,
-            form=moderator_form(others, small=models[name].name == "local") if enforced else None,
+            form=moderator_format(others, small=models[name].name == "local") if enforced else None,
             among=True,
             hears=None if wanted.hears is None else frozenset(wanted.hears),
             toolbox=toolbox(session, name, tools),
@@ -134,7 +134,7 @@ def talk(
         session=session,
         agents=agents,
         order=order,
-        rules=(TaskDone(frozenset(done_by)), Refused(), MaxMessages(limit)),
+        rules=(TaskDone(frozenset(done_by)), EndpointRefused(), MaxMessages(limit)),
         listener=listener,
     )
 
@@ -145,11 +145,11 @@ class _Fields(BaseModel):
     done: bool
 
 
-def moderator_form(roles: list[str], *, small: bool = False) -> Form:
+def moderator_format(roles: list[str], *, small: bool = False) -> ResponseFormat:
     """What a moderator says: a message, and who is next or that the talk is over."""
     longest = 200 if small else 2000
     names = " | ".join(json.dumps(role, ensure_ascii=False) for role in roles)
-    return Form(
+    return ResponseFormat(
         name="moderation",
         schema={
             "type": "object",
@@ -179,7 +179,7 @@ def _read_moderator(text: str) -> str:
     return f"{fields.message.strip()}\n{last}"
 
 
-def _order(stage: Stage, roles: Mapping[str, str]) -> Order:
+def _order(stage: SocietyStage, roles: Mapping[str, str]) -> SpeakerOrder:
     match stage.order:
         case "moderator":
             if stage.moderator is None:

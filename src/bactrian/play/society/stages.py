@@ -12,16 +12,16 @@ from bactrian.language.protocol import DONE, is_done
 from bactrian.models.model import Model
 from bactrian.play.agent import Listener
 from bactrian.play.critic.critic import CRITIC
-from bactrian.play.persist import kept
+from bactrian.play.persist import persist_events
 from bactrian.play.prepare import prepare
-from bactrian.play.scene import Scene, role_play
-from bactrian.play.session import play
-from bactrian.play.setup import Setup, new_session
-from bactrian.play.society.group_chat import Circumstances, new_talk, talk
+from bactrian.play.scene import Scene, build_role_play
+from bactrian.play.session import play_session
+from bactrian.play.setup import RolePlaySetup, new_session
+from bactrian.play.society.group_chat import ChatOptions, build_group_chat, new_group_chat
 from bactrian.play.tools.toolbox import Toolbox
 from bactrian.prompts.pack import Pack, load_pack
-from bactrian.recipes.schema import criticism_of
-from bactrian.recipes.society import Prompts, Society, Stage
+from bactrian.recipes.schema import to_critic_settings
+from bactrian.recipes.society import Society, SocietyPrompts, SocietyStage
 from bactrian.records.ending import Ending
 from bactrian.records.events import Ended, Event, Spoke
 from bactrian.records.proposal import NOTHING_KNOWN
@@ -35,13 +35,13 @@ _HELPERS = ("task_specifier", "task_planner", CRITIC)
 
 
 @dataclass(frozen=True, slots=True)
-class Performance:
+class SocietyRun:
     """A society with what a command says about it."""
 
     society: Society
-    prompts: Prompts
+    prompts: SocietyPrompts
     task: str
-    given: Circumstances
+    given: ChatOptions
     pack: str | None = None
     """Prompt pack of the role-plays; None for the one that suits the models."""
     paper_endings: bool = False
@@ -53,7 +53,7 @@ class Performance:
     """Its place in a recipe."""
     mark: str | None = None
 
-    def session_id(self, stage: Stage) -> str:
+    def session_id(self, stage: SocietyStage) -> str:
         """Id of the session of ``stage``."""
         if self.name is not None and stage is self.society.stages[-1]:
             return self.name
@@ -77,7 +77,7 @@ class Performance:
         return hashlib.sha256(json.dumps(wish, sort_keys=True).encode()).hexdigest()[:12]
 
 
-def cast_of(society: Society, model: str, *, task_model: str, critic_model: str) -> dict[str, str]:
+def name_models(society: Society, model: str, *, task_model: str, critic_model: str) -> dict[str, str]:
     """Model name of each agent, and of those who help in the stages."""
     names = {agent.name: agent.model or model for agent in society.agents}
     if any(stage.specify for stage in society.stages):
@@ -89,8 +89,8 @@ def cast_of(society: Society, model: str, *, task_model: str, critic_model: str)
     return names
 
 
-async def perform(
-    wish: Performance,
+async def play_society(
+    wish: SocietyRun,
     models: Mapping[str, Model],
     store: Store | None = None,
     listener: Listener | None = None,
@@ -109,7 +109,9 @@ async def perform(
         session, scene = await _open(wish, stage, task, models, store, listener)
         turns = list(session.turns)
         ending: Ending | None = None
-        events = play(scene) if store is None else kept(play(scene), session.id, store)
+        events = (
+            play_session(scene) if store is None else persist_events(play_session(scene), session.id, store)
+        )
         async for event in events:
             yield event
             match event:
@@ -121,10 +123,10 @@ async def perform(
                     pass
         if ending is None or not ending.final:
             return
-        outputs[stage.name] = output(turns, stage)
+        outputs[stage.name] = collect_output(turns, stage)
 
 
-def output(turns: Sequence[Turn], stage: Stage) -> str:
+def collect_output(turns: Sequence[Turn], stage: SocietyStage) -> str:
     """What a stage hands on: its solutions, its last message or all that was said, without the done token."""
     said = [(turn, turn.text.replace(DONE, "").strip()) for turn in turns]
     said = [(turn, text) for turn, text in said if text]
@@ -139,8 +141,8 @@ def output(turns: Sequence[Turn], stage: Stage) -> str:
 
 
 async def _open(
-    wish: Performance,
-    stage: Stage,
+    wish: SocietyRun,
+    stage: SocietyStage,
     task: str,
     models: Mapping[str, Model],
     store: Store | None,
@@ -150,10 +152,10 @@ async def _open(
     society, given = wish.society, wish.given
     name = wish.session_id(stage)
     if stage.agents:
-        session = new_talk(society, stage, task, given, name, wish.tools)
+        session = new_group_chat(society, stage, task, given, name, wish.tools)
         session = replace(session, values=wish.values, mark=wish.mark)
         session = session if store is None else await store.begin(session)
-        return session, talk(
+        return session, build_group_chat(
             session,
             society,
             wish.prompts,
@@ -168,11 +170,11 @@ async def _open(
     session = replace(session, values=wish.values, mark=wish.mark)
     session = session if store is None else await store.begin(session)
     seats = _seats(stage, models)
-    session = await prepare(session, setup, pack, seats, store.prepared if store else None)
+    session = await prepare(session, setup, pack, seats, store.save_task if store else None)
     known = NOTHING_KNOWN
     if store is not None and setup.critic is not None:
-        known = await store.deliberation(session.id, after=setup.critic.settled(len(session.turns)))
-    return session, role_play(
+        known = await store.deliberation(session.id, after=setup.critic.count_settled(len(session.turns)))
+    return session, build_role_play(
         session,
         pack,
         seats,
@@ -183,12 +185,12 @@ async def _open(
     )
 
 
-def _setup(wish: Performance, stage: Stage, task: str) -> tuple[Setup, Pack]:
+def _setup(wish: SocietyRun, stage: SocietyStage, task: str) -> tuple[RolePlaySetup, Pack]:
     society, given = wish.society, wish.given
     assert stage.user is not None
     assert stage.assistant is not None
     user, assistant = society.agent(stage.user), society.agent(stage.assistant)
-    setup = Setup(
+    setup = RolePlaySetup(
         idea=task,
         assistant=Role(assistant.role, assistant.description),
         user=Role(user.role, user.description),
@@ -200,19 +202,19 @@ def _setup(wish: Performance, stage: Stage, task: str) -> tuple[Setup, Pack]:
         max_messages=given.max_messages or stage.max_messages,
         seed=given.seed,
         language=given.language,
-        critic=stage.critic and criticism_of(stage.critic),
+        critic=stage.critic and to_critic_settings(stage.critic),
         tools={side: box.kit for side, box in _seated_tools(stage, wish.tools).items()},
     )
     return setup, load_pack(wish.pack or setup.pack)
 
 
-def _seated_tools(stage: Stage, tools: Mapping[str, Toolbox]) -> dict[str, Toolbox]:
+def _seated_tools(stage: SocietyStage, tools: Mapping[str, Toolbox]) -> dict[str, Toolbox]:
     """The tools of the agents of a role-play, by side; none where a critic chooses what is said."""
     seats = {"user": stage.user or "", "assistant": stage.assistant or ""}
     return {side: tools[name] for side, name in seats.items() if name in tools and not stage.critic}
 
 
-def _seats(stage: Stage, by_agent: Mapping[str, _T]) -> dict[str, _T]:
+def _seats(stage: SocietyStage, by_agent: Mapping[str, _T]) -> dict[str, _T]:
     """What belongs to the agents of a role-play, by the sides that they take in it."""
     assert stage.user is not None
     assert stage.assistant is not None

@@ -20,14 +20,14 @@ from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import to_json
 
 from bactrian.errors import InputError
-from bactrian.play.tools.stdout import as_tool
+from bactrian.play.tools.stdout import redirect_to_stderr
 from bactrian.play.tools.toolbox import BadArguments, ToolFailed
 from bactrian.records.tool import Tool
 
 _Any = Callable[..., Any]
 
 
-class Function:
+class FunctionTool:
     """A Python function that a model may call; one that is not async runs in a thread of its own.
 
     Each argument must have a type that can be written as JSON, and the function a docstring.
@@ -60,7 +60,7 @@ class Function:
             if field in read.model_fields_set
         }
         try:
-            with as_tool():
+            with redirect_to_stderr():
                 if inspect.iscoroutinefunction(self._function):
                     value = await self._function(**given)
                 else:
@@ -70,7 +70,7 @@ class Function:
         return value if isinstance(value, str) else to_json(value, fallback=str).decode()
 
 
-def load_functions(given: str) -> list[Function]:
+def load_functions(given: str) -> list[FunctionTool]:
     """The functions of ``FILE.py``, or those of ``FILE.py:NAME,NAME``. The file is run.
 
     Without names it is every function that the file defines, those that begin with an underscore left out.
@@ -90,7 +90,7 @@ def load_functions(given: str) -> list[Function]:
             "The file defines no function.", where=str(path), next="Define one, with a docstring."
         )
     try:
-        return [Function(function) for function in functions]
+        return [FunctionTool(function) for function in functions]
     except InputError as error:
         raise InputError(error.what, where=f"{path}: {error.where}", next=error.next) from None
 
@@ -106,7 +106,7 @@ def _module(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # Types are looked up there by the names in annotations.
     try:
-        with as_tool():
+        with redirect_to_stderr():
             spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         del sys.modules[name]

@@ -8,14 +8,14 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from bactrian.errors import InputError
 from bactrian.play.tools.functions import load_functions
 from bactrian.play.tools.mcp import open_server
-from bactrian.play.tools.stdout import output_divided
+from bactrian.play.tools.stdout import divide_output
 from bactrian.play.tools.toolbox import Runnable, Toolbox
-from bactrian.recipes.schema import Tools
+from bactrian.recipes.schema import ToolsSpec
 from bactrian.records.tool import Toolkit
 
 
 @asynccontextmanager
-async def open_tools(wanted: Mapping[str, Tools]) -> AsyncGenerator[dict[str, Toolbox]]:
+async def open_tools(wanted: Mapping[str, ToolsSpec]) -> AsyncGenerator[dict[str, Toolbox]]:
     """Load what is wanted, by agent, and run its servers. What two agents have in common is there once.
 
     Raises:
@@ -26,7 +26,7 @@ async def open_tools(wanted: Mapping[str, Tools]) -> AsyncGenerator[dict[str, To
     servers: dict[str, Sequence[Runnable]] = {}
     async with AsyncExitStack() as stack:
         if any(one.python for one in wanted.values()):
-            stack.enter_context(output_divided())
+            stack.enter_context(divide_output())
         for one in wanted.values():
             for file in one.python:
                 if file not in functions:
@@ -47,7 +47,7 @@ async def open_tools(wanted: Mapping[str, Tools]) -> AsyncGenerator[dict[str, To
         }
 
 
-def _toolbox(agent: str, wanted: Tools, tools: Iterable[Runnable]) -> Toolbox:
+def _toolbox(agent: str, wanted: ToolsSpec, tools: Iterable[Runnable]) -> Toolbox:
     by_name: dict[str, Runnable] = {}
     for tool in tools:
         if tool.tool.name in by_name:

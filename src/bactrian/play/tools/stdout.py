@@ -22,7 +22,7 @@ class _Divided:
 
 
 @contextmanager
-def output_divided() -> Generator[None]:
+def divide_output() -> Generator[None]:
     """Keep what tools print apart as long as the context lasts."""
     out = sys.stdout
     sys.stdout = cast("TextIO", _Divided(out))
@@ -33,7 +33,7 @@ def output_divided() -> Generator[None]:
 
 
 @contextmanager
-def as_tool() -> Generator[None]:
+def redirect_to_stderr() -> Generator[None]:
     """Whatever runs in this context, and whatever it starts, is a tool."""
     token = _in_tool.set(True)
     try:

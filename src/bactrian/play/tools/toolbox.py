@@ -9,7 +9,7 @@ from time import perf_counter
 from types import MappingProxyType
 from typing import Protocol
 
-from bactrian.records.text import Text, cleaned
+from bactrian.records.text import Text, clean_text
 from bactrian.records.tool import Problem, Tool, ToolCall, Toolkit, ToolResult
 
 
@@ -52,7 +52,7 @@ class Toolbox:
         begun = perf_counter()
         text, problem = await self._outcome(call)
         seconds = perf_counter() - begun
-        text = cleaned(text) or "(empty)"
+        text = clean_text(text) or "(empty)"
         most = self.kit.characters
         cut = len(text) > most
         if cut:

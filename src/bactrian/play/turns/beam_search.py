@@ -16,12 +16,12 @@ from dataclasses import dataclass, field, replace
 
 from bactrian.errors import BactrianError, ContextFull, Filtered, ModelError
 from bactrian.play.agent import Agent, View
-from bactrian.play.critic.candidates import Proposer, Wanted
+from bactrian.play.critic.candidates import CandidateRequest, Proposer
 from bactrian.play.endings import first_ending
 from bactrian.play.scene import Scene
-from bactrian.play.turns.chosen import Critique, Question, check_readable, is_open, offered
+from bactrian.play.turns.chosen import ChoiceQuestion, TurnChoice, check_readable, is_open, list_offered
 from bactrian.records.events import Chose, Proposed, Spoke
-from bactrian.records.proposal import Proposal, Verdict
+from bactrian.records.proposal import Decision, Proposal
 from bactrian.records.text import Text
 from bactrian.records.turn import Turn
 from bactrian.records.usage import Usage
@@ -46,7 +46,7 @@ class _Level:
     """All that was made for one turn."""
 
     proposals: list[Proposal] = field(default_factory=list[Proposal])
-    verdicts: list[Verdict] = field(default_factory=list[Verdict])
+    verdicts: list[Decision] = field(default_factory=list[Decision])
 
     @property
     def usage(self) -> Usage:
@@ -58,8 +58,8 @@ class _Level:
         return slowest + sum(one.seconds for one in self.verdicts)
 
 
-async def explore(
-    scene: Scene, critique: Critique, turns: Sequence[Turn], calls_before: int
+async def search_turns(
+    scene: Scene, critique: TurnChoice, turns: Sequence[Turn], calls_before: int
 ) -> AsyncGenerator[Proposed | Chose | Spoke]:
     """Search from the end of ``turns`` and speak the best line.
 
@@ -101,7 +101,7 @@ async def explore(
 
 async def _grow(
     scene: Scene,
-    critique: Critique,
+    critique: TurnChoice,
     lines: Sequence[_Line],
     number: int,
     calls_before: int,
@@ -119,7 +119,7 @@ async def _grow(
         first = index * width
         have = tuple(one.place - first for one in known if first < one.place <= first + width)
         agent = scene.agents[scene.order.next_speaker(line.turns)]
-        wanted = Wanted(scene.session.id, calls_before + number - 1, number, 1, have, ())
+        wanted = CandidateRequest(scene.session.id, calls_before + number - 1, number, 1, have, ())
         return _placed(Proposer(width).propose(View(agent, line.turns), wanted), first, line.place)
 
     open_ = [(index, line) for index, line in enumerate(lines) if not line.over]
@@ -140,12 +140,12 @@ async def _grow(
             continue
         agent = scene.agents[scene.order.next_speaker(line.turns)]
         own = [one for one in level.proposals if index * width < one.place <= (index + 1) * width]
-        grown += [_longer(scene, line, agent, one) for one in offered(own)]
+        grown += [_longer(scene, line, agent, one) for one in list_offered(own)]
 
 
 async def _rank(
     scene: Scene,
-    critique: Critique,
+    critique: TurnChoice,
     grown: Sequence[_Line],
     start: int,
     keep: int,
@@ -161,9 +161,9 @@ async def _rank(
     if not matters or not is_open(level.verdicts, critique.unreadable):
         check_readable(level.verdicts, critique.unreadable)
         return
-    question = Question(
+    question = ChoiceQuestion(
         session=scene.session.id,
-        ordinal=calls_before + first.number - 1,
+        call_index=calls_before + first.number - 1,
         turns=grown[0].turns[:start],
         speaker=scene.agents[first.speaker],
         proposals=level.proposals,
@@ -179,7 +179,7 @@ async def _rank(
     check_readable(level.verdicts, critique.unreadable)
 
 
-def _kept(grown: Sequence[_Line], verdicts: Sequence[Verdict], keep: int) -> list[_Line]:
+def _kept(grown: Sequence[_Line], verdicts: Sequence[Decision], keep: int) -> list[_Line]:
     """The lines to go on with, best first; the first ones if nobody ranked them readably."""
     by_place = {line.place: line for line in grown}
     last = verdicts[-1] if verdicts else None
@@ -237,13 +237,13 @@ async def _together(
 
 
 @dataclass(frozen=True, slots=True)
-class Scored:
+class ScoringChooser:
     """A function in the critic's place: the higher it scores a conversation so far, the better that is."""
 
     score: Callable[[Sequence[Turn]], float]
     name: str = "score"
 
-    async def choose(self, question: Question) -> AsyncGenerator[Verdict]:
+    async def choose(self, question: ChoiceQuestion) -> AsyncGenerator[Decision]:
         """Rank by score; of equals the first is the better."""
         ways = question.ways or {
             one.place: [question.speaker.turn(one, usage=Usage(), seconds=0.0)] for one in question.proposals
@@ -252,7 +252,7 @@ class Scored:
         best = sorted(scores, key=lambda place: -scores[place])[: question.keep]
         first = question.proposals[0]
         told = ", ".join(f"{place}: {scores[place]:g}" for place in scores)
-        yield Verdict(
+        yield Decision(
             first.number,
             first.round,
             len(question.heard) + 1,

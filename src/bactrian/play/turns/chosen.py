@@ -9,29 +9,29 @@ from typing import Protocol
 
 from bactrian.errors import BadReply, ModelError
 from bactrian.play.agent import Agent, View
-from bactrian.play.critic.candidates import Proposer, Wanted
+from bactrian.play.critic.candidates import CandidateRequest, Proposer
 from bactrian.records.criticism import Unreadable
 from bactrian.records.events import Chose, Proposed, Spoke
 from bactrian.records.message import Message
-from bactrian.records.proposal import NOTHING_KNOWN, Deliberation, Proposal, Verdict
+from bactrian.records.proposal import NOTHING_KNOWN, Decision, Deliberation, Proposal
 from bactrian.records.text import Text
 from bactrian.records.turn import Speaker, Turn
 from bactrian.records.usage import Usage
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class ChoiceQuestion:
     """What a chooser is asked."""
 
     session: str
-    ordinal: int
+    call_index: int
     turns: Sequence[Turn]
     """What was said before."""
     speaker: Agent
     """Whose turn it is."""
     proposals: Sequence[Proposal]
     """At least one; all different, and each says something."""
-    heard: Sequence[Verdict]
+    heard: Sequence[Decision]
     """Its earlier answers to this question, none of which could be read."""
     feedback: bool
     """True if it may ask for another round of proposals."""
@@ -54,7 +54,7 @@ class Question:
 class Chooser(Protocol):
     """Chooses one of several proposals: a critic, a person or a function."""
 
-    def choose(self, question: Question) -> AsyncGenerator[Verdict]:
+    def choose(self, question: ChoiceQuestion) -> AsyncGenerator[Decision]:
         """Give a verdict; another one only if the one before could not be read.
 
         Nothing is asked of a model before the verdict that came before has been taken.
@@ -63,7 +63,7 @@ class Chooser(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Critique:
+class TurnChoice:
     """How turns are chosen."""
 
     chooser: Chooser
@@ -96,11 +96,11 @@ class Critique:
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class TurnContext:
     """Where a session stands when a turn is to be chosen."""
 
     session: str
-    ordinal: int
+    call_index: int
     turns: Sequence[Turn]
     view: View
 
@@ -110,8 +110,8 @@ class Stage:
         return len(self.turns) + 1
 
 
-async def deliberate(
-    critique: Critique, proposer: Proposer, stage: Stage
+async def choose_turn(
+    critique: TurnChoice, proposer: Proposer, stage: TurnContext
 ) -> AsyncGenerator[Proposed | Chose | Spoke]:
     """Have proposals made until one is good enough, or the last round is over; then it is spoken.
 
@@ -129,16 +129,16 @@ async def deliberate(
             yield Proposed(proposal)
         for verdict in verdicts:
             yield Chose(verdict)
-        wanted = Wanted(
-            stage.session, stage.ordinal, stage.number, round_, tuple(one.place for one in proposals), notes
+        wanted = CandidateRequest(
+            stage.session, stage.call_index, stage.number, round_, tuple(one.place for one in proposals), notes
         )
         async with aclosing(proposer.propose(stage.view, wanted)) as made:
             async for proposal in made:
                 yield Proposed(proposal)
                 proposals.append(proposal)
-        options = offered(proposals)
-        question = Question(
-            stage.session, stage.ordinal, stage.turns, agent, options, verdicts, round_ < critique.rounds
+        options = list_offered(proposals)
+        question = ChoiceQuestion(
+            stage.session, stage.call_index, stage.turns, agent, options, verdicts, round_ < critique.rounds
         )
         if is_open(verdicts, critique.unreadable):
             async with aclosing(critique.chooser.choose(question)) as said:
@@ -156,7 +156,7 @@ async def deliberate(
     yield Spoke(agent.turn(chosen, usage=usage, seconds=seconds))
 
 
-def offered(proposals: Sequence[Proposal]) -> list[Proposal]:
+def list_offered(proposals: Sequence[Proposal]) -> list[Proposal]:
     """Those that say something, each text once, in the order of their places."""
     texts: dict[str, Proposal] = {}
     for proposal in sorted(proposals, key=lambda one: one.place):
@@ -171,14 +171,14 @@ def offered(proposals: Sequence[Proposal]) -> list[Proposal]:
     return list(texts.values())
 
 
-def is_open(verdicts: Sequence[Verdict], unreadable: Unreadable) -> bool:
+def is_open(verdicts: Sequence[Decision], unreadable: Unreadable) -> bool:
     """True if the question must still be asked: an even number of unreadable answers has been dealt with."""
     if not verdicts:
         return True
     return bool(verdicts[-1].problem) and (len(verdicts) % 2 == 1 or unreadable == "fail")
 
 
-def check_readable(verdicts: Sequence[Verdict], unreadable: Unreadable) -> None:
+def check_readable(verdicts: Sequence[Decision], unreadable: Unreadable) -> None:
     """Fail if the last verdict cannot be read and that is not to be passed over.
 
     Raises:
@@ -195,7 +195,7 @@ def check_readable(verdicts: Sequence[Verdict], unreadable: Unreadable) -> None:
     )
 
 
-def _chosen(options: Sequence[Proposal], verdict: Verdict | None) -> Proposal:
+def _chosen(options: Sequence[Proposal], verdict: Decision | None) -> Proposal:
     """The proposal that is spoken: the chosen one, or the first if nobody chose readably."""
     first = options[0]
     if verdict is None:
@@ -215,7 +215,7 @@ def _chosen(options: Sequence[Proposal], verdict: Verdict | None) -> Proposal:
     return next((one for one in options if one.place == verdict.place), first)
 
 
-def _note(chosen: Proposal, verdict: Verdict) -> list[Message]:
+def _note(chosen: Proposal, verdict: Decision) -> list[Message]:
     """What the speaker is told before it tries again."""
     return [
         Message("assistant", chosen.text),

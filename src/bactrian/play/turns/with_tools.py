@@ -10,11 +10,11 @@ from time import perf_counter
 
 from bactrian.errors import BadReply
 from bactrian.models.model import Reply
-from bactrian.play.agent import Listener, View, answer, turn_of
+from bactrian.play.agent import Listener, View, ask_agent, make_turn
 from bactrian.play.tools.toolbox import Toolbox
 from bactrian.records.events import Called, Returned, Spoke
 from bactrian.records.text import Text
-from bactrian.records.tool import ToolCall, ToolResult, Use, as_messages, rounds
+from bactrian.records.tool import ToolCall, ToolResult, Use, group_rounds, to_messages
 from bactrian.records.usage import Usage
 
 _AT_ONCE = 16
@@ -22,11 +22,11 @@ _AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ToolTurnContext:
     """Where a session stands when an agent with tools is to speak."""
 
     session: str
-    ordinal: int
+    call_index: int
     number: int
     """Of the turn, from 1."""
     pending: Sequence[Use] = ()
@@ -34,7 +34,7 @@ class Place:
 
 
 async def speak_with_tools(
-    toolbox: Toolbox, view: View, place: Place, listener: Listener | None = None
+    toolbox: Toolbox, view: View, place: ToolTurnContext, listener: Listener | None = None
 ) -> AsyncGenerator[Called | Returned | Spoke]:
     """Have an agent say a turn, with tools.
 
@@ -53,20 +53,20 @@ async def speak_with_tools(
         async with aclosing(_finished(toolbox, uses)) as results:
             async for result in results:
                 yield Returned(result)
-        done = len(rounds(uses))
-        may_call = done < toolbox.kit.rounds
+        done = len(group_rounds(uses))
+        allow_tool_calls = done < toolbox.kit.rounds
         begun = perf_counter()
-        reply, usage = await answer(
+        reply, usage = await ask_agent(
             view,
             place.number,
             session=place.session,
-            ordinal=place.ordinal + done,
-            used=as_messages(uses),
-            may_call=may_call,
+            call_index=place.call_index + done,
+            used=to_messages(uses),
+            allow_tool_calls=allow_tool_calls,
             listener=listener,
         )
         seconds = perf_counter() - begun
-        if not may_call or not reply.choices[0].calls:
+        if not allow_tool_calls or not reply.choices[0].calls:
             break
         for call in _calls(reply, view.agent.speaker, place.number, done + 1, usage, seconds):
             yield Called(call)
@@ -79,7 +79,7 @@ async def speak_with_tools(
             sample=reply.raw,
         )
     usage = sum((use.call.usage for use in uses), usage)
-    turn = turn_of(view.agent, place.number, reply, usage=usage, seconds=seconds + _seconds(uses))
+    turn = make_turn(view.agent, place.number, reply, usage=usage, seconds=seconds + _seconds(uses))
     yield Spoke(replace(turn, uses=tuple(uses)))
 
 
@@ -133,5 +133,5 @@ def _seconds(uses: Sequence[Use]) -> float:
     """Seconds of the replies that called, and of the slowest tool of each."""
     return sum(
         group[0].call.seconds + max(use.result.seconds if use.result else 0.0 for use in group)
-        for group in rounds(uses)
+        for group in group_rounds(uses)
     )

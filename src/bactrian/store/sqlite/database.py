@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Engine, QueuePool, create_engine, event
 from sqlalchemy.exc import SQLAlchemyError
 
 from bactrian.errors import BactrianError, InputError, StoreError
-from bactrian.store.sqlite.filesystem import free_bytes, holder
+from bactrian.store.sqlite.filesystem import count_free_bytes, find_holder
 
 APPLICATION_ID = 0x42616374
 """Says in the file's header that it is ours; the letters ``Bact``."""
@@ -78,7 +78,7 @@ def _check_folder(path: Path, *, create: bool) -> None:
         )
 
 
-def making_engine(path: Path) -> Engine:
+def make_engine(path: Path) -> Engine:
     """An engine for a new file, which is nothing until all of it is there: no log, no way back."""
     engine = create_engine(f"sqlite:///{path}")
 
@@ -92,7 +92,7 @@ def making_engine(path: Path) -> Engine:
     return engine
 
 
-def writing_engine(path: Path, *, wait: float = _BUSY_SECONDS) -> Engine:
+def open_for_writing(path: Path, *, wait: float = _BUSY_SECONDS) -> Engine:
     """An engine for the one connection that writes. It waits so many seconds for others who hold the file."""
     engine = create_engine(f"sqlite:///{path}", connect_args={"timeout": wait, "check_same_thread": False})
 
@@ -115,7 +115,7 @@ def writing_engine(path: Path, *, wait: float = _BUSY_SECONDS) -> Engine:
     return engine
 
 
-def reading_engine(path: Path) -> Engine:
+def open_for_reading(path: Path) -> Engine:
     """An engine for connections that only read, each from one consistent state of the run."""
 
     def connect() -> sqlite3.Connection:
@@ -150,7 +150,7 @@ def _mark(connection: Connection, mark: int, then: str = "", *, before: str = ""
     return True
 
 
-def log_of(path: Path) -> Path:
+def find_log(path: Path) -> Path:
     """The write-ahead log of the database at ``path``."""
     return path.with_name(f"{path.name}-wal")
 
@@ -164,7 +164,7 @@ def log_is_missing(path: Path) -> bool:
         header = file.read(100)
     if int.from_bytes(header[60:64], "big") != _IS_OPEN:
         return False
-    log = log_of(path)
+    log = find_log(path)
     return not log.exists() or not log.stat().st_size  # whoever only reads the run makes an empty one
 
 
@@ -183,13 +183,13 @@ def back_up(path: Path, version: int) -> Path:
     return copy
 
 
-def explained(error: BaseException, path: Path, *, needed: int = 0) -> BactrianError:
+def explain_error(error: BaseException, path: Path, *, needed: int = 0) -> BactrianError:
     """What a fault of the database means to the user. ``needed`` are the bytes that were to be written."""
     cause = getattr(error, "orig", None) or error
     code = getattr(cause, "sqlite_errorcode", 0) & 0xFF
     if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT):
         code = sqlite3.SQLITE_FULL
-    if code == sqlite3.SQLITE_IOERR and free_bytes(path) < 2 * _PAGE:
+    if code == sqlite3.SQLITE_IOERR and count_free_bytes(path) < 2 * _PAGE:
         code = sqlite3.SQLITE_FULL  # so it says where it cannot make its log
     where = str(path)
     kept = "What was written before is kept."
@@ -198,7 +198,7 @@ def explained(error: BaseException, path: Path, *, needed: int = 0) -> BactrianE
             return _full(path, needed, kept)
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
             return StoreError(
-                f"The run is locked by {holder(path) or 'another process'}, and has not been let go in time.",
+                f"The run is locked by {find_holder(path) or 'another process'}, and has not been let go in time.",
                 where=where,
                 next=f"{kept} Let that finish, or stop it, and run the same command.",
             )
@@ -217,7 +217,7 @@ def explained(error: BaseException, path: Path, *, needed: int = 0) -> BactrianE
 
 
 def _full(path: Path, needed: int, kept: str) -> StoreError:
-    free = free_bytes(path)
+    free = count_free_bytes(path)
     pages = max(2 * (needed // _PAGE + 1), free // _PAGE + 1)  # once in the log, and later in the file
     return StoreError(
         f"The disk is full: {pages * _PAGE:,} bytes or more are needed, {free:,} are free.",
@@ -227,7 +227,7 @@ def _full(path: Path, needed: int, kept: str) -> StoreError:
 
 
 @contextmanager
-def explaining(path: Path) -> Generator[None]:
+def explain_errors(path: Path) -> Generator[None]:
     """Turn faults of the database into errors that say what to do."""
     try:
         yield
@@ -235,4 +235,4 @@ def explaining(path: Path) -> Generator[None]:
         error.where = error.where or str(path)
         raise
     except (SQLAlchemyError, sqlite3.Error, OSError) as error:
-        raise explained(error, path) from error
+        raise explain_error(error, path) from error

@@ -28,13 +28,13 @@ _NETWORK = frozenset(
 _ESCAPED = re.compile(r"\\([0-7]{3})")
 
 
-def free_bytes(path: Path) -> int:
+def count_free_bytes(path: Path) -> int:
     """Bytes that may still be written where ``path`` lies."""
     disk = os.statvfs(path.absolute().parent)
     return disk.f_bavail * disk.f_frsize
 
 
-def holder(path: Path) -> str | None:
+def find_holder(path: Path) -> str | None:
     """Another process that holds a lock on the database at ``path``: its name and number; None if none can be found."""
     try:
         files = {file.stat().st_ino for file in (path, path.with_name(f"{path.name}-shm")) if file.exists()}
@@ -53,16 +53,16 @@ def holder(path: Path) -> str | None:
     return None
 
 
-def network_file_system(path: Path) -> str | None:
+def find_network_file_system(path: Path) -> str | None:
     """The kind of network file system that ``path`` lies on; None if it lies on none, or that cannot be told."""
     try:
         mounts = _MOUNTS.read_text("utf-8", "surrogateescape")
     except OSError:  # not Linux
         return None
-    return network_kind(path.absolute(), mounts)
+    return find_network_kind(path.absolute(), mounts)
 
 
-def network_kind(path: Path, mounts: str) -> str | None:
+def find_network_kind(path: Path, mounts: str) -> str | None:
     """The same, by ``mounts`` in the form of ``/proc/self/mountinfo`` (man 5 proc)."""
     nearest, kind = -1, ""
     for line in mounts.splitlines():

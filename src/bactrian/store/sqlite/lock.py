@@ -12,7 +12,7 @@ from bactrian.errors import InputError, StoreError
 
 
 @contextmanager
-def locked(path: Path) -> Generator[None]:
+def lock_run(path: Path) -> Generator[None]:
     """Keep the run at ``path`` from being opened for writing a second time.
 
     The operating system holds the lock, on a file beside the run, and lets it go when the process ends, however

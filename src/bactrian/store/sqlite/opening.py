@@ -12,24 +12,24 @@ from bactrian.errors import BactrianWarning, InputError, StoreError
 from bactrian.store.migrations import MIGRATIONS, migrate, version
 from bactrian.store.sqlite.database import (
     back_up,
-    explaining,
+    explain_errors,
+    find_log,
     log_is_missing,
-    log_of,
-    making_engine,
+    make_engine,
     mark_open,
-    reading_engine,
-    writing_engine,
+    open_for_reading,
+    open_for_writing,
 )
-from bactrian.store.sqlite.filesystem import network_file_system
+from bactrian.store.sqlite.filesystem import find_network_file_system
 
 
 def connect(path: Path) -> Connection:
     """The writing connection, with today's schema. The caller holds the run's lock."""
     _warn_of_what_may_be_lost(path)
-    with explaining(path):
+    with explain_errors(path):
         if not path.exists():
             _make(path)
-        engine = writing_engine(path)
+        engine = open_for_writing(path)
         connection = engine.connect()
         try:
             have = _known(version(connection), path)
@@ -49,7 +49,7 @@ def _make(path: Path) -> None:
     """Make an empty run that is there whole or not at all, also if the disk is full or the process is killed."""
     new = path.with_name(f".{path.name}.new")
     new.unlink(missing_ok=True)  # a process that was killed may have left it
-    engine = making_engine(new)
+    engine = make_engine(new)
     try:
         with engine.begin() as connection:
             migrate(connection, time.time())
@@ -60,7 +60,7 @@ def _make(path: Path) -> None:
 
 
 def _warn_of_what_may_be_lost(path: Path) -> None:
-    if kind := network_file_system(path):
+    if kind := find_network_file_system(path):
         warn(
             f"{path} is on a network file system ({kind}), where a run is damaged if two computers open it: "
             "keep it on a disk of this one.",
@@ -69,7 +69,7 @@ def _warn_of_what_may_be_lost(path: Path) -> None:
         )
     if path.exists() and log_is_missing(path):
         warn(
-            f"{path} was not closed, and its log {log_of(path).name} is not beside it: what was written last is "
+            f"{path} was not closed, and its log {find_log(path).name} is not beside it: what was written last is "
             "missing. `bactrian verify` tells more.",
             BactrianWarning,
             stacklevel=2,
@@ -78,9 +78,9 @@ def _warn_of_what_may_be_lost(path: Path) -> None:
 
 def is_older(path: Path) -> bool:
     """True if the run lacks a migration."""
-    reading = reading_engine(path)
+    reading = open_for_reading(path)
     try:
-        with explaining(path), reading.connect() as connection:
+        with explain_errors(path), reading.connect() as connection:
             return 0 < version(connection) < len(MIGRATIONS)
     finally:
         reading.dispose()
@@ -88,7 +88,7 @@ def is_older(path: Path) -> bool:
 
 def check_version(reading: Engine, path: Path) -> None:
     """Refuse a run whose schema is not today's. Raises InputError or StoreError."""
-    with explaining(path), reading.connect() as connection:
+    with explain_errors(path), reading.connect() as connection:
         have = _known(version(connection), path)
     if have < len(MIGRATIONS):
         raise InputError(

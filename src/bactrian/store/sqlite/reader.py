@@ -17,15 +17,15 @@ from bactrian.records.session import Session
 from bactrian.records.usage import Usage
 from bactrian.store import schema
 from bactrian.store.from_rows import (
+    attach_uses,
     read_confirmation,
+    read_decision,
     read_list,
     read_proposal,
     read_session,
     read_use,
-    read_verdict,
-    with_uses,
 )
-from bactrian.store.sqlite.database import explaining
+from bactrian.store.sqlite.database import explain_errors
 
 _PAGE = 100
 """Sessions read at a time."""
@@ -46,7 +46,7 @@ class Reader:
     def deliberation(self, session: str, after: int) -> Deliberation:
         """All proposals and verdicts of the session with this id, those up to turn ``after`` left out."""
         made, said = schema.proposals, schema.verdicts
-        with explaining(self._path), self._engine.connect() as connection:
+        with explain_errors(self._path), self._engine.connect() as connection:
             proposals = (
                 select(made)
                 .where(made.c.session == session, made.c.number > after)
@@ -59,25 +59,25 @@ class Reader:
             )
             return Deliberation(
                 tuple(read_proposal(row) for row in connection.execute(proposals)),
-                tuple(read_verdict(row) for row in connection.execute(verdicts)),
+                tuple(read_decision(row) for row in connection.execute(verdicts)),
             )
 
     def confirmations(self, judge: str) -> list[Confirmation]:
         """Everything that the judge of this name has said."""
         table = schema.confirmations
         query = select(table).where(table.c.judge == judge).order_by(table.c.row)
-        with explaining(self._path), self._engine.connect() as connection:
+        with explain_errors(self._path), self._engine.connect() as connection:
             return [read_confirmation(row) for row in connection.execute(query)]
 
     def recipe(self) -> dict[str, Any] | None:
         """What the run is made from; None if it was not made from a recipe."""
-        with explaining(self._path), self._engine.connect() as connection:
+        with explain_errors(self._path), self._engine.connect() as connection:
             row = connection.execute(select(schema.run.c.recipe)).first()
             return None if row is None else from_json(row.recipe)
 
     def item_list(self, list_id: str) -> ItemList | None:
         """The list of items with this id, as far as it is known."""
-        with explaining(self._path), self._engine.connect() as connection:
+        with explain_errors(self._path), self._engine.connect() as connection:
             row = connection.execute(select(schema.lists).where(schema.lists.c.id == list_id)).first()
             return None if row is None else read_list(row)
 
@@ -85,7 +85,7 @@ class Reader:
         """The next lists behind row ``after``, each with its row."""
         table = schema.lists
         query = select(table).where(table.c.row > after).order_by(table.c.row).limit(_PAGE)
-        with explaining(self._path), self._engine.connect() as connection:
+        with explain_errors(self._path), self._engine.connect() as connection:
             return [(row.row, read_list(row)) for row in connection.execute(query)]
 
     def failures(self, after: int) -> list[tuple[int, Failure]]:
@@ -97,7 +97,7 @@ class Reader:
             .order_by(kept.row)
             .limit(_PAGE)
         )
-        with explaining(self._path), self._engine.connect() as connection:
+        with explain_errors(self._path), self._engine.connect() as connection:
             rows = connection.execute(failed).all()
             names = [row.id for row in rows]
             last = (
@@ -118,13 +118,13 @@ class Reader:
         last = (
             select(turns.seconds).where(turns.seconds > 0).order_by(turns.row.desc()).limit(1000).subquery()
         )
-        with explaining(self._path), self._engine.connect() as connection:
+        with explain_errors(self._path), self._engine.connect() as connection:
             return connection.execute(select(func.avg(last.c.seconds))).scalar()
 
     def spent(self) -> dict[str, Usage]:
         """What the run has used, by agent."""
         spent: dict[str, Usage] = {}
-        with explaining(self._path), self._engine.connect() as connection:
+        with explain_errors(self._path), self._engine.connect() as connection:
             for row in connection.execute(_by_speaker(schema.turns)):
                 spent[row[0]] = Usage(*row[1:])
             for agent, usage in _deliberated(connection):
@@ -145,12 +145,12 @@ class Reader:
         """What has become of the next sessions behind the id ``after``."""
         columns = schema.progress.columns
         query = select(*columns).where(columns.id > after).order_by(columns.id).limit(_WIDE_PAGE)
-        with explaining(self._path), self._engine.connect() as connection:
+        with explain_errors(self._path), self._engine.connect() as connection:
             return [Progress(*row) for row in connection.execute(query)]
 
     def session(self, session_id: str) -> Session | None:
         """The session with this id, with the turns that are on disk."""
-        with explaining(self._path), self._engine.connect() as connection:
+        with explain_errors(self._path), self._engine.connect() as connection:
             row = connection.execute(
                 select(schema.sessions).where(schema.sessions.c.id == session_id)
             ).first()
@@ -158,7 +158,7 @@ class Reader:
 
     def slices(self, size: int) -> list[Rows]:
         """The sessions that there are now, in slices of at most ``size``."""
-        with explaining(self._path), self._engine.connect() as connection:
+        with explain_errors(self._path), self._engine.connect() as connection:
             last = connection.execute(select(func.max(schema.sessions.c.row))).scalar() or 0
         return [(after, after + size) for after in range(0, last, size)]
 
@@ -166,7 +166,7 @@ class Reader:
         """The next sessions behind row ``after``, up to row ``until``, each with its row."""
         row = schema.sessions.c.row
         query = select(schema.sessions).where(row > after, row <= until).order_by(row).limit(_PAGE)
-        with explaining(self._path), self._engine.connect() as connection:
+        with explain_errors(self._path), self._engine.connect() as connection:
             return [(row.row, _session(connection, row)) for row in connection.execute(query).all()]
 
 
@@ -204,4 +204,4 @@ def _session(connection: Connection, row: Row[Any]) -> Session:
     query = (
         select(tools).where(tools.c.session == row.id).order_by(tools.c.number, tools.c.round, tools.c.place)
     )
-    return with_uses(session, [read_use(one) for one in connection.execute(query)])
+    return attach_uses(session, [read_use(one) for one in connection.execute(query)])

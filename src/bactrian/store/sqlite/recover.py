@@ -20,7 +20,7 @@ from sqlalchemy.dialects import sqlite
 from bactrian.errors import InputError, StoreError
 from bactrian.store import schema
 from bactrian.store.migrations import migrate
-from bactrian.store.sqlite.database import explaining, log_of, writing_engine
+from bactrian.store.sqlite.database import explain_errors, find_log, open_for_writing
 
 _JSON = frozenset({"provenance", "preparation", "axis_values", "said", "recipe", "items", "usage"})
 _ROWS_OF_A_PAGE = 300
@@ -33,7 +33,7 @@ _DIALECT = sqlite.dialect(paramstyle="named")
 
 
 @dataclass(frozen=True, slots=True)
-class Recovered:
+class RecoveryReport:
     """What was taken over."""
 
     sessions: int
@@ -42,7 +42,7 @@ class Recovered:
     """Sessions among them that had ended and lack turns now: the same command that made the run finishes them."""
 
 
-def recover(path: Path, out: Path) -> Recovered:
+def recover(path: Path, out: Path) -> RecoveryReport:
     """Write to ``out`` what can be read of the run at ``path``, which is not touched.
 
     Rows on pages that are damaged are left out, and so are turns that are not what was written and all turns after
@@ -54,13 +54,13 @@ def recover(path: Path, out: Path) -> Recovered:
     """
     _check(path, out)
     with (
-        explaining(out),
+        explain_errors(out),
         tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.absolute().parent) as folder,
     ):
         copy, new = Path(folder) / "damaged.db", Path(folder) / "new.db"
         shutil.copyfile(path, copy)
-        if log_of(path).exists():
-            shutil.copyfile(log_of(path), log_of(copy))
+        if find_log(path).exists():
+            shutil.copyfile(find_log(path), find_log(copy))
         with closing(_open(copy)) as damaged:
             found = _take_over(damaged, new, path)
         new.rename(out)
@@ -91,8 +91,8 @@ def _text(content: bytes) -> str:
     return content.decode(errors="replace")
 
 
-def _take_over(damaged: sqlite3.Connection, new: Path, path: Path) -> Recovered:
-    engine = writing_engine(new)
+def _take_over(damaged: sqlite3.Connection, new: Path, path: Path) -> RecoveryReport:
+    engine = open_for_writing(new)
     try:
         with engine.begin() as connection:
             migrate(connection, time.time())
@@ -119,7 +119,7 @@ def _take_over(damaged: sqlite3.Connection, new: Path, path: Path) -> Recovered:
             )
     finally:
         engine.dispose()
-    return Recovered(sessions, turns, opened)
+    return RecoveryReport(sessions, turns, opened)
 
 
 _AFTER_A_GAP = """

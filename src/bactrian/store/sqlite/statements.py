@@ -67,7 +67,7 @@ class Statements:
     result: Statement
 
 
-def statements() -> Statements:
+def compile_statements() -> Statements:
     """Compile the statements for SQLite."""
     sessions, turns = schema.sessions, schema.turns
     this = sessions.c.id == bindparam("key")

@@ -12,7 +12,7 @@ from bactrian.errors import StoreError
 from bactrian.records.session import Session
 from bactrian.store import schema
 from bactrian.store.from_rows import read_session
-from bactrian.store.sqlite.database import check_file, explaining, log_is_missing, reading_engine
+from bactrian.store.sqlite.database import check_file, explain_errors, log_is_missing, open_for_reading
 from bactrian.store.sqlite.opening import check_version
 
 _MOST = 100
@@ -20,7 +20,7 @@ _MOST = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Verification:
     """What was found in a run."""
 
     sessions: int
@@ -29,7 +29,7 @@ class Verdict:
     """One sentence each; none if the run is as it was written."""
 
 
-def verify(path: Path) -> Verdict:
+def verify(path: Path) -> Verification:
     """Read all of the run at ``path`` and compare it with what it says of itself. Changes nothing.
 
     SQLite's own structure, each turn's checksum, each session's turns without a gap and as many as its ending
@@ -41,10 +41,10 @@ def verify(path: Path) -> Verdict:
     """
     check_file(path, create=False)
     faults = [_MISSING_LOG] if log_is_missing(path) else []
-    reading = reading_engine(path)
+    reading = open_for_reading(path)
     try:
         check_version(reading, path)
-        with explaining(path), reading.connect() as connection:
+        with explain_errors(path), reading.connect() as connection:
             faults += _structure(connection)
             ids = (
                 connection.execute(select(schema.sessions.c.id).order_by(schema.sessions.c.row))
@@ -55,7 +55,7 @@ def verify(path: Path) -> Verdict:
     finally:
         reading.dispose()
     faults += [fault for _, own in found for fault in own]
-    return Verdict(len(found), sum(turns for turns, _ in found), tuple(faults))
+    return Verification(len(found), sum(turns for turns, _ in found), tuple(faults))
 
 
 _MISSING_LOG = (

@@ -17,7 +17,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from bactrian.errors import StoreError
-from bactrian.store.sqlite.database import explained, mark_closed
+from bactrian.store.sqlite.database import explain_error, mark_closed
 from bactrian.store.sqlite.statements import Statement
 
 
@@ -110,7 +110,7 @@ class Writer:
                 raise
         except (sqlite3.Error, OSError) as error:
             needed = sum(len(str(value).encode(errors="replace")) for one in group for value in one.values)
-            raise explained(error, self._path, needed=needed) from error
+            raise explain_error(error, self._path, needed=needed) from error
         return new
 
 
