@@ -18,8 +18,7 @@ from bactrian.analyze.measure import measure
 from bactrian.analyze.report import build_report
 from bactrian.language.protocol import read_instruction, read_solution
 from bactrian.records.ending import Ending
-from bactrian.records.session import Provenance, Session
-from bactrian.records.task import Role, Task
+from bactrian.records.session import Provenance, Role, Session, Task
 from bactrian.records.text import Text
 from bactrian.records.turn import Turn
 from bactrian.records.usage import Usage

@@ -32,7 +32,7 @@ from bactrian.prompts.pack import Pack, load_pack
 from bactrian.recipes.load import load_recipe
 from bactrian.records.message import Message
 from bactrian.records.sampling import Sampling
-from bactrian.records.task import Role
+from bactrian.records.session import Role
 from bactrian.records.text import Text
 
 CALLS = 40

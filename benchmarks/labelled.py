@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bactrian.language.protocol import read_instruction, read_solution
-from bactrian.records.session import Provenance, Session
-from bactrian.records.task import Role, Task
+from bactrian.records.session import Provenance, Role, Session, Task
 from bactrian.records.text import Text
 from bactrian.records.turn import Finish, Turn
 from bactrian.records.usage import Usage

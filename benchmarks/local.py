@@ -30,8 +30,7 @@ from bactrian.play.scene import build_role_play
 from bactrian.play.session import play_session
 from bactrian.play.setup import RolePlaySetup, new_session
 from bactrian.prompts.pack import load_pack
-from bactrian.records.session import Session
-from bactrian.records.task import Role
+from bactrian.records.session import Role, Session
 from bactrian.store.store import Store, open_store
 
 CASES = ((4, 2), (8, 4))

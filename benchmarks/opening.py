@@ -30,8 +30,7 @@ from bactrian.play.setup import RolePlaySetup, new_session
 from bactrian.prompts.pack import load_pack
 from bactrian.recipes.load import load_recipe
 from bactrian.records.ending import Ending
-from bactrian.records.session import Session
-from bactrian.records.task import Role
+from bactrian.records.session import Role, Session
 from bactrian.records.text import Text
 from bactrian.records.turn import Turn
 from bactrian.records.usage import Usage

@@ -11,8 +11,7 @@ from bactrian.language.protocol import DONE, read_instruction, read_solution
 from bactrian.prompts.pack import load_pack
 from bactrian.records.ending import Ending, EndingCode
 from bactrian.records.sampling import Sampling
-from bactrian.records.session import Provenance, Session
-from bactrian.records.task import Role, Task
+from bactrian.records.session import Provenance, Role, Session, Task
 from bactrian.records.text import Text
 from bactrian.records.turn import Turn
 from bactrian.records.usage import Usage

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from bactrian.analyze.behaviours.catalogue import find_behaviours
-from bactrian.records.task import Task
+from bactrian.records.session import Task
 from benchmarks.labelled import conversation
 
 ASKED = "Instruction: Name a river.\nInput: None"

@@ -17,7 +17,7 @@ import pytest
 
 from bactrian.language.protocol import DONE
 from bactrian.records.ending import Ending
-from bactrian.records.task import Task
+from bactrian.records.session import Task
 from tests.export.handing import exported
 from tests.runs import session
 

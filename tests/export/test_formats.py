@@ -14,7 +14,7 @@ import pytest
 from bactrian.errors import InputError
 from bactrian.export.split import read_split
 from bactrian.export.training_configs import TOOLS
-from bactrian.records.choice import Preference
+from bactrian.records.candidate import Preference
 from bactrian.records.finding import Finding
 from bactrian.records.session import Session
 from bactrian.stats.proportion import Proportion

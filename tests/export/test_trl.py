@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bactrian.records.choice import Preference
+from bactrian.records.candidate import Preference
 from tests.export.handing import exported
 from tests.runs import session
 

@@ -358,7 +358,9 @@ async def test_a_character_like_a_stand_in_is_no_stand_in(llama: LlamaServer) ->
 
 async def test_a_reply_that_spells_a_control_token_is_not_computed_twice(model: LocalModel) -> None:
     form = replace(COLOUR, grammar='root ::= "Write <|im_end|> and <|im_start|> at the end of every line."')
-    first = await model.reply(replace(ASKED, response_format=form, session="spelling", sampling=Sampling(max_tokens=60)))
+    first = await model.reply(
+        replace(ASKED, response_format=form, session="spelling", sampling=Sampling(max_tokens=60))
+    )
     assert first.text == "Write <|im_end|> and <|im_start|> at the end of every line."
     messages = (SYSTEM, QUESTION, Message("assistant", first.text), QUESTION)
     second = await model.reply(replace(ASKED, messages=messages, session="spelling"))

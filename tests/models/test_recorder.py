@@ -9,8 +9,8 @@ from bactrian.models.model import Request
 from bactrian.models.openai.client import OpenAIModel
 from bactrian.models.wrappers.recorder import Recorder
 from bactrian.models.wrappers.retry import Retry, RetryPolicy
-from bactrian.records.call import Call
 from bactrian.records.message import Message
+from bactrian.records.run import Call
 from bactrian.records.text import Text
 from bactrian.records.usage import Usage
 from tests.endpoint import Answer, Endpoint

@@ -12,8 +12,7 @@ from bactrian.play.setup import RolePlaySetup, new_session
 from bactrian.prompts.pack import load_pack
 from bactrian.records.ending import Ending
 from bactrian.records.events import Ended, Event, Spoke
-from bactrian.records.session import Session
-from bactrian.records.task import Role
+from bactrian.records.session import Role, Session
 from bactrian.records.turn import Turn
 
 AGENTS = ("task_specifier", "task_planner", "user", "assistant")

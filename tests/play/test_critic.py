@@ -21,8 +21,8 @@ from bactrian.play.session import play_session
 from bactrian.play.setup import CriticSettings, new_session
 from bactrian.play.turns.chosen import ChoiceQuestion
 from bactrian.prompts.pack import load_pack
+from bactrian.records.candidate import NOTHING_KNOWN, Decision, Deliberation
 from bactrian.records.events import Chose, Ended, Event, Proposed, Spoke
-from bactrian.records.proposal import NOTHING_KNOWN, Decision, Deliberation
 from bactrian.records.session import Session
 from bactrian.records.text import Text
 from bactrian.records.usage import Usage

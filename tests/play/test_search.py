@@ -22,9 +22,8 @@ from bactrian.play.setup import new_session
 from bactrian.play.turns.beam_search import ScoringChooser
 from bactrian.play.turns.chosen import TurnChoice
 from bactrian.prompts.pack import load_pack
-from bactrian.records.criticism import CriticSettings, read_search
+from bactrian.records.candidate import NOTHING_KNOWN, CriticSettings, Deliberation, read_search
 from bactrian.records.events import Chose, Ended, Event, Proposed, Spoke
-from bactrian.records.proposal import NOTHING_KNOWN, Deliberation
 from bactrian.records.session import Session
 from bactrian.records.text import Text
 from bactrian.records.turn import Turn

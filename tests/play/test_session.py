@@ -107,7 +107,7 @@ async def test_a_session_that_has_ended_is_told_and_not_played() -> None:
 
 
 async def test_roles_of_the_same_name_work() -> None:
-    from bactrian.records.task import Role
+    from bactrian.records.session import Role
 
     _, ending = await played(scene(script(*rounds(1), DONE), assistant=Role("Actor"), user=Role("Actor")))
     assert ending.code == "task_done"

@@ -22,7 +22,7 @@ from bactrian.play.society.stages import SocietyRun, name_models, play_society
 from bactrian.prompts.pack import load_pack
 from bactrian.recipes.society import list_societies, load_society
 from bactrian.records.events import Chose, Ended, Event, Spoke, Started
-from bactrian.records.task import Role
+from bactrian.records.session import Role
 from bactrian.records.turn import Turn
 from bactrian.store.store import Store, open_store
 from tests.cli.test_play import bactrian, events

@@ -29,7 +29,7 @@ from bactrian.play.setup import new_session
 from bactrian.play.tools.functions import FunctionTool, load_functions
 from bactrian.play.tools.toolbox import BadArguments, Toolbox
 from bactrian.prompts.pack import load_pack
-from bactrian.records.criticism import CriticSettings
+from bactrian.records.candidate import CriticSettings
 from bactrian.records.events import Called, Ended, Event, Returned, Spoke
 from bactrian.records.session import Session
 from bactrian.records.tool import Toolkit, ToolResult

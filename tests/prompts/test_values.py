@@ -4,7 +4,7 @@ import pytest
 
 from bactrian.errors import InputError
 from bactrian.prompts.values import check_idea, check_name, check_role
-from bactrian.records.task import Role
+from bactrian.records.session import Role
 
 ODD = [
     "{braces} and 'quotes' and \"more\"",

@@ -16,14 +16,11 @@ import pytest
 from sqlalchemy import create_engine
 
 from bactrian.errors import BactrianError, InputError, StoreError
-from bactrian.records.call import Call
+from bactrian.records.candidate import Decision, Proposal
 from bactrian.records.ending import Ending
-from bactrian.records.items import ItemList
-from bactrian.records.progress import Progress
-from bactrian.records.proposal import Decision, Proposal
+from bactrian.records.run import Call, ItemList, Progress
 from bactrian.records.sampling import Sampling
-from bactrian.records.session import Provenance, Session
-from bactrian.records.task import Role, Task
+from bactrian.records.session import Provenance, Role, Session, Task
 from bactrian.records.text import Text
 from bactrian.records.turn import Instruction, Turn
 from bactrian.records.usage import Usage

@@ -11,8 +11,7 @@ from bactrian.analyze.judge import judge
 from bactrian.analyze.report import BEHAVIOURS, to_object
 from bactrian.errors import Filtered
 from bactrian.models.model import Model
-from bactrian.records.confirmation import Confirmation
-from bactrian.records.finding import Behaviour, Finding
+from bactrian.records.finding import Behaviour, Confirmation, Finding
 from bactrian.records.usage import Usage
 from bactrian.stats.proportion import Proportion
 from bactrian.store.store import Store

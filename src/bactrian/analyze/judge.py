@@ -12,8 +12,7 @@ from time import perf_counter
 
 from bactrian.analyze.behaviours.catalogue import DETECTORS
 from bactrian.models.model import Model, Request, ResponseFormat
-from bactrian.records.confirmation import Confirmation
-from bactrian.records.finding import Finding
+from bactrian.records.finding import Confirmation, Finding
 from bactrian.records.message import Message
 from bactrian.records.sampling import Sampling
 from bactrian.records.session import Session

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from bactrian.analyze.behaviours.catalogue import find_behaviours
 from bactrian.records.finding import Behaviour, Finding
-from bactrian.records.kinds import Kind, find_kind
-from bactrian.records.session import Session
+from bactrian.records.session import Kind, Session, find_kind
 from bactrian.records.turn import Solution, Speaker
 from bactrian.records.usage import Usage
 

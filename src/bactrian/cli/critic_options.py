@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bactrian.errors import InputError
-from bactrian.records.criticism import CRITERIA, CriticSettings, Unreadable, read_search
+from bactrian.records.candidate import CRITERIA, CriticSettings, Unreadable, read_search
 
 
 def read_critic_settings(

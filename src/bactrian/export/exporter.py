@@ -20,10 +20,9 @@ from bactrian.export.system_prompts import SystemPrompts
 from bactrian.export.training_configs import DATASET_INFO, DataFile, Tool, check_tool, write_entry
 from bactrian.files.atomic import MANIFEST, companion_path, write_atomically
 from bactrian.prompts.pack import Pack
-from bactrian.records.choice import Preference
+from bactrian.records.candidate import Preference
 from bactrian.records.finding import Finding
-from bactrian.records.kinds import Kind, find_kind
-from bactrian.records.session import Session
+from bactrian.records.session import Kind, Session, find_kind
 from bactrian.records.turn import Speaker
 from bactrian.store.store import Store
 

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from bactrian.export.system_prompts import SystemPrompts
-from bactrian.records.choice import Preference
+from bactrian.records.candidate import Preference
 from bactrian.records.finding import Finding
-from bactrian.records.kinds import Kind
-from bactrian.records.session import Session
+from bactrian.records.session import Kind, Session
 from bactrian.records.turn import Speaker
 
 

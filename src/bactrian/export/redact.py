@@ -16,9 +16,8 @@ from typing import Any
 
 from bactrian.errors import MissingExtra
 from bactrian.language.protocol import read_instruction, read_solution
-from bactrian.records.choice import Preference
-from bactrian.records.session import Session
-from bactrian.records.task import Role, Task
+from bactrian.records.candidate import Preference
+from bactrian.records.session import Role, Session, Task
 from bactrian.records.text import Text
 from bactrian.records.tool import Use
 from bactrian.records.turn import Turn

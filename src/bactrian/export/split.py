@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from bactrian.errors import InputError
-from bactrian.records.kinds import find_kind
-from bactrian.records.session import Session
+from bactrian.records.session import Session, find_kind
 
 TRAIN = "train"
 

@@ -9,8 +9,7 @@ from typing import Any
 from bactrian.files.template import compile_template
 from bactrian.prompts.inception import InceptionPrompts, render_inception
 from bactrian.prompts.pack import Pack, list_packs, load_pack
-from bactrian.records.kinds import find_kind
-from bactrian.records.session import Session
+from bactrian.records.session import Session, find_kind
 
 
 class SystemPrompts:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 
 from bactrian.models.wrappers.budget import Price
-from bactrian.records.progress import Progress
+from bactrian.records.run import Progress
 from bactrian.records.usage import Usage
 
 _SECONDS_PER_CALL = 4.0

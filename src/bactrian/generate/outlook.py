@@ -26,8 +26,8 @@ from bactrian.generate.run_models import LOCAL_WINDOW
 from bactrian.generate.scheduler import find_number
 from bactrian.models.wrappers.budget import Price
 from bactrian.play.sampling_defaults import MAX_MESSAGES, SMALL_MAX_MESSAGES
-from bactrian.records.criticism import read_search
-from bactrian.records.progress import Progress
+from bactrian.records.candidate import read_search
+from bactrian.records.run import Progress
 from bactrian.records.usage import Usage
 from bactrian.store.store import open_store
 

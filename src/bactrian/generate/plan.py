@@ -13,7 +13,7 @@ from bactrian.prompts.pack import Pack, load_pack
 from bactrian.recipes.load import find_differences
 from bactrian.recipes.schema import Recipe, ToolsSpec, to_critic_settings
 from bactrian.recipes.society import Society, SocietyPrompts, load_society
-from bactrian.records.task import Role
+from bactrian.records.session import Role
 from bactrian.tables.lineage import to_compact_json
 
 

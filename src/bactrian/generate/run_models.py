@@ -17,7 +17,7 @@ from bactrian.models.wrappers.concurrency import ConcurrencyLimit
 from bactrian.models.wrappers.rate_limit import RateLimit
 from bactrian.models.wrappers.recorder import Recorder
 from bactrian.models.wrappers.retry import Retry, RetryPolicy
-from bactrian.records.call import Call
+from bactrian.records.run import Call
 
 _PATIENCE = RetryPolicy(attempts=1_000, bad_replies=5)
 """A passing fault is waited out for half an hour, however often that is; what is no reply is asked again four times."""

@@ -12,7 +12,7 @@ from bactrian.generate.lists.ask import ListProgress
 from bactrian.generate.progress import RunProgress, ShortList
 from bactrian.generate.scheduler import Job, ListRequest, Scheduler
 from bactrian.records.events import Ended, Spoke
-from bactrian.records.items import ItemList
+from bactrian.records.run import ItemList
 from bactrian.store.store import Store
 
 Ask = Callable[[ListRequest, ListProgress | None], AsyncGenerator[ListProgress]]

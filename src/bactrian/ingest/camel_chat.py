@@ -24,8 +24,7 @@ from bactrian.ingest.parsed import (
     read_id,
     read_name,
 )
-from bactrian.records.session import Session
-from bactrian.records.task import Role, Task
+from bactrian.records.session import Role, Session, Task
 from bactrian.records.text import clean_text
 from bactrian.records.turn import Speaker
 

@@ -12,10 +12,10 @@ from bactrian.errors import BadReply
 from bactrian.language.protocol import read_instruction, read_solution
 from bactrian.models.model import Model, Reply, Request, ResponseFormat
 from bactrian.play.tools.toolbox import Toolbox
+from bactrian.records.candidate import Proposal
 from bactrian.records.message import Message
-from bactrian.records.proposal import Proposal
 from bactrian.records.sampling import Sampling
-from bactrian.records.task import Role
+from bactrian.records.session import Role
 from bactrian.records.text import Text
 from bactrian.records.tool import to_messages
 from bactrian.records.turn import Instruction, Solution, Speaker, Turn

@@ -17,7 +17,7 @@ from bactrian.language.protocol import (
 )
 from bactrian.models.model import Reply, ReplyChoice, Request
 from bactrian.play.turns.chosen import ChoiceQuestion
-from bactrian.records.proposal import Decision
+from bactrian.records.candidate import Decision
 from bactrian.records.text import Text, clean_text
 from bactrian.records.turn import Speaker
 from bactrian.records.usage import Usage

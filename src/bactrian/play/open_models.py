@@ -10,7 +10,7 @@ from bactrian.models.registry import ModelOptions, load_local, open_model
 from bactrian.models.wrappers.recorder import Recorder
 from bactrian.models.wrappers.retry import Retry, RetryPolicy
 from bactrian.play.human import Human
-from bactrian.records.call import Call
+from bactrian.records.run import Call
 
 
 @asynccontextmanager

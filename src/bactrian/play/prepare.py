@@ -89,7 +89,12 @@ async def plan(session: Session, pack: Pack, model: Model) -> Session:
 
 
 async def _answer(
-    agent: str, prompt: str, session: Session, model: Model, call_index: int, form: ResponseFormat | None = None
+    agent: str,
+    prompt: str,
+    session: Session,
+    model: Model,
+    call_index: int,
+    form: ResponseFormat | None = None,
 ) -> tuple[str, Usage]:
     """The model's answer to one prompt; asked once more if it is empty."""
     sampling = session.provenance.sampling.get(agent, Sampling())

@@ -8,7 +8,7 @@ from pathlib import Path
 from bactrian.errors import ModelError, UnknownModel
 from bactrian.models.model import Reply, ReplyChoice, Request
 from bactrian.play.critic.critic import CRITIC, retry_unreadable
-from bactrian.records.proposal import Deliberation
+from bactrian.records.candidate import Deliberation
 from bactrian.records.session import Session
 from bactrian.records.text import Text
 from bactrian.records.tool import group_rounds

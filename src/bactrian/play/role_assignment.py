@@ -12,7 +12,7 @@ from bactrian.errors import BadReply
 from bactrian.models.model import Model, Request, ResponseFormat
 from bactrian.records.message import Message
 from bactrian.records.sampling import Sampling
-from bactrian.records.task import Role
+from bactrian.records.session import Role
 from bactrian.records.text import Text, clean_text
 from bactrian.records.usage import Usage
 

@@ -17,11 +17,9 @@ from bactrian.play.tools.toolbox import NO_TOOLS, Toolbox
 from bactrian.play.turns.chosen import TurnChoice
 from bactrian.prompts.inception import render_criticism, render_inception
 from bactrian.prompts.pack import Pack
-from bactrian.records.criticism import CriticSettings
-from bactrian.records.proposal import NOTHING_KNOWN, Deliberation
+from bactrian.records.candidate import NOTHING_KNOWN, CriticSettings, Deliberation
 from bactrian.records.sampling import Sampling
-from bactrian.records.session import Session
-from bactrian.records.task import Role
+from bactrian.records.session import Role, Session
 from bactrian.records.text import Text
 from bactrian.records.turn import Speaker
 

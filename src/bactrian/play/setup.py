@@ -15,10 +15,9 @@ from bactrian.play.human import HUMAN
 from bactrian.play.sampling_defaults import MAX_MESSAGES, SMALL_MAX_MESSAGES, default_sampling
 from bactrian.prompts.pack import Pack
 from bactrian.prompts.values import check_idea, check_name, check_role
-from bactrian.records.criticism import CriticSettings
+from bactrian.records.candidate import CriticSettings
 from bactrian.records.sampling import Sampling
-from bactrian.records.session import Provenance, Session
-from bactrian.records.task import Role, Task
+from bactrian.records.session import Provenance, Role, Session, Task
 from bactrian.records.tool import Toolkit
 
 _SMALL = "local"

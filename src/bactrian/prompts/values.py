@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bactrian.errors import InputError
-from bactrian.records.task import Role
+from bactrian.records.session import Role
 
 LONGEST_IDEA = 100_000
 """Characters an idea, or a role's description, may have."""

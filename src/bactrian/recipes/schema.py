@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, field_validat
 from pydantic.config import JsonDict
 from pydantic_core import PydanticCustomError
 
-from bactrian.records.criticism import CRITERIA, CriticSettings, Unreadable, read_search
+from bactrian.records.candidate import CRITERIA, CriticSettings, Unreadable, read_search
 
 _NAME = r"^[a-z][a-z0-9_]{0,63}$"
 _MOST = 1_000_000

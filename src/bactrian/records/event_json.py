@@ -6,8 +6,8 @@ import json
 import sys
 from dataclasses import asdict
 
+from bactrian.records.candidate import Decision, Proposal
 from bactrian.records.events import Called, Chose, Ended, Event, Proposed, Returned, Spoke, Started
-from bactrian.records.proposal import Decision, Proposal
 from bactrian.records.tool import ToolCall, ToolResult, read_arguments
 from bactrian.records.turn import Turn
 from bactrian.records.usage import Usage

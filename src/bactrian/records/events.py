@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from bactrian.records.candidate import Decision, Proposal
 from bactrian.records.ending import Ending
-from bactrian.records.proposal import Decision, Proposal
 from bactrian.records.session import Session
 from bactrian.records.tool import ToolCall, ToolResult
 from bactrian.records.turn import Turn

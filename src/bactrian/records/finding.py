@@ -1,9 +1,11 @@
-"""One observed behaviour at one place."""
+"""Observed behaviours, and a judge's answers about them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
+
+from bactrian.records.usage import Usage
 
 Behaviour = Literal[
     "role_flip",
@@ -37,3 +39,22 @@ class Finding:
     """How sure the detector is, from 0 to 1. From 0.5 on, the turn more likely shows it than not."""
     quote: str
     """The words that show it; empty where there are none, as in an empty turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmation:
+    """A judge's answer to whether a turn shows a behaviour."""
+
+    session: str
+    turn: int
+    behaviour: Behaviour
+    judge: str
+    """The judge's model, as the user named it."""
+    holds: bool | None
+    """None if the answer cannot be read."""
+    text: str
+    """The answer as it came."""
+    usage: Usage
+    seconds: float
+    model: str
+    """The model as the endpoint named it."""

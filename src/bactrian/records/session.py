@@ -1,17 +1,43 @@
-"""One role-play conversation."""
+"""One conversation: its roles, its task, its turns and what kind it is."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
-from bactrian.records.criticism import CriticSettings
+from bactrian.records.candidate import CriticSettings
 from bactrian.records.ending import Ending
 from bactrian.records.sampling import Sampling
-from bactrian.records.task import Role, Task
 from bactrian.records.tool import Toolkit, Use
 from bactrian.records.turn import Turn
 from bactrian.records.usage import Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """A part to play: a name such as ``Stock Trader`` and, optionally, who that is and what they can do."""
+
+    name: str
+    description: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """An idea on its way to a concrete task (paper, section 3.1)."""
+
+    original: str
+    """The idea as the person typed it, or as the recipe gave it."""
+    specified: str | None = None
+    """What the task specifier made of it; None if the idea was used as it is."""
+    planned: str | None = None
+    """The planner's subtasks; None if there was no planner."""
+
+    @property
+    def text(self) -> str:
+        """The task as both agents see it."""
+        task = self.specified if self.specified is not None else self.original
+        return f"{task}\n{self.planned}" if self.planned else task
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,3 +92,17 @@ class Session:
     def usage(self) -> Usage:
         """Tokens of the whole session, preparation included."""
         return sum((turn.usage for turn in self.turns), start=self.preparation)
+
+
+Kind = Literal["role-play", "translation", "answer", "talk"]
+
+
+def find_kind(session: Session) -> Kind:
+    """The kind of ``session``, by who took part in it."""
+    if session.provenance.cast:
+        return "talk"
+    agents = session.provenance.models.keys()
+    if "translator" in agents:
+        return "translation"
+    alone = "assistant" in agents and "user" not in agents
+    return "answer" if alone else "role-play"

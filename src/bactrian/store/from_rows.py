@@ -12,15 +12,13 @@ from pydantic_core import from_json
 from sqlalchemy import Row
 
 from bactrian.errors import StoreError
-from bactrian.records.confirmation import Confirmation
-from bactrian.records.criticism import CriticSettings
+from bactrian.records.candidate import CriticSettings, Decision, Proposal
 from bactrian.records.ending import Ending
-from bactrian.records.items import ItemList
+from bactrian.records.finding import Confirmation
 from bactrian.records.message import Invocation
-from bactrian.records.proposal import Decision, Proposal
+from bactrian.records.run import ItemList
 from bactrian.records.sampling import Sampling
-from bactrian.records.session import Provenance, Session
-from bactrian.records.task import Role, Task
+from bactrian.records.session import Provenance, Role, Session, Task
 from bactrian.records.text import Text
 from bactrian.records.tool import Tool, ToolCall, Toolkit, ToolResult, Use
 from bactrian.records.turn import Instruction, Solution, Turn

@@ -7,11 +7,10 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from bactrian.records.call import Call
-from bactrian.records.confirmation import Confirmation
+from bactrian.records.candidate import Decision, Proposal
 from bactrian.records.ending import Ending
-from bactrian.records.items import ItemList
-from bactrian.records.proposal import Decision, Proposal
+from bactrian.records.finding import Confirmation
+from bactrian.records.run import Call, ItemList
 from bactrian.records.session import Session
 from bactrian.records.tool import ToolCall, ToolResult
 from bactrian.records.turn import Instruction, Solution, Turn

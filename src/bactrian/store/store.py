@@ -12,12 +12,10 @@ from typing import Any
 from pydantic_core import to_json
 
 from bactrian.errors import StoreError
-from bactrian.records.call import Call
-from bactrian.records.confirmation import Confirmation
+from bactrian.records.candidate import Decision, Deliberation, Proposal
 from bactrian.records.ending import Ending
-from bactrian.records.items import ItemList
-from bactrian.records.progress import Failure, Progress
-from bactrian.records.proposal import Decision, Deliberation, Proposal
+from bactrian.records.finding import Confirmation
+from bactrian.records.run import Call, Failure, ItemList, Progress
 from bactrian.records.session import Session
 from bactrian.records.tool import ToolCall, ToolResult
 from bactrian.records.turn import Turn

@@ -20,8 +20,7 @@ from bactrian.analyze.behaviours.self_answer import detect_self_answers
 from bactrian.analyze.behaviours.truncated_turn import detect_truncated_turns
 from bactrian.analyze.behaviours.wrong_language import detect_wrong_language
 from bactrian.records.finding import Behaviour, Finding
-from bactrian.records.kinds import find_kind
-from bactrian.records.session import Session
+from bactrian.records.session import Session, find_kind
 
 Detector = Callable[[SessionReading], Iterator[Finding]]
 """Looks for one behaviour in a session."""

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from bactrian.analyze.report import Json
     from bactrian.cli.view.judging import JudgeOptions
     from bactrian.models.wrappers.budget import Price
-    from bactrian.records.confirmation import Confirmation
-    from bactrian.records.finding import Finding
+    from bactrian.records.finding import Confirmation, Finding
 
 
 def analyze(

@@ -11,7 +11,7 @@ from bactrian.cli.options import declare_option
 from bactrian.cli.run_async import run_async
 
 if TYPE_CHECKING:
-    from bactrian.records.progress import Failure
+    from bactrian.records.run import Failure
 
 _SHOWN = 200
 """Characters of a reply that a person is shown; ``--json`` gives all that was kept."""

@@ -306,8 +306,8 @@ async def _play(
     from bactrian.play.session import play_session as played
     from bactrian.play.setup import new_session
     from bactrian.play.tools.loading import open_tools
+    from bactrian.records.candidate import NOTHING_KNOWN
     from bactrian.records.events import Ended
-    from bactrian.records.proposal import NOTHING_KNOWN
     from bactrian.store.store import open_store
 
     async with AsyncExitStack() as stack:

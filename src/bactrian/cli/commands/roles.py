@@ -17,7 +17,7 @@ from bactrian.errors import InputError
 if TYPE_CHECKING:
     from bactrian.models.registry import ModelOptions
     from bactrian.play.role_assignment import RoleSuggestions, SuggestedRole
-    from bactrian.records.task import Role
+    from bactrian.records.session import Role
 
 _LARGEST = 1 << 20
 
@@ -87,7 +87,7 @@ def choose_roles(file: Path | None, *wishes: _Wish) -> tuple[Role, Role]:
     Raises:
         InputError: the file cannot be used, or has too few roles.
     """
-    from bactrian.records.task import Role
+    from bactrian.records.session import Role
 
     known = [expert.role() for expert in read_experts(file)] if file else []
     taken = [name for name, _, _ in wishes if name]

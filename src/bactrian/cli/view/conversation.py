@@ -12,9 +12,9 @@ from rich.text import Text
 
 from bactrian.cli.terminal.console import to_printable
 from bactrian.play.agent import Listener
+from bactrian.records.candidate import Decision, Proposal
 from bactrian.records.ending import Ending
 from bactrian.records.events import Called, Chose, Ended, Event, Proposed, Returned, Spoke, Started
-from bactrian.records.proposal import Decision, Proposal
 from bactrian.records.session import Session
 from bactrian.records.tool import ToolCall, ToolResult
 from bactrian.records.turn import Speaker, Turn

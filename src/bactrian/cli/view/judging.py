@@ -12,8 +12,7 @@ from bactrian.models.registry import ModelOptions, open_model
 from bactrian.models.wrappers.budget import Budget, Price, UsageMeter
 from bactrian.models.wrappers.concurrency import ConcurrencyLimit
 from bactrian.models.wrappers.retry import Retry
-from bactrian.records.confirmation import Confirmation
-from bactrian.records.finding import Finding
+from bactrian.records.finding import Confirmation, Finding
 from bactrian.records.usage import Usage
 
 

@@ -9,8 +9,7 @@ from pathlib import Path
 from bactrian.export.dialogue import list_rounds
 from bactrian.export.format import Add, ExportContext, Format
 from bactrian.export.writers.json_lines import open_json_array
-from bactrian.records.kinds import find_kind
-from bactrian.records.session import Session
+from bactrian.records.session import Session, find_kind
 from bactrian.records.turn import Instruction, Solution
 from bactrian.tables.lineage import trace_source
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from bactrian.export.dialogue import make_alternating, to_plain_text, view_from_side
 from bactrian.export.format import Add, ExportContext, Format
 from bactrian.export.writers.json_lines import open_json_lines
-from bactrian.records.choice import Preference
+from bactrian.records.candidate import Preference
 from bactrian.records.session import Session
 from bactrian.tables.lineage import trace_source
 

@@ -18,8 +18,7 @@ from bactrian.recipes.schema import Answer
 from bactrian.records.ending import Ending
 from bactrian.records.events import Event
 from bactrian.records.sampling import Sampling
-from bactrian.records.session import Provenance, Session
-from bactrian.records.task import Role, Task
+from bactrian.records.session import Provenance, Role, Session, Task
 from bactrian.records.text import Text, clean_text
 from bactrian.records.turn import Speaker, Turn
 from bactrian.records.usage import Usage

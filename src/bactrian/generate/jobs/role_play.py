@@ -18,12 +18,10 @@ from bactrian.play.setup import RolePlaySetup, new_session
 from bactrian.play.tools.toolbox import NO_TOOLS, Toolbox
 from bactrian.prompts.pack import Pack
 from bactrian.recipes.schema import RolePlay
-from bactrian.records.criticism import CriticSettings
+from bactrian.records.candidate import NOTHING_KNOWN, CriticSettings
 from bactrian.records.ending import Ending
 from bactrian.records.events import Ended, Event
-from bactrian.records.proposal import NOTHING_KNOWN
-from bactrian.records.session import Provenance, Session
-from bactrian.records.task import Role
+from bactrian.records.session import Provenance, Role, Session
 from bactrian.store.store import Store
 
 RED_TEAM = "red-team"

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 from bactrian.errors import ModelError
 from bactrian.models.model import Model, Reply, Request
-from bactrian.records.call import Call
+from bactrian.records.run import Call
 
 
 class Recorder:

@@ -10,8 +10,8 @@ from time import perf_counter
 from bactrian.errors import BactrianError, ModelError
 from bactrian.models.model import Reply, Request
 from bactrian.play.agent import View, with_seed
+from bactrian.records.candidate import Proposal
 from bactrian.records.message import Message
-from bactrian.records.proposal import Proposal
 from bactrian.records.turn import Speaker
 from bactrian.records.usage import Usage
 

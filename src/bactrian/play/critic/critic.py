@@ -17,10 +17,10 @@ from bactrian.play.critic.answer_format import (
     read_ranking,
 )
 from bactrian.play.turns.chosen import ChoiceQuestion
+from bactrian.records.candidate import Decision
 from bactrian.records.message import Message
-from bactrian.records.proposal import Decision
 from bactrian.records.sampling import Sampling
-from bactrian.records.task import Role
+from bactrian.records.session import Role
 from bactrian.records.text import Text
 from bactrian.records.turn import Turn
 from bactrian.records.usage import Usage

@@ -22,8 +22,7 @@ from bactrian.prompts.values import check_idea, check_name, check_value
 from bactrian.recipes.society import Society, SocietyPrompts, SocietyStage
 from bactrian.recipes.society import SocietyAgent as Wanted
 from bactrian.records.sampling import Sampling
-from bactrian.records.session import Provenance, Session
-from bactrian.records.task import Role, Task
+from bactrian.records.session import Provenance, Role, Session, Task
 from bactrian.records.text import Text
 
 MAX_MESSAGES = 40

@@ -22,11 +22,10 @@ from bactrian.play.tools.toolbox import Toolbox
 from bactrian.prompts.pack import Pack, load_pack
 from bactrian.recipes.schema import to_critic_settings
 from bactrian.recipes.society import Society, SocietyPrompts, SocietyStage
+from bactrian.records.candidate import NOTHING_KNOWN
 from bactrian.records.ending import Ending
 from bactrian.records.events import Ended, Event, Spoke
-from bactrian.records.proposal import NOTHING_KNOWN
-from bactrian.records.session import Session
-from bactrian.records.task import Role
+from bactrian.records.session import Role, Session
 from bactrian.records.turn import Solution, Turn
 from bactrian.store.store import Store
 

@@ -20,8 +20,8 @@ from bactrian.play.critic.candidates import CandidateRequest, Proposer
 from bactrian.play.endings import first_ending
 from bactrian.play.scene import Scene
 from bactrian.play.turns.chosen import ChoiceQuestion, TurnChoice, check_readable, is_open, list_offered
+from bactrian.records.candidate import Decision, Proposal
 from bactrian.records.events import Chose, Proposed, Spoke
-from bactrian.records.proposal import Decision, Proposal
 from bactrian.records.text import Text
 from bactrian.records.turn import Turn
 from bactrian.records.usage import Usage

@@ -10,10 +10,9 @@ from typing import Protocol
 from bactrian.errors import BadReply, ModelError
 from bactrian.play.agent import Agent, View
 from bactrian.play.critic.candidates import CandidateRequest, Proposer
-from bactrian.records.criticism import Unreadable
+from bactrian.records.candidate import NOTHING_KNOWN, Decision, Deliberation, Proposal, Unreadable
 from bactrian.records.events import Chose, Proposed, Spoke
 from bactrian.records.message import Message
-from bactrian.records.proposal import NOTHING_KNOWN, Decision, Deliberation, Proposal
 from bactrian.records.text import Text
 from bactrian.records.turn import Speaker, Turn
 from bactrian.records.usage import Usage
@@ -130,7 +129,12 @@ async def choose_turn(
         for verdict in verdicts:
             yield Chose(verdict)
         wanted = CandidateRequest(
-            stage.session, stage.call_index, stage.number, round_, tuple(one.place for one in proposals), notes
+            stage.session,
+            stage.call_index,
+            stage.number,
+            round_,
+            tuple(one.place for one in proposals),
+            notes,
         )
         async with aclosing(proposer.propose(stage.view, wanted)) as made:
             async for proposal in made:

@@ -9,10 +9,9 @@ from typing import Any
 from pydantic_core import from_json
 from sqlalchemy import ColumnElement, Connection, Engine, Row, Select, Table, exists, func, select
 
-from bactrian.records.confirmation import Confirmation
-from bactrian.records.items import ItemList
-from bactrian.records.progress import Failure, Progress
-from bactrian.records.proposal import Deliberation
+from bactrian.records.candidate import Deliberation
+from bactrian.records.finding import Confirmation
+from bactrian.records.run import Failure, ItemList, Progress
 from bactrian.records.session import Session
 from bactrian.records.usage import Usage
 from bactrian.store import schema
