@@ -14,7 +14,7 @@ from bactrian.records.text import Text
 from bactrian.records.tool import group_rounds
 from bactrian.records.turn import Turn
 from bactrian.records.usage import Usage
-from bactrian.store.store import open_store
+from bactrian.store import open_store
 
 
 class Recorded:
