@@ -13,7 +13,7 @@ from bactrian.generate.progress import RunProgress, ShortList
 from bactrian.generate.scheduler import Job, ListRequest, Scheduler
 from bactrian.records.events import Ended, Spoke
 from bactrian.records.run import ItemList
-from bactrian.store.store import Store
+from bactrian.store import Store
 
 Ask = Callable[[ListRequest, ListProgress | None], AsyncGenerator[ListProgress]]
 """Asks for a list, from what is known of it."""

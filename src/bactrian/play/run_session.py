@@ -30,7 +30,7 @@ from bactrian.records.candidate import NOTHING_KNOWN
 from bactrian.records.ending import Ending
 from bactrian.records.events import Ended, Event
 from bactrian.records.session import Session
-from bactrian.store.store import Store, open_store
+from bactrian.store import RunWriter, Store, open_store
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ async def play_one(order: SessionOrder, listener: Listener | None = None) -> Asy
                 yield event
 
 
-async def begin_session(session: Session, store: Store | None) -> Session:
+async def begin_session(session: Session, store: RunWriter | None) -> Session:
     """Store ``session``, or return what is stored of it; without a store, return it as it is."""
     return session if store is None else await store.begin(session)
 
@@ -125,7 +125,7 @@ async def run_role_play(
         yield event
 
 
-async def run_scene(scene: Scene, store: Store | None = None) -> AsyncGenerator[Event]:
+async def run_scene(scene: Scene, store: RunWriter | None = None) -> AsyncGenerator[Event]:
     """Play ``scene``; with a store, an event is on disk when it is yielded."""
     async with aclosing(play_session(scene)) as played:
         events = played if store is None else persist_events(played, scene.session.id, store)
@@ -133,7 +133,7 @@ async def run_scene(scene: Scene, store: Store | None = None) -> AsyncGenerator[
             yield event
 
 
-async def end_as_failed(session: Session, error: ModelError, store: Store | None) -> Ended:
+async def end_as_failed(session: Session, error: ModelError, store: RunWriter | None) -> Ended:
     """Return the ending of a session whose model failed outside the loop.
 
     It is stored unless the endpoint is at fault, in which case a later run resumes the session.

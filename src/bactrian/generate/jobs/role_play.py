@@ -17,7 +17,7 @@ from bactrian.recipes.schema import RolePlay
 from bactrian.records.candidate import CriticSettings
 from bactrian.records.events import Event
 from bactrian.records.session import Provenance, Role, Session
-from bactrian.store.store import Store
+from bactrian.store import Store
 
 RED_TEAM = "red-team"
 """The mark of a session that was made to study misuse."""

@@ -28,7 +28,7 @@ from bactrian.records.ending import Ending
 from bactrian.records.events import Ended, Event, Spoke, Started
 from bactrian.records.session import Role
 from bactrian.records.turn import Solution, Turn
-from bactrian.store.store import Store, open_store
+from bactrian.store import Store, open_store
 
 _T = TypeVar("_T")
 _HELPERS = ("task_specifier", "task_planner", CRITIC)
