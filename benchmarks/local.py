@@ -31,7 +31,7 @@ from bactrian.play.session import play_session
 from bactrian.play.setup import RolePlaySetup, new_session
 from bactrian.prompts.pack import load_pack
 from bactrian.records.session import Role, Session
-from bactrian.store.store import Store, open_store
+from bactrian.store import Store, open_store
 
 CASES = ((4, 2), (8, 4))
 """Slots, and conversations at once, of two agents each: every slot is in use."""

@@ -34,7 +34,7 @@ from bactrian.records.session import Role, Session
 from bactrian.records.text import Text
 from bactrian.records.turn import Turn
 from bactrian.records.usage import Usage
-from bactrian.store.store import Store, open_store
+from bactrian.store import Store, open_store
 
 ROLES = 50
 TASKS = 40

@@ -15,7 +15,7 @@ from bactrian.records.session import Provenance, Role, Session, Task
 from bactrian.records.text import Text
 from bactrian.records.turn import Turn
 from bactrian.records.usage import Usage
-from bactrian.store.store import open_store
+from bactrian.store import open_store
 
 ROUND = (
     "Instruction: Name part {n} of the timer.\nInput: None",

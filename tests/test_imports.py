@@ -29,6 +29,6 @@ atexit.register(lambda: print("heavy:", [name for name in {HEAVY!r} if name in s
 
 
 def test_importing_the_session_engine_starts_no_thread() -> None:
-    check = "import threading, bactrian.play.session, bactrian.store.store; print(threading.active_count())"
+    check = "import threading, bactrian.play.session, bactrian.store; print(threading.active_count())"
     done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
     assert done.stdout == "1\n"

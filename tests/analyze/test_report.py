@@ -18,7 +18,7 @@ from bactrian.models.wrappers.budget import Price
 from bactrian.records.finding import Finding
 from bactrian.records.session import Session
 from bactrian.records.usage import Usage
-from bactrian.store.store import open_store
+from bactrian.store import open_store
 from tests.runs import answer, make_run, session
 
 FLAKE = (

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from bactrian.records.session import Session
-from bactrian.store.store import open_store
+from bactrian.store import open_store
 from tests.cli.test_play import bactrian, events
 
 SCRIPT = {

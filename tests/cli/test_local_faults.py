@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from bactrian.models.local.weights import BUILT_IN, fetch_weights, find_cache_folder
-from bactrian.store.store import open_store
+from bactrian.store import open_store
 
 RECIPE = """
 name = "tea"

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from bactrian.store.store import open_store
+from bactrian.store import open_store
 from tests.endpoint import Answer, Endpoint, completion
 
 LINES = [

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import bactrian
-from bactrian.store.store import open_store
+from bactrian.store import open_store
 from tests.endpoint import Answer, Endpoint, Received, completion
 
 ENVIRONMENT = {

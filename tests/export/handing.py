@@ -10,7 +10,7 @@ from typing import Any
 from bactrian.export.exporter import ExportOptions, export_run
 from bactrian.export.registry import find_format
 from bactrian.records.session import Session
-from bactrian.store.store import open_store
+from bactrian.store import open_store
 from tests.runs import make_run
 
 

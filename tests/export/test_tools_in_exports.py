@@ -22,7 +22,7 @@ from bactrian.play.tools.functions import FunctionTool
 from bactrian.play.tools.toolbox import Toolbox
 from bactrian.records.session import Session
 from bactrian.records.tool import Toolkit
-from bactrian.store.store import open_store
+from bactrian.store import open_store
 from tests.export.handing import handed, lines
 from tests.runs import PACK, ROUND, session
 

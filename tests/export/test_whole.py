@@ -13,7 +13,7 @@ import pytest
 
 from bactrian.errors import BactrianError, InputError
 from bactrian.export.registry import FORMATS
-from bactrian.store.store import open_store
+from bactrian.store import open_store
 from tests.export.handing import exported, handed
 from tests.runs import answer, make_run, session
 

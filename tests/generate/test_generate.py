@@ -17,7 +17,7 @@ import pytest
 
 from bactrian.recipes.load import read_recipe_text
 from bactrian.records.session import Session
-from bactrian.store.store import open_store
+from bactrian.store import open_store
 from tests.cli.test_play import bactrian
 from tests.endpoint import Answer, Endpoint, Received, Reply, completion
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bactrian.store.store import open_store
+from bactrian.store import open_store
 from tests.cli.test_play import bactrian
 from tests.endpoint import Answer, Endpoint, Plan, Received
 

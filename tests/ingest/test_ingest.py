@@ -19,7 +19,7 @@ from bactrian.ingest.importer import Form, ImportReport, find_chats, import_chat
 from bactrian.ingest.parsed import LONGEST, Origin
 from bactrian.records.session import Session
 from bactrian.records.turn import Instruction, Solution
-from bactrian.store.store import open_store
+from bactrian.store import open_store
 from tests.export.handing import handed
 from tests.runs import make_run, session
 

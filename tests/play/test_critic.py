@@ -26,7 +26,7 @@ from bactrian.records.events import Chose, Ended, Event, Proposed, Spoke
 from bactrian.records.session import Session
 from bactrian.records.text import Text
 from bactrian.records.usage import Usage
-from bactrian.store.store import open_store
+from bactrian.store import open_store
 from tests.endpoint import Answer, Endpoint, Received, completion
 from tests.play.scenes import Counting, setup
 

@@ -28,7 +28,7 @@ from bactrian.records.session import Session
 from bactrian.records.text import Text
 from bactrian.records.turn import Turn
 from bactrian.records.usage import Usage
-from bactrian.store.store import open_store
+from bactrian.store import open_store
 from tests.cli.test_play import bactrian
 from tests.export.handing import handed, lines
 from tests.play.scenes import Counting, setup

@@ -24,7 +24,7 @@ from bactrian.recipes.society import list_societies, load_society
 from bactrian.records.events import Chose, Ended, Event, Spoke, Started
 from bactrian.records.session import Role
 from bactrian.records.turn import Turn
-from bactrian.store.store import Store, open_store
+from bactrian.store import Store, open_store
 from tests.cli.test_play import bactrian, events
 from tests.export.handing import handed
 from tests.play.scenes import Counting

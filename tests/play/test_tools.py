@@ -33,7 +33,7 @@ from bactrian.records.candidate import CriticSettings
 from bactrian.records.events import Called, Ended, Event, Returned, Spoke
 from bactrian.records.session import Session
 from bactrian.records.tool import Toolkit, ToolResult
-from bactrian.store.store import open_store
+from bactrian.store import open_store
 from tests.endpoint import Calls, Endpoint, Reply
 from tests.play.scenes import AGENTS, Counting, setup
 

@@ -14,11 +14,11 @@ import pytest
 
 from bactrian.errors import BactrianWarning, InputError, StoreError
 from bactrian.records.session import Session
+from bactrian.store import open_store
 from bactrian.store.sqlite.database import find_log
 from bactrian.store.sqlite.filesystem import find_network_file_system, find_network_kind
 from bactrian.store.sqlite.recover import recover
 from bactrian.store.sqlite.verify import verify
-from bactrian.store.store import open_store
 from tests.runs import make_run, session
 from tests.store.test_store import WRITER
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from bactrian.errors import StoreError
+from bactrian.store import open_store
 from bactrian.store.sqlite.recover import recover
 from bactrian.store.sqlite.verify import verify
-from bactrian.store.store import open_store
 from tests.disks import mounted, resize
 from tests.endpoint import Endpoint, Received
 from tests.runs import make_run, session

@@ -24,9 +24,9 @@ from bactrian.records.session import Provenance, Role, Session, Task
 from bactrian.records.text import Text
 from bactrian.records.turn import Instruction, Turn
 from bactrian.records.usage import Usage
+from bactrian.store import Store, open_store
 from bactrian.store.migrations import MIGRATIONS, migrate
 from bactrian.store.sqlite.database import APPLICATION_ID, explain_errors, open_for_writing
-from bactrian.store.store import Store, open_store
 
 
 def session(name: str = "one") -> Session:

@@ -14,7 +14,7 @@ from bactrian.models.model import Model
 from bactrian.records.finding import Behaviour, Confirmation, Finding
 from bactrian.records.usage import Usage
 from bactrian.stats.proportion import Proportion
-from bactrian.store.store import Store
+from bactrian.store import Store
 
 Key = tuple[str, int, Behaviour]
 """Session, turn and behaviour of a finding."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from bactrian.analyze.behaviours.catalogue import find_behaviours
 from bactrian.errors import MissingExtra
 from bactrian.records.session import Session
-from bactrian.store.store import open_store
+from bactrian.store import open_store
 from bactrian.tables.tables import (
     FINDINGS,
     MESSAGES,

@@ -14,15 +14,14 @@ from pathlib import Path
 from bactrian.analyze.aggregate import Aggregate, aggregate_slice
 from bactrian.errors import InputError
 from bactrian.records.finding import Finding
-from bactrian.store.sqlite.reader import Rows
-from bactrian.store.store import Store, open_store
+from bactrian.store import Rows, RunReader, open_store
 
 _SLICE = 250
 """Sessions that a process reads at a time."""
 
 
 async def measure(
-    store: Store,
+    store: RunReader,
     on_findings: Callable[[list[Finding]], None] | None = None,
     on_progress: Callable[[int], None] | None = None,
 ) -> Aggregate:

@@ -24,7 +24,7 @@ from bactrian.records.candidate import Preference
 from bactrian.records.finding import Finding
 from bactrian.records.session import Kind, Session, find_kind
 from bactrian.records.turn import Speaker
-from bactrian.store.store import Store
+from bactrian.store import RunReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class ExportOptions:
     """A prompt pack of the user's own that sessions of the run were made with."""
 
 
-async def export_run(store: Store, wish: ExportOptions) -> dict[str, Any]:
+async def export_run(store: RunReader, wish: ExportOptions) -> dict[str, Any]:
     """Write the run as ``wish`` says. Gives the manifest of what was written.
 
     Raises:
@@ -87,7 +87,7 @@ async def export_run(store: Store, wish: ExportOptions) -> dict[str, Any]:
 
 
 async def _write(
-    store: Store,
+    store: RunReader,
     wish: ExportOptions,
     frame: ExportContext,
     target: Path,

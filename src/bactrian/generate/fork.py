@@ -9,7 +9,7 @@ from pathlib import Path
 from bactrian.errors import InputError
 from bactrian.generate.plan import find_same_lists
 from bactrian.recipes.schema import Recipe
-from bactrian.store.store import Store, open_store
+from bactrian.store import Store, open_store
 
 
 @asynccontextmanager

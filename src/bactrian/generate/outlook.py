@@ -29,7 +29,7 @@ from bactrian.play.sampling_defaults import MAX_MESSAGES, SMALL_MAX_MESSAGES
 from bactrian.records.candidate import read_search
 from bactrian.records.run import Progress
 from bactrian.records.usage import Usage
-from bactrian.store.store import open_store
+from bactrian.store import open_store
 
 _ITEM = 15
 """Tokens of an item in a list; of one that is asked for alone, ten times as many."""

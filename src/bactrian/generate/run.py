@@ -26,7 +26,7 @@ from bactrian.models.wrappers.budget import UsageMeter
 from bactrian.play.tools.loading import open_tools
 from bactrian.play.tools.toolbox import Toolbox
 from bactrian.prompts.pack import Pack
-from bactrian.store.store import Store, open_store
+from bactrian.store import Store, open_store
 
 _Number = Callable[[str], int | None]
 

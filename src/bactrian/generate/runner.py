@@ -13,7 +13,7 @@ from bactrian.generate.progress import RunProgress, ShortList
 from bactrian.generate.scheduler import Job, Scheduler
 from bactrian.records.events import Ended, Spoke
 from bactrian.records.run import ItemList
-from bactrian.store.store import Store
+from bactrian.store import Store
 
 
 class Runner:

@@ -15,7 +15,7 @@ from bactrian.errors import InputError
 from bactrian.ingest import camel_chat, chats
 from bactrian.ingest.parsed import Found, Origin, SkippedItem
 from bactrian.records.session import Session
-from bactrian.store.store import Store
+from bactrian.store import RunWriter
 
 Form = Literal["camel-chat", "messages", "sharegpt"]
 FORMS: tuple[Form, ...] = get_args(Form)
@@ -97,9 +97,9 @@ def _object(line: bytes) -> dict[str, Any] | None:
 
 
 async def import_chats(
-    store: Store, source: Iterable[Found], tell: Callable[[ImportReport], None] | None = None
+    store: RunWriter, source: Iterable[Found], tell: Callable[[ImportReport], None] | None = None
 ) -> ImportReport:
-    """Store the conversations of ``source``. Doing it again stores nothing twice.
+    """RunWriter the conversations of ``source``. Doing it again stores nothing twice.
 
     A conversation whose id another one has gets a hash of its own added to it.
 
@@ -118,7 +118,7 @@ async def import_chats(
     return report
 
 
-async def _store(store: Store, sessions: list[Session], report: ImportReport) -> None:
+async def _store(store: RunWriter, sessions: list[Session], report: ImportReport) -> None:
     taken = await asyncio.gather(*(_begin(store, session) for session in _with_unique_ids(sessions)))
     missing = {session.id: session for session, stored in taken if not _complete(session, stored)}
     report.already += len(sessions) - len(missing)
@@ -135,8 +135,8 @@ def _with_unique_ids(sessions: list[Session]) -> Iterator[Session]:
         yield session if first == session else replace(session, id=f"{session.id}-{_digest(session)}")
 
 
-async def _begin(store: Store, session: Session) -> tuple[Session, Session]:
-    """Store the head of a session, under an id that is its own. Gives it, and what the run holds of it."""
+async def _begin(store: RunWriter, session: Session) -> tuple[Session, Session]:
+    """RunWriter the head of a session, under an id that is its own. Gives it, and what the run holds of it."""
     stored = await store.begin(replace(session, turns=(), ending=None))
     if not _same(session, stored):
         session = replace(session, id=f"{session.id}-{_digest(session)}")
@@ -168,7 +168,7 @@ def _digest(session: Session) -> str:
     return hashlib.sha256("\0".join(content).encode()).hexdigest()[:8]
 
 
-async def _finish(store: Store, session: Session) -> None:
+async def _finish(store: RunWriter, session: Session) -> None:
     await asyncio.gather(*(store.add_turn(session.id, turn) for turn in session.turns))
     assert session.ending is not None
     await store.end(session.id, session.ending, session.usage)

@@ -7,12 +7,14 @@ from collections.abc import AsyncIterator
 from bactrian.errors import ModelError
 from bactrian.records.events import Called, Chose, Ended, Event, Proposed, Returned, Spoke, Started
 from bactrian.records.usage import Usage
-from bactrian.store.store import Store
+from bactrian.store import RunWriter
 
 _NOTHING = Usage()
 
 
-async def persist_events(events: AsyncIterator[Event], session: str, store: Store) -> AsyncIterator[Event]:
+async def persist_events(
+    events: AsyncIterator[Event], session: str, store: RunWriter
+) -> AsyncIterator[Event]:
     """Pass ``events`` on, each one only when it is on disk.
 
     The next request goes out when the next event is asked for, so a finished turn is durable before that.

@@ -149,7 +149,7 @@ async def _read(run_file: Path, keep: Callable[[list[Finding]], None] | None) ->
 
     from bactrian.analyze.measure import measure
     from bactrian.cli.terminal.console import open_progress, to_printable
-    from bactrian.store.store import open_store
+    from bactrian.store import open_store
 
     async with open_store(run_file, read_only=True) as store:
         with Status("Reading", console=open_progress()) as shown:

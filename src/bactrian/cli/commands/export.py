@@ -155,7 +155,7 @@ async def _export(run_file: Path, wish: ExportOptions, *, json: bool) -> int:
     from bactrian.cli.terminal.console import open_output, open_progress, to_printable
     from bactrian.export.exporter import export_run
     from bactrian.export.manifest import list_written
-    from bactrian.store.store import open_store
+    from bactrian.store import open_store
 
     async with open_store(run_file, read_only=True) as store:
         made = await export_run(store, wish)

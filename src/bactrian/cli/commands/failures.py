@@ -26,7 +26,7 @@ def failures(
 
 
 async def _list(run_file: Path, *, json: bool) -> int:
-    from bactrian.store.store import open_store
+    from bactrian.store import open_store
 
     count = 0
     async with open_store(run_file, read_only=True) as store:

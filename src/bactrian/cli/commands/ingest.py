@@ -56,7 +56,7 @@ async def _ingest(source: Iterator[Found], run_file: Path, *, json: bool) -> int
 
     from bactrian.cli.terminal.console import open_progress
     from bactrian.ingest.importer import import_chats
-    from bactrian.store.store import open_store
+    from bactrian.store import open_store
 
     with Status("Reading", console=open_progress()) as shown:
 

@@ -308,7 +308,7 @@ async def _play(
     from bactrian.play.tools.loading import open_tools
     from bactrian.records.candidate import NOTHING_KNOWN
     from bactrian.records.events import Ended
-    from bactrian.store.store import open_store
+    from bactrian.store import open_store
 
     async with AsyncExitStack() as stack:
         tools = await stack.enter_async_context(open_tools(wanted))

@@ -36,7 +36,7 @@ async def play_society(wish: SocietyRun, reach: ModelOptions, run_file: Path | N
     from bactrian.play.society.stages import play_society
     from bactrian.play.tools.loading import open_tools
     from bactrian.records.events import Ended
-    from bactrian.store.store import open_store
+    from bactrian.store import open_store
 
     models = wish.given.models
     async with AsyncExitStack() as stack:

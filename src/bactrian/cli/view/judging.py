@@ -41,7 +41,7 @@ async def ask_judge(
     from rich.status import Status
 
     from bactrian.cli.terminal.console import open_progress, to_printable
-    from bactrian.store.store import open_store
+    from bactrian.store import open_store
 
     said = open_progress()
     model = Retry(

@@ -22,7 +22,7 @@ from bactrian.records.session import Provenance, Role, Session, Task
 from bactrian.records.text import Text, clean_text
 from bactrian.records.turn import Speaker, Turn
 from bactrian.records.usage import Usage
-from bactrian.store.store import Store
+from bactrian.store import Store
 
 
 @dataclass(frozen=True, slots=True)

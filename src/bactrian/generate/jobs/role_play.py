@@ -22,7 +22,7 @@ from bactrian.records.candidate import NOTHING_KNOWN, CriticSettings
 from bactrian.records.ending import Ending
 from bactrian.records.events import Ended, Event
 from bactrian.records.session import Provenance, Role, Session
-from bactrian.store.store import Store
+from bactrian.store import Store
 
 RED_TEAM = "red-team"
 """The mark of a session that was made to study misuse."""

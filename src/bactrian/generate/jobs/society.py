@@ -16,7 +16,7 @@ from bactrian.recipes.schema import SocietyJob
 from bactrian.recipes.society import Society, SocietyPrompts
 from bactrian.records.events import Ended, Event, Started
 from bactrian.records.session import Session
-from bactrian.store.store import Store
+from bactrian.store import Store
 
 
 class SocietyJobs:

@@ -23,7 +23,7 @@ from bactrian.records.session import Provenance, Session
 from bactrian.records.text import Text, clean_text
 from bactrian.records.turn import Turn
 from bactrian.records.usage import Usage
-from bactrian.store.store import Store
+from bactrian.store import Store
 
 _BOLD = r"(?:\*\*|__)"
 _KEPT = re.compile(

@@ -27,7 +27,7 @@ from bactrian.records.ending import Ending
 from bactrian.records.events import Ended, Event, Spoke
 from bactrian.records.session import Role, Session
 from bactrian.records.turn import Solution, Turn
-from bactrian.store.store import Store
+from bactrian.store import Store
 
 _T = TypeVar("_T")
 _HELPERS = ("task_specifier", "task_planner", CRITIC)

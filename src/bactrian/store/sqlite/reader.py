@@ -15,6 +15,7 @@ from bactrian.records.run import Failure, ItemList, Progress
 from bactrian.records.session import Session
 from bactrian.records.usage import Usage
 from bactrian.store import schema
+from bactrian.store.base import Rows
 from bactrian.store.from_rows import (
     attach_uses,
     read_confirmation,
@@ -30,9 +31,6 @@ _PAGE = 100
 """Sessions read at a time."""
 _WIDE_PAGE = 10_000
 """Rows of the index of progress read at a time."""
-
-Rows = tuple[int, int]
-"""A slice of a run: the row after which it begins, and its last."""
 
 
 class Reader:

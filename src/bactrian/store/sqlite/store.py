@@ -1,4 +1,4 @@
-"""A run: sessions on disk, written while they are played and read at any time."""
+"""A run in an SQLite file, written while it is played and read at any time."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from bactrian.records.session import Session
 from bactrian.records.tool import ToolCall, ToolResult
 from bactrian.records.turn import Turn
 from bactrian.records.usage import Usage
+from bactrian.store.base import Rows
 from bactrian.store.rows import (
     write_call,
     write_confirmation,
@@ -36,18 +37,15 @@ from bactrian.store.rows import (
 from bactrian.store.sqlite.database import check_file, open_for_reading
 from bactrian.store.sqlite.lock import lock_run
 from bactrian.store.sqlite.opening import check_version, connect, is_older
-from bactrian.store.sqlite.reader import Reader, Rows
+from bactrian.store.sqlite.reader import Reader
 from bactrian.store.sqlite.statements import Statement, compile_statements
 from bactrian.store.sqlite.writer import Writer
 
 _EVERY = 1 << 62
 
 
-class Store:
-    """One run. :func:`open_store` opens it.
-
-    A write returns when it is on disk, and writing the same thing twice stores it once.
-    """
+class SqliteStore:
+    """One run. Its methods are those of :class:`bactrian.store.base.Store`; :func:`open_store` opens it."""
 
     def __init__(self, path: Path, reader: Reader, writer: Writer | None) -> None:
         self.path = path
@@ -76,9 +74,9 @@ class Store:
         """Store a candidate for a turn of the session with this id."""
         await self._write(self._statements.proposal, write_proposal(session, proposal))
 
-    async def add_decision(self, session: str, verdict: Decision) -> None:
+    async def add_decision(self, session: str, decision: Decision) -> None:
         """Store what was said about the candidates for a turn of the session with this id."""
-        await self._write(self._statements.verdict, write_decision(session, verdict))
+        await self._write(self._statements.verdict, write_decision(session, decision))
 
     async def add_tool_call(self, session: str, call: ToolCall) -> None:
         """Store a tool call of the session with this id."""
@@ -198,7 +196,7 @@ class Store:
 
 
 @asynccontextmanager
-async def open_store(path: Path, *, read_only: bool = False) -> AsyncGenerator[Store]:
+async def open_store(path: Path, *, read_only: bool = False) -> AsyncGenerator[SqliteStore]:
     """Open the run at ``path``; unless ``read_only``, make it if it is not there.
 
     A run of an older version of this program is migrated, and a copy of it kept.
@@ -215,7 +213,7 @@ async def open_store(path: Path, *, read_only: bool = False) -> AsyncGenerator[S
         reading = open_for_reading(path)
         await asyncio.to_thread(check_version, reading, path)
         try:
-            yield Store(path, Reader(path, reading), None)
+            yield SqliteStore(path, Reader(path, reading), None)
         finally:
             reading.dispose()
         return
@@ -223,7 +221,7 @@ async def open_store(path: Path, *, read_only: bool = False) -> AsyncGenerator[S
         writer = Writer(await asyncio.to_thread(connect, path), path)
         reading = open_for_reading(path)
         try:
-            yield Store(path, Reader(path, reading), writer)
+            yield SqliteStore(path, Reader(path, reading), writer)
         finally:
             # The last connection to close takes the write-ahead log with it, if it may write.
             reading.dispose()

@@ -1,0 +1,146 @@
+"""What a run offers: the side that writes it and the side that reads it, whatever database holds it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from bactrian.records.candidate import Decision, Deliberation, Proposal
+from bactrian.records.ending import Ending
+from bactrian.records.finding import Confirmation
+from bactrian.records.run import Call, Failure, ItemList, Progress
+from bactrian.records.session import Session
+from bactrian.records.tool import ToolCall, ToolResult
+from bactrian.records.turn import Turn
+from bactrian.records.usage import Usage
+
+Rows = tuple[int, int]
+"""A slice of a run: the row after which it begins, and its last."""
+
+
+class RunWriter(Protocol):
+    """Writes a run. Each method returns when the data is on disk, and writing the same thing twice stores it once.
+
+    Every method raises StoreError if the data cannot be written, or if the run was opened for reading only.
+    """
+
+    async def begin(self, session: Session) -> Session:
+        """Store ``session`` unless its id is known. Return what the run then holds: turns, ending and all."""
+        ...
+
+    async def save_task(self, session: Session) -> None:
+        """Store the specified and the planned task of ``session``, and what they cost."""
+        ...
+
+    async def add_turn(self, session: str, turn: Turn) -> None:
+        """Store a turn of the session with this id."""
+        ...
+
+    async def add_proposal(self, session: str, proposal: Proposal) -> None:
+        """Store a candidate for a turn of the session with this id."""
+        ...
+
+    async def add_decision(self, session: str, decision: Decision) -> None:
+        """Store a decision on the candidates for a turn of the session with this id."""
+        ...
+
+    async def add_tool_call(self, session: str, call: ToolCall) -> None:
+        """Store a tool call of the session with this id."""
+        ...
+
+    async def add_tool_result(self, session: str, result: ToolResult) -> None:
+        """Store the result of a tool call that is stored already."""
+        ...
+
+    async def add_confirmation(self, confirmation: Confirmation) -> None:
+        """Store a judge's answer about a finding."""
+        ...
+
+    async def add_call(self, call: Call) -> None:
+        """Store a call to a model, answered or not."""
+        ...
+
+    async def save_list(self, items: ItemList) -> None:
+        """Store a list of items, or replace its shorter version."""
+        ...
+
+    async def freeze(self, recipe: Mapping[str, Any]) -> dict[str, Any]:
+        """Store what the run is made from, unless it is stored already. Return what is stored."""
+        ...
+
+    async def end(self, session: str, ending: Ending, usage: Usage = ...) -> None:
+        """Store the ending of the session with this id, and what the session used in all.
+
+        A final ending is never replaced.
+        """
+        ...
+
+
+class RunReader(Protocol):
+    """Reads a run. Every method raises StoreError if the run cannot be read."""
+
+    @property
+    def path(self) -> Path:
+        """The file of the run."""
+        ...
+
+    async def session(self, session_id: str) -> Session | None:
+        """The session with this id and its stored turns; None if not found.
+
+        Raises:
+            StoreError: the session cannot be read, or a turn of it is damaged.
+        """
+        ...
+
+    def sessions(self, rows: Rows | None = None) -> AsyncIterator[Session]:
+        """All sessions, or those of one slice, in the order in which they began; a hundred at a time are in memory."""
+        ...
+
+    async def slices(self, size: int) -> list[Rows]:
+        """The present sessions, in slices of at most ``size`` that can be read at the same time."""
+        ...
+
+    async def deliberation(self, session: str, *, after: int = 0) -> Deliberation:
+        """The proposals and decisions of the session with this id, for the turns behind turn ``after``."""
+        ...
+
+    async def confirmations(self, judge: str) -> list[Confirmation]:
+        """All answers of the judge with this name."""
+        ...
+
+    async def recipe(self) -> dict[str, Any] | None:
+        """What the run is made from; None if it was not made from a recipe."""
+        ...
+
+    async def item_list(self, list_id: str) -> ItemList | None:
+        """The list of items with this id, as far as it is known; None if not found."""
+        ...
+
+    def item_lists(self) -> AsyncIterator[ItemList]:
+        """All lists of items in the order in which they began, a hundred at a time."""
+        ...
+
+    def progress(self) -> AsyncIterator[Progress]:
+        """The state of every session, by its id. Reads an index and not the sessions themselves."""
+        ...
+
+    def failures(self) -> AsyncIterator[Failure]:
+        """The sessions that failed and were not taken up again, in the order in which they began."""
+        ...
+
+    async def mean_seconds(self) -> float | None:
+        """Mean seconds of the last thousand turns that a model made; None if there are none."""
+        ...
+
+    async def spent(self) -> dict[str, Usage]:
+        """The usage of the run by agent: ``user``, ``assistant``, ``critic``, ``task_specifier`` (with the planner),
+        ``lister``.
+
+        Reads the row of every turn, which takes seconds for a million.
+        """
+        ...
+
+
+class Store(RunReader, RunWriter, Protocol):
+    """A run that can be read and written."""
