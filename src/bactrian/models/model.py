@@ -68,6 +68,8 @@ class ReplyChoice:
     """True if the endpoint marked the text as a refusal."""
     calls: tuple[Invocation, ...] = ()
     """The tools that the model calls; it goes on when it knows their results."""
+    thought: str = ""
+    """What the model thought before it answered; no part of ``text``."""
 
 
 @dataclass(frozen=True, slots=True)

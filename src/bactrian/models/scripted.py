@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bactrian.errors import ContextFull, InputError, ModelError
+from bactrian.language.think import split_thought
 from bactrian.models.model import Reply, ReplyChoice, Request
 from bactrian.models.text_tools.calls import add_tools_as_text
 from bactrian.records.text import Text, clean_text
@@ -126,8 +127,9 @@ def _as_line(said: str | ScriptedReply) -> ScriptedReply:
 
 
 def _choice(line: ScriptedReply) -> ReplyChoice:
-    text = Text(clean_text(line.text))
-    return ReplyChoice(text, line.finish, lossy=text != line.text)
+    thought, said = split_thought(line.text)
+    text = Text(clean_text(said))
+    return ReplyChoice(text, line.finish, lossy=text != said, thought=clean_text(thought))
 
 
 def read_script(path: Path) -> Scripted:

@@ -96,7 +96,7 @@ def _deliberated(session: Session, known: Deliberation, request: Request) -> Rep
     made = [one for one in made if (one.round - 1) * width + one.place - 1 in wanted]
     if not made:
         return None
-    choices = tuple(ReplyChoice(one.text, one.finish, one.lossy) for one in made)
+    choices = tuple(ReplyChoice(one.text, one.finish, one.lossy, thought=one.thought) for one in made)
     return Reply(choices, sum((one.usage for one in made), Usage()), made[0].model, made[0].text.encode())
 
 
@@ -126,5 +126,5 @@ def _replies(turn: Turn) -> list[Reply]:
             completion=usage.completion - call.usage.completion,
             cached=usage.cached - call.usage.cached,
         )
-    said = ReplyChoice(turn.text, turn.finish, turn.lossy)
+    said = ReplyChoice(turn.text, turn.finish, turn.lossy, thought=turn.thought)
     return [*replies, Reply((said,), usage, turn.model, turn.text.encode())]

@@ -52,6 +52,7 @@ def read_proposal(row: Row[Any]) -> Proposal:
         lossy=bool(row.lossy),
         parent=row.parent,
         fingerprint=row.fingerprint,
+        thought=row.thought or "",
     )
 
 
@@ -160,6 +161,7 @@ def _turn(row: Row[Any]) -> Turn:
         finish=row.finish,
         lossy=bool(row.lossy),
         fingerprint=row.fingerprint,
+        thought=row.thought or "",
     )
 
 

@@ -61,6 +61,12 @@ def _m008_tools(connection: Connection) -> None:
     schema.metadata.create_all(connection, [schema.tools])
 
 
+def _m009_thoughts(connection: Connection) -> None:
+    """What reasoning models thought before they spoke."""
+    _add_columns(connection, schema.turns)
+    _add_columns(connection, schema.proposals)
+
+
 def _add_columns(connection: Connection, table: Table) -> None:
     """The columns of ``table`` that an older run lacks."""
     have = {column["name"] for column in inspect(connection).get_columns(table.name)}
@@ -79,6 +85,7 @@ MIGRATIONS: tuple[Callable[[Connection], None], ...] = (
     _m006_confirmations,
     _m007_search,
     _m008_tools,
+    _m009_thoughts,
 )
 """In order; the number of a migration is its place, from 1."""
 

@@ -75,6 +75,7 @@ def write_turn(session: str, turn: Turn) -> Values:
         "lossy": turn.lossy,
         "checksum": zlib.crc32(turn.text.encode()),
         "fingerprint": turn.fingerprint,
+        "thought": turn.thought or None,
     }
 
 
@@ -94,6 +95,7 @@ def write_proposal(session: str, proposal: Proposal) -> Values:
         "lossy": proposal.lossy,
         "parent": proposal.parent,
         "fingerprint": proposal.fingerprint,
+        "thought": proposal.thought or None,
     }
 
 

@@ -78,6 +78,7 @@ turns = Table(
         comment="CRC-32 of the text: SQLite does not notice flipped bytes",
     ),
     Column("fingerprint", Text, comment="the endpoint's name for the exact system that answered"),
+    Column("thought", Text, comment="what a reasoning model thought before; null if nothing"),
     UniqueConstraint("session", "number"),
 )
 
@@ -134,6 +135,7 @@ proposals = Table(
     Column("lossy", Integer, nullable=False),
     Column("parent", Integer, comment="place of the one it follows, in a search"),
     Column("fingerprint", Text, comment="the endpoint's name for the exact system that answered"),
+    Column("thought", Text, comment="what a reasoning model thought before; null if nothing"),
     UniqueConstraint("session", "number", "round", "place"),
 )
 

@@ -123,7 +123,7 @@ class OpenAIModel:
 
     async def _streamed(self, response: Response, request: Request, sent: int, started: float) -> Reply:
         assert request.on_text is not None
-        gathered = await stream_reader.read_stream(response, request.on_text)
+        gathered = await stream_reader.read_stream(response, request.on_text, request.on_restart)
         raw = bytes(gathered.raw)
         if gathered.empty:
             reply = wire.read_reply(raw, sent=sent, ratio=self._bytes_per_token)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pydantic_core import to_json
 
 from bactrian.errors import BadReply, NotAnEndpoint
+from bactrian.language.think import split_thought
 from bactrian.models.model import Reply, ReplyChoice, Request, ResponseFormat
 from bactrian.models.openai import tool_calls
 from bactrian.models.openai.errors import error_of_body
@@ -164,7 +166,8 @@ def _choice(choice: Any, raw: bytes, lossy: bool) -> ReplyChoice:
         raise BadReply(f"The endpoint answered in the role of the {message['role']}.", sample=raw)
     refusal = message.get("refusal")
     refusal = refusal if isinstance(refusal, str) else ""
-    found = _content(message.get("content"), raw) or refusal
+    thought, said = split_thought(_content(message.get("content"), raw))
+    found = said or refusal
     text = clean_text(found)
     if text is not found:
         # A pair of surrogates sent as two halves is joined by ``cleaned``, which loses nothing.
@@ -172,7 +175,23 @@ def _choice(choice: Any, raw: bytes, lossy: bool) -> ReplyChoice:
     reason = choice.get("finish_reason")
     finish = _FINISHES.get(reason, "other") if isinstance(reason, str) else "other"
     calls = tool_calls.read_calls(message.get("tool_calls"), raw)
-    return ReplyChoice(Text(text), finish, lossy, refusal != "", calls)
+    thought = clean_text(_thought(message) or thought)
+    return ReplyChoice(Text(text), finish, lossy, refusal != "", calls, thought)
+
+
+def _thought(message: dict[str, Any]) -> str:
+    """What a reasoning model thought, in the field that its server has for it.
+
+    ``reasoning_content`` is the word of DeepSeek, vLLM, SGLang and llama.cpp, ``reasoning`` that of OpenRouter, Groq,
+    Cerebras, Ollama and Together; Mistral puts thoughts among the parts of the content.
+    """
+    for name in ("reasoning_content", "reasoning"):
+        if isinstance(found := message.get(name), str) and found.strip():
+            return found.strip()
+    content = message.get("content")
+    parts = [part for part in content if is_object(part)] if is_array(content) else []
+    thoughts = [_content(part.get("thinking"), b"") for part in parts if part.get("type") == "thinking"]
+    return "\n\n".join(filter(None, thoughts))
 
 
 def _content(content: Any, raw: bytes) -> str:
@@ -205,7 +224,7 @@ def _count(value: Any) -> int | None:
 
 def estimate_usage(choices: Sequence[ReplyChoice], sent: int, ratio: float) -> Usage:
     """Derive usage from the bytes sent and received."""
-    received = sum(len(choice.text.encode()) for choice in choices)
+    received = sum(len(choice.text.encode()) + len(choice.thought.encode()) for choice in choices)
     received += sum(len(call.arguments.encode()) for choice in choices for call in choice.calls)
     return Usage(round(sent / ratio), round(received / BYTES_PER_TOKEN), estimated=True)
 
@@ -247,4 +266,4 @@ def apply_response_format(choice: ReplyChoice, form: ResponseFormat) -> ReplyCho
             next="Use an endpoint that enforces JSON schemas, or the free protocol.",
             sample=choice.text.encode(),
         ) from error
-    return ReplyChoice(Text(clean_text(text)), choice.finish, choice.lossy, choice.refusal)
+    return replace(choice, text=Text(clean_text(text)))

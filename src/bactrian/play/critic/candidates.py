@@ -125,6 +125,7 @@ def _proposals(
             finish="content_filter" if choice.refusal else choice.finish,
             lossy=choice.lossy,
             fingerprint=reply.fingerprint,
+            thought=choice.thought,
         )
         for place, choice in zip(places, reply.choices, strict=False)
     ]
