@@ -14,6 +14,7 @@ from bactrian.generate.lists.dedup import remove_duplicates
 from bactrian.generate.lists.grammar import build_list_grammar, build_list_schema, build_varied_list_grammar
 from bactrian.generate.lists.parse import read_item, read_list
 from bactrian.models.model import Model, Request, ResponseFormat
+from bactrian.models.traits import get_traits
 from bactrian.recipes.schema import Axis
 from bactrian.records.message import Message
 from bactrian.records.sampling import Sampling
@@ -78,7 +79,7 @@ async def list_items(
     fruitless = 0
     assert axis.ask is not None
     template = compile_template(axis.ask, may=frozenset({"count", *axis.per}))
-    small = model.name == "local"
+    small = get_traits(model).small
     first = crc32(list_id.encode())  # so that not every list begins with the same letters
     while len(so_far.items) < (enough or axis.count) and fruitless < _FRUITLESS:
         missing = axis.count - len(so_far.items)
