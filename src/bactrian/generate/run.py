@@ -5,22 +5,22 @@ from __future__ import annotations
 import gc
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from bactrian.generate.done import DoneJobs
 from bactrian.generate.fork import copy_lists, open_origin
 from bactrian.generate.jobs.answer import AnswerJobs
 from bactrian.generate.jobs.role_play import RED_TEAM, JobPlayer, RolePlayJobs
 from bactrian.generate.jobs.society import SocietyJobs
 from bactrian.generate.jobs.translate import TranslateJobs, find_source, list_translatable
-from bactrian.generate.lists.ask import ListProgress, list_items
+from bactrian.generate.lists.ask import ModelSource
+from bactrian.generate.lists.source import ListFunction, ListSource, find_list_source
 from bactrian.generate.plan import Plan, check_same
 from bactrian.generate.progress import RunProgress, ShortList
 from bactrian.generate.run_models import RunLimits, RunModels, open_run_models
 from bactrian.generate.runner import Runner
-from bactrian.generate.scheduler import GridAxis, Job, ListRequest, Scheduler, find_number
+from bactrian.generate.scheduler import DoneJobs, GridAxis, Job, Scheduler, find_number
 from bactrian.models.registry import ModelOptions
 from bactrian.models.wrappers.budget import UsageMeter
 from bactrian.play.tools.loading import open_tools
@@ -68,6 +68,10 @@ class RunOrder:
     """Failed jobs and short lists are taken up again."""
     origin: Path | None = None
     """Another run, whose lists this one takes over where they stay the same."""
+    list_sources: Mapping[str, ListSource | ListFunction] = field(
+        default_factory=dict[str, ListSource | ListFunction]
+    )
+    """Sources of the user's own, by the name that an axis has as its ``source``."""
 
 
 @asynccontextmanager
@@ -92,6 +96,7 @@ async def prepare_run(order: RunOrder) -> AsyncGenerator[PreparedRun]:
             open_run_models(plan.models, order.access, order.limits, meter, store.add_call)
         )
         leaf, axes, number = await _leaf(plan, pack, crew, tools, stack)
+        sources = _find_sources(plan, crew, order.list_sources)
         tally = RunProgress(
             meter, 0, has_price=set(plan.models.values()) <= meter.prices.keys(), throttle=crew.pressure
         )
@@ -119,24 +124,10 @@ async def prepare_run(order: RunOrder) -> AsyncGenerator[PreparedRun]:
         if tally.done < tally.total:
             await crew.load()
 
-        def ask(wanted: ListRequest, listing: ListProgress | None) -> AsyncGenerator[ListProgress]:
-            recipe = plan.recipe
-            return list_items(
-                recipe.axes[wanted.axis],
-                wanted.values,
-                crew.models["lister"],
-                list_id=wanted.id,
-                preamble=recipe.role_play.preamble if recipe.role_play else "",
-                enforced=recipe.role_play is not None and recipe.role_play.protocol == "enforced",
-                seed=plan.seed,
-                begun=listing,
-                enough=wanted.enough,
-            )
-
         runner = Runner(
             frontier,
             leaf,
-            ask,
+            sources,
             store,
             tally,
             window=crew.window,
@@ -185,6 +176,28 @@ async def _leaf(
     numbers = {f"{language}_{session}": number for number, (language, session) in enumerate(pairs)}
     translations = TranslateJobs(recipe.translate, recipe.name, crew.models, source, seed=plan.seed)
     return translations, (*recipe.axes, _Sources(sessions)), numbers.get
+
+
+def _find_sources(
+    plan: Plan, crew: RunModels, own: Mapping[str, ListSource | ListFunction]
+) -> dict[str, ListSource]:
+    """Where the lists of each axis come from.
+
+    Raises:
+        InputError: a source is not there.
+    """
+    role_play = plan.recipe.role_play
+    model = ModelSource(
+        plan.recipe.axes,
+        crew.models["lister"],
+        preamble=role_play.preamble if role_play else "",
+        enforced=role_play is not None and role_play.protocol == "enforced",
+        seed=plan.seed,
+    )
+    return {
+        axis.name: model if axis.source is None else find_list_source(axis.source, own)
+        for axis in plan.recipe.axes
+    }
 
 
 async def _find_done(

@@ -3,34 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable, Mapping
 from contextlib import aclosing
 
 from bactrian.errors import BactrianError, BudgetReached, GaveUp, Halted, InputError, ModelError
 from bactrian.generate.jobs.role_play import JobPlayer
-from bactrian.generate.lists.ask import ListProgress
+from bactrian.generate.lists.source import ListProgress, ListRequest, ListSource
 from bactrian.generate.progress import RunProgress, ShortList
-from bactrian.generate.scheduler import Job, ListRequest, Scheduler
+from bactrian.generate.scheduler import Job, Scheduler
 from bactrian.records.events import Ended, Spoke
 from bactrian.records.run import ItemList
 from bactrian.store import Store
-
-Ask = Callable[[ListRequest, ListProgress | None], AsyncGenerator[ListProgress]]
-"""Asks for a list, from what is known of it."""
 
 
 class Runner:
     """Plays the jobs of ``frontier``, ``window`` at once. A session that began is finished before a new one begins.
 
-    ``begun`` are the sessions that an earlier command left open; they come first. ``halt`` lets go of calls that have
-    not been sent.
+    ``sources`` give the lists, by axis. ``begun`` are the sessions that an earlier command left open; they come first.
+    ``halt`` lets go of calls that have not been sent.
     """
 
     def __init__(
         self,
         frontier: Scheduler,
         leaf: JobPlayer,
-        ask: Ask,
+        sources: Mapping[str, ListSource],
         store: Store,
         tally: RunProgress,
         *,
@@ -40,7 +37,7 @@ class Runner:
     ) -> None:
         self._frontier = frontier
         self._leaf = leaf
-        self._ask = ask
+        self._sources = sources
         self._store = store
         self._tally = tally
         self._window = window
@@ -120,9 +117,9 @@ class Runner:
         listing = stored and ListProgress(
             stored.items, finished=False, usage=stored.usage, calls=stored.calls
         )
-        axis = self._frontier.axes[wanted.axis]
+        source = self._sources[wanted.axis]
         try:
-            async with aclosing(self._ask(wanted, listing)) as asked:
+            async with aclosing(source.list_items(wanted, listing)) as asked:
                 async for listing in asked:
                     await self._store.save_list(
                         ItemList(wanted.id, listing.items, listing.finished, listing.usage, listing.calls)
@@ -139,5 +136,5 @@ class Runner:
         items = listing.items if listing else ()
         if len(items) < wanted.enough:
             why = listing.why if listing else ""
-            self._tally.short[wanted.id] = ShortList(len(items), axis.count, why)
+            self._tally.short[wanted.id] = ShortList(len(items), wanted.count, why)
         await self._frontier.supply(wanted.id, items)

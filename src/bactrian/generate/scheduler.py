@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Protocol
 
-from bactrian.generate.done import DoneJobs
+from bactrian.generate.lists.source import ListRequest
+
+_CHUNK = 4096
 
 Known = Callable[[str, int], Awaitable[tuple[str, ...] | None]]
 """The items of a list by its id and how many are needed; None while some have still to be asked for."""
@@ -43,17 +45,31 @@ class Job:
     """Item by axis name."""
 
 
-@dataclass(frozen=True, slots=True)
-class ListRequest:
-    """A list that has to be asked for. Whoever takes it tells the frontier what came of it."""
+class DoneJobs:
+    """The numbers of the jobs that need not be done: one bit for each, and no room where nothing is done."""
 
-    id: str
-    axis: int
-    """Which of the axes, 0-based."""
-    values: Mapping[str, str]
-    """The items it depends on."""
-    enough: int
-    """How many items the jobs below the limit need; the axis's ``count`` where there is no limit."""
+    def __init__(self) -> None:
+        self._chunks: dict[int, int] = {}
+
+    def add(self, number: int) -> None:
+        """Mark the job with this number."""
+        chunk, bit = divmod(number, _CHUNK)
+        self._chunks[chunk] = self._chunks.get(chunk, 0) | 1 << bit
+
+    def __contains__(self, number: int) -> bool:
+        chunk, bit = divmod(number, _CHUNK)
+        return bool(self._chunks.get(chunk, 0) >> bit & 1)
+
+    def covers(self, start: int, stop: int) -> bool:
+        """True if all jobs from ``start`` up to, not including, ``stop`` are done."""
+        while start < stop:
+            chunk, bit = divmod(start, _CHUNK)
+            here = min(stop - start, _CHUNK - bit)
+            mask = (1 << here) - 1 << bit
+            if self._chunks.get(chunk, 0) & mask != mask:
+                return False
+            start += here
+        return True
 
 
 @dataclass(slots=True)
@@ -156,7 +172,9 @@ class Scheduler:
             self._open.append(branch)
             return None
         self._waiting[list_id] = [branch]
-        return ListRequest(list_id, depth, {name: branch.values[name] for name in axis.per}, enough)
+        return ListRequest(
+            list_id, axis.name, {name: branch.values[name] for name in axis.per}, axis.count, enough
+        )
 
     def _enough(self, positions: tuple[int, ...]) -> int:
         """Items of the list at ``positions`` that jobs below the limit need."""

@@ -32,11 +32,18 @@ def _fault(what: LiteralString, *place: str | int, **values: object) -> Pydantic
 
 _NEEDS_ASK: JsonDict = {"required": ["ask"]}
 _AXIS_RULES: JsonDict = {
-    "anyOf": [{"required": [key]} for key in ("given", "file", "ask")],
+    "anyOf": [{"required": [key]} for key in ("given", "file", "ask", "source")],
     "not": {"required": ["given", "file"]},
     "allOf": [
         {"if": {"properties": {"fresh": {"const": True}}, "required": ["fresh"]}, "then": _NEEDS_ASK},
-        {"if": {"properties": {"per": {"minItems": 1}}, "required": ["per"]}, "then": _NEEDS_ASK},
+        {
+            "if": {"properties": {"per": {"minItems": 1}}, "required": ["per"]},
+            "then": {"anyOf": [_NEEDS_ASK, {"required": ["source"]}]},
+        },
+        {
+            "if": {"required": ["source"]},
+            "then": {"not": {"anyOf": [{"required": [key]} for key in ("given", "file", "ask")]}},
+        },
     ],
 }
 """What the JSON schema can say of how the keys go together; the validators below say all of it."""
@@ -62,8 +69,15 @@ class Axis(_Part):
         str | None,
         Field(description="Template of the question that gets the items: {{ count }} and the axes in `per`."),
     ] = None
+    source: Annotated[
+        str | None,
+        Field(
+            min_length=1,
+            description="A list source that a package registers, or that the program passes; instead of `ask`.",
+        ),
+    ] = None
     per: Annotated[
-        tuple[str, ...], Field(description="Earlier axes; the model is asked once for each combination.")
+        tuple[str, ...], Field(description="Earlier axes; the list is made once for each combination.")
     ] = ()
     each: Annotated[
         bool, Field(strict=True, description="Ask for one item at a time instead of for a list.")
@@ -112,8 +126,12 @@ class Axis(_Part):
     def _has_a_source(self) -> Self:
         if self.given is not None and self.file is not None:
             raise _fault("an axis has either `given` or `file`", "file")
-        if self.given is None and self.file is None and self.ask is None:
-            raise ValueError("an axis needs `given`, `file` or `ask`")
+        if self.source is not None and (
+            self.given is not None or self.file is not None or self.ask is not None
+        ):
+            raise _fault("an axis with a `source` has no `given`, `file` or `ask`", "source")
+        if self.given is None and self.file is None and self.ask is None and self.source is None:
+            raise ValueError("an axis needs `given`, `file` or `ask`, or a `source`")
         if self.fresh and self.ask is None:
             raise _fault("`fresh` needs an `ask`", "fresh")
         if self.given is not None and self.ask is None and len(self.given) < self.count:
@@ -123,8 +141,8 @@ class Axis(_Part):
                 count=self.count,
                 given=len(self.given),
             )
-        if self.per and self.ask is None:
-            raise _fault("`per` needs an `ask`", "per")
+        if self.per and self.ask is None and self.source is None:
+            raise _fault("`per` needs an `ask` or a `source`", "per")
         return self
 
 
