@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from bactrian.generate.jobs.role_play import SEEDS_APART, TemplateFiller
 from bactrian.generate.scheduler import Job
 from bactrian.models.model import Model
+from bactrian.models.traits import get_traits
 from bactrian.play.agent import Agent
 from bactrian.play.endings import EndpointRefused
-from bactrian.play.persist import persist_events
+from bactrian.play.run_session import begin_session, run_scene
 from bactrian.play.scene import Scene
-from bactrian.play.session import play_session
 from bactrian.recipes.schema import Answer
 from bactrian.records.ending import Ending
 from bactrian.records.events import Event
@@ -65,7 +65,7 @@ class AnswerJobs:
         """The session of ``cell``: its task is the question."""
         leaf = self._leaf
         seed = None if self._seed is None else self._seed + SEEDS_APART * cell.number
-        small = self._model.name == "local"
+        small = get_traits(self._model).small
         longest = min(leaf.max_tokens, 600) if small else leaf.max_tokens
         return Session(
             id=cell.id,
@@ -85,7 +85,7 @@ class AnswerJobs:
 
     async def events(self, cell: Job, store: Store) -> AsyncGenerator[Event]:
         """Store the question, ask, store the answer."""
-        session = await store.begin(self._session(cell))
+        session = await begin_session(self._session(cell), store)
         turns = session.turns
         if not turns:
             turns = (_question(session),)
@@ -111,7 +111,7 @@ class AnswerJobs:
             _QuestionFirst(),
             (EndpointRefused(), AnswerGiven()),
         )
-        async for event in persist_events(play_session(scene), session.id, store):
+        async for event in run_scene(scene, store):
             yield event
 
 

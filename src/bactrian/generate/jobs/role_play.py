@@ -6,21 +6,16 @@ from collections.abc import AsyncGenerator, Mapping
 from dataclasses import replace
 from typing import Protocol
 
-from bactrian.errors import ModelError
 from bactrian.files.template import compile_template
 from bactrian.generate.scheduler import Job
 from bactrian.models.model import Model
-from bactrian.play.persist import persist_events
-from bactrian.play.prepare import prepare
-from bactrian.play.scene import build_role_play
-from bactrian.play.session import play_session
+from bactrian.play.run_session import begin_session, run_role_play
 from bactrian.play.setup import RolePlaySetup, new_session
 from bactrian.play.tools.toolbox import NO_TOOLS, Toolbox
 from bactrian.prompts.pack import Pack
 from bactrian.recipes.schema import RolePlay
-from bactrian.records.candidate import NOTHING_KNOWN, CriticSettings
-from bactrian.records.ending import Ending
-from bactrian.records.events import Ended, Event
+from bactrian.records.candidate import CriticSettings
+from bactrian.records.events import Event
 from bactrian.records.session import Provenance, Role, Session
 from bactrian.store import Store
 
@@ -108,19 +103,17 @@ class RolePlayJobs:
 
     async def events(self, cell: Job, store: Store) -> AsyncGenerator[Event]:
         """Specify the task, then play."""
-        session = await store.begin(self._session(cell))
-        try:
-            session = await prepare(session, self._setup, self._pack, self._models, store.save_task)
-        except ModelError as error:
-            yield await end_as_failed(session, error, store)
-            return
-        known = NOTHING_KNOWN
-        if (critic := session.provenance.critic) is not None:
-            known = await store.deliberation(session.id, after=critic.count_settled(len(session.turns)))
-        scene = build_role_play(
-            session, self._pack, self._models, rules=self._rules, known=known, tools=self._tools
+        session = await begin_session(self._session(cell), store)
+        events = run_role_play(
+            session,
+            self._setup,
+            self._pack,
+            self._models,
+            store=store,
+            rules=self._rules,
+            tools=self._tools,
         )
-        async for event in persist_events(play_session(scene), session.id, store):
+        async for event in events:
             yield event
 
     def _critic(self, values: Mapping[str, str]) -> CriticSettings | None:
@@ -132,12 +125,3 @@ class RolePlayJobs:
 
 SEEDS_APART = 10_000
 """Between the seeds of two jobs; more than the turns of a session, each of which adds one."""
-
-
-async def end_as_failed(session: Session, error: ModelError, store: Store) -> Ended:
-    """The end of a session whose model failed outside the loop; stored unless the endpoint is at fault."""
-    last = session.turns[-1].number if session.turns else 0
-    ending = Ending("failed", last, "user", error.what)
-    if not error.endpoint_wide:
-        await store.end(session.id, ending, session.usage)
-    return Ended(ending, error)

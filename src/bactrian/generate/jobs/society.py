@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import replace
 
-from bactrian.errors import ModelError
-from bactrian.generate.jobs.role_play import SEEDS_APART, TemplateFiller, end_as_failed
+from bactrian.generate.jobs.role_play import SEEDS_APART, TemplateFiller
 from bactrian.generate.scheduler import Job
 from bactrian.models.model import Model
 from bactrian.play.society.group_chat import ChatOptions
@@ -62,16 +61,11 @@ class SocietyJobs:
             values=cell.values,
         )
         session: Session | None = None
-        try:
-            async for event in play_society(wish, self._models, store):
-                match event:
-                    case Started(session):
-                        yield event
-                    case Ended(ending) if ending.final and session is not None and session.id != cell.id:
-                        pass
-                    case _:
-                        yield event
-        except ModelError as error:
-            if session is None or error.endpoint_wide:
-                raise
-            yield await end_as_failed(session, error, store)
+        async for event in play_society(wish, self._models, store):
+            match event:
+                case Started(session):
+                    yield event
+                case Ended(ending) if ending.final and session is not None and session.id != cell.id:
+                    pass
+                case _:
+                    yield event

@@ -10,10 +10,12 @@ from pathlib import Path
 from time import perf_counter
 
 from bactrian.errors import BadReply, InputError, ModelError
-from bactrian.generate.jobs.role_play import SEEDS_APART, TemplateFiller, end_as_failed
+from bactrian.generate.jobs.role_play import SEEDS_APART, TemplateFiller
 from bactrian.generate.scheduler import Job
 from bactrian.language.protocol import DONE, read_instruction, read_solution
 from bactrian.models.model import Model, Request
+from bactrian.models.traits import get_traits
+from bactrian.play.run_session import begin_session, end_as_failed
 from bactrian.recipes.schema import Translate
 from bactrian.records.ending import Ending
 from bactrian.records.events import Ended, Event, Spoke, Started
@@ -90,7 +92,7 @@ class TranslateJobs:
         name = self._leaf.languages.get(cell.values["language"], cell.values["language"])
         seed = None if self._seed is None else self._seed + SEEDS_APART * cell.number
         longest = self._leaf.max_tokens
-        if self._model.name == "local":
+        if get_traits(self._model).small:
             longest = min(longest, _SMALL_LONGEST)
         return replace(
             original,
@@ -112,7 +114,7 @@ class TranslateJobs:
     async def events(self, cell: Job, store: Store) -> AsyncGenerator[Event]:
         """Translate the turns that are missing, then end as the original did."""
         original = await self._original(cell.values["source"])
-        session = await store.begin(self._session(cell, original))
+        session = await begin_session(self._session(cell, original), store)
         yield Started(session)
         used = session.usage
         try:
