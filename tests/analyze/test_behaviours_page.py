@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+
 from bactrian.records.finding import BEHAVIOURS
 from benchmarks.behaviours import HEAD, rows
 

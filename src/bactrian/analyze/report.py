@@ -145,9 +145,7 @@ def _endings(facts: Sequence[SessionSummary]) -> Json:
     return {code: to_object(of) for code, of in count_endings(facts).items()}
 
 
-def _behaviours(
-    facts: Sequence[SessionSummary], codes: Sequence[Behaviour], sums: BootstrapSums
-) -> Json:
+def _behaviours(facts: Sequence[SessionSummary], codes: Sequence[Behaviour], sums: BootstrapSums) -> Json:
     return {
         behaviour: {
             **to_object(of, "sessions"),

@@ -144,7 +144,9 @@ def _read(given: EndingLike) -> Rule:
     if not isinstance(given, str):
         if not callable(given):
             raise InputError(
-                f"{given!r} is not an ending.", where="endings", next="Pass a code or a function of the turns."
+                f"{given!r} is not an ending.",
+                where="endings",
+                next="Pass a code or a function of the turns.",
             )
         if type(given) in BUILT_IN.values() or isinstance(given, OwnEnding):
             return cast("Rule", given)

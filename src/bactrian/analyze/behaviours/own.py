@@ -140,12 +140,18 @@ def _read(given: BehaviourLike) -> OwnBehaviour:
 
 
 def _name(of: object) -> str:
-    return str(getattr(of, "__name__", None) or re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", type(of).__name__)).lower()
+    return str(
+        getattr(of, "__name__", None) or re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", type(of).__name__)
+    ).lower()
 
 
 def _check(code: str) -> str:
     if not _CODE.fullmatch(code) or code in BEHAVIOURS:
-        taken = "is the code of a built-in behaviour" if code in BEHAVIOURS else "cannot be the code of a behaviour"
+        taken = (
+            "is the code of a built-in behaviour"
+            if code in BEHAVIOURS
+            else "cannot be the code of a behaviour"
+        )
         raise InputError(
             f"{code!r} {taken}.",
             where="behaviours",
