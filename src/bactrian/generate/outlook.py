@@ -24,6 +24,7 @@ from bactrian.generate.plan import Plan
 from bactrian.generate.run import RunOrder
 from bactrian.generate.run_models import LOCAL_WINDOW
 from bactrian.generate.scheduler import find_number
+from bactrian.models.registry import find_traits
 from bactrian.models.wrappers.budget import Price
 from bactrian.play.sampling_defaults import MAX_MESSAGES, SMALL_MAX_MESSAGES
 from bactrian.records.candidate import read_search
@@ -70,8 +71,9 @@ async def forecast_run(order: RunOrder) -> Forecast:
         if not good:  # What ended sessions used has this in it.
             usage += Usage(step.prompt * left, step.completion * left)
     speakers = _speakers(plan)
-    small = all(name == "local" for name in speakers)
-    local = any(name.partition(":")[0] == "local" for name in speakers)
+    traits = [find_traits(name) for name in speakers]
+    small = all(each.small for each in traits)
+    local = any(each.in_process for each in traits)
     window = order.limits.concurrency or (LOCAL_WINDOW if local else 64)
     price = _price(order)
     if good:

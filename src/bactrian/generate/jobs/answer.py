@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from bactrian.generate.jobs.role_play import SEEDS_APART, TemplateFiller
 from bactrian.generate.scheduler import Job
 from bactrian.models.model import Model
+from bactrian.models.traits import get_traits
 from bactrian.play.agent import Agent
 from bactrian.play.endings import EndpointRefused
 from bactrian.play.run_session import begin_session, run_scene
@@ -64,7 +65,7 @@ class AnswerJobs:
         """The session of ``cell``: its task is the question."""
         leaf = self._leaf
         seed = None if self._seed is None else self._seed + SEEDS_APART * cell.number
-        small = self._model.name == "local"
+        small = get_traits(self._model).small
         longest = min(leaf.max_tokens, 600) if small else leaf.max_tokens
         return Session(
             id=cell.id,

@@ -14,6 +14,7 @@ from bactrian.generate.jobs.role_play import SEEDS_APART, TemplateFiller
 from bactrian.generate.scheduler import Job
 from bactrian.language.protocol import DONE, read_instruction, read_solution
 from bactrian.models.model import Model, Request
+from bactrian.models.traits import get_traits
 from bactrian.play.run_session import begin_session, end_as_failed
 from bactrian.recipes.schema import Translate
 from bactrian.records.ending import Ending
@@ -91,7 +92,7 @@ class TranslateJobs:
         name = self._leaf.languages.get(cell.values["language"], cell.values["language"])
         seed = None if self._seed is None else self._seed + SEEDS_APART * cell.number
         longest = self._leaf.max_tokens
-        if self._model.name == "local":
+        if get_traits(self._model).small:
             longest = min(longest, _SMALL_LONGEST)
         return replace(
             original,

@@ -15,6 +15,7 @@ from bactrian.generate.lists.grammar import build_list_grammar, build_list_schem
 from bactrian.generate.lists.parse import read_item, read_list
 from bactrian.generate.lists.source import ListProgress, ListRequest
 from bactrian.models.model import Model, Request, ResponseFormat
+from bactrian.models.traits import get_traits
 from bactrian.recipes.schema import Axis
 from bactrian.records.message import Message
 from bactrian.records.sampling import Sampling
@@ -79,7 +80,7 @@ class ModelSource:
         self._axes = {axis.name: axis for axis in axes}
         self._model = model
         self._preamble = preamble
-        self._style = _SMALL_MODEL if model.name == "local" else _Style()
+        self._style = _SMALL_MODEL if get_traits(model).small else _Style()
         self._enforced = enforced
         self._seed = seed
 
