@@ -31,8 +31,9 @@ VERBS = frozenset(
     normalize note open order parse persist pick plan play prepare print propose provide put raise rank read rebuild
     record recover redact redirect refuse register release remove rename render replace reply report require resample
     resolve restart resume retry return run sample save search select send serialize set settle show skip sleep sort
-    speak specify split start stem stop store stream strip suggest summarize supply take tell test to tokenize trace train
-    translate trim tune unpack update upgrade validate verify view wait wake walk warn watch weigh wrap write""".split()
+    speak specify split start stem stop store stream strip suggest summarize supply take tell test to tokenize trace
+    train translate trim tune unpack update upgrade validate verify view wait wake walk warn watch weigh wrap
+    write""".split()
 )
 """First words of a public function. A word that is missing is added here; a noun is not."""
 NOUNS = {
