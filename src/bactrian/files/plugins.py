@@ -1,35 +1,36 @@
-"""What installed packages register under an entry-point group of this program."""
+"""What installed packages register: entry points, found by group and name, and loaded when they are needed."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import entry_points
 
 from bactrian.errors import InputError
 
 
-@cache
-def list_plugins(group: str) -> Mapping[str, EntryPoint]:
-    """The entry points of ``group`` by name. Installed packages are looked up once, and none is imported."""
-    return {point.name: point for point in entry_points(group=group)}
+def list_plugins(group: str) -> tuple[str, ...]:
+    """Names that installed packages register in ``group``; nothing is loaded."""
+    return tuple(sorted(entry_points(group=group).names))
 
 
-@cache
-def load_plugin(group: str, name: str) -> object | None:
-    """Import what a package registers as ``name`` under ``group``; None if not found.
+def load_plugin(group: str, name: str) -> object:
+    """Return what a package registers as ``name`` in ``group``.
 
     Raises:
-        InputError: it cannot be imported.
+        InputError: no package registers it, or it cannot be loaded.
     """
-    point = list_plugins(group).get(name)
-    if point is None:
-        return None
+    found = entry_points(group=group)
+    if name not in found.names:
+        raise InputError(
+            f"No installed package registers {name!r} under {group!r}.",
+            where=name,
+            next="Install the package that does, into the same environment.",
+        )
     try:
-        return point.load()
+        return found[name].load()
     except Exception as error:
         raise InputError(
-            f"The plug-in {name!r} of {group} cannot be loaded: {type(error).__name__}: {error}.",
-            where=point.value,
-            next="Mend or remove the package that registers it.",
+            f"{found[name].value!r}, which a package registers as {name!r} under {group!r}, cannot be loaded: "
+            f"{type(error).__name__}: {error}.",
+            where=name,
+            next="Mend or remove the package.",
         ) from error

@@ -153,14 +153,14 @@ def _read(given: EndingLike) -> Rule:
         return OwnEnding(_check(find_code(given)), given)
     if given in BUILT_IN:
         return BUILT_IN[given]()
-    found = load_plugin(GROUP, given)
-    if found is None:
+    if given not in list_plugins(GROUP):
         known = [*BUILT_IN, *list_plugins(GROUP)]
         raise InputError(
             f"There is no ending {given!r}.{suggest_name(given, known)}",
             where="endings",
             next=f"Endings: {', '.join(known)}.",
         )
+    found = load_plugin(GROUP, given)
     made = found() if isinstance(found, type) else found
     if not callable(made):
         raise InputError(

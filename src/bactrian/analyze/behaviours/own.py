@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Protocol, cast
 
 from bactrian.analyze.behaviours.reading import SessionReading
@@ -109,21 +110,27 @@ def read_behaviours(given: Iterable[BehaviourLike]) -> tuple[OwnBehaviour, ...]:
 
 def find_installed() -> tuple[OwnBehaviour, ...]:
     """The behaviours that other packages register. Raises InputError if one cannot be loaded."""
-    return tuple(_read(code) for code in list_plugins(GROUP))
+    return tuple(_read(code) for code in _installed())
+
+
+@cache
+def _installed() -> tuple[str, ...]:
+    """Their codes. Looked up once: it reads the metadata of every package, and sessions ask by the thousand."""
+    return list_plugins(GROUP)
 
 
 def _read(given: BehaviourLike) -> OwnBehaviour:
     if isinstance(given, OwnBehaviour):
         return given
     if isinstance(given, str):
-        found = load_plugin(GROUP, given)
-        if found is None:
+        if given not in list_plugins(GROUP):
             known = [*BEHAVIOURS, *list_plugins(GROUP)]
             raise InputError(
                 f"There is no behaviour {given!r}.{suggest_name(given, known)}",
                 where="behaviours",
                 next=f"Behaviours: {', '.join(known)}.",
             )
+        found = load_plugin(GROUP, given)
         made = _read(cast("BehaviourLike", found() if isinstance(found, type) else found))
         return OwnBehaviour(given, made.description, made.test, made.detector)
     description = (given.__doc__ or "").strip().partition("\n")[0]
