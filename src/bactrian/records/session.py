@@ -69,7 +69,17 @@ class Provenance:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A role-play conversation, from the first instruction to its ending."""
+    """A role-play conversation, from the first instruction to its ending.
+
+    Printing it gives the transcript, and a notebook shows it as a page.
+
+    Example:
+        >>> import bactrian as bt
+        >>> script = ["Instruction: Name one.\\nInput: None", "Solution: Sencha.\\nNext request.", "<CAMEL_TASK_DONE>"]
+        >>> session = bt.play("Choose a tea", model=bt.Scripted(script), specify=False)
+        >>> session.ending.code, len(session.turns), session.turns[1].said.solution
+        ('task_done', 3, 'Sencha.')
+    """
 
     id: str
     assistant: Role
@@ -92,6 +102,23 @@ class Session:
     def usage(self) -> Usage:
         """Tokens of the whole session, preparation included."""
         return sum((turn.usage for turn in self.turns), start=self.preparation)
+
+    def __str__(self) -> str:
+        """The transcript, safe to print."""
+        from bactrian.records.transcript import write_transcript
+
+        return write_transcript(self)
+
+    def _repr_html_(self) -> str:
+        from bactrian.records.transcript import render_transcript
+
+        return render_transcript(self)
+
+    def show(self) -> None:
+        """Display the session in a notebook, or print its transcript elsewhere."""
+        from bactrian.records.transcript import show
+
+        show(self)
 
 
 Kind = Literal["role-play", "translation", "answer", "talk"]

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from typing import Self
 
 from pydantic_core import to_json
 
 _NUL = "\0"
+# A reply can hold sequences that retitle a terminal or write to its clipboard.
+_SEQUENCES = re.compile(
+    r"\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[PX^_][^\x1b]*(?:\x1b\\)?|\x1b\[[0-?]*[ -/]*[@-~]|\x1b[@-_]?"
+)
+_BIDI = re.compile("[\u202a-\u202e\u2066-\u2069]")
 
 
 def clean_text(text: str) -> str:
@@ -40,3 +47,11 @@ class Text(str):
         self = super().__new__(cls, text)
         self.json = to_json(text)
         return self
+
+
+def to_printable(text: str) -> str:
+    """``text`` without anything that would steer the terminal instead of being shown on it."""
+    text = _BIDI.sub("", _SEQUENCES.sub("", text))
+    return "".join(
+        character for character in text if character in "\n\t" or unicodedata.category(character) != "Cc"
+    )
