@@ -261,13 +261,13 @@ async def test_the_window_is_never_larger_than_the_model_was_trained_for() -> No
 async def test_too_little_memory_is_an_error_and_not_a_crash() -> None:
     starved = """
 import asyncio, resource
-from bactrian.models.local.server import Llama, start
-from bactrian.models.local.model import Local
+from bactrian.models.local.server import LlamaServer, start_server
+from bactrian.models.local.model import LocalModel
 from bactrian.models.model import Request
 from bactrian.records.message import Message
 from bactrian.records.text import Text
 resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))
-model = Local(slots=16, window=8192)
+model = LocalModel(slots=16, window=8192)
 asyncio.run(model.reply(Request((Message("user", Text("Hello.")),))))
 """
     child = await asyncio.create_subprocess_exec(
@@ -313,9 +313,9 @@ async def test_a_killed_server_is_started_again_and_the_reply_is_whole() -> None
 async def test_no_server_outlives_a_killed_program() -> None:
     program = (
         "import asyncio\n"
-        "from tests.models.test_local import ASKED, Local\n"
+        "from tests.models.test_local import ASKED, LocalModel\n"
         "async def main():\n"
-        "    await Local(slots=1, window=512).reply(ASKED)\n"
+        "    await LocalModel(slots=1, window=512).reply(ASKED)\n"
         "    print('ready', flush=True)\n"
         "    await asyncio.sleep(60)\n"
         "asyncio.run(main())\n"

@@ -11,7 +11,7 @@ import pytest
 
 from bactrian.errors import InputError, RecipeError
 from bactrian.recipes.job_specs import RolePlay, Translate
-from bactrian.recipes.load import find_differences, list_recipes, load_recipe, recipe_from_content
+from bactrian.recipes.load import find_differences, list_recipes, load_recipe, read_recipe_content
 from bactrian.recipes.registry import find_recipe_model
 
 SIZES = {
@@ -111,7 +111,7 @@ def test_languages_can_be_added_to_a_translation() -> None:
 def test_what_a_run_keeps_of_a_recipe_is_the_recipe() -> None:
     for name in list_recipes():
         recipe = load_recipe(name)
-        assert recipe_from_content(json.loads(json.dumps(recipe.content()))) == recipe
+        assert read_recipe_content(json.loads(json.dumps(recipe.content()))) == recipe
 
 
 def test_differences_name_what_changed() -> None:

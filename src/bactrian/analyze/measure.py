@@ -6,8 +6,9 @@ import asyncio
 import multiprocessing
 import os
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Generator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -61,12 +62,16 @@ async def _parts(path: Path, slices: list[Rows], *, keep_findings: bool) -> Asyn
             yield await asyncio.to_thread(read, rows)
         return
     # A fresh process: a copy of this one would share its open data base and its threads' locks.
-    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_ignore_interrupts)
+    with _without_working_folder():
+        pool = ProcessPoolExecutor(
+            workers, multiprocessing.get_context("spawn"), initializer=_ignore_interrupts
+        )
     loop = asyncio.get_running_loop()
     waiting: list[asyncio.Future[Aggregate]] = []
     try:
         for rows in slices:
-            waiting.append(loop.run_in_executor(pool, read, rows))
+            with _without_working_folder():
+                waiting.append(loop.run_in_executor(pool, read, rows))
             if len(waiting) > 2 * workers:
                 yield await waiting.pop(0)
         while waiting:
@@ -82,6 +87,21 @@ def _read(path: Path, rows: Rows, *, keep_findings: bool) -> Aggregate:
 async def _read_rows(path: Path, rows: Rows, *, keep_findings: bool) -> Aggregate:
     async with open_store(path, read_only=True) as store:
         return await aggregate_slice(store.sessions(rows), keep_findings=keep_findings)
+
+
+@contextmanager
+def _without_working_folder() -> Generator[None]:
+    """Start processes that do not look for modules in the working folder, as ``python -c`` does unless told."""
+    name = "PYTHONSAFEPATH"
+    before = os.environ.get(name)
+    os.environ[name] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
 
 
 def _ignore_interrupts() -> None:

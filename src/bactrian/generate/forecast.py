@@ -12,6 +12,7 @@ from bactrian.generate.run import RunOrder
 from bactrian.generate.run_models import LOCAL_WINDOW
 from bactrian.generate.scheduler import count_jobs
 from bactrian.generate.session_cost import Estimate, SessionCost, add_critic, average, list_three
+from bactrian.models.registry import find_traits
 from bactrian.models.wrappers.budget import Price
 from bactrian.recipes.schema import Axis, CriticSpec
 from bactrian.records.candidate import read_search
@@ -90,7 +91,7 @@ async def forecast_run(order: RunOrder) -> Forecast:
     session = average(good, left, calls_beside=cost.given_turns) if good else cost.session
     session = _with_critic(session.times(cost.sessions), cost.critic, guessed=not good)
     speakers = [plan.models[agent] for agent in cost.speakers]
-    local = any(name.partition(":")[0] == "local" for name in speakers)
+    local = any(find_traits(name).in_process for name in speakers)
     window = order.limits.concurrency or (LOCAL_WINDOW if local else 64)
     price = _average_price([order.meter.prices.get(name) for name in speakers])
     return compute_forecast(session, Remaining(left, usage, calls, price, seconds, window))

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 
 from bactrian.errors import InputError
+from bactrian.models.registry import find_traits
 from bactrian.play.critic.critic import CRITIC
 from bactrian.play.endings import Rule, default_endings, paper_endings
 from bactrian.play.human import HUMAN
@@ -20,7 +21,6 @@ from bactrian.records.sampling import Sampling
 from bactrian.records.session import Provenance, Role, Session, Task
 from bactrian.records.tool import Toolkit
 
-_SMALL = "local"
 WORD_LIMIT = 50
 """How long a specified task may be, in words; the paper's default."""
 
@@ -58,7 +58,8 @@ class RolePlaySetup:
     @property
     def small(self) -> bool:
         """True if no other model than the built-in one speaks, for both sides or with a person."""
-        return {self.models["user"], self.models["assistant"]} - {HUMAN} == {_SMALL}
+        speakers = {self.models["user"], self.models["assistant"]} - {HUMAN}
+        return bool(speakers) and all(find_traits(name).small for name in speakers)
 
     @property
     def pack(self) -> str:

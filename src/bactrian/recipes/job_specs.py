@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 from pydantic.config import JsonDict
 
-from bactrian.recipes.schema import Filled, JobSpec, Recipe, Temperature, placed_fault
+from bactrian.recipes.schema import Filled, JobSpec, Recipe, Temperature, make_fault
 
 
 class RolePlay(JobSpec):
@@ -73,7 +73,7 @@ class RolePlay(JobSpec):
     def check(self, recipe: Recipe) -> None:
         """A preamble is for red-team work only."""
         if self.preamble and not recipe.red_team:
-            raise placed_fault("this is only for a recipe with red_team = true", self.key, "preamble")
+            raise make_fault("this is only for a recipe with red_team = true", self.key, "preamble")
 
 
 class Answer(JobSpec):
@@ -109,9 +109,9 @@ class Translate(JobSpec):
         """The one axis is the language, and its items are given."""
         axes = recipe.axes
         if len(axes) != 1 or axes[0].name != "language":
-            raise placed_fault("a translation has one axis, and its name is language", "axes", 0, "name")
+            raise make_fault("a translation has one axis, and its name is language", "axes", 0, "name")
         if axes[0].items is None:
-            raise placed_fault("the languages of a translation are given", "axes", 0, "given")
+            raise make_fault("the languages of a translation are given", "axes", 0, "given")
 
 
 class SocietyJob(JobSpec):

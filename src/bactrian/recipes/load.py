@@ -60,7 +60,7 @@ def load_recipe(name_or_path: str, settings: Sequence[str] = ()) -> Recipe:
     return recipe
 
 
-def recipe_from_content(content: Mapping[str, Any]) -> Recipe:
+def read_recipe_content(content: Mapping[str, Any]) -> Recipe:
     """The recipe that a run has kept."""
     return find_recipe_model(content).model_validate(dict(content))
 

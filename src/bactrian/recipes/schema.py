@@ -24,12 +24,12 @@ _Item = Annotated[str, Field(pattern=r"^[^\x00]*[^\s\x00][^\x00]*$")]
 
 
 class Part(BaseModel):
-    """A table of a recipe."""
+    """A table of a recipe or of a society: no unknown keys, and nothing changes."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-def placed_fault(what: LiteralString, *place: str | int, **values: object) -> PydanticCustomError:
+def make_fault(what: LiteralString, *place: str | int, **values: object) -> PydanticCustomError:
     """A fault that is not where pydantic looks for it, but at ``place`` below."""
     return PydanticCustomError("placed", what, {"place": place, **values})
 
@@ -129,24 +129,24 @@ class Axis(Part):
     @model_validator(mode="after")
     def _has_a_source(self) -> Self:
         if self.given is not None and self.file is not None:
-            raise placed_fault("an axis has either `given` or `file`", "file")
+            raise make_fault("an axis has either `given` or `file`", "file")
         if self.source is not None and (
             self.given is not None or self.file is not None or self.ask is not None
         ):
-            raise placed_fault("an axis with a `source` has no `given`, `file` or `ask`", "source")
+            raise make_fault("an axis with a `source` has no `given`, `file` or `ask`", "source")
         if self.given is None and self.file is None and self.ask is None and self.source is None:
             raise ValueError("an axis needs `given`, `file` or `ask`, or a `source`")
         if self.fresh and self.ask is None:
-            raise placed_fault("`fresh` needs an `ask`", "fresh")
+            raise make_fault("`fresh` needs an `ask`", "fresh")
         if self.given is not None and self.ask is None and len(self.given) < self.count:
-            raise placed_fault(
+            raise make_fault(
                 "`count` is {count}, {given} items are given, and no `ask` can get more",
                 "count",
                 count=self.count,
                 given=len(self.given),
             )
         if self.per and self.ask is None and self.source is None:
-            raise placed_fault("`per` needs an `ask` or a `source`", "per")
+            raise make_fault("`per` needs an `ask` or a `source`", "per")
         return self
 
 
@@ -188,7 +188,7 @@ class CriticSpec(Part):
     @model_validator(mode="after")
     def _is_a_search(self) -> Self:
         if self.search is not None and read_search(self.search) != (1, 1) and self.rounds > 1:
-            raise placed_fault("a search has one round of proposals a turn", "rounds")
+            raise make_fault("a search has one round of proposals a turn", "rounds")
         return self
 
 
@@ -257,7 +257,7 @@ class JobSpec(Part):
         """Check what lies between this table and the rest of the recipe.
 
         Raises:
-            PydanticCustomError: with the place, as :func:`placed_fault` makes it.
+            PydanticCustomError: with the place, as :func:`make_fault` makes it.
         """
 
 
@@ -335,9 +335,9 @@ class Recipe(Part):
         job = self.job
         for table in _BESIDE:
             if getattr(self, table) is not None and table not in job.takes:
-                raise placed_fault("a recipe with [{key}] cannot have one", table, key=job.key)
+                raise make_fault("a recipe with [{key}] cannot have one", table, key=job.key)
         if self.critic is not None and self.tools is not None:
-            raise placed_fault("a recipe with a critic has none", "tools")
+            raise make_fault("a recipe with a critic has none", "tools")
         job.check(self)
         return self
 
@@ -346,10 +346,10 @@ class Recipe(Part):
         names: list[str] = []
         for number, axis in enumerate(self.axes):
             if axis.name in (*names, *_TAKEN):
-                raise placed_fault("the name {taken} is taken", "axes", number, "name", taken=repr(axis.name))
+                raise make_fault("the name {taken} is taken", "axes", number, "name", taken=repr(axis.name))
             for name in axis.per:
                 if name not in names:
-                    raise placed_fault(
+                    raise make_fault(
                         "{unknown} is no earlier axis",
                         *("axes", number, "per"),
                         unknown=repr(name),

@@ -11,11 +11,11 @@ from bactrian.generate.jobs.role_play import AGENTS, SEEDS_APART
 from bactrian.generate.plan import Plan
 from bactrian.generate.scheduler import Job
 from bactrian.generate.session_cost import Estimate, SessionCost
+from bactrian.models.traits import get_traits
 from bactrian.play.agent import Agent
 from bactrian.play.endings import EndpointRefused
-from bactrian.play.persist import persist_events
+from bactrian.play.run_session import begin_session, run_scene
 from bactrian.play.scene import Scene
-from bactrian.play.session import play_session
 from bactrian.recipes.job_specs import Answer
 from bactrian.records.ending import Ending
 from bactrian.records.events import Event
@@ -87,7 +87,7 @@ class AnswerPlayer:
         """The session of ``job``: its task is the question."""
         spec = self._spec
         seed = None if self._seed is None else self._seed + SEEDS_APART * job.number
-        small = self._model.name == "local"
+        small = get_traits(self._model).small
         longest = min(spec.max_tokens, 600) if small else spec.max_tokens
         return Session(
             id=job.id,
@@ -107,7 +107,7 @@ class AnswerPlayer:
 
     async def play(self, job: Job, store: Store) -> AsyncGenerator[Event]:
         """Store the question, ask, store the answer."""
-        session = await store.begin(self._session(job))
+        session = await begin_session(self._session(job), store)
         turns = session.turns
         if not turns:
             turns = (_question(session),)
@@ -133,7 +133,7 @@ class AnswerPlayer:
             _QuestionFirst(),
             (EndpointRefused(), AnswerGiven()),
         )
-        async for event in persist_events(play_session(scene), session.id, store):
+        async for event in run_scene(scene, store):
             yield event
 
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast
 
-from bactrian.errors import ModelError
 from bactrian.files.template import compile_template
 from bactrian.generate.plan import Plan
 from bactrian.generate.scheduler import GridAxis, Job, find_number
@@ -17,9 +16,7 @@ from bactrian.generate.session_cost import SessionCost
 from bactrian.models.model import Model
 from bactrian.play.tools.toolbox import Toolbox
 from bactrian.recipes.schema import CriticSpec, JobSpec, Recipe, ToolsSpec
-from bactrian.records.ending import Ending
-from bactrian.records.events import Ended, Event
-from bactrian.records.session import Session
+from bactrian.records.events import Event
 from bactrian.records.usage import Usage
 from bactrian.store import Store
 
@@ -203,12 +200,3 @@ def make_filler(plan: Plan) -> TemplateFiller:
     job = plan.recipe.job
     templates = {key: str(getattr(job, key)) for key in job.templates}
     return TemplateFiller(templates, plan.axis_names | job.placeholders)
-
-
-async def end_as_failed(session: Session, error: ModelError, store: Store) -> Ended:
-    """The end of a session whose model failed outside the loop; stored unless the endpoint is at fault."""
-    last = session.turns[-1].number if session.turns else 0
-    ending = Ending("failed", last, "user", error.what)
-    if not error.endpoint_wide:
-        await store.end(session.id, ending, session.usage)
-    return Ended(ending, error)

@@ -7,28 +7,24 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
-from bactrian.errors import InputError, ModelError
+from bactrian.errors import InputError
 from bactrian.generate.jobs.base import (
     JobContext,
     JobCost,
     JobKind,
     ListStyle,
     TemplateFiller,
-    end_as_failed,
     make_filler,
 )
 from bactrian.generate.plan import Plan
 from bactrian.generate.scheduler import Job
 from bactrian.generate.session_cost import guess_role_plays
-from bactrian.play.persist import persist_events
-from bactrian.play.prepare import prepare
-from bactrian.play.scene import build_role_play
-from bactrian.play.session import play_session
+from bactrian.play.run_session import begin_session, run_role_play
 from bactrian.play.setup import RolePlaySetup, new_session
 from bactrian.prompts.pack import Pack, load_pack
 from bactrian.recipes.job_specs import RolePlay
 from bactrian.recipes.schema import Recipe, ToolsSpec, to_critic_settings
-from bactrian.records.candidate import NOTHING_KNOWN, CriticSettings
+from bactrian.records.candidate import CriticSettings
 from bactrian.records.events import Event
 from bactrian.records.session import Provenance, Role, Session
 from bactrian.records.usage import Usage
@@ -158,19 +154,17 @@ class RolePlayPlayer:
 
     async def play(self, job: Job, store: Store) -> AsyncGenerator[Event]:
         """Specify the task, then play."""
-        session = await store.begin(self._session(job))
-        try:
-            session = await prepare(session, self._setup, self._pack, self._models, store.save_task)
-        except ModelError as error:
-            yield await end_as_failed(session, error, store)
-            return
-        known = NOTHING_KNOWN
-        if (critic := session.provenance.critic) is not None:
-            known = await store.deliberation(session.id, after=critic.count_settled(len(session.turns)))
-        scene = build_role_play(
-            session, self._pack, self._models, rules=self._rules, known=known, tools=self._tools
+        session = await begin_session(self._session(job), store)
+        events = run_role_play(
+            session,
+            self._setup,
+            self._pack,
+            self._models,
+            store=store,
+            rules=self._rules,
+            tools=self._tools,
         )
-        async for event in persist_events(play_session(scene), session.id, store):
+        async for event in events:
             yield event
 
     def _critic(self, values: Mapping[str, str]) -> CriticSettings | None:

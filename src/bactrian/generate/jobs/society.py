@@ -7,12 +7,12 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any, cast
 
-from bactrian.errors import ModelError
-from bactrian.generate.jobs.base import JobContext, JobCost, JobKind, ModelChoice, end_as_failed, make_filler
+from bactrian.generate.jobs.base import JobContext, JobCost, JobKind, ModelChoice, make_filler
 from bactrian.generate.jobs.role_play import SEEDS_APART
 from bactrian.generate.plan import Plan
 from bactrian.generate.scheduler import Job
 from bactrian.generate.session_cost import guess_role_plays
+from bactrian.models.registry import find_traits
 from bactrian.play.society.group_chat import ChatOptions
 from bactrian.play.society.stages import SocietyRun, name_models, play_society
 from bactrian.recipes.job_specs import SocietyJob
@@ -54,7 +54,7 @@ class SocietyJobs(JobKind[SocietyJob]):
     async def estimate(self) -> JobCost:
         """As many role-plays as there are stages."""
         speakers = tuple(agent for agent in self.plan.models if agent != "lister")
-        small = all(self.plan.models[agent] == "local" for agent in speakers)
+        small = all(find_traits(self.plan.models[agent]).small for agent in speakers)
         return JobCost(
             guess_role_plays(self.job.max_messages, small=small),
             speakers,
@@ -101,16 +101,11 @@ class SocietyPlayer:
             values=job.values,
         )
         session: Session | None = None
-        try:
-            async for event in play_society(wish, self._models, store):
-                match event:
-                    case Started(session):
-                        yield event
-                    case Ended(ending) if ending.final and session is not None and session.id != job.id:
-                        pass
-                    case _:
-                        yield event
-        except ModelError as error:
-            if session is None or error.endpoint_wide:
-                raise
-            yield await end_as_failed(session, error, store)
+        async for event in play_society(wish, self._models, store):
+            match event:
+                case Started(session):
+                    yield event
+                case Ended(ending) if ending.final and session is not None and session.id != job.id:
+                    pass
+                case _:
+                    yield event

@@ -17,7 +17,6 @@ from bactrian.generate.jobs.base import (
     JobContext,
     JobCost,
     JobKind,
-    end_as_failed,
     make_filler,
 )
 from bactrian.generate.jobs.role_play import AGENTS, SEEDS_APART
@@ -26,6 +25,8 @@ from bactrian.generate.scheduler import Job
 from bactrian.generate.session_cost import Estimate, SessionCost
 from bactrian.language.protocol import DONE, read_instruction, read_solution
 from bactrian.models.model import Request
+from bactrian.models.traits import get_traits
+from bactrian.play.run_session import begin_session, end_as_failed
 from bactrian.recipes.job_specs import Translate
 from bactrian.recipes.schema import Recipe
 from bactrian.records.ending import Ending
@@ -155,7 +156,7 @@ class TranslatePlayer:
         name = self._spec.languages.get(job.values["language"], job.values["language"])
         seed = None if self._seed is None else self._seed + SEEDS_APART * job.number
         longest = self._spec.max_tokens
-        if self._model.name == "local":
+        if get_traits(self._model).small:
             longest = min(longest, _SMALL_LONGEST)
         return replace(
             original,
@@ -177,7 +178,7 @@ class TranslatePlayer:
     async def play(self, job: Job, store: Store) -> AsyncGenerator[Event]:
         """Translate the turns that are missing, then end as the original did."""
         original = await self._original(job.values["source"])
-        session = await store.begin(self._session(job, original))
+        session = await begin_session(self._session(job, original), store)
         yield Started(session)
         used = session.usage
         try:

@@ -16,6 +16,7 @@ from bactrian.models.local.server import Generated, LlamaServer, start_server
 from bactrian.models.local.weights import BUILT_IN, Progress, fetch_weights, find_cache_folder
 from bactrian.models.model import Reply, ReplyChoice, Request, ResponseFormat
 from bactrian.models.text_tools.calls import add_tools_as_text
+from bactrian.models.traits import BUILT_IN_MODEL, OWN_WEIGHTS
 from bactrian.records.sampling import Sampling
 from bactrian.records.text import Text, clean_text
 from bactrian.records.turn import Finish
@@ -65,6 +66,7 @@ class LocalModel:
         progress: Progress | None = None,
     ) -> None:
         self.name = "local" if path is None else f"local:{path}"
+        self.traits = BUILT_IN_MODEL if path is None else OWN_WEIGHTS
         self._path = path
         self._slots = slots
         self._window = window

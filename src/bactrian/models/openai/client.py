@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import replace
 from difflib import get_close_matches
 
-from bactrian.errors import ContextFull, Denied, ModelError, TryAgain, UnknownModel
+from bactrian.errors import ContextFull, Denied, ModelError, Refused, TryAgain, UnknownModel
 from bactrian.models.http.address import Address, read_address
 from bactrian.models.http.pool import Pool
 from bactrian.models.http.response import Response, TransportFault
@@ -15,6 +15,7 @@ from bactrian.models.model import Reply, Request
 from bactrian.models.openai import errors, wire
 from bactrian.models.openai import stream as stream_reader
 from bactrian.models.openai.lenient_json import decode_json
+from bactrian.models.traits import Traits
 
 OFFICIAL_HOST = "api.openai.com"
 DEFAULT_URL = f"https://{OFFICIAL_HOST}/v1"
@@ -48,6 +49,8 @@ class OpenAIModel:
         self._limits = limits or Timeouts()
         self._pool: Pool | None = None
         self._bytes_per_token = wire.BYTES_PER_TOKEN
+
+    traits = Traits("schema", remote=True, priced=True)
 
     @property
     def name(self) -> str:
@@ -203,7 +206,7 @@ def _is_json(response: Response) -> bool:
 async def _fault(response: Response) -> ModelError:
     if response.status < 400:
         target = response.header("location") or "nowhere"
-        return ModelError(
+        return Refused(
             f"The endpoint redirects to {target}, and redirects are not followed.",
             next="If that address can be trusted, give it as the base URL.",
         )

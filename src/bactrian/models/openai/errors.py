@@ -18,6 +18,7 @@ from bactrian.errors import (
     Filtered,
     ModelError,
     Oversize,
+    Refused,
     TryAgain,
     UnknownModel,
     Unreachable,
@@ -115,10 +116,10 @@ def _refused(status: int, complaint: ErrorBody, said: str, sample: bytes) -> Mod
     if status in (400, 404, 422) and _NO_SUCH_MODEL.search(words):
         return UnknownModel(said, sample=sample)
     if status in (404, 405):
-        return ModelError(said, next="Check the base URL; did you omit /v1?", sample=sample)
+        return Refused(said, next="Check the base URL; did you omit /v1?", sample=sample)
     if complaint.param:
-        return ModelError(said, next=f"Change or leave out the parameter {complaint.param!r}.", sample=sample)
-    return ModelError(said, next="Correct what it complains of, then run the same command.", sample=sample)
+        return Refused(said, next=f"Change or leave out the parameter {complaint.param!r}.", sample=sample)
+    return Refused(said, next="Correct what it complains of, then run the same command.", sample=sample)
 
 
 def _refused_by_proxy(status: int, message: str) -> ModelError:
@@ -127,7 +128,7 @@ def _refused_by_proxy(status: int, message: str) -> ModelError:
         return Denied(said, next="Put user and password into HTTPS_PROXY, or the host into NO_PROXY.")
     if status >= 500:
         return TryAgain(said, next="Check HTTPS_PROXY and HTTP_PROXY.")
-    return ModelError(said, next="Check HTTPS_PROXY and HTTP_PROXY, or put the host into NO_PROXY.")
+    return Refused(said, next="Check HTTPS_PROXY and HTTP_PROXY, or put the host into NO_PROXY.")
 
 
 def error_of_body(value: dict[str, Any], raw: bytes) -> ModelError:
@@ -163,13 +164,13 @@ def error_of_transport(fault: TransportFault, host: str, limits: Timeouts) -> Mo
     """Return the fault behind a request that got no whole answer."""
     match fault, fault.__cause__:
         case NoConnection(), ssl.SSLCertVerificationError() as cause:
-            return ModelError(
+            return Refused(
                 f"The certificate of {host} cannot be trusted: {cause.verify_message or _cause(fault)}",
                 next="Add the authority that signed it to the file SSL_CERT_FILE names. "
                 "Verification is never turned off.",
             )
         case NoConnection(), ssl.SSLError():
-            return ModelError(
+            return Refused(
                 f"No TLS connection to {host}: {_cause(fault)}",
                 next="Check the base URL; does it need http:// in place of https://?",
             )
