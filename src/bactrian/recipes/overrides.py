@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from bactrian.errors import InputError
 from bactrian.files.toml import TomlSource, check_table, suggest_name
+from bactrian.files.validation_errors import Place
 from bactrian.recipes.schema import (
     LEAVES,
     Answer,
@@ -22,7 +23,6 @@ from bactrian.recipes.schema import (
     SocietyJob,
     Translate,
 )
-from bactrian.recipes.validation_errors import Place
 
 TEMPLATES = {
     "role_play": ("assistant", "user", "idea", "assistant_description", "user_description"),
