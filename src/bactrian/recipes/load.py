@@ -14,11 +14,11 @@ from pydantic import ValidationError
 from bactrian.errors import InputError, RecipeError
 from bactrian.files.template import TemplateFault, compile_template
 from bactrian.files.toml import FileKind, TomlSource, check_table, find_file, list_built_in, resolve_beside
+from bactrian.files.validation_errors import Place, explain_validation_error
 from bactrian.language.numbering import strip_count
 from bactrian.recipes.overrides import apply_overrides, list_tables
 from bactrian.recipes.registry import find_recipe_model
 from bactrian.recipes.schema import Recipe
-from bactrian.recipes.validation_errors import Place, explain_validation_error
 
 _KIND = FileKind("recipe", RecipeError, "docs/recipes.md", "recipes")
 _LARGEST_LIST = 64 * 1024 * 1024

@@ -11,8 +11,8 @@ from pydantic import BaseModel
 
 from bactrian.errors import InputError
 from bactrian.files.toml import TomlSource, check_table, suggest_name
+from bactrian.files.validation_errors import Place
 from bactrian.recipes.schema import Axis, CriticSpec, Recipe, RolePlayTools
-from bactrian.recipes.validation_errors import Place
 
 _ADDED: dict[str, type[BaseModel]] = {"critic": CriticSpec, "tools": RolePlayTools}
 """Tables that a setting may add."""

@@ -16,8 +16,8 @@ from pydantic import Field, ValidationError, model_validator
 from bactrian.errors import InputError
 from bactrian.files.template import TemplateFault, compile_template
 from bactrian.files.toml import FileKind, TomlSource, check_table, find_file, list_built_in, resolve_beside
+from bactrian.files.validation_errors import explain_validation_error
 from bactrian.recipes.schema import CriticSpec, Part, ToolsSpec
-from bactrian.recipes.validation_errors import explain_validation_error
 
 _KIND = FileKind("society", InputError, "docs/societies.md", "societies")
 _NAME = r"^[a-z][a-z0-9_]{0,63}$"
