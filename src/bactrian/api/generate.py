@@ -15,19 +15,21 @@ from bactrian.api.bridge import run_sync
 from bactrian.api.models import ModelLike, build_model_options, choose_models
 from bactrian.api.run import Run
 from bactrian.errors import BactrianWarning, BudgetReached, InputError
+from bactrian.generate.jobs.base import ModelChoice
+from bactrian.generate.jobs.registry import find_job_kind, make_plan
 from bactrian.generate.lists.source import ListFunction, ListSource
-from bactrian.generate.plan import Plan
 from bactrian.generate.progress import ProgressSnapshot, RunProgress
 from bactrian.generate.run import PreparedRun, RunOrder, prepare_run
 from bactrian.generate.run_models import RunLimits
 from bactrian.models.pricing import choose_prices
 from bactrian.models.wrappers.budget import UsageMeter
 from bactrian.play.own_endings import EndingLike, read_endings
-from bactrian.play.society.stages import name_models
+from bactrian.recipes.job_specs import RolePlay
 from bactrian.recipes.load import load_recipe
 from bactrian.recipes.schema import Recipe
-from bactrian.recipes.society import load_society
 
+_DEFAULT = ""
+"""Stands for every agent without a model of its own."""
 ListSourceLike = ListSource | ListFunction
 """An object with ``list_items``, or a function of a request that returns the items."""
 
@@ -73,7 +75,7 @@ def recipe(name: str | Path, **settings: object) -> Recipe:
         >>> import bactrian as bt
         >>> bt.recipe("ai-society", assistant_role=2, user_role=["Pilot", "Nurse"], task=3).size
         12
-        >>> bt.recipe("ai-society", role_play={"max_messages": 10}).role_play.max_messages
+        >>> bt.recipe("ai-society", role_play={"max_messages": 10}).job.max_messages
         10
 
     Raises:
@@ -207,18 +209,23 @@ def build_run_order(
         InputError: something given cannot be used.
     """
     loaded = recipe if isinstance(recipe, Recipe) else load_recipe(str(recipe))
-    check_acknowledged(loaded, acknowledged=options.get("acknowledge_misuse", False))
     rules, paper = read_endings(endings)
-    if (rules or paper) and loaded.role_play is None:
-        raise InputError("Only a recipe of role-plays takes endings.", where="endings", next="Leave them out.")
+    if (rules or paper) and not isinstance(loaded.job, RolePlay):
+        raise InputError(
+            "Only a recipe of role-plays takes endings.", where="endings", next="Leave them out."
+        )
     if paper:
         raise InputError(
             "The paper's endings are a setting of the recipe.",
             where="endings",
             next='For example recipe("ai-society", role_play={"endings": "paper"}).',
         )
-    chosen = choose_models(list_agents(loaded), model, models)
-    plan = Plan(loaded, chosen.names, options.get("seed"), rules)
+    agents = find_job_kind(loaded).name_models(loaded, ModelChoice(""))
+    chosen = choose_models((_DEFAULT, "lister", *agents), model, models)
+    by_agent = {agent: name for agent, name in chosen.names.items() if agent in chosen.given}
+    choice = ModelChoice(chosen.names[_DEFAULT], by_agent)
+    plan = replace(make_plan(loaded, choice, options.get("seed")), endings=rules)
+    check_acknowledged(loaded, acknowledged=options.get("acknowledge_misuse", False))
     access = build_model_options(
         options.get("base_url"),
         window=options.get("window"),
@@ -226,8 +233,15 @@ def build_run_order(
         max_wait=options.get("max_wait", 600.0),
     )
     known = choose_prices(
-        plan.models.values(), options.get("price"), access.base_url, budget=budget, free=chosen.objects
+        plan.models.values(), options.get("price"), access.base_url, budget=budget, own=chosen.objects
     )
+    if budget is not None and chosen.objects and options.get("price") is None:
+        warnings.warn(
+            f"The price of {next(iter(chosen.objects))!r} is not known, and counts as 0 towards the budget; "
+            "give it with price=.",
+            BactrianWarning,
+            3,
+        )
     origin = options.get("origin")
     return RunOrder(
         plan,
@@ -244,30 +258,13 @@ def build_run_order(
     )
 
 
-def list_agents(recipe: Recipe) -> tuple[str, ...]:
-    """The agents that a recipe's jobs and lists take a model for."""
-    if recipe.society is not None:
-        society, _ = load_society(recipe.society.file)
-        return ("lister", *name_models(society, "", task_model="", critic_model=""))
-    agents = ("lister", "task_specifier", "task_planner", "user", "assistant")
-    return (*agents, "critic") if recipe.critic else agents
-
-
 def check_acknowledged(recipe: Recipe, *, acknowledged: bool) -> None:
-    """Refuse a red-team recipe that lacks its preamble or an acknowledgement.
+    """Refuse a red-team recipe that is not acknowledged as such.
 
     Raises:
-        InputError: it does.
+        InputError: it is not.
     """
-    if not recipe.red_team:
-        return
-    if recipe.role_play and not recipe.role_play.preamble:
-        raise InputError(
-            "This recipe needs a preamble, and none is shipped.",
-            where="role_play.preamble",
-            next="Give your own: --set role_play.preamble=TEXT",
-        )
-    if not acknowledged:
+    if recipe.red_team and not acknowledged:
         raise InputError(
             "This recipe is for red-team research only.",
             next="Say so with --acknowledge-misuse; everything it makes will be marked.",
@@ -299,5 +296,7 @@ def _to_toml(value: object) -> str:
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     except TypeError as error:
         raise InputError(
-            f"{value!r} cannot be a setting of a recipe.", where="recipe", next="Give texts, numbers or lists."
+            f"{value!r} cannot be a setting of a recipe.",
+            where="recipe",
+            next="Give texts, numbers or lists.",
         ) from error

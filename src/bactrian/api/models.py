@@ -37,6 +37,8 @@ class Replying(Protocol):
         ...
 
 
+USUAL_AGENTS = ("task_specifier", "task_planner", "user", "assistant", "critic", "lister")
+"""Agents that may be given a model although nothing is asked of them."""
 ModelLike = str | Replying | ModelFunction
 """A model's name, an object with ``reply``, or a function of messages."""
 
@@ -97,13 +99,15 @@ class OwnModel:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelChoice:
+class ChosenModels:
     """The models of the agents by name, and the objects that some of the names stand for."""
 
     names: Mapping[str, str]
     """Name by agent."""
     objects: Mapping[str, Model] = field(default_factory=dict[str, Model])
     """By name."""
+    given: frozenset[str] = frozenset()
+    """The agents that have a model of their own."""
 
 
 def load_model(model: ModelLike, *, base_url: str | None = None) -> Model:
@@ -131,7 +135,7 @@ def load_model(model: ModelLike, *, base_url: str | None = None) -> Model:
 
 def choose_models(
     agents: Iterable[str], model: ModelLike, by_agent: Mapping[str, ModelLike] | None = None
-) -> ModelChoice:
+) -> ChosenModels:
     """Give each of ``agents`` its model: that of ``by_agent``, or ``model``. ``task`` stands for both who prepare it.
 
     Raises:
@@ -142,11 +146,11 @@ def choose_models(
     if "task" in given:
         both = given.pop("task")
         given = {"task_specifier": both, "task_planner": both, **given}
-    if strange := [name for name in given if name not in agents and not name.startswith("task_")]:
+    if strange := [name for name in given if name not in agents and name not in USUAL_AGENTS]:
         raise InputError(
             f"There is no agent {strange[0]!r} to give a model to.",
             where="models",
-            next=f"Agents: {', '.join(agents)}.",
+            next=f"Agents: {', '.join(filter(None, agents))}.",
         )
     names: dict[str, str] = {}
     objects: dict[str, Model] = {}
@@ -168,7 +172,7 @@ def choose_models(
             wrapped[key] = name
             objects[name] = opened if name == opened.name else replace(_as_own(opened), name=name)
         names[agent] = wrapped[key]
-    return ModelChoice(names, objects)
+    return ChosenModels(names, objects, frozenset(given) & names.keys())
 
 
 def build_model_options(

@@ -13,16 +13,16 @@ from bactrian.analyze.behaviours.own import BehaviourLike, find_installed, read_
 from bactrian.analyze.frames import read_frame
 from bactrian.analyze.measure import measure
 from bactrian.api.bridge import run_sync
-from bactrian.api.export import export_session_data, find_own_format, read_filters
+from bactrian.api.export import export_session_data, read_filters
 from bactrian.api.report import Report
 from bactrian.errors import InputError
 from bactrian.export.decontaminate import read_benchmark
 from bactrian.export.exporter import ExportOptions
 from bactrian.export.format import Format
+from bactrian.export.registry import find_format
 from bactrian.export.split import read_split
 from bactrian.export.training_configs import Tool as TrainingTool
-from bactrian.generate.forecast import Forecast
-from bactrian.generate.outlook import forecast_run
+from bactrian.generate.forecast import Forecast, forecast_run
 from bactrian.generate.plan import Plan
 from bactrian.generate.run import RunOrder
 from bactrian.generate.run_models import RunLimits
@@ -30,7 +30,7 @@ from bactrian.models.pricing import choose_prices, make_pricing
 from bactrian.models.registry import ModelOptions
 from bactrian.models.wrappers.budget import UsageMeter
 from bactrian.prompts.pack import load_pack
-from bactrian.recipes.load import recipe_from_content
+from bactrian.recipes.load import read_recipe_content
 from bactrian.records.run import Failure, Progress
 from bactrian.records.session import Session
 from bactrian.records.transcript import show
@@ -253,9 +253,9 @@ class Run:
             raise InputError(
                 "This run was not made from a recipe.", where=str(self.path), next="Forecast another one."
             )
-        plan = Plan(recipe_from_content(content["recipe"]), content["models"], content.get("seed"))
+        plan = Plan(read_recipe_content(content["recipe"]), content["models"], content.get("seed"))
         free = {name for name in plan.models.values() if name.startswith("python:")}
-        known = choose_prices(plan.models.values(), price, base_url, free=free)
+        known = choose_prices(plan.models.values(), price, base_url, own=free)
         order = RunOrder(
             plan, self.path, ModelOptions(base_url), UsageMeter(prices=known), RunLimits(), limit
         )
@@ -263,7 +263,7 @@ class Run:
 
     def export(
         self,
-        format: str | Format,
+        format: str | Format,  # noqa: A002  as on the command line
         out: str | Path,
         *,
         only: Sequence[str] = (),
@@ -294,7 +294,7 @@ class Run:
         prompts = more.get("prompts")
         known = tuple(code for code in self.endings if code != "unfinished")
         wish = ExportOptions(
-            format=find_own_format(format),
+            format=format if isinstance(format, Format) else find_format(format),
             out=Path(out),
             filters=read_filters(
                 only,
@@ -339,7 +339,7 @@ class Run:
         used = sum(spent.values(), Usage())
         facts = [("run", str(self.path)), ("sessions", f"{ended:,} ended of {len(progress):,} begun")]
         if "recipe" in content:
-            size = recipe_from_content(content["recipe"]).size
+            size = read_recipe_content(content["recipe"]).size
             facts.insert(1, ("recipe", f"{content['recipe']['name']}, {size:,} jobs in all"))
             facts.append(("models", ", ".join(dict.fromkeys(content["models"].values()))))
         facts.append(("endings", ", ".join(f"{code} {n:,}" for code, n in self.endings.items()) or "none"))

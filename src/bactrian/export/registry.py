@@ -20,6 +20,7 @@ from bactrian.export.formats import (
     preference,
     sharegpt,
 )
+from bactrian.files.plugins import list_plugins, load_plugin
 from bactrian.files.toml import suggest_name
 
 _MODULES = (
@@ -38,16 +39,30 @@ _MODULES = (
 FORMATS: Mapping[str, Format] = MappingProxyType({module.FORMAT.name: module.FORMAT for module in _MODULES})
 
 
+GROUP = "bactrian.export_formats"
+"""Entry points of other packages: a :class:`~bactrian.export.format.Format` by its name."""
+
+
 def find_format(name: str) -> Format:
-    """The format of this name.
+    """The format of this name, built in or registered by an installed package.
 
     Raises:
-        InputError: there is none.
+        InputError: there is none, or what a package registers is not a format.
     """
-    if name not in FORMATS:
+    if name in FORMATS:
+        return FORMATS[name]
+    known = (*FORMATS, *list_plugins(GROUP))
+    if name not in known:
         raise InputError(
-            f"There is no format {name!r}.{suggest_name(name, FORMATS)}",
+            f"There is no format {name!r}.{suggest_name(name, known)}",
             where="--format",
-            next=f"Formats: {', '.join(FORMATS)}.",
+            next=f"Formats: {', '.join(known)}.",
         )
-    return FORMATS[name]
+    found = load_plugin(GROUP, name)
+    if not isinstance(found, Format):
+        raise InputError(
+            f"What a package registers as the format {name!r} is not a Format.",
+            where=GROUP,
+            next="Mend or remove the package that registers it.",
+        )
+    return found

@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from bactrian.errors import InputError
+from bactrian.play.endings import Rule
+from bactrian.play.own_endings import find_code
 from bactrian.play.tools.toolbox import NO_TOOLS, Toolbox
 from bactrian.recipes.load import find_differences
 from bactrian.recipes.schema import Recipe
@@ -24,6 +26,8 @@ class Plan:
     models: Mapping[str, str]
     """Model name by agent."""
     seed: int | None = None
+    endings: tuple[Rule, ...] = ()
+    """The user's own, besides those of the recipe."""
 
     @property
     def axis_names(self) -> frozenset[str]:
@@ -45,6 +49,7 @@ class Plan:
             **({"tools": offered} if offered else {}),
             "recipe": self.recipe.content(),
             **own,
+            **({"endings": [find_code(rule) for rule in self.endings]} if self.endings else {}),
             "models": dict(self.models),
             "seed": self.seed,
         }

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from bactrian.analyze.behaviours.catalogue import find_behaviours
+from bactrian.analyze.behaviours.own import find_installed
+from bactrian.api.export import export_session_data, list_ending_codes, read_filters
 from bactrian.cli.options import declare_option
 from bactrian.cli.run_async import run_async
-
-if TYPE_CHECKING:
-    from bactrian.export.exporter import ExportOptions
-    from bactrian.export.filters import Predicate
+from bactrian.cli.terminal.console import open_output, open_progress, to_printable
+from bactrian.export.decontaminate import read_benchmark
+from bactrian.export.exporter import ExportOptions
+from bactrian.export.filters import Filters
+from bactrian.export.manifest import list_written
+from bactrian.export.registry import find_format
+from bactrian.export.split import read_split
+from bactrian.prompts.pack import load_pack
 
 
 class ExportSide(StrEnum):
@@ -76,87 +84,56 @@ def export(
     json: Annotated[bool, declare_option("--json", "Write the manifest.")] = False,
 ) -> None:
     """Write a run in a format that other tools read, whole or not at all."""
-    from bactrian.analyze.behaviours.catalogue import find_behaviours
-    from bactrian.export.decontaminate import read_benchmark
-    from bactrian.export.exporter import ExportOptions
-    from bactrian.export.filters import Filters
-    from bactrian.export.registry import find_format
-    from bactrian.export.split import read_split
-    from bactrian.prompts.pack import load_pack
-
-    wish = ExportOptions(
-        format=find_format(form),
-        out=out,
-        filters=Filters(
-            endings=frozenset(_endings(only or [])),
-            reject=_rejected(drop or []),
-            min_rounds=min_rounds,
-            unfinished=unfinished,
-            dedup=dedup,
-            benchmark=read_benchmark(decontaminate) if decontaminate else None,
+    work = _export(
+        run_file,
+        ExportOptions(
+            format=find_format(form),
+            out=out,
+            split=read_split(split or []),
+            side=side.value,
+            findings=find_behaviours if form == "parquet" else None,
+            tool=tool.value if tool else None,
+            redact=redact,
+            overwrite=overwrite,
+            license=license_name,
+            pack=load_pack(prompts) if prompts else None,
         ),
-        split=read_split(split or []),
-        side=side.value,
-        findings=find_behaviours if form == "parquet" else None,
-        tool=tool.value if tool else None,
-        redact=redact,
-        overwrite=overwrite,
-        license=license_name,
-        pack=load_pack(prompts) if prompts else None,
+        ExportFlags(tuple(only or ()), tuple(drop or ()), min_rounds, unfinished, dedup, decontaminate),
+        json=json,
     )
-    run_async(_export(run_file, wish, json=json), resume="Nothing was written.")
+    run_async(work, resume="Nothing was written.")
 
 
-def _endings(only: list[str]) -> list[str]:
-    return [_code(text, "--only", ("ending",))[1] for text in only]
+@dataclass(frozen=True, slots=True)
+class ExportFlags:
+    """Which sessions the flags let through."""
 
+    only: tuple[str, ...]
+    drop: tuple[str, ...]
+    min_rounds: int
+    unfinished: bool
+    dedup: bool
+    benchmark: Path | None
 
-def _rejected(drop: list[str]) -> dict[str, Predicate]:
-    """What is to be left out, by the words of the command."""
-    return {text: _predicate(*_code(text, "--drop", ("finding", "ending"))) for text in drop}
-
-
-def _predicate(kind: str, code: str) -> Predicate:
-    if kind == "ending":
-        return lambda session: session.ending is not None and session.ending.code == code
-    from bactrian.analyze.behaviours.catalogue import find_behaviours
-
-    return lambda session: any(found.behaviour == code for found in find_behaviours(session))
-
-
-def _code(text: str, flag: str, kinds: tuple[str, ...]) -> tuple[str, str]:
-    """The two sides of ``ending=task_done``."""
-    from bactrian.errors import InputError
-    from bactrian.files.toml import suggest_name
-    from bactrian.records.ending import ENDING_CODES
-    from bactrian.records.finding import BEHAVIOURS
-
-    kind, _, code = text.partition("=")
-    if kind not in kinds or not code:
-        raise InputError(
-            f"{text!r} is no filter.",
-            where=flag,
-            next=f"Write {' or '.join(f'{one}=CODE' for one in kinds)}.",
+    async def read(self, run_file: Path) -> Filters:
+        """The filters. Codes that no package knows may still be in the run. Raises InputError if one is not valid."""
+        known = await list_ending_codes(run_file) if self.only or self.drop else ()
+        return read_filters(
+            self.only,
+            self.drop,
+            endings=known,
+            own=find_installed(),
+            min_rounds=self.min_rounds,
+            unfinished=self.unfinished,
+            dedup=self.dedup,
+            benchmark=read_benchmark(self.benchmark) if self.benchmark else None,
         )
-    codes = ENDING_CODES if kind == "ending" else BEHAVIOURS
-    if code not in codes:
-        raise InputError(
-            f"There is no {kind} {code!r}.{suggest_name(code, codes)}",
-            where=flag,
-            next=f"There are {', '.join(codes)}.",
-        )
-    return kind, code
 
 
-async def _export(run_file: Path, wish: ExportOptions, *, json: bool) -> int:
+async def _export(run_file: Path, wish: ExportOptions, flags: ExportFlags, *, json: bool) -> int:
     """Write the data and say what was written."""
-    from bactrian.cli.terminal.console import open_output, open_progress, to_printable
-    from bactrian.export.exporter import export_run
-    from bactrian.export.manifest import list_written
-    from bactrian.store import open_store
-
-    async with open_store(run_file, read_only=True) as store:
-        made = await export_run(store, wish)
+    wish = replace(wish, filters=await flags.read(run_file))
+    made = await export_session_data(run_file, wish)
     if json:
         print(list_written(made), end="")
     said = open_progress() if json else open_output()

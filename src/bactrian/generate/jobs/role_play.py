@@ -105,6 +105,7 @@ class RolePlayJobs(JobKind[RolePlay]):
             plan=job.plan,
             protocol=job.protocol,
             paper_endings=job.endings == "paper",
+            endings=self.plan.endings,
             max_messages=job.max_messages,
             seed=self.plan.seed,
             language=job.language,
