@@ -29,10 +29,13 @@ class TaskDone:
 
     by: frozenset[Speaker] = frozenset(("user",))
     """Whose word it is."""
+    language: str | None = None
+    """The session's, whose own markers count beside the English ones."""
 
     def __call__(self, turns: Sequence[Turn]) -> Ending | None:
         last = turns[-1]
-        return _ending("task_done", last) if last.speaker in self.by and is_done(last.text) else None
+        done = last.speaker in self.by and is_done(last.text, self.language)
+        return _ending("task_done", last) if done else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +49,14 @@ class EndpointRefused:
 
 @dataclass(frozen=True, slots=True)
 class AssistantInstructs:
-    """The AI assistant begins a line with ``Instruction:``: the roles have flipped."""
+    """The AI assistant gives an instruction, as it would be read from the AI user: the roles have flipped."""
+
+    language: str | None = None
+    """The session's, whose own markers count beside the English ones."""
 
     def __call__(self, turns: Sequence[Turn]) -> Ending | None:
         last = turns[-1]
-        flip = has_instruction(last.text) if last.speaker == "assistant" else None
+        flip = has_instruction(last.text, self.language) if last.speaker == "assistant" else None
         return _ending("assistant_instruct", last, last.text[flip.start() :]) if flip else None
 
 
