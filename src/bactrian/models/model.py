@@ -102,7 +102,10 @@ class Reply:
 
 
 class Model(Protocol):
-    """Answers requests. Wrappers (retry, rate limit, spend, recorder) are models too."""
+    """Answers requests. Wrappers (retry, rate limit, budget, recorder) are models too.
+
+    A model may have an attribute ``traits`` (:class:`~bactrian.models.traits.Traits`).
+    """
 
     @property
     def name(self) -> str:

@@ -15,6 +15,7 @@ from bactrian.generate.lists.grammar import build_list_grammar, build_list_schem
 from bactrian.generate.lists.parse import read_item, read_list
 from bactrian.generate.lists.source import ListProgress, ListRequest
 from bactrian.models.model import Model, Request, ResponseFormat
+from bactrian.models.traits import get_traits
 from bactrian.recipes.schema import Axis
 from bactrian.records.message import Message
 from bactrian.records.sampling import Sampling
@@ -41,7 +42,7 @@ class _Style:
     ends_lists: bool = True
     """True if a reply that was cut off is an exception, and its last item a part of one."""
 
-    def sampling(self, axis: Axis, size: int, seed: int | None) -> Sampling:
+    def make_sampling(self, axis: Axis, size: int, seed: int | None) -> Sampling:
         """How to choose the words of ``size`` items."""
         temperature = axis.temperature
         if self.least_temperature:
@@ -79,7 +80,7 @@ class ModelSource:
         self._axes = {axis.name: axis for axis in axes}
         self._model = model
         self._preamble = preamble
-        self._style = _SMALL_MODEL if model.name == "local" else _Style()
+        self._style = _SMALL_MODEL if get_traits(model).small else _Style()
         self._enforced = enforced
         self._seed = seed
 
@@ -137,7 +138,7 @@ class ModelSource:
         seed = None if self._seed is None else self._seed + so_far.calls
         return Request(
             messages=(Message("user", Text(_join(self._preamble, question, shown))),),
-            sampling=self._style.sampling(axis, size, seed),
+            sampling=self._style.make_sampling(axis, size, seed),
             response_format=None if axis.each else self._format(size, request.id, so_far.calls),
             session=request.id,
             agent="lister",
