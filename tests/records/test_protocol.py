@@ -77,7 +77,9 @@ def test_the_done_token_alone_is_done_in_any_white_space(before: str, after: str
         ("", False),
     ],
 )
-def test_the_done_token_counts_in_a_turn_without_instruction_where_it_is_no_quotation(text: str, done: bool) -> None:
+def test_the_done_token_counts_in_a_turn_without_instruction_where_it_is_no_quotation(
+    text: str, done: bool
+) -> None:
     assert is_done(text) is done
 
 

@@ -76,6 +76,7 @@ _WORDS: Mapping[str, Mapping[Marker, str]] = {
 MARKERS: Mapping[str, Mapping[Marker, str]] = MappingProxyType(dict(_WORDS))
 """By language, as :func:`~bactrian.language.identify.identify_language` names it: alternatives of a pattern."""
 NOTHING = (
-    "none|n/a|nothing|لا يوجد|لا شيء|keine?|ninguno|ninguna|aucune?|कोई नहीं|nessuno|nessuna|なし|無し|없음|нет|无|無"
+    "none|n/a|nothing|لا يوجد|لا شيء|keine?|ninguno|ninguna|aucune?"
+    "|कोई नहीं|nessuno|nessuna|なし|無し|없음|нет|无|無"
 )
 """What stands for no input, in any of the languages."""

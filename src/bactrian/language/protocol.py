@@ -71,10 +71,11 @@ def _patterns(language: str) -> _Patterns:
         bold = rf"(\*\*|__)?{either}(?:[ ]?\#?\d{{1,3}})?(?(1)(?:{_COLON}\1|\1{_COLON})|{_COLON})[ \t]*"
         leading[marker] = re.compile(rf"^[ \t>#]*{bold}", re.MULTILINE)
         inside[marker] = re.compile(rf"(?:{_PHRASE_END})[ \t]*{bold}")
+    hints["Next request"] = words("Next request")
     ends = "|".join(re.escape(word).replace(r"\ ", " ") for word in words("Next request"))
     last = re.compile(rf"\s*(?:\*\*|__)?(?:{ends})[.。]?(?:\*\*|__)?\s*\Z")
     return _Patterns(
-        MappingProxyType(hints | {"Next request": words("Next request")}),
+        MappingProxyType(hints),
         MappingProxyType(leading),
         MappingProxyType(inside),
         last,

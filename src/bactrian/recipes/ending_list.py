@@ -91,7 +91,9 @@ def parse_endings(text: str) -> EndingList:
             codes.append(code)
     if not codes:
         raise _refuse("The list of endings is empty.")
-    return EndingList(tuple(codes), tuple((code, counts[code]) for code in codes if code in counts), substrings)
+    return EndingList(
+        tuple(codes), tuple((code, counts[code]) for code in codes if code in counts), substrings
+    )
 
 
 def _refuse(what: str) -> InputError:

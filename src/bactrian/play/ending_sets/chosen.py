@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bactrian.files.plugins import load_plugin
 from bactrian.play.ending_sets.camel import HoldsInstruction, LacksInstruction, RepeatWords, SaysDoneToken
 from bactrian.play.endings import (
     AssistantInstructs,
@@ -17,9 +16,20 @@ from bactrian.play.endings import (
     UserDoesNotInstruct,
     first_ending,
 )
-from bactrian.recipes.ending_list import GROUP, THRESHOLDS, EndingList
+from bactrian.recipes.ending_list import THRESHOLDS, EndingList
 from bactrian.records.ending import Ending
 from bactrian.records.turn import Turn
+
+
+@dataclass(frozen=True, slots=True)
+class NamedEnding:
+    """Keeps the place of an ending that an installed package registers, until it is loaded."""
+
+    code: str
+
+    def __call__(self, turns: Sequence[Turn]) -> Ending | None:  # noqa: ARG002
+        """Never end a session."""
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +40,7 @@ class ChosenEndings:
 
     @property
     def code(self) -> str:
-        """What makes a session with these endings another one than a session with the usual ones."""
+        """Names the choice in the identity of a session: with other endings it is another session."""
         return self.listed.text
 
     def __call__(self, turns: Sequence[Turn]) -> Ending | None:
@@ -61,6 +71,4 @@ class ChosenEndings:
             case "repeat_words":
                 return RepeatWords(count)
             case _:
-                from bactrian.play.own_endings import build_plugin
-
-                return build_plugin(load_plugin(GROUP, code), code)
+                return NamedEnding(code)
