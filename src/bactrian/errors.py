@@ -79,6 +79,16 @@ class ModelError(BactrianError):
         self.sample = sample[:2048]
 
 
+class Refused(ModelError):
+    """The endpoint, or the model, refuses this request. Another request may fare better."""
+
+
+class RefusedOutright(Refused):
+    """An endpoint that has never answered refuses its first request: it will refuse every other in the same way."""
+
+    endpoint_wide = True
+
+
 class TryAgain(ModelError):
     """A passing fault: a dropped connection, a timeout, 429 or 5xx. The retry wrapper asks again.
 
@@ -103,6 +113,10 @@ class GaveUp(ModelError):
 
 class BadReply(ModelError):
     """The endpoint answered with something that is not a reply. Asked again a few times, then given up."""
+
+
+class CutShort(BadReply):
+    """A reply that must have a form reached its longest length before it was complete."""
 
 
 class NotAnEndpoint(BadReply):

@@ -11,7 +11,7 @@ from bactrian.cli.terminal.watchdog import watch_event_loop
 
 BLOCKED = """
 import time
-from bactrian.cli.run_async import run
+from bactrian.cli.run_async import run_async
 
 def read_a_slow_disk():
     time.sleep(1.6)
@@ -20,7 +20,7 @@ async def work():
     read_a_slow_disk()
     return 0
 
-run(work(), resume="")
+run_async(work(), resume="")
 """
 
 

@@ -8,8 +8,8 @@ from itertools import islice
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bactrian.generate.done import DoneJobs
-from bactrian.generate.scheduler import Job, ListRequest, Scheduler, find_number
+from bactrian.generate.lists.source import ListRequest
+from bactrian.generate.scheduler import DoneJobs, Job, Scheduler, find_number
 from bactrian.recipes.schema import Axis
 
 TWO_BY_THREE = (

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bactrian.generate.lists.ask import ListProgress, list_items
+from bactrian.generate.lists.ask import ModelSource
+from bactrian.generate.lists.source import ListProgress, ListRequest
 from bactrian.models.local.model import LocalModel
 from bactrian.models.scripted import Scripted, ScriptedReply
 from bactrian.recipes.load import load_recipe
@@ -19,10 +20,8 @@ async def listings(
     *replies: str | ScriptedReply, axis: Axis = THREE, begun: ListProgress | None = None
 ) -> tuple[list[ListProgress], list[str]]:
     model = Counting(Scripted(list(replies)))
-    found = [
-        listing
-        async for listing in list_items(axis, {"role": "Chef"}, model, list_id="task@001", begun=begun)
-    ]
+    request = ListRequest("task@001", axis.name, {"role": "Chef"}, axis.count, axis.count)
+    found = [listing async for listing in ModelSource([axis], model).list_items(request, begun)]
     return found, [request.messages[0].text for request in model.requests]
 
 
@@ -110,7 +109,8 @@ async def test_the_built_in_model_fills_a_list_without_repeating_itself(recipe: 
     axis = asked.model_copy(update={"count": 12})
     local = LocalModel(window=1024)
     try:
-        found = [listing async for listing in list_items(axis, {}, local, list_id=f"{axis.name}@", seed=1)]
+        request = ListRequest(f"{axis.name}@", axis.name, {}, axis.count, axis.count)
+        found = [listing async for listing in ModelSource([axis], local, seed=1).list_items(request)]
     finally:
         await local.close()
     items = found[-1].items

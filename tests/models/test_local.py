@@ -183,10 +183,9 @@ async def test_a_reply_of_the_longest_length_says_so(model: LocalModel) -> None:
 
 async def test_what_does_not_fit_is_refused_before_it_is_asked(model: LocalModel) -> None:
     said: list[str] = []
-    fits = await model.reply(ASKED)
-    room = 1024 - fits.usage.prompt
-    request = replace(ASKED, sampling=Sampling(max_tokens=room + 1), on_text=said.append)
-    with pytest.raises(ContextFull, match="1,025 tokens"):
+    long = Message("user", Text("tree " * 800))
+    request = replace(ASKED, messages=(long,), sampling=Sampling(max_tokens=300), on_text=said.append)
+    with pytest.raises(ContextFull, match="the window has 1,024"):
         await model.reply(request)
     assert not said
 
@@ -252,7 +251,8 @@ async def test_the_window_is_never_larger_than_the_model_was_trained_for() -> No
     wide = LocalModel(slots=1, window=10**9)
     try:
         with pytest.raises(ContextFull, match="the window has 8,192"):
-            await wide.reply(replace(ASKED, sampling=Sampling(max_tokens=8192)))
+            long = Message("user", Text("tree " * 8200))
+            await wide.reply(replace(ASKED, messages=(long,), sampling=Sampling(max_tokens=1)))
     finally:
         await wide.close()
 
@@ -261,13 +261,13 @@ async def test_the_window_is_never_larger_than_the_model_was_trained_for() -> No
 async def test_too_little_memory_is_an_error_and_not_a_crash() -> None:
     starved = """
 import asyncio, resource
-from bactrian.models.local.server import Llama, start
-from bactrian.models.local.model import Local
+from bactrian.models.local.server import LlamaServer, start_server
+from bactrian.models.local.model import LocalModel
 from bactrian.models.model import Request
 from bactrian.records.message import Message
 from bactrian.records.text import Text
 resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))
-model = Local(slots=16, window=8192)
+model = LocalModel(slots=16, window=8192)
 asyncio.run(model.reply(Request((Message("user", Text("Hello.")),))))
 """
     child = await asyncio.create_subprocess_exec(
@@ -313,9 +313,9 @@ async def test_a_killed_server_is_started_again_and_the_reply_is_whole() -> None
 async def test_no_server_outlives_a_killed_program() -> None:
     program = (
         "import asyncio\n"
-        "from tests.models.test_local import ASKED, Local\n"
+        "from tests.models.test_local import ASKED, LocalModel\n"
         "async def main():\n"
-        "    await Local(slots=1, window=512).reply(ASKED)\n"
+        "    await LocalModel(slots=1, window=512).reply(ASKED)\n"
         "    print('ready', flush=True)\n"
         "    await asyncio.sleep(60)\n"
         "asyncio.run(main())\n"

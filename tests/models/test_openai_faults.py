@@ -21,6 +21,7 @@ from bactrian.errors import (
     ModelError,
     NotAnEndpoint,
     Oversize,
+    Refused,
     TryAgain,
     UnknownModel,
 )
@@ -194,7 +195,7 @@ async def test_filtered_content_is_known(answer: Answer) -> None:
 
 async def test_another_bad_request_names_its_parameter() -> None:
     error = await fault(refusal(400, "must be between 0 and 2", param="temperature"))
-    assert type(error) is ModelError
+    assert type(error) is Refused
     assert "'temperature'" in str(error)
     assert "must be between 0 and 2" in str(error)
 
@@ -204,7 +205,7 @@ async def test_another_bad_request_names_its_parameter() -> None:
 )
 async def test_a_wrong_path_hints_at_the_base_url(body: Any) -> None:
     error = await fault(Answer(body, status=404))
-    assert type(error) is ModelError
+    assert type(error) is Refused
     assert "/v1" in str(error)
 
 
@@ -359,13 +360,13 @@ async def test_a_redirect_is_refused_and_nothing_is_sent_on(status: int) -> None
     async with Endpoint() as elsewhere:
         error = await fault(Answer(status=status, headers={"Location": elsewhere.url}), key="sk-secret-0000")
         assert elsewhere.requests == []
-        assert type(error) is ModelError
+        assert type(error) is Refused
         assert elsewhere.url in error.what
 
 
 @pytest.mark.parametrize(
     ("scheme", "status", "kind"),
-    [("http", 407, Denied), ("https", 407, Denied), ("https", 502, TryAgain), ("https", 403, ModelError)],
+    [("http", 407, Denied), ("https", 407, Denied), ("https", 502, TryAgain), ("https", 403, Refused)],
 )
 async def test_a_proxy_that_lets_nothing_through_is_named(
     monkeypatch: pytest.MonkeyPatch, scheme: str, status: int, kind: type[ModelError]
@@ -402,7 +403,7 @@ async def test_a_certificate_that_nobody_vouches_for_is_refused(self_signed: ssl
     async with Endpoint(tls=self_signed) as endpoint:
         with pytest.raises(ModelError, match="self-signed certificate") as caught:
             await ask(endpoint.url)
-    assert type(caught.value) is ModelError
+    assert type(caught.value) is Refused
     assert "The certificate of 127.0.0.1" in caught.value.what
     assert "SSL_CERT_FILE" in str(caught.value)
     assert endpoint.requests == []
@@ -412,7 +413,7 @@ async def test_a_plain_port_where_tls_is_expected_is_told() -> None:
     async with Endpoint() as endpoint:
         with pytest.raises(ModelError) as caught:
             await ask(endpoint.url.replace("http://", "https://"))
-    assert type(caught.value) is ModelError
+    assert type(caught.value) is Refused
     assert "http:// in place of https://" in str(caught.value)
 
 

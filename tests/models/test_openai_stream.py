@@ -222,3 +222,36 @@ def test_events_come_out_the_same_however_the_stream_is_cut(datas: list[str], da
         found += parser.feed(wire[:size])
         wire = wire[size:]
     assert [item.decode() for item in found + parser.end()] == datas
+
+
+async def test_a_thought_is_kept_and_not_passed_on_however_it_is_cut() -> None:
+    pieces = [
+        chunk("<th"),
+        chunk("ink>Hm"),
+        chunk(".</thi"),
+        chunk("nk>\n\nSolu"),
+        chunk("tion: 4", finish="stop"),
+    ]
+    reply, heard = await stream(events(*pieces))
+    assert "".join(heard) == reply.text == "Solution: 4"
+    assert reply.choices[0].thought == "Hm."
+
+
+async def test_a_thought_that_is_not_closed_is_not_passed_on() -> None:
+    reply, heard = await stream(events(chunk("<think>Hm"), chunk(" hm", finish="length")))
+    assert (heard, reply.text, reply.choices[0].thought) == ([], "", "Hm hm")
+
+
+@pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
+async def test_a_field_of_thoughts_is_gathered_beside_the_text(field: str) -> None:
+    pieces = [chunk(None, **{field: "Two and "}), chunk(None, **{field: "two."}), chunk("4", finish="stop")]
+    reply, heard = await stream(events(*pieces))
+    assert (heard, reply.text, reply.choices[0].thought) == (["4"], "4", "Two and two.")
+
+
+async def test_text_that_turns_out_to_be_a_thought_is_taken_back() -> None:
+    restarts: list[str] = []
+    request = replace(ASK, on_restart=lambda: restarts.append("again"))
+    reply, heard = await stream(events(chunk("Hm, "), chunk("hm.</think>4", finish="stop")), request=request)
+    assert (heard, restarts) == (["Hm, ", "4"], ["again"])
+    assert (reply.text, reply.choices[0].thought) == ("4", "Hm, hm.")

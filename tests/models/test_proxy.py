@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bactrian.errors import InputError, ModelError
+from bactrian.errors import InputError, ModelError, Refused
 from bactrian.models.model import Request
 from bactrian.models.openai.client import OpenAIModel
 from bactrian.records.message import Message
@@ -111,7 +111,7 @@ async def test_a_certificate_for_another_name_is_refused_inside_a_tunnel_too(
                 await model.reply(ASK)
         finally:
             await model.close()
-    assert type(caught.value) is ModelError
+    assert type(caught.value) is Refused
     assert endpoint.requests == []
 
 

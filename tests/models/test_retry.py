@@ -6,7 +6,16 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from bactrian.errors import BadReply, BudgetReached, Denied, GaveUp, ModelError, TryAgain
+from bactrian.errors import (
+    BadReply,
+    BudgetReached,
+    Denied,
+    GaveUp,
+    ModelError,
+    Refused,
+    RefusedOutright,
+    TryAgain,
+)
 from bactrian.models.model import Model, Reply, ReplyChoice, Request
 from bactrian.models.openai.client import OpenAIModel
 from bactrian.models.wrappers.retry import Retry, RetryPolicy
@@ -151,6 +160,23 @@ async def test_every_other_error_is_raised_at_once(error: Exception) -> None:
         await patient(model, Hours()).reply(ASK)
     assert caught.value is error
     assert model.asked == 1
+
+
+async def test_a_refusal_by_an_endpoint_that_has_never_answered_is_one_for_every_request() -> None:
+    with pytest.raises(RefusedOutright, match="no") as caught:
+        await patient(Failing([Refused("no", where="here", next="Do it.", sample=b"x")]), Hours()).reply(ASK)
+    assert caught.value.endpoint_wide
+    assert (caught.value.where, caught.value.next, caught.value.sample) == ("here", "Do it.", b"x")
+
+
+async def test_a_refusal_by_an_endpoint_that_has_answered_is_about_its_request() -> None:
+    model = Failing([])
+    patience = patient(model, Hours())
+    await patience.reply(ASK)
+    model.faults.append(Refused("no"))
+    with pytest.raises(Refused) as caught:
+        await patience.reply(ASK)
+    assert not caught.value.endpoint_wide
 
 
 async def test_a_stream_that_fails_midway_voids_the_text_shown_so_far() -> None:

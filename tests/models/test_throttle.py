@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from bactrian.errors import Denied, Halted, ModelError, TryAgain, UnknownModel, Unreachable
+from bactrian.errors import Denied, Halted, ModelError, Refused, TryAgain, UnknownModel, Unreachable
 from bactrian.models.model import Reply, ReplyChoice, Request
 from bactrian.models.wrappers.cancellation import StopSignal
 from bactrian.models.wrappers.concurrency import ConcurrencyLimit
@@ -183,7 +183,7 @@ class Refusing(Endpoint):
 
 
 @pytest.mark.parametrize(
-    "error", [Denied("401"), UnknownModel("404"), Unreachable("refused"), ModelError("400")]
+    "error", [Denied("401"), UnknownModel("404"), Unreachable("refused"), Refused("400")]
 )
 async def test_what_is_wrong_for_all_is_found_out_by_one_request(error: ModelError) -> None:
     endpoint = Refusing(error)

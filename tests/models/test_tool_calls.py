@@ -60,7 +60,7 @@ async def test_an_endpoint_is_told_of_the_tools_by_their_schemas() -> None:
 
 
 async def test_a_request_that_may_not_call_says_so_and_still_names_the_tools_that_were_called() -> None:
-    _, _, endpoint = await replied("Rain.", asking(may_call=False))
+    _, _, endpoint = await replied("Rain.", asking(allow_tool_calls=False))
     assert endpoint.requests[0].json["tool_choice"] == "none"
     assert len(endpoint.requests[0].json["tools"]) == 2
 
@@ -94,7 +94,7 @@ async def test_a_call_without_a_name_is_no_reply() -> None:
 
 async def test_a_reply_that_calls_need_not_have_the_form_of_an_answer() -> None:
     form = ResponseFormat("answer", {"type": "object"}, "", lambda text: json.loads(text)["answer"])
-    calls, text, _ = await replied(Calls((("now", {}),), "One moment."), asking(form=form))
+    calls, text, _ = await replied(Calls((("now", {}),), "One moment."), asking(response_format=form))
     assert [call.name for call in calls] == ["now"]
     assert text == "One moment."
 
@@ -213,6 +213,6 @@ async def test_a_script_calls_in_words_and_its_call_is_not_streamed() -> None:
     assert first.choices[0].calls == (Invocation("", "weather", '{"city": "Oslo"}'),)
     assert first.finish == "tool_calls"
     assert heard == []
-    second = await model.reply(asking(ordinal=1, on_text=heard.append))
+    second = await model.reply(asking(call_index=1, on_text=heard.append))
     assert (second.text, second.choices[0].calls) == ("Rain.", ())
     assert heard == ["Rain."]

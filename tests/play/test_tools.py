@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pytest
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, ValidationError
 
 from bactrian.errors import InputError
 from bactrian.language.protocol import DONE
@@ -27,6 +27,7 @@ from bactrian.play.scene import Scene, build_role_play
 from bactrian.play.session import play_session
 from bactrian.play.setup import new_session
 from bactrian.play.tools.functions import FunctionTool, load_functions
+from bactrian.play.tools.loading import build_toolbox
 from bactrian.play.tools.toolbox import BadArguments, Toolbox
 from bactrian.prompts.pack import load_pack
 from bactrian.records.candidate import CriticSettings
@@ -151,6 +152,45 @@ async def test_a_function_gets_values_of_its_types_and_its_own_defaults() -> Non
 
     assert await FunctionTool(draw).run('{"size": {"width": 2}}') == "drawn"
     assert seen == [(Size(width=2), True)]
+
+
+async def test_functions_as_they_are_make_a_toolbox() -> None:
+    box = build_toolbox([add, FunctionTool(long)], Toolkit((), rounds=2))
+    assert [one.name for one in box.kit.tools] == ["add", "long"]
+    assert (box.kit.rounds, box.kit.seconds) == (2, Toolkit(()).seconds)
+    assert await box.tools["add"].run('{"a": 2}') == "3"
+    with pytest.raises(InputError, match="two tools named 'add'"):
+        build_toolbox([add, add])
+    with pytest.raises(InputError, match="no docstring"):
+        build_toolbox([silent])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ("{}", "a: Field required"),
+        (
+            '{"a": 1, "b": null, "c": 1}',
+            "b: Input should be a valid integer; c: Extra inputs are not permitted",
+        ),
+        ("[1]", "Input should be an object"),
+        ("3", "Input should be an object"),
+        ("now", "Invalid JSON: expected ident at line 1 column 2"),
+    ],
+)
+async def test_a_model_is_told_what_does_not_fit_in_words_of_an_object(arguments: str, told: str) -> None:
+    with pytest.raises(BadArguments) as caught:
+        await FunctionTool(add).run(arguments)
+    assert str(caught.value) == told
+
+
+async def test_a_fault_of_pydantic_inside_a_tool_is_the_tools_own() -> None:
+    def check(width: str) -> str:
+        """Check."""
+        return str(Size.model_validate({"width": width}))
+
+    with pytest.raises(ValidationError):
+        await FunctionTool(check).run('{"width": "wide"}')
 
 
 def untyped(x):  # type: ignore[no-untyped-def]

@@ -11,7 +11,9 @@ from collections.abc import Sequence
 from time import perf_counter
 
 from bactrian.analyze.behaviours.catalogue import DETECTORS
+from bactrian.analyze.behaviours.own import find_installed
 from bactrian.models.model import Model, Request, ResponseFormat
+from bactrian.models.traits import get_traits
 from bactrian.records.finding import Confirmation, Finding
 from bactrian.records.message import Message
 from bactrian.records.sampling import Sampling
@@ -41,7 +43,7 @@ Answer with "yes" or "no" as the first word, then a short reason."""
 _SAMPLING = Sampling(temperature=0.0, max_tokens=120)
 
 
-# Only a model in this process is held to it: what an endpoint answers is read well enough as it is.
+# Only a model that takes a grammar is held to it: what others answer is read well enough as it is.
 _FORM = ResponseFormat(
     name="judgement",
     schema={"type": "string"},
@@ -58,7 +60,7 @@ async def judge(model: Model, name: str, session: Session, finding: Finding) -> 
             Message("user", Text(_question(session.turns, finding))),
         ),
         sampling=_SAMPLING,
-        response_format=_FORM if name.partition(":")[0] == "local" else None,
+        response_format=_FORM if get_traits(model).constrained_by == "grammar" else None,
         session=session.id,
         agent=JUDGE,
         call_index=finding.turn,
@@ -85,6 +87,9 @@ def read_answer(text: str) -> bool | None:
 
 
 def _definition(finding: Finding) -> str:
+    if finding.behaviour not in DETECTORS:
+        known = {one.code: one.description for one in find_installed()}
+        return known.get(finding.behaviour, finding.behaviour.replace("_", " "))
     return (sys.modules[DETECTORS[finding.behaviour].__module__].__doc__ or finding.behaviour).strip()
 
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from bactrian.errors import InputError
 from bactrian.generate.progress import EndpointPressure
 from bactrian.models.model import Model
-from bactrian.models.registry import ModelOptions, load_local, open_model
+from bactrian.models.registry import ModelOptions, find_traits, load_local, open_model
+from bactrian.models.traits import get_traits
 from bactrian.models.wrappers.budget import Budget, UsageMeter
 from bactrian.models.wrappers.cancellation import StopSignal
 from bactrian.models.wrappers.concurrency import ConcurrencyLimit
@@ -104,7 +105,7 @@ async def open_run_models(
     Raises:
         InputError: a name stands for no model, or its file cannot be used.
     """
-    local = any(name.partition(":")[0] == "local" for name in names.values())
+    local = any(find_traits(name).in_process for name in names.values())
     window = limits.concurrency or (LOCAL_WINDOW if local else 64)
     access = replace(access, slots=_slots(window, names))
     _check_open_files(window)
@@ -124,13 +125,12 @@ async def open_run_models(
                     tokens_per_minute=limits.tokens_per_minute,
                     sleep=rest.sleep,
                 )
-            remote = name.partition(":")[0] == "openai"
             throttle = ConcurrencyLimit(
                 inner,
                 window,
                 rest=rest,
                 timed=not limited,  # Waits for a pace are no sign of a slow endpoint.
-                proven=not remote,
+                proven=not get_traits(opened[-1]).remote,
                 longest_wait=access.max_wait,
             )
             throttles.append(throttle)

@@ -3,34 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable, Mapping
 from contextlib import aclosing
 
 from bactrian.errors import BactrianError, BudgetReached, GaveUp, Halted, InputError, ModelError
-from bactrian.generate.jobs.role_play import JobPlayer
-from bactrian.generate.lists.ask import ListProgress
+from bactrian.generate.jobs.base import JobPlayer
+from bactrian.generate.lists.source import ListProgress, ListRequest, ListSource
 from bactrian.generate.progress import RunProgress, ShortList
-from bactrian.generate.scheduler import Job, ListRequest, Scheduler
+from bactrian.generate.scheduler import Job, Scheduler
 from bactrian.records.events import Ended, Spoke
 from bactrian.records.run import ItemList
 from bactrian.store import Store
-
-Ask = Callable[[ListRequest, ListProgress | None], AsyncGenerator[ListProgress]]
-"""Asks for a list, from what is known of it."""
 
 
 class Runner:
     """Plays the jobs of ``frontier``, ``window`` at once. A session that began is finished before a new one begins.
 
-    ``begun`` are the sessions that an earlier command left open; they come first. ``halt`` lets go of calls that have
-    not been sent.
+    ``sources`` give the lists, by axis. ``begun`` are the sessions that an earlier command left open; they come first.
+    ``halt`` lets go of calls that have not been sent.
     """
 
     def __init__(
         self,
         frontier: Scheduler,
-        leaf: JobPlayer,
-        ask: Ask,
+        player: JobPlayer,
+        sources: Mapping[str, ListSource],
         store: Store,
         tally: RunProgress,
         *,
@@ -39,8 +36,8 @@ class Runner:
         halt: Callable[[], None] = lambda: None,
     ) -> None:
         self._frontier = frontier
-        self._leaf = leaf
-        self._ask = ask
+        self._player = player
+        self._sources = sources
         self._store = store
         self._tally = tally
         self._window = window
@@ -81,8 +78,8 @@ class Runner:
             finally:
                 self._tally.in_flight -= 1
 
-    async def _session(self, cell: Job) -> None:
-        async with aclosing(self._leaf.events(cell, self._store)) as events:
+    async def _session(self, job: Job) -> None:
+        async with aclosing(self._player.play(job, self._store)) as events:
             try:
                 async for event in events:
                     self._tally.take(event)
@@ -96,7 +93,7 @@ class Runner:
                         case _:
                             pass
             except InputError as error:
-                self._tally.refuse(cell.id, error.what)
+                self._tally.refuse(job.id, error.what)
 
     async def _record_open(self, fault: ModelError) -> None:
         """One session may have had bad luck; as many in a row as there are at once, and the endpoint is gone."""
@@ -120,9 +117,9 @@ class Runner:
         listing = stored and ListProgress(
             stored.items, finished=False, usage=stored.usage, calls=stored.calls
         )
-        axis = self._frontier.axes[wanted.axis]
+        source = self._sources[wanted.axis]
         try:
-            async with aclosing(self._ask(wanted, listing)) as asked:
+            async with aclosing(source.list_items(wanted, listing)) as asked:
                 async for listing in asked:
                     await self._store.save_list(
                         ItemList(wanted.id, listing.items, listing.finished, listing.usage, listing.calls)
@@ -139,5 +136,5 @@ class Runner:
         items = listing.items if listing else ()
         if len(items) < wanted.enough:
             why = listing.why if listing else ""
-            self._tally.short[wanted.id] = ShortList(len(items), axis.count, why)
+            self._tally.short[wanted.id] = ShortList(len(items), wanted.count, why)
         await self._frontier.supply(wanted.id, items)

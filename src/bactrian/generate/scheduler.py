@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Protocol
 
-from bactrian.generate.done import DoneJobs
+from bactrian.generate.lists.source import ListRequest
+
+_CHUNK = 4096
 
 Known = Callable[[str, int], Awaitable[tuple[str, ...] | None]]
 """The items of a list by its id and how many are needed; None while some have still to be asked for."""
@@ -43,17 +45,31 @@ class Job:
     """Item by axis name."""
 
 
-@dataclass(frozen=True, slots=True)
-class ListRequest:
-    """A list that has to be asked for. Whoever takes it tells the frontier what came of it."""
+class DoneJobs:
+    """The numbers of the jobs that need not be done: one bit for each, and no room where nothing is done."""
 
-    id: str
-    axis: int
-    """Which of the axes, 0-based."""
-    values: Mapping[str, str]
-    """The items it depends on."""
-    enough: int
-    """How many items the jobs below the limit need; the axis's ``count`` where there is no limit."""
+    def __init__(self) -> None:
+        self._chunks: dict[int, int] = {}
+
+    def add(self, number: int) -> None:
+        """Mark the job with this number."""
+        chunk, bit = divmod(number, _CHUNK)
+        self._chunks[chunk] = self._chunks.get(chunk, 0) | 1 << bit
+
+    def __contains__(self, number: int) -> bool:
+        chunk, bit = divmod(number, _CHUNK)
+        return bool(self._chunks.get(chunk, 0) >> bit & 1)
+
+    def covers(self, start: int, stop: int) -> bool:
+        """True if all jobs from ``start`` up to, not including, ``stop`` are done."""
+        while start < stop:
+            chunk, bit = divmod(start, _CHUNK)
+            here = min(stop - start, _CHUNK - bit)
+            mask = (1 << here) - 1 << bit
+            if self._chunks.get(chunk, 0) & mask != mask:
+                return False
+            start += here
+        return True
 
 
 @dataclass(slots=True)
@@ -81,8 +97,7 @@ class Scheduler:
     @property
     def size(self) -> int:
         """Jobs in all, if every list is complete."""
-        whole = prod(axis.count for axis in self.axes)
-        return whole if self.limit is None else min(whole, self.limit)
+        return count_jobs(self.axes, self.limit)
 
     async def take(self) -> Job | ListRequest | None:
         """The next job, or a list to be asked for; waits for lists in flight. None when there is nothing left."""
@@ -156,7 +171,9 @@ class Scheduler:
             self._open.append(branch)
             return None
         self._waiting[list_id] = [branch]
-        return ListRequest(list_id, depth, {name: branch.values[name] for name in axis.per}, enough)
+        return ListRequest(
+            list_id, axis.name, {name: branch.values[name] for name in axis.per}, axis.count, enough
+        )
 
     def _enough(self, positions: tuple[int, ...]) -> int:
         """Items of the list at ``positions`` that jobs below the limit need."""
@@ -183,9 +200,15 @@ class Scheduler:
         )
 
 
-def find_number(cell_id: str, axes: Sequence[GridAxis]) -> int | None:
+def count_jobs(axes: Sequence[GridAxis], limit: int | None) -> int:
+    """Jobs of the grid, if every list is complete; no more than ``limit``."""
+    whole = prod(axis.count for axis in axes)
+    return whole if limit is None else min(whole, limit)
+
+
+def find_number(job_id: str, axes: Sequence[GridAxis]) -> int | None:
     """The number of the job with this id; None if the grid has no such job."""
-    parts = cell_id.split("_")
+    parts = job_id.split("_")
     if len(parts) != len(axes) or not all(part.isdecimal() for part in parts):
         return None
     number = 0

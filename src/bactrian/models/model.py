@@ -68,6 +68,8 @@ class ReplyChoice:
     """True if the endpoint marked the text as a refusal."""
     calls: tuple[Invocation, ...] = ()
     """The tools that the model calls; it goes on when it knows their results."""
+    thought: str = ""
+    """What the model thought before it answered; no part of ``text``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +102,10 @@ class Reply:
 
 
 class Model(Protocol):
-    """Answers requests. Wrappers (retry, rate limit, spend, recorder) are models too."""
+    """Answers requests. Wrappers (retry, rate limit, budget, recorder) are models too.
+
+    A model may have an attribute ``traits`` (:class:`~bactrian.models.traits.Traits`).
+    """
 
     @property
     def name(self) -> str:

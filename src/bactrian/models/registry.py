@@ -9,6 +9,7 @@ from pathlib import Path
 
 from bactrian.errors import InputError
 from bactrian.models.model import Model
+from bactrian.models.traits import BUILT_IN_MODEL, OWN_WEIGHTS, Traits, get_traits
 from bactrian.models.wrappers.retry import MAX_WAIT
 
 MODEL_NAMES = {
@@ -83,6 +84,19 @@ def open_model(name: str, access: ModelOptions) -> Model:
     )
 
 
+_TRAITS = {
+    "local": OWN_WEIGHTS,
+    "openai": Traits("schema", remote=True, priced=True),
+}
+
+
+def find_traits(name: str) -> Traits:
+    """The traits of the model that ``name`` stands for, without opening it; the usual ones for an unknown name."""
+    if name == "local":
+        return BUILT_IN_MODEL
+    return _TRAITS.get(name.partition(":")[0], Traits())
+
+
 async def load_local(model: Model) -> None:
     """Load ``model`` if it is one on this computer, so that what is wrong with it is known before it is needed.
 
@@ -90,7 +104,7 @@ async def load_local(model: Model) -> None:
         InputError: its file cannot be used.
         ModelError: it cannot be fetched or loaded.
     """
-    if model.name.partition(":")[0] == "local":
+    if get_traits(model).in_process:
         from bactrian.models.local.model import LocalModel
 
         if isinstance(model, LocalModel):

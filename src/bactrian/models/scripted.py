@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bactrian.errors import ContextFull, InputError, ModelError
+from bactrian.errors import ContextFull, InputError, Refused
+from bactrian.language.think import split_thought
 from bactrian.models.model import Reply, ReplyChoice, Request
 from bactrian.models.text_tools.calls import add_tools_as_text
 from bactrian.records.text import Text, clean_text
@@ -79,7 +80,7 @@ class Scripted:
         if line.delay:
             await asyncio.sleep(line.delay)
         if line.error is not None:
-            raise ModelError(line.error, where=self.name)
+            raise Refused(line.error, where=self.name)
         choices = tuple(_choice(line) for line in lines)
         if request.on_text is not None:
             request.on_text(choices[0].text)
@@ -103,7 +104,7 @@ class Scripted:
         else:
             own, position = lines, request.call_index
         if position >= len(own):
-            raise ModelError(
+            raise Refused(
                 f"The script has no line {position + 1} for {request.agent}; it has {len(own)}.",
                 where=self.name,
                 next="Add the line, or let the conversation end before it.",
@@ -113,7 +114,7 @@ class Scripted:
             return [_as_line(said)] * request.n
         alternatives = said[request.attempt : request.attempt + request.n]
         if not alternatives:
-            raise ModelError(
+            raise Refused(
                 f"Line {position + 1} of {request.agent} has no alternative {request.attempt + 1}.",
                 where=self.name,
                 next="Add it to the script.",
@@ -126,8 +127,9 @@ def _as_line(said: str | ScriptedReply) -> ScriptedReply:
 
 
 def _choice(line: ScriptedReply) -> ReplyChoice:
-    text = Text(clean_text(line.text))
-    return ReplyChoice(text, line.finish, lossy=text != line.text)
+    thought, said = split_thought(line.text)
+    text = Text(clean_text(said))
+    return ReplyChoice(text, line.finish, lossy=text != said, thought=clean_text(thought))
 
 
 def read_script(path: Path) -> Scripted:

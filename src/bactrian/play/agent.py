@@ -68,6 +68,7 @@ class Agent:
             finish=said.finish,
             lossy=said.lossy,
             fingerprint=said.fingerprint,
+            thought=said.thought,
         )
 
 
@@ -206,6 +207,7 @@ def make_turn(agent: Agent, number: int, reply: Reply, *, usage: Usage, seconds:
         finish="content_filter" if choice.refusal else choice.finish,
         lossy=choice.lossy,
         fingerprint=reply.fingerprint,
+        thought=choice.thought,
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from bactrian.errors import BadReply
 from bactrian.models.model import Model, Request, ResponseFormat
+from bactrian.models.traits import get_traits
 from bactrian.play.response_formats import small_task_format
 from bactrian.play.setup import RolePlaySetup
 from bactrian.prompts.pack import Pack
@@ -56,7 +57,7 @@ async def specify(session: Session, pack: Pack, model: Model, *, word_limit: int
         word_limit=word_limit,
         language=session.provenance.language or "",
     )
-    enforced = session.provenance.protocol == "enforced" and model.name == "local"
+    enforced = session.provenance.protocol == "enforced" and get_traits(model).small
     form = small_task_format() if enforced else None
     text, usage = await _answer("task_specifier", prompt, session, model, 0, form)
     return replace(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from bactrian.errors import ModelError, UnknownModel
+from bactrian.errors import Refused, UnknownModel
 from bactrian.models.model import Reply, ReplyChoice, Request
 from bactrian.play.critic.critic import CRITIC, retry_unreadable
 from bactrian.records.candidate import Deliberation
@@ -41,7 +41,7 @@ class Recorded:
         session, deliberation = await self._find(request.session)
         said = _deliberated(session, deliberation, request) or _said(session, request)
         if said is None:
-            raise ModelError(
+            raise Refused(
                 f"Session {session.id} has no further words of {request.agent}.",
                 where=self.name,
                 next="It ended here; other endings or roles need a model that answers.",
@@ -76,7 +76,7 @@ class Recorded:
 def _deliberated(session: Session, known: Deliberation, request: Request) -> Reply | None:
     """The reply to a request for proposals or for a choice among them; None if the session has had no such thing."""
     if any(verdict.kept for verdict in known.verdicts):
-        raise ModelError(
+        raise Refused(
             f"Session {session.id} was found by a search, which cannot be replayed.",
             next="Export it, or play it without one.",
         )
@@ -96,7 +96,7 @@ def _deliberated(session: Session, known: Deliberation, request: Request) -> Rep
     made = [one for one in made if (one.round - 1) * width + one.place - 1 in wanted]
     if not made:
         return None
-    choices = tuple(ReplyChoice(one.text, one.finish, one.lossy) for one in made)
+    choices = tuple(ReplyChoice(one.text, one.finish, one.lossy, thought=one.thought) for one in made)
     return Reply(choices, sum((one.usage for one in made), Usage()), made[0].model, made[0].text.encode())
 
 
@@ -126,5 +126,5 @@ def _replies(turn: Turn) -> list[Reply]:
             completion=usage.completion - call.usage.completion,
             cached=usage.cached - call.usage.cached,
         )
-    said = ReplyChoice(turn.text, turn.finish, turn.lossy)
+    said = ReplyChoice(turn.text, turn.finish, turn.lossy, thought=turn.thought)
     return [*replies, Reply((said,), usage, turn.model, turn.text.encode())]

@@ -10,6 +10,7 @@ from pydantic import BaseModel
 
 from bactrian.errors import BadReply
 from bactrian.models.model import Model, Request, ResponseFormat
+from bactrian.models.traits import get_traits
 from bactrian.records.message import Message
 from bactrian.records.sampling import Sampling
 from bactrian.records.session import Role
@@ -102,8 +103,8 @@ async def find_roles(
         BadReply: three answers in a row brought nothing new.
         ModelError: the model does not answer.
     """
-    local = model.name.partition(":")[0] == "local"
-    small = model.name == "local"
+    traits = get_traits(model)
+    small = traits.small
     found = RoleSuggestions(())
     fruitless = 0
     while len(found.experts) < count:
@@ -116,7 +117,7 @@ async def find_roles(
                 seed=None if seed is None else seed + found.calls,
             ),
             response_format=_form(wanted, small=small)
-            if (local if constrained is None else constrained)
+            if (traits.constrained_by == "grammar" if constrained is None else constrained)
             else None,
             session="roles",
             agent="role_assigner",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bactrian.models.registry import find_traits
 from bactrian.records.sampling import Sampling
 
 MAX_MESSAGES = 40
@@ -39,6 +40,7 @@ def default_sampling(agent: str, model: str, seed: int | None = None, *, varied:
     ``varied`` is for a session in which each turn is chosen among several proposals. The temperatures are the
     paper's (section 4 and its code), the built-in model's are its own.
     """
-    chosen = (_SMALL if model == "local" else _PAPER)[agent]
-    warm = varied and agent in ("user", "assistant") and model != "local"
+    small = find_traits(model).small
+    chosen = (_SMALL if small else _PAPER)[agent]
+    warm = varied and agent in ("user", "assistant") and not small
     return Sampling(_VARIED if warm else chosen.temperature, chosen.top_p, chosen.max_tokens, seed)

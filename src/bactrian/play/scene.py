@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from bactrian.errors import InputError
 from bactrian.models.model import Model
+from bactrian.models.traits import get_traits
 from bactrian.play.agent import Agent, Listener
 from bactrian.play.critic.critic import CRITIC, CriticAgent
 from bactrian.play.endings import Rule, default_endings
@@ -61,7 +62,7 @@ def build_role_play(
     said = render_inception(session, pack)
     enforced = origin.protocol == "enforced"
     # The small grammar has no room for code.
-    small_talk = _is_small(models["assistant"]) and not origin.needs_code
+    small_talk = get_traits(models["assistant"]).small and not origin.needs_code
     return Scene(
         session=session,
         agents={
@@ -72,7 +73,7 @@ def build_role_play(
                 model=models["user"],
                 sampling=origin.sampling.get("user", Sampling()),
                 opening=Text(said.opening),
-                form=user_format(small=_is_small(models["user"])) if enforced else None,
+                form=user_format(small=get_traits(models["user"]).small) if enforced else None,
                 toolbox=toolbox(session, "user", tools),
             ),
             "assistant": Agent(
@@ -116,7 +117,8 @@ def build_turn_choice(
         system=Text(render_criticism(session, pack, role=wish.role, criteria=wish.criteria)),
         model=model,
         sampling=session.provenance.sampling.get(CRITIC, Sampling()),
-        constrained=session.provenance.protocol == "enforced" or model.name.partition(":")[0] == "local",
+        constrained=session.provenance.protocol == "enforced"
+        or get_traits(model).constrained_by == "grammar",
     )
     return TurnChoice(critic, of, wish.proposals, wish.rounds, wish.unreadable, known, wish.width, wish.depth)
 
@@ -137,7 +139,3 @@ def toolbox(session: Session, agent: Speaker, tools: Mapping[str, Toolbox]) -> T
             next="Give all of them.",
         )
     return replace(tools[agent], kit=kit)
-
-
-def _is_small(model: Model) -> bool:
-    return model.name == "local"

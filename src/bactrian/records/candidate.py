@@ -99,6 +99,8 @@ class Proposal:
     said."""
     fingerprint: str | None = None
     """The endpoint's name for the exact system that answered, if it gives one."""
+    thought: str = ""
+    """What a reasoning model thought before it spoke."""
 
 
 @dataclass(frozen=True, slots=True)

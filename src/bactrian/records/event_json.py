@@ -78,6 +78,7 @@ def _turn(turn: Turn) -> dict[str, object]:
         "model": turn.model,
         "finish": turn.finish,
         "lossy": turn.lossy,
+        **({"thought": turn.thought} if turn.thought else {}),
     }
 
 
@@ -94,6 +95,7 @@ def _proposal(proposal: Proposal) -> dict[str, object]:
         "model": proposal.model,
         "finish": proposal.finish,
         "lossy": proposal.lossy,
+        **({"thought": proposal.thought} if proposal.thought else {}),
     }
 
 

@@ -62,6 +62,8 @@ class Turn:
     """The endpoint's name for the exact system that answered, if it gives one."""
     uses: tuple[Use, ...] = ()
     """The tools that were called for it. Their calls cost part of ``usage``."""
+    thought: str = ""
+    """What a reasoning model thought before it spoke. No agent hears it, and no rule reads it."""
 
     @property
     def requests(self) -> int:

@@ -226,6 +226,12 @@ def _m008_tools(connection: Connection) -> None:
     )
 
 
+def _m009_thoughts(connection: Connection) -> None:
+    """What reasoning models thought before they spoke."""
+    _add_column(connection, "turns", "thought", "TEXT DEFAULT '' NOT NULL")
+    _add_column(connection, "proposals", "thought", "TEXT DEFAULT '' NOT NULL")
+
+
 MIGRATIONS: tuple[Callable[[Connection], None], ...] = (
     _m001_sessions_and_turns,
     _m002_calls,
@@ -235,6 +241,7 @@ MIGRATIONS: tuple[Callable[[Connection], None], ...] = (
     _m006_confirmations,
     _m007_search,
     _m008_tools,
+    _m009_thoughts,
 )
 """In order; the number of a migration is its place, from 1."""
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
-from contextlib import AsyncExitStack
-from dataclasses import replace
+from contextlib import aclosing
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -17,10 +15,8 @@ from bactrian.cli.run_async import StopControl, run_async
 from bactrian.errors import ContextFull, ModelError
 
 if TYPE_CHECKING:
-    from bactrian.models.registry import ModelOptions
-    from bactrian.play.setup import RolePlaySetup
-    from bactrian.prompts.pack import Pack
-    from bactrian.recipes.schema import ToolsSpec
+    from bactrian.play.run_session import SessionOrder
+    from bactrian.records.events import Event
 
 EXAMPLE = ("Develop a trading bot for the stock market", "Python Programmer", "Stock Trader")
 """The paper's example: idea, assistant role, user role."""
@@ -192,6 +188,7 @@ def play(
     from bactrian.cli.model_options import read_model_options
     from bactrian.cli.terminal.keyboard import add_person
     from bactrian.play.human import HUMAN
+    from bactrian.play.run_session import SessionOrder
     from bactrian.play.setup import RolePlaySetup
     from bactrian.prompts.pack import load_pack
     from bactrian.recipes.schema import ToolsSpec
@@ -268,10 +265,10 @@ def play(
             python=tuple(tools or ()), mcp=tuple(mcp or ()), rounds=tool_rounds, seconds=tool_timeout
         )
     }
-    work = _play(
-        setup, load_pack(prompts or setup.pack), wanted if tools or mcp else {}, reach, run_file, json=json
+    order = SessionOrder(
+        setup, load_pack(prompts or setup.pack), reach, wanted if tools or mcp else {}, run_file
     )
-    run_async(work, resume=_resume(run_file), brake=brake)
+    run_async(_play(order, json=json), resume=_resume(run_file), brake=brake)
 
 
 def _resume(run_file: Path | None) -> str:
@@ -288,63 +285,34 @@ def _idea(given: str) -> str:
     return sys.stdin.buffer.read().decode(errors="surrogateescape").strip()
 
 
-async def _play(
-    setup: RolePlaySetup,
-    pack: Pack,
-    wanted: Mapping[str, ToolsSpec],
-    reach: ModelOptions,
-    run_file: Path | None,
-    *,
-    json: bool,
-) -> int:
+async def _play(order: SessionOrder, *, json: bool) -> int:
     """Play the session and give the exit code."""
     from bactrian.cli.view.audience import choose_viewer
-    from bactrian.play.open_models import open_models
-    from bactrian.play.persist import persist_events
-    from bactrian.play.prepare import prepare
-    from bactrian.play.scene import build_role_play
-    from bactrian.play.session import play_session as played
-    from bactrian.play.setup import new_session
-    from bactrian.play.tools.loading import open_tools
-    from bactrian.records.candidate import NOTHING_KNOWN
-    from bactrian.records.events import Ended
-    from bactrian.store import open_store
+    from bactrian.play.run_session import play_one
+    from bactrian.records.events import Started
 
-    async with AsyncExitStack() as stack:
-        tools = await stack.enter_async_context(open_tools(wanted))
-        setup = replace(setup, tools={agent: box.kit for agent, box in tools.items()})
-        session = new_session(setup, pack)
-        names = {agent: setup.models[agent] for agent in session.provenance.models}
-        store = await stack.enter_async_context(open_store(run_file)) if run_file else None
-        if store is not None:
-            session = await store.begin(session)
-        sink = store.add_call if store is not None else None
-        goes_on = session.ending is None or not session.ending.final
-        models = await stack.enter_async_context(open_models(names, reach, sink=sink, load=goes_on))
-        watching = choose_viewer(json=json)
+    watching = choose_viewer(json=json)
+    async with aclosing(play_one(order, watching.listener)) as events:
         with watching.waiting("thinking about the task"):
-            keep = store.save_task if store is not None else None
-            session = await prepare(session, setup, pack, models, keep)
-        known = NOTHING_KNOWN
-        if store is not None and setup.critic is not None:
-            known = await store.deliberation(session.id, after=setup.critic.count_settled(len(session.turns)))
-        scene = build_role_play(
-            session,
-            pack,
-            models,
-            rules=setup.rules(),
-            known=known,
-            tools=tools,
-            listener=watching.listener,
-        )
-        events = played(scene)
-        async for event in events if store is None else persist_events(events, session.id, store):
+            event = await anext(events)
+        if isinstance(event, Started):
             watching.show(event)
-            if isinstance(event, Ended) and event.ending.code == "failed":
-                raise event.error or ModelError(event.ending.evidence)
-            if isinstance(event, Ended) and event.ending.code == "token_limit" and not event.ending.turn:
-                raise ContextFull(
-                    f"Nothing could be said: {event.ending.evidence.partition(chr(10))[0]}",
-                    next="Use a model with a larger window, or a shorter idea.",
-                )
+        else:
+            _raise_failure(event)
+        async for event in events:
+            watching.show(event)
+            _raise_failure(event)
     return 0
+
+
+def _raise_failure(event: Event) -> None:
+    """Raise the error of a session that a fault ended."""
+    from bactrian.records.events import Ended
+
+    if isinstance(event, Ended) and event.ending.code == "failed":
+        raise event.error or ModelError(event.ending.evidence)
+    if isinstance(event, Ended) and event.ending.code == "token_limit" and not event.ending.turn:
+        raise ContextFull(
+            f"Nothing could be said: {event.ending.evidence.partition(chr(10))[0]}",
+            next="Use a model with a larger window, or a shorter idea.",
+        )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from zlib import crc32
 
@@ -13,7 +13,9 @@ from bactrian.files.template import compile_template
 from bactrian.generate.lists.dedup import remove_duplicates
 from bactrian.generate.lists.grammar import build_list_grammar, build_list_schema, build_varied_list_grammar
 from bactrian.generate.lists.parse import read_item, read_list
+from bactrian.generate.lists.source import ListProgress, ListRequest
 from bactrian.models.model import Model, Request, ResponseFormat
+from bactrian.models.traits import get_traits
 from bactrian.recipes.schema import Axis
 from bactrian.records.message import Message
 from bactrian.records.sampling import Sampling
@@ -22,127 +24,162 @@ from bactrian.records.usage import Usage
 
 _FRUITLESS = 3
 """Replies in a row that bring nothing new, after which a list stays short."""
-_SHOWN = 40
-"""Items that the question names as taken, the newest ones: all of them would crowd out the question."""
-_SMALL_ITEMS = 10
-"""Items for which the built-in model is asked at once; longer lists it fills with repetitions."""
-_SMALL_TEMPERATURE = 0.8
-"""The least with which the built-in model is asked: below it, it goes on with the words it has just said."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Style:
+    """How a model has to be asked."""
+
+    at_once: int = 1_000_000
+    """Items for which it is asked at once."""
+    shown: int = 40
+    """Items that the question names as taken, the newest ones: all of them would crowd out the question."""
+    least_temperature: float = 0.0
+    tokens_each: int | None = None
+    """Longest answer for each item, and for what stands around them; None leaves it to the axis."""
+    varied: bool = False
+    """True if each item has to begin with other letters than the others of its question."""
+    ends_lists: bool = True
+    """True if a reply that was cut off is an exception, and its last item a part of one."""
+
+    def make_sampling(self, axis: Axis, size: int, seed: int | None) -> Sampling:
+        """How to choose the words of ``size`` items."""
+        temperature = axis.temperature
+        if self.least_temperature:
+            temperature = max(temperature or 0.0, self.least_temperature)
+        longest = axis.max_tokens
+        if self.tokens_each is not None:
+            longest = min(longest, self.tokens_each * (size + 1))
+        return Sampling(temperature, max_tokens=longest, seed=seed)
+
+
+_SMALL_MODEL = _Style(
+    at_once=10, shown=0, least_temperature=0.8, tokens_each=60, varied=True, ends_lists=False
+)
+"""The built-in model repeats what it reads, fills a longer list with repetitions, below this temperature goes on with
+the words it has just said, and seldom ends by itself."""
+
+
+class ModelSource:
+    """Asks ``model`` for the lists of ``axes``, until a list is whole or three replies in a row bring nothing new.
+
+    The question is the axis's ``ask`` with the items it depends on; later questions name the items that exist. A
+    list begins with the items that the axis gives. ``preamble`` is put before each question; ``enforced`` holds the
+    model to the form of a list, where its endpoint can be told one.
+    """
+
+    def __init__(
+        self,
+        axes: Sequence[Axis],
+        model: Model,
+        *,
+        preamble: str = "",
+        enforced: bool = False,
+        seed: int | None = None,
+    ) -> None:
+        self._axes = {axis.name: axis for axis in axes}
+        self._model = model
+        self._preamble = preamble
+        self._style = _SMALL_MODEL if get_traits(model).small else _Style()
+        self._enforced = enforced
+        self._seed = seed
+
+    async def list_items(
+        self, request: ListRequest, begun: ListProgress | None = None
+    ) -> AsyncGenerator[ListProgress]:
+        """Yield the list after every reply; no further question is asked once there are ``enough`` items.
+
+        Raises:
+            ModelError: the model does not answer.
+        """
+        axis = self._axes[request.axis]
+        so_far = begun or ListProgress(axis.first, finished=False, usage=Usage(), calls=0)
+        if begun is None and so_far.items:
+            yield so_far
+        fruitless = 0
+        while len(so_far.items) < request.enough and fruitless < _FRUITLESS:
+            answer = await self._ask(axis, request, so_far)
+            fruitless = 0 if answer.new else _FRUITLESS if answer.last else fruitless + 1
+            items = (*so_far.items, *answer.new)
+            so_far = ListProgress(
+                items,
+                finished=len(items) == axis.count or fruitless >= _FRUITLESS,
+                usage=so_far.usage + answer.usage,
+                calls=so_far.calls + 1,
+                why=answer.why,
+            )
+            yield so_far
+
+    async def _ask(self, axis: Axis, request: ListRequest, so_far: ListProgress) -> _Answer:
+        """Ask once for the items that are missing."""
+        missing = axis.count - len(so_far.items)
+        size = 1 if axis.each else min(missing, self._style.at_once)
+        try:
+            reply = await self._model.reply(self._request(axis, request, so_far, size))
+        except ContextFull:
+            if axis.max_tokens <= 1 or not so_far.items:
+                raise
+            return _Answer(why="Its own items fill the model's window.", last=True)
+        except BadReply as error:
+            if error.endpoint_wide:
+                raise
+            return _Answer(why=error.what)
+        found = [read_item(reply.text)] if axis.each else read_list(reply.text, single=size == 1)
+        if reply.finish == "length" and self._style.ends_lists:
+            found = found[:-1]
+        new = remove_duplicates((item for item in found if item), so_far.items)[:missing]
+        return _Answer(tuple(new), reply.usage, "" if new else "The replies brought nothing new.")
+
+    def _request(self, axis: Axis, request: ListRequest, so_far: ListProgress, size: int) -> Request:
+        assert axis.ask is not None
+        template = compile_template(axis.ask, may=frozenset({"count", *axis.per}))
+        question = template.render({"count": size, **request.values})
+        shown = so_far.items[-self._style.shown :] if self._style.shown else ()
+        seed = None if self._seed is None else self._seed + so_far.calls
+        return Request(
+            messages=(Message("user", Text(_join(self._preamble, question, shown))),),
+            sampling=self._style.make_sampling(axis, size, seed),
+            response_format=None if axis.each else self._format(size, request.id, so_far.calls),
+            session=request.id,
+            agent="lister",
+            call_index=so_far.calls,
+        )
+
+    def _format(self, size: int, list_id: str, calls: int) -> ResponseFormat | None:
+        if self._style.varied:
+            first = crc32(list_id.encode())  # so that not every list begins with the same letters
+            return _list_format(build_varied_list_grammar(size, first + calls))
+        return _list_format(build_list_grammar(size)) if self._enforced else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What one question brought."""
+
+    new: tuple[str, ...] = ()
+    usage: Usage = Usage()
+    why: str = ""
+    last: bool = False
+    """True if no further question can be asked."""
+
+
+def _join(preamble: str, question: str, taken: Sequence[str]) -> str:
+    parts = [preamble] if preamble else []
+    parts.append(question)
+    if taken:
+        listed = "\n".join(f"- {item[:200]}" for item in taken)
+        parts.append(f"These exist already. Find others, and leave these out:\n{listed}")
+    return "\n\n".join(parts)
 
 
 class _Items(BaseModel):
     items: list[str]
 
 
-@dataclass(frozen=True, slots=True)
-class ListProgress:
-    """How far a list has come."""
-
-    items: tuple[str, ...]
-    finished: bool
-    """True when nothing more will be asked; the list may still be short."""
-    usage: Usage
-    """Of all its calls."""
-    calls: int
-    why: str = ""
-    """What came instead of items, where the last reply brought none."""
+def _list_format(grammar: str) -> ResponseFormat:
+    return ResponseFormat(name="items", schema=build_list_schema(), grammar=grammar, read=_read_items)
 
 
-async def list_items(
-    axis: Axis,
-    values: Mapping[str, str],
-    model: Model,
-    *,
-    list_id: str,
-    preamble: str = "",
-    enforced: bool = False,
-    seed: int | None = None,
-    begun: ListProgress | None = None,
-    enough: int | None = None,
-) -> AsyncGenerator[ListProgress]:
-    """Ask ``model`` until the axis has its ``count`` items, or until three replies in a row bring nothing new.
-
-    With ``enough``, no further question is asked once there are so many items.
-
-    Gives the list after every reply, so that it can be stored before the next request goes out. ``begun`` is what
-    an earlier run had; without it the list begins with the items that the axis gives. The question is the axis's
-    ``ask`` with ``values``; later ones name the items that exist. The built-in model is not told them, since it
-    repeats what it reads: it is asked for ten at a time, each of which has to begin with other letters.
-
-    Raises:
-        ModelError: the model does not answer.
-    """
-    so_far = begun or ListProgress(axis.first, finished=False, usage=Usage(), calls=0)
-    if begun is None and so_far.items:
-        yield so_far
-    fruitless = 0
-    assert axis.ask is not None
-    template = compile_template(axis.ask, may=frozenset({"count", *axis.per}))
-    small = model.name == "local"
-    first = crc32(list_id.encode())  # so that not every list begins with the same letters
-    while len(so_far.items) < (enough or axis.count) and fruitless < _FRUITLESS:
-        missing = axis.count - len(so_far.items)
-        wanted = 1 if axis.each else min(missing, _SMALL_ITEMS) if small else missing
-        question = template.render({"count": wanted, **values})
-        taken = () if small else so_far.items
-        request = Request(
-            messages=(Message("user", Text(_with_taken(question, taken, preamble))),),
-            sampling=Sampling(
-                temperature=max(axis.temperature or 0.0, _SMALL_TEMPERATURE) if small else axis.temperature,
-                max_tokens=min(axis.max_tokens, 60 * wanted + 60) if small else axis.max_tokens,
-                seed=None if seed is None else seed + so_far.calls,
-            ),
-            response_format=None
-            if axis.each or not (enforced or small)
-            else _form(wanted, first + so_far.calls if small else None),
-            session=list_id,
-            agent="lister",
-            call_index=so_far.calls,
-        )
-        usage = so_far.usage
-        new: list[str] = []
-        why = ""
-        try:
-            reply = await model.reply(request)
-        except ContextFull:
-            if axis.max_tokens <= 1 or not so_far.items:
-                raise
-            fruitless = _FRUITLESS
-            why = "Its own items fill the model's window."
-        except BadReply as error:
-            if error.endpoint_wide:
-                raise
-            fruitless += 1
-            why = error.what
-        else:
-            usage += reply.usage
-            found = [read_item(reply.text)] if axis.each else read_list(reply.text, single=wanted == 1)
-            if reply.finish == "length" and not small:  # the built-in model seldom ends by itself
-                found = found[:-1]
-            new = remove_duplicates((item for item in found if item), so_far.items)[:missing]
-            fruitless = 0 if new else fruitless + 1
-            why = "" if new else "The replies brought nothing new."
-        items = (*so_far.items, *new)
-        finished = len(items) == axis.count or fruitless >= _FRUITLESS
-        so_far = ListProgress(items, finished, usage, so_far.calls + 1, why)
-        yield so_far
-
-
-def _with_taken(question: str, items: Sequence[str], preamble: str) -> str:
-    parts = [preamble] if preamble else []
-    parts.append(question)
-    if items:
-        taken = "\n".join(f"- {item[:200]}" for item in items[-_SHOWN:])
-        parts.append(f"These exist already. Find others, and leave these out:\n{taken}")
-    return "\n\n".join(parts)
-
-
-def _form(count: int, question: int | None) -> ResponseFormat:
-    return ResponseFormat(
-        name="items",
-        schema=build_list_schema(),
-        grammar=build_list_grammar(count) if question is None else build_varied_list_grammar(count, question),
-        read=lambda text: "\n".join(
-            f"{number}. {item}" for number, item in enumerate(_Items.model_validate_json(text).items, start=1)
-        ),
-    )
+def _read_items(text: str) -> str:
+    items = _Items.model_validate_json(text).items
+    return "\n".join(f"{number}. {item}" for number, item in enumerate(items, start=1))

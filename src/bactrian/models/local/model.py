@@ -9,12 +9,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
 
-from bactrian.errors import BadReply, ContextFull, Exhausted, TryAgain
+from bactrian.errors import BadReply, Exhausted, TryAgain
+from bactrian.language.think import ThoughtFilter, split_thought
 from bactrian.models.local.kv_cache import ComputedText, Key, PrefixCache, Slots
 from bactrian.models.local.server import Generated, LlamaServer, start_server
 from bactrian.models.local.weights import BUILT_IN, Progress, fetch_weights, find_cache_folder
 from bactrian.models.model import Reply, ReplyChoice, Request, ResponseFormat
 from bactrian.models.text_tools.calls import add_tools_as_text
+from bactrian.models.traits import BUILT_IN_MODEL, OWN_WEIGHTS
+from bactrian.models.window import fit_reply
 from bactrian.records.sampling import Sampling
 from bactrian.records.text import Text, clean_text
 from bactrian.records.turn import Finish
@@ -64,6 +67,7 @@ class LocalModel:
         progress: Progress | None = None,
     ) -> None:
         self.name = "local" if path is None else f"local:{path}"
+        self.traits = BUILT_IN_MODEL if path is None else OWN_WEIGHTS
         self._path = path
         self._slots = slots
         self._window = window
@@ -90,13 +94,9 @@ class LocalModel:
         key = (request.session, request.agent)
         text = await ready.llama.chat(request.messages)
         prompt = await _tokens(ready, key, text)
-        room = request.sampling.max_tokens or 1
-        if len(prompt) + room > ready.window:
-            raise ContextFull(
-                f"The request needs {len(prompt) + room:,} tokens with room for its reply; "
-                f"the window has {ready.window:,}.",
-                where=self.name,
-            )
+        room = fit_reply(request.sampling.max_tokens or 1, len(prompt), ready.window, self.name)
+        if request.sampling.max_tokens is not None:
+            request = replace(request, sampling=replace(request.sampling, max_tokens=room))
         watch = _FirstText(request)
         async with ready.slots.lend(key) as slot:
             results = [
@@ -105,6 +105,7 @@ class LocalModel:
                 )
                 for number in range(request.n)
             ]
+        watch.end()
         self._falls = 0
         ready.prefixes.store(key, [await _computed(ready.llama, text, prompt, one) for one in results])
         return Reply(
@@ -178,7 +179,7 @@ class LocalModel:
         return settings
 
     def _choice(self, result: Generated, form: ResponseFormat | None) -> ReplyChoice:
-        text = result.text
+        thought, text = split_thought(result.text)
         finish = _FINISH.get(result.stop, "other")
         if form is not None and not form.grammar:
             try:
@@ -192,7 +193,7 @@ class LocalModel:
                     sample=text.encode(),
                 ) from error
         clean = Text(clean_text(text))
-        return ReplyChoice(clean, finish, lossy=clean != text)
+        return ReplyChoice(clean, finish, lossy=clean != text, thought=clean_text(thought))
 
 
 class _FirstText:
@@ -200,14 +201,27 @@ class _FirstText:
 
     def __init__(self, request: Request) -> None:
         self._on_text = request.on_text
+        self._on_restart = request.on_restart
         self._begun = perf_counter()
+        self._speech = ThoughtFilter()
         self.seconds: float | None = None
 
     def __call__(self, piece: str) -> None:
-        if self._on_text is not None:
+        had_taken_back = self._speech.has_taken_back
+        said = self._speech.feed(piece)
+        if self._speech.has_taken_back and not had_taken_back and self._on_restart is not None:
+            self._on_restart()
+        self._pass_on(said)
+
+    def end(self) -> None:
+        """Pass on what might have become a thought, and did not."""
+        self._pass_on(self._speech.end())
+
+    def _pass_on(self, said: str) -> None:
+        if self._on_text is not None and said:
             if self.seconds is None:
                 self.seconds = perf_counter() - self._begun
-            self._on_text(piece)
+            self._on_text(said)
 
 
 def _as_llama_names_it(sampling: Sampling) -> dict[str, object]:

@@ -20,7 +20,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from bactrian.errors import Exhausted, MissingExtra, ModelError, TryAgain
+from bactrian.errors import Exhausted, MissingExtra, ModelError, Refused, TryAgain
 from bactrian.models.http.address import read_address
 from bactrian.models.http.pool import Pool
 from bactrian.models.http.response import Response, TransportFault
@@ -70,7 +70,7 @@ class LlamaServer:
         self._spelt: dict[str, list[int]] = {}
         self._pool = Pool(
             read_address(address),
-            f"Bearer {key}",
+            f"Authorization: Bearer {key}",
             # A generation may take as long as it takes; there is no connection to lose on one's own machine.
             Timeouts(total=_FOREVER, silence=_FOREVER),
             # The server closes kept connections at moments of its own, and the next request would hit one.
@@ -194,7 +194,7 @@ class LlamaServer:
         return TryAgain("llama.cpp has stopped and is started again.", where=self._where)
 
     def _refused(self, answer: Mapping[str, Any]) -> ModelError:
-        return ModelError(
+        return Refused(
             f"llama.cpp refuses the request: {answer['error']['message']}.",
             where=self._where,
             next="Check the sampling parameters and, if there is one, the grammar.",
@@ -233,7 +233,8 @@ async def start_server(path: Path, *, slots: int, window: int) -> LlamaServer:
         raise MissingExtra("local", "A model on this computer")
     key = secrets.token_urlsafe()
     worker = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "bactrian.models.local.server_process"),
+        # -P: a folder named bactrian where the user happens to work is not our program.
+        *(sys.executable, "-P", "-m", "bactrian.models.local.server_process"),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,

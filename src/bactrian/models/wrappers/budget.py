@@ -8,6 +8,7 @@ from math import ceil
 
 from bactrian.errors import BudgetReached, InputError
 from bactrian.models.model import Model, Reply, Request
+from bactrian.models.wrappers.base import Wrapper
 from bactrian.models.wrappers.estimate import estimate_request
 from bactrian.records.usage import Usage
 
@@ -102,7 +103,7 @@ class UsageMeter:
         return self.prices[model]
 
 
-class Budget:
+class Budget(Wrapper):
     """Counts what ``model`` uses on ``meter``, and refuses a call that could pass the meter's limit.
 
     What a call could use is estimated as its prompt's bytes divided by four plus its ``max_tokens`` (see
@@ -112,17 +113,12 @@ class Budget:
     """
 
     def __init__(self, model: Model, meter: UsageMeter) -> None:
-        self._model = model
+        super().__init__(model)
         self._meter = meter
         self._prompt_ratio = 1.0
         """The most prompt tokens that were counted for each one that was estimated."""
         self._longest = 0
         """Tokens of the longest reply."""
-
-    @property
-    def name(self) -> str:
-        """The name of the model within."""
-        return self._model.name
 
     async def reply(self, request: Request) -> Reply:
         """Answer ``request``.
@@ -153,7 +149,3 @@ class Budget:
         self._longest = max(self._longest, used.completion)
         if (prompt := estimate_request(request).prompt) >= _TELLING:
             self._prompt_ratio = max(self._prompt_ratio, used.prompt / prompt)
-
-    async def close(self) -> None:
-        """Close the model within."""
-        await self._model.close()

@@ -7,8 +7,18 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from bactrian.errors import Denied, Halted, ModelError, NotAnEndpoint, TryAgain, UnknownModel, Unreachable
+from bactrian.errors import (
+    Denied,
+    Halted,
+    ModelError,
+    NotAnEndpoint,
+    Refused,
+    TryAgain,
+    UnknownModel,
+    Unreachable,
+)
 from bactrian.models.model import Model, Reply, Request
+from bactrian.models.wrappers.base import Wrapper
 from bactrian.models.wrappers.cancellation import StopSignal
 from bactrian.models.wrappers.retry import MAX_WAIT
 
@@ -33,7 +43,7 @@ _LONGEST_SILENCE = 60.0
 """Seconds between two tries of an endpoint that is down; the pauses double up to it."""
 
 
-class ConcurrencyLimit:
+class ConcurrencyLimit(Wrapper):
     """Lets up to ``most`` requests through to ``model`` at once, fewer while it is overloaded.
 
     Additive increase, multiplicative decrease: a 429 or 503, or a latency far above the best, halves the limit, at
@@ -59,7 +69,7 @@ class ConcurrencyLimit:
         timed: bool = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._model = model
+        super().__init__(model)
         self._rest = rest or StopSignal()
         self._timed = timed
         self._most = most
@@ -78,11 +88,6 @@ class ConcurrencyLimit:
         self._pause = _FIRST_PAUSE
         self._latency = 0.0
         self._best_latency = float("inf")
-
-    @property
-    def name(self) -> str:
-        """The name of the model within."""
-        return self._model.name
 
     @property
     def limit(self) -> int:
@@ -125,10 +130,6 @@ class ConcurrencyLimit:
             if self._waiting:
                 self._wake()
 
-    async def close(self) -> None:
-        """Close the model within."""
-        await self._model.close()
-
     async def _wait(self) -> None:
         """Wait for room, first come, first served. Whoever is woken has been counted as in flight."""
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -165,7 +166,7 @@ class ConcurrencyLimit:
             isinstance(fault, (NotAnEndpoint, Unreachable)) and not self._proven
         ):
             self._verdict = fault
-        elif self._proven or type(fault) is not ModelError:
+        elif self._proven or not isinstance(fault, Refused):
             return
         while self._waiting:
             turn = self._waiting.popleft()

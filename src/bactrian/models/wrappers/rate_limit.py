@@ -7,6 +7,7 @@ import time
 from collections.abc import Awaitable, Callable
 
 from bactrian.models.model import Model, Reply, Request
+from bactrian.models.wrappers.base import Wrapper
 from bactrian.models.wrappers.estimate import estimate_request
 from bactrian.records.usage import Usage
 
@@ -62,7 +63,7 @@ class TokenEstimator:
             self._completion += _SMOOTHING * (used.completion - self._completion)
 
 
-class RateLimit:
+class RateLimit(Wrapper):
     """Holds requests to ``model`` back to a number of requests, of tokens, or of both a minute.
 
     All requests through one ``RateLimit`` share its pace, first come, first served. A request's tokens are expected
@@ -78,17 +79,12 @@ class RateLimit:
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._model = model
+        super().__init__(model)
         self._requests = Pace(requests_per_minute, clock) if requests_per_minute else None
         self._tokens = Pace((1 - _SPARED) * tokens_per_minute, clock) if tokens_per_minute else None
         self._expectation = TokenEstimator()
         self._sleep = sleep
         self._turn = asyncio.Lock()
-
-    @property
-    def name(self) -> str:
-        """The name of the model within."""
-        return self._model.name
 
     async def wait(self, request: Request) -> float:
         """Wait for the turn of ``request``. Gives the tokens that were taken for it."""
@@ -116,7 +112,3 @@ class RateLimit:
                 self._tokens.settle((used.total if used else 0) - expected)
                 if used is not None:
                     self._expectation.learn(estimate_request(request), used)
-
-    async def close(self) -> None:
-        """Close the model within."""
-        await self._model.close()

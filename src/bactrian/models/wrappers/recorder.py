@@ -7,10 +7,11 @@ from collections.abc import Awaitable, Callable
 
 from bactrian.errors import ModelError
 from bactrian.models.model import Model, Reply, Request
+from bactrian.models.wrappers.base import Wrapper
 from bactrian.records.run import Call
 
 
-class Recorder:
+class Recorder(Wrapper):
     """Gives every call to ``model``, failed ones too, to ``sink`` before anybody sees its outcome.
 
     The innermost of the wrappers: within ``Retry`` it sees each attempt. With ``failures_only`` it leaves out what
@@ -25,15 +26,10 @@ class Recorder:
         failures_only: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._model = model
+        super().__init__(model)
         self._sink = sink
         self._failures_only = failures_only
         self._clock = clock
-
-    @property
-    def name(self) -> str:
-        """The name of the model within."""
-        return self._model.name
 
     async def reply(self, request: Request) -> Reply:
         """Answer ``request``; raises what the model within and the sink raise."""
@@ -50,7 +46,3 @@ class Recorder:
         seconds = self._clock() - started
         await self._sink(Call(*place, reply.model, seconds, raw=reply.raw, usage=reply.usage))
         return reply
-
-    async def close(self) -> None:
-        """Close the model within."""
-        await self._model.close()

@@ -8,8 +8,18 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
-from bactrian.errors import BadReply, GaveUp, ModelError, NotAnEndpoint, TryAgain, Unreachable
+from bactrian.errors import (
+    BadReply,
+    GaveUp,
+    ModelError,
+    NotAnEndpoint,
+    Refused,
+    RefusedOutright,
+    TryAgain,
+    Unreachable,
+)
 from bactrian.models.model import Model, Reply, Request
+from bactrian.models.wrappers.base import Wrapper
 
 MAX_WAIT = 600.0
 """Seconds that an endpoint may ask to wait, unless the user says otherwise."""
@@ -38,7 +48,7 @@ class RetryPolicy:
         return replace(self, max_wait=longest, budget=3 * longest)
 
 
-class Retry:
+class Retry(Wrapper):
     """Asks ``model`` again after a passing fault; raises every other error at once.
 
     An endpoint that cannot be reached, or sends web pages, is asked again only if it has answered before: until then
@@ -60,18 +70,13 @@ class Retry:
         chance: Callable[[], float] = random.random,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._model = model
+        super().__init__(model)
         self._patience = patience or RetryPolicy()
         self._notice = notice
         self._sleep = sleep
         self._chance = chance
         self._clock = clock
         self._has_answered = False
-
-    @property
-    def name(self) -> str:
-        """The name of the model within."""
-        return self._model.name
 
     async def reply(self, request: Request) -> Reply:
         """Answer ``request``, asking as often as it takes; once more for a garbled reply.
@@ -108,10 +113,10 @@ class Retry:
                     self._notice(
                         f"{error.where or self.name}: {error.what.rstrip('.')}. Asking again in {wait:.1f} s."
                     )
-            except ModelError as error:
-                if type(error) is ModelError and not self._has_answered:
-                    error.endpoint_wide = True
-                raise
+            except Refused as error:
+                if self._has_answered:
+                    raise
+                raise _outright(error) from error
             if request.on_restart is not None:
                 request.on_restart()
             await self._sleep(wait)
@@ -123,9 +128,9 @@ class Retry:
         longest = min(self._patience.first_wait * 2 ** (attempts - 1), self._patience.longest_wait)
         return self._chance() * longest
 
-    async def close(self) -> None:
-        """Close the model within."""
-        await self._model.close()
+
+def _outright(error: Refused) -> RefusedOutright:
+    return RefusedOutright(error.what, where=error.where, next=error.next, sample=error.sample)
 
 
 def _given_up(error: ModelError, asked: int, spent: float) -> ModelError:

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
 
-from bactrian.errors import BactrianError, ModelError
+from bactrian.errors import BactrianError, Refused
 from bactrian.models.model import Reply, Request
 from bactrian.play.agent import View, with_seed
 from bactrian.records.candidate import Proposal
@@ -83,9 +83,7 @@ class Proposer:
         """As many as the model gives at once; none if it knows no such request."""
         try:
             return await self._ask(view, wanted, places)
-        except ModelError as error:
-            if type(error) is not ModelError:
-                raise
+        except Refused:
             return []  # Some servers refuse ``n``. If that is not what it was, the single requests will tell.
 
     async def _ask(self, view: View, wanted: CandidateRequest, places: Sequence[int]) -> list[Proposal]:
@@ -125,6 +123,7 @@ def _proposals(
             finish="content_filter" if choice.refusal else choice.finish,
             lossy=choice.lossy,
             fingerprint=reply.fingerprint,
+            thought=choice.thought,
         )
         for place, choice in zip(places, reply.choices, strict=False)
     ]

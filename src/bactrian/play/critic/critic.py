@@ -8,6 +8,7 @@ from time import perf_counter
 
 from bactrian.errors import BadReply
 from bactrian.models.model import Model, Request, ResponseFormat
+from bactrian.models.traits import get_traits
 from bactrian.play.agent import with_seed
 from bactrian.play.critic.answer_format import (
     CriticAnswer,
@@ -67,7 +68,7 @@ class CriticAgent:
     async def _ask(self, messages: Sequence[Message], question: ChoiceQuestion, attempt: int) -> Decision:
         first = question.proposals[0]
         before = retry_unreadable(first.round, attempt)
-        form = _constraint(question, small=self.model.name == "local") if self.constrained else None
+        form = _constraint(question, small=get_traits(self.model).small) if self.constrained else None
         request = Request(
             messages=messages,
             sampling=with_seed(self.sampling, question.number + _SEEDS_APART * before),

@@ -11,6 +11,8 @@ from pydantic import BaseModel
 from bactrian.errors import InputError
 from bactrian.language.protocol import DONE
 from bactrian.models.model import Model, ResponseFormat
+from bactrian.models.registry import find_traits
+from bactrian.models.traits import get_traits
 from bactrian.play.agent import Agent, Listener
 from bactrian.play.endings import EndpointRefused, MaxMessages, TaskDone
 from bactrian.play.human import HUMAN
@@ -66,7 +68,7 @@ def new_group_chat(
         check_value(agent.description, "description")
     models = {agent.name: given.models[agent.name] for agent in agents}
     check_tools(tools.keys() & models.keys(), models)
-    local = all(model.partition(":")[0] == "local" for model in models.values() if model != HUMAN)
+    local = all(find_traits(model).in_process for model in models.values() if model != HUMAN)
     cast = {agent.name: Role(agent.role, agent.description) for agent in agents}
     first, second, *_ = cast.values()
     return Session(
@@ -122,7 +124,7 @@ def build_group_chat(
             model=models[name],
             sampling=origin.sampling.get(name, Sampling()),
             opening=_OPENING if name == order.next_speaker(()) else None,
-            form=moderator_format(others, small=models[name].name == "local") if enforced else None,
+            form=moderator_format(others, small=get_traits(models[name]).small) if enforced else None,
             among=True,
             hears=None if wanted.hears is None else frozenset(wanted.hears),
             toolbox=toolbox(session, name, tools),
@@ -191,7 +193,7 @@ def _order(stage: SocietyStage, roles: Mapping[str, str]) -> SpeakerOrder:
 
 
 def _sampling(agent: Wanted, model: str, seed: int | None) -> Sampling:
-    small = model == "local"
+    small = find_traits(model).small
     temperature = agent.temperature if agent.temperature is not None else 0.4 if small else 0.7
     return Sampling(
         temperature,

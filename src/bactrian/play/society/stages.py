@@ -5,29 +5,30 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import AsyncExitStack, aclosing
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import TypeVar
 
 from bactrian.language.protocol import DONE, is_done
 from bactrian.models.model import Model
+from bactrian.models.registry import ModelOptions
 from bactrian.play.agent import Listener
 from bactrian.play.critic.critic import CRITIC
-from bactrian.play.persist import persist_events
-from bactrian.play.prepare import prepare
-from bactrian.play.scene import Scene, build_role_play
-from bactrian.play.session import play_session
+from bactrian.play.open_models import open_models
+from bactrian.play.run_session import begin_session, run_role_play, run_scene
 from bactrian.play.setup import RolePlaySetup, new_session
 from bactrian.play.society.group_chat import ChatOptions, build_group_chat, new_group_chat
+from bactrian.play.tools.loading import open_tools
 from bactrian.play.tools.toolbox import Toolbox
 from bactrian.prompts.pack import Pack, load_pack
 from bactrian.recipes.schema import to_critic_settings
 from bactrian.recipes.society import Society, SocietyPrompts, SocietyStage
-from bactrian.records.candidate import NOTHING_KNOWN
 from bactrian.records.ending import Ending
-from bactrian.records.events import Ended, Event, Spoke
-from bactrian.records.session import Role, Session
+from bactrian.records.events import Ended, Event, Spoke, Started
+from bactrian.records.session import Role
 from bactrian.records.turn import Solution, Turn
-from bactrian.store import Store
+from bactrian.store import Store, open_store
 
 _T = TypeVar("_T")
 _HELPERS = ("task_specifier", "task_planner", CRITIC)
@@ -100,20 +101,17 @@ async def play_society(
 
     Raises:
         InputError: the task, a role or the language cannot be used.
-        ModelError: the task cannot be specified or planned.
     """
     outputs: dict[str, str] = {}
     for stage in wish.society.stages:
         task = wish.prompts.task(stage.name, wish.task, outputs)
-        session, scene = await _open(wish, stage, task, models, store, listener)
-        turns = list(session.turns)
+        turns: list[Turn] = []
         ending: Ending | None = None
-        events = (
-            play_session(scene) if store is None else persist_events(play_session(scene), session.id, store)
-        )
-        async for event in events:
+        async for event in _run_stage(wish, stage, task, models, store, listener):
             yield event
             match event:
+                case Started(session):
+                    turns = list(session.turns)
                 case Spoke(turn):
                     turns.append(turn)
                 case Ended(ending):
@@ -123,6 +121,28 @@ async def play_society(
         if ending is None or not ending.final:
             return
         outputs[stage.name] = collect_output(turns, stage)
+
+
+async def play_one_society(
+    wish: SocietyRun, options: ModelOptions, run: Path | None, listener: Listener | None = None
+) -> AsyncGenerator[Event]:
+    """Open store, models and tools, and play the stages of a society, or resume them.
+
+    Raises:
+        InputError: something that ``wish`` names cannot be used.
+        StoreError: the run is damaged, in use, or of a newer version of this program.
+    """
+    models = wish.given.models
+    async with AsyncExitStack() as stack:
+        store = await stack.enter_async_context(open_store(run)) if run else None
+        sink = store.add_call if store is not None else None
+        options = replace(options, slots=max(options.slots, len(models)))
+        cast = await stack.enter_async_context(open_models(models, options, sink=sink))
+        tools = await stack.enter_async_context(open_tools(wish.society.tools))
+        events = play_society(replace(wish, tools=tools), cast, store, listener)
+        async with aclosing(events):
+            async for event in events:
+                yield event
 
 
 def collect_output(turns: Sequence[Turn], stage: SocietyStage) -> str:
@@ -139,22 +159,21 @@ def collect_output(turns: Sequence[Turn], stage: SocietyStage) -> str:
             return "\n\n".join(solutions or [text for turn, text in said if not is_done(turn.text)])
 
 
-async def _open(
+async def _run_stage(
     wish: SocietyRun,
     stage: SocietyStage,
     task: str,
     models: Mapping[str, Model],
     store: Store | None,
     listener: Listener | None,
-) -> tuple[Session, Scene]:
-    """The session of a stage, with what is stored of it, and its scene."""
+) -> AsyncGenerator[Event]:
+    """Play the session of a stage, from where it stands."""
     society, given = wish.society, wish.given
     name = wish.session_id(stage)
     if stage.agents:
         session = new_group_chat(society, stage, task, given, name, wish.tools)
-        session = replace(session, values=wish.values, mark=wish.mark)
-        session = session if store is None else await store.begin(session)
-        return session, build_group_chat(
+        session = await begin_session(replace(session, values=wish.values, mark=wish.mark), store)
+        scene = build_group_chat(
             session,
             society,
             wish.prompts,
@@ -164,24 +183,16 @@ async def _open(
             tools=wish.tools,
             listener=listener,
         )
-    setup, pack = _setup(wish, stage, task)
-    session = new_session(setup, pack, name=name)
-    session = replace(session, values=wish.values, mark=wish.mark)
-    session = session if store is None else await store.begin(session)
-    seats = _seats(stage, models)
-    session = await prepare(session, setup, pack, seats, store.save_task if store else None)
-    known = NOTHING_KNOWN
-    if store is not None and setup.critic is not None:
-        known = await store.deliberation(session.id, after=setup.critic.count_settled(len(session.turns)))
-    return session, build_role_play(
-        session,
-        pack,
-        seats,
-        rules=setup.rules(),
-        known=known,
-        tools=_seated_tools(stage, wish.tools),
-        listener=listener,
-    )
+        events = run_scene(scene, store)
+    else:
+        setup, pack = _setup(wish, stage, task)
+        session = replace(new_session(setup, pack, name=name), values=wish.values, mark=wish.mark)
+        session = await begin_session(session, store)
+        seats, tools = _seats(stage, models), _seated_tools(stage, wish.tools)
+        events = run_role_play(session, setup, pack, seats, store=store, tools=tools, listener=listener)
+    async with aclosing(events):
+        async for event in events:
+            yield event
 
 
 def _setup(wish: SocietyRun, stage: SocietyStage, task: str) -> tuple[RolePlaySetup, Pack]:

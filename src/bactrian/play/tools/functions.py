@@ -7,17 +7,18 @@ import importlib.util
 import inspect
 import sys
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextvars import copy_context
+from functools import wraps
 from hashlib import sha256
 from pathlib import Path
 from types import ModuleType
-from typing import Any, get_type_hints
+from typing import Any, cast
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic import TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
 from pydantic.json_schema import GenerateJsonSchema
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json
 
 from bactrian.errors import InputError
 from bactrian.play.tools.stdout import redirect_to_stderr
@@ -38,8 +39,8 @@ class FunctionTool:
 
     def __init__(self, function: _Any) -> None:
         self._function = function
-        self._arguments = _arguments(function)
-        self.tool = Tool(function.__name__, _description(function), _schema(self._arguments, function))
+        self._arguments, schema = _read_signature(function)
+        self.tool = Tool(function.__name__, _description(function), schema)
 
     async def run(self, arguments: str) -> str:
         """Call it. Gives text as it is, and anything else as JSON.
@@ -49,16 +50,15 @@ class FunctionTool:
             ToolFailed: it wants to end the program.
             Exception: whatever the function raises.
         """
+        if arguments.lstrip().startswith("["):  # Pydantic would take them by their places.
+            raise BadArguments("Input should be an object")
         try:
-            read = self._arguments.model_validate_json(arguments)
+            read = self._arguments.validate_json(arguments)
         except ValidationError as error:
             raise BadArguments(_problems(error)) from None
-        # Those that were left out are left to the function's own defaults.
-        given = {
-            name: getattr(read, field)
-            for field, name in _names(self._arguments)
-            if field in read.model_fields_set
-        }
+        # Those that were left out are left to the function's own defaults, of which pydantic makes copies.
+        named = from_json(arguments)
+        given = {name: value for name, value in read.items() if name in named}
         try:
             with redirect_to_stderr():
                 if inspect.iscoroutinefunction(self._function):
@@ -147,38 +147,35 @@ def _functions(module: ModuleType, wanted: Sequence[str], path: Path) -> list[_A
     return [getattr(module, name) for name in wanted]
 
 
-def _arguments(function: _Any) -> type[BaseModel]:
-    """A model of the arguments. Its fields have names of their own, because pydantic takes some for itself."""
+def _read_signature(function: _Any) -> tuple[TypeAdapter[dict[str, Any]], dict[str, Any]]:
+    """What reads and checks the arguments of ``function``, and their JSON schema."""
     where = getattr(function, "__name__", repr(function))
-    try:
-        types = get_type_hints(function, include_extras=True)
-    except (NameError, TypeError) as error:
-        raise InputError(f"A type in its signature cannot be used: {error}", where=where) from error
-    fields: dict[str, Any] = {}
-    for place, parameter in enumerate(inspect.signature(function).parameters.values()):
+    for parameter in inspect.signature(function).parameters.values():
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
             raise InputError(
                 f"Its argument {parameter.name!r} has no name that a model could give.",
                 where=where,
                 next="A tool takes no *args, no **kwargs and no positional-only arguments.",
             )
-        if parameter.name not in types:
+        if parameter.annotation is parameter.empty:
             raise InputError(
                 f"Its argument {parameter.name!r} has no type.",
                 where=where,
                 next=f"Write it in the signature, for example {parameter.name}: str.",
             )
-        default = ... if parameter.default is parameter.empty else parameter.default
-        fields[f"argument_{place}"] = (types[parameter.name], Field(default, alias=parameter.name))
-    strict = ConfigDict(extra="forbid", arbitrary_types_allowed=False)
+
+    @wraps(function)
+    def collect(**arguments: object) -> dict[str, object]:
+        """Stand in for the function: only the checking of its arguments is wanted here, not yet the call."""
+        return arguments
+
     try:
-        return create_model(where, __config__=strict, **fields)
-    except PydanticUserError as error:
-        raise InputError(f"A type in its signature is no JSON: {_first_line(error)}", where=where) from error
-
-
-def _names(model: type[BaseModel]) -> Iterable[tuple[str, str]]:
-    return ((field, info.alias or field) for field, info in model.model_fields.items())
+        adapter = TypeAdapter[dict[str, Any]](cast("Any", collect))
+        return adapter, adapter.json_schema(schema_generator=_WithoutTitles)
+    except (PydanticUserError, NameError, TypeError) as error:
+        unknown = isinstance(error, NameError | TypeError)
+        what = "cannot be used" if unknown else "is no JSON"
+        raise InputError(f"A type in its signature {what}: {_first_line(error)}", where=where) from error
 
 
 class _WithoutTitles(GenerateJsonSchema):
@@ -186,17 +183,6 @@ class _WithoutTitles(GenerateJsonSchema):
 
     def field_title_should_be_set(self, schema: object) -> bool:  # noqa: ARG002
         return False
-
-
-def _schema(arguments: type[BaseModel], function: _Any) -> dict[str, Any]:
-    try:
-        schema = arguments.model_json_schema(schema_generator=_WithoutTitles)
-    except PydanticUserError as error:
-        raise InputError(
-            f"A type in its signature is no JSON: {_first_line(error)}", where=function.__name__
-        ) from error
-    del schema["title"]
-    return {"properties": {}, **schema}
 
 
 def _description(function: _Any) -> str:
@@ -212,8 +198,18 @@ def _problems(error: ValidationError) -> str:
     said: list[str] = []
     for problem in error.errors(include_url=False, include_context=False):
         place = ".".join(map(str, problem["loc"]))
-        said.append(f"{place}: {problem['msg']}" if place else problem["msg"])
+        what = _AS_A_FIELD.get(problem["type"], problem["msg"])
+        said.append(f"{place}: {what}" if place else what)
     return "; ".join(said)
+
+
+_AS_A_FIELD = {
+    "missing_argument": "Field required",
+    "missing_keyword_only_argument": "Field required",
+    "unexpected_keyword_argument": "Extra inputs are not permitted",
+    "arguments_type": "Input should be an object",
+}
+"""A model writes an object, so it is told of fields; pydantic speaks of a function's arguments."""
 
 
 def _first_line(error: Exception) -> str:

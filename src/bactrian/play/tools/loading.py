@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 
 from bactrian.errors import InputError
-from bactrian.play.tools.functions import load_functions
+from bactrian.play.tools.functions import FunctionTool, load_functions
 from bactrian.play.tools.mcp import open_server
 from bactrian.play.tools.stdout import divide_output
 from bactrian.play.tools.toolbox import Runnable, Toolbox
 from bactrian.recipes.schema import ToolsSpec
 from bactrian.records.tool import Toolkit
+
+DEFAULT_LIMITS = Toolkit(())
+"""What an agent may do with its tools unless it is told otherwise."""
 
 
 @asynccontextmanager
@@ -35,35 +39,45 @@ async def open_tools(wanted: Mapping[str, ToolsSpec]) -> AsyncGenerator[dict[str
                 if command not in servers:
                     servers[command] = await stack.enter_async_context(open_server(command))
         yield {
-            agent: _toolbox(
-                agent,
-                one,
+            agent: build_toolbox(
                 [
                     *(tool for file in one.python for tool in functions[file]),
                     *(tool for command in one.mcp for tool in servers[command]),
                 ],
+                Toolkit((), one.rounds, one.seconds, one.characters),
+                agent=agent,
             )
             for agent, one in wanted.items()
         }
 
 
-def _toolbox(agent: str, wanted: ToolsSpec, tools: Iterable[Runnable]) -> Toolbox:
+def build_toolbox(
+    tools: Iterable[Runnable | Callable[..., object]],
+    limits: Toolkit = DEFAULT_LIMITS,
+    *,
+    agent: str = "assistant",
+) -> Toolbox:
+    """Make the toolbox of ``agent``: of Python functions as they are, or of tools that were loaded.
+
+    Of ``limits`` only the numbers count.
+
+    Raises:
+        InputError: a function cannot be a tool, two tools have the same name, or there is none.
+    """
     by_name: dict[str, Runnable] = {}
-    for tool in tools:
-        if tool.tool.name in by_name:
+    for given in tools:
+        one: Runnable = given if isinstance(given, Runnable) else FunctionTool(given)
+        if one.tool.name in by_name:
             raise InputError(
-                f"The {agent} has two tools named {tool.tool.name!r}.",
+                f"The {agent} has two tools named {one.tool.name!r}.",
                 where="tools",
                 next="Rename one, or take only some of a file: FILE.py:NAME,NAME.",
             )
-        by_name[tool.tool.name] = tool
+        by_name[one.tool.name] = one
     if not by_name:
         raise InputError(
             f"The {agent} has tools, and none is named.",
             where="tools",
             next='For example python = "tools.py"',
         )
-    kit = Toolkit(
-        tuple(tool.tool for tool in by_name.values()), wanted.rounds, wanted.seconds, wanted.characters
-    )
-    return Toolbox(kit, by_name)
+    return Toolbox(replace(limits, tools=tuple(one.tool for one in by_name.values())), by_name)

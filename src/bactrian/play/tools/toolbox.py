@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from time import perf_counter
 from types import MappingProxyType
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from bactrian.records.text import Text, clean_text
 from bactrian.records.tool import Problem, Tool, ToolCall, Toolkit, ToolResult
@@ -21,6 +21,7 @@ class ToolFailed(Exception):
     """A tool says itself that it failed. The message is for the model."""
 
 
+@runtime_checkable
 class Runnable(Protocol):
     """A tool that can be called: a Python function, or one of an MCP server."""
 

@@ -1,0 +1,145 @@
+"""Run a session from its first request to its ending: begin it, prepare its task, build its scene, play, persist.
+
+Every way to play goes through here. :func:`run_role_play` and :func:`run_scene` take models and tools that are open,
+as the jobs of a run have them; :func:`play_one` opens what one session needs and closes it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AsyncExitStack, aclosing
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from bactrian.errors import ModelError
+from bactrian.models.model import Model
+from bactrian.models.registry import ModelOptions
+from bactrian.play.agent import Listener
+from bactrian.play.endings import Rule
+from bactrian.play.open_models import open_models
+from bactrian.play.persist import persist_events
+from bactrian.play.prepare import prepare
+from bactrian.play.scene import Scene, build_role_play
+from bactrian.play.session import play_session
+from bactrian.play.setup import RolePlaySetup, new_session
+from bactrian.play.tools.loading import open_tools
+from bactrian.play.tools.toolbox import NO_TOOLS, Toolbox
+from bactrian.prompts.pack import Pack
+from bactrian.recipes.schema import ToolsSpec
+from bactrian.records.candidate import NOTHING_KNOWN
+from bactrian.records.ending import Ending
+from bactrian.records.events import Ended, Event
+from bactrian.records.session import Session
+from bactrian.store import RunWriter, Store, open_store
+
+
+@dataclass(frozen=True, slots=True)
+class SessionOrder:
+    """One role-play to play, with everything that has to be opened for it."""
+
+    setup: RolePlaySetup
+    pack: Pack
+    options: ModelOptions
+    tools: Mapping[str, ToolsSpec] = field(default_factory=dict[str, ToolsSpec])
+    """What each agent may call."""
+    run: Path | None = None
+    """Where the session is stored; None for nowhere."""
+
+
+async def play_one(order: SessionOrder, listener: Listener | None = None) -> AsyncGenerator[Event]:
+    """Open store, tools and models, and play the session that ``order`` describes, or resume it.
+
+    Raises:
+        InputError: something in the order cannot be used.
+        StoreError: the run is damaged, in use, or of a newer version of this program.
+    """
+    async with AsyncExitStack() as stack:
+        tools = await stack.enter_async_context(open_tools(order.tools))
+        setup = replace(order.setup, tools={agent: box.kit for agent, box in tools.items()})
+        session = new_session(setup, order.pack)
+        names = {agent: setup.models[agent] for agent in session.provenance.models}
+        store = await stack.enter_async_context(open_store(order.run)) if order.run else None
+        session = await begin_session(session, store)
+        sink = store.add_call if store is not None else None
+        continues = session.ending is None or not session.ending.final
+        models = await stack.enter_async_context(open_models(names, order.options, sink=sink, load=continues))
+        events = run_role_play(
+            session, setup, order.pack, models, store=store, tools=tools, listener=listener
+        )
+        async with aclosing(events):
+            async for event in events:
+                yield event
+
+
+async def begin_session(session: Session, store: RunWriter | None) -> Session:
+    """Store ``session``, or return what is stored of it; without a store, return it as it is."""
+    return session if store is None else await store.begin(session)
+
+
+async def run_role_play(
+    session: Session,
+    setup: RolePlaySetup,
+    pack: Pack,
+    models: Mapping[str, Model],
+    *,
+    store: Store | None = None,
+    rules: tuple[Rule, ...] | None = None,
+    tools: Mapping[str, Toolbox] = NO_TOOLS,
+    listener: Listener | None = None,
+) -> AsyncGenerator[Event]:
+    """Prepare the task of a session that has begun, and play it to its ending.
+
+    A model that fails during the preparation ends the session as ``failed``, as it does later.
+
+    Args:
+        session: As :func:`begin_session` returned it.
+        setup: Says which steps of preparation are wanted, and how the session may end.
+        pack: The session's prompts.
+        models: One for each agent, open.
+        store: Keeps every event before the next request goes out; None keeps nothing.
+        rules: End the session; those of ``setup`` if None.
+        tools: By agent, open.
+        listener: Receives text as it is generated.
+
+    Raises:
+        PromptError: the pack cannot be rendered with these roles and this task.
+    """
+    try:
+        session = await prepare(session, setup, pack, models, store.save_task if store else None)
+    except ModelError as error:
+        yield await end_as_failed(session, error, store)
+        return
+    known = NOTHING_KNOWN
+    if store is not None and (critic := session.provenance.critic) is not None:
+        known = await store.deliberation(session.id, after=critic.count_settled(len(session.turns)))
+    scene = build_role_play(
+        session,
+        pack,
+        models,
+        rules=setup.rules() if rules is None else rules,
+        known=known,
+        tools=tools,
+        listener=listener,
+    )
+    async for event in run_scene(scene, store):
+        yield event
+
+
+async def run_scene(scene: Scene, store: RunWriter | None = None) -> AsyncGenerator[Event]:
+    """Play ``scene``; with a store, an event is on disk when it is yielded."""
+    async with aclosing(play_session(scene)) as played:
+        events = played if store is None else persist_events(played, scene.session.id, store)
+        async for event in events:
+            yield event
+
+
+async def end_as_failed(session: Session, error: ModelError, store: RunWriter | None) -> Ended:
+    """Return the ending of a session whose model failed outside the loop.
+
+    It is stored unless the endpoint is at fault, in which case a later run resumes the session.
+    """
+    last = session.turns[-1].number if session.turns else 0
+    ending = Ending("failed", last, "user", error.what)
+    if store is not None and not error.endpoint_wide:
+        await store.end(session.id, ending, session.usage)
+    return Ended(ending, error)
