@@ -9,7 +9,7 @@ import pytest
 
 from bactrian.errors import BadReply
 from bactrian.models.scripted import Scripted
-from bactrian.play.role_assignment import RoleSuggestions, find_roles, read_roles
+from bactrian.play.society.role_assignment import RoleSuggestions, find_roles, read_roles
 from tests.cli.test_play import LINES, bactrian, events
 from tests.play.scenes import Counting
 
