@@ -152,3 +152,11 @@ def test_a_disk_without_room_is_noticed_before_the_download(cache: Path) -> None
 def test_the_cache_folder_can_be_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BACTRIAN_CACHE", str(tmp_path))
     assert find_cache_folder() == tmp_path
+
+
+def test_a_file_named_pip_in_the_working_folder_is_not_run(
+    tmp_path: Path, cache: Path, shop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pip.py").write_text("raise SystemExit('not pip')\n")
+    monkeypatch.chdir(tmp_path)
+    assert fetch_weights(TINY, cache, source=source(shop)).read_bytes() == CONTENT

@@ -11,8 +11,9 @@ from dataclasses import asdict, dataclass, field, replace
 from bactrian.errors import InputError
 from bactrian.models.registry import find_traits
 from bactrian.play.critic.critic import CRITIC
-from bactrian.play.endings import Rule, default_endings, paper_endings
+from bactrian.play.endings import Rule
 from bactrian.play.human import HUMAN
+from bactrian.play.own_endings import combine_endings, find_code
 from bactrian.play.sampling_defaults import MAX_MESSAGES, SMALL_MAX_MESSAGES, default_sampling
 from bactrian.prompts.pack import Pack
 from bactrian.prompts.values import check_idea, check_name, check_role
@@ -42,6 +43,8 @@ class RolePlaySetup:
     """``free`` or ``enforced``; None enforces it if only the built-in model plays."""
     paper_endings: bool = False
     """True for the paper's endings only, without the one for repeat loops."""
+    endings: tuple[Rule, ...] = ()
+    """The user's own, besides the usual ones."""
     max_messages: int | None = None
     """None for the paper's 40, or fewer if the built-in model plays."""
     seed: int | None = None
@@ -69,7 +72,7 @@ class RolePlaySetup:
     def rules(self) -> tuple[Rule, ...]:
         """The rules that end the session."""
         limit = self.max_messages or (SMALL_MAX_MESSAGES if self.small else MAX_MESSAGES)
-        return paper_endings(limit) if self.paper_endings else default_endings(limit)
+        return combine_endings(self.endings, paper=self.paper_endings, limit=limit)
 
 
 def new_session(setup: RolePlaySetup, pack: Pack, *, name: str | None = None) -> Session:
@@ -151,7 +154,10 @@ def _sampling(agent: str, setup: RolePlaySetup, *, varied: bool) -> Sampling:
 
 
 def _identity(setup: RolePlaySetup, pack: Pack) -> str:
-    wish = asdict(setup)
+    wish = asdict(replace(setup, endings=()))
+    del wish["endings"]
+    if setup.endings:
+        wish["endings"] = [find_code(rule) for rule in setup.endings]
     if setup.critic is None:  # A session without one is the same as before there were any.
         del wish["critic"]
     if not setup.temperatures:

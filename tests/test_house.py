@@ -1,0 +1,264 @@
+"""The limits that keep the code easy to look around in: sizes, numbers of parameters, and names.
+
+Each rule lists what breaks it. ``KNOWN`` holds what broke it when the rule was written, and only ever gets shorter.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import bactrian
+
+SOURCE = Path(bactrian.__file__).parent
+FILES_OF_A_FOLDER = 14
+PARAMETERS = 10
+LINES_OF_A_FILE = 400
+LINES_OF_A_FUNCTION = 80
+
+VERBS = frozenset(
+    """abort add aggregate align allow analyze answer append apply ask assign attach back begin behaviour bind bootstrap
+    build call can cancel check choose clean clear close collect compare compile compute configure confirm connect
+    convert copy count create cut declare decode delete derive describe detect divide doctor drop edit encode end
+    ending ensure estimate evaluate expand explain export extend extract feed fetch fill filter find finish flush
+    forecast format freeze generate get give group guard guess has have hear hold identify import ingest is iterate
+    join judge label learn lend link list load lock log look make map mark match measure merge migrate move name
+    normalize note open order parse persist pick plan play prepare print propose provide put raise rank read rebuild
+    record recover redact redirect refuse register release remove rename render replace reply report require resample
+    resolve restart resume retry return run sample save search select send serialize set settle show skip sleep sort
+    speak specify split start stem stop store stream strip suggest summarize supply take tell test to tokenize trace
+    train translate trim tune unpack update upgrade validate verify view wait wake walk warn watch weigh wrap
+    write""".split()
+)
+"""First words of a public function. A word that is missing is added here; a noun is not."""
+NOUNS = {
+    "average": "a mean is what it gives; every statistics library has it so",
+    "default_endings": "builds the default; a name of the public API",
+    "default_sampling": "builds the default",
+    "main": "the entry point",
+    "new_group_chat": "builds a record; as short as its class",
+    "new_session": "builds a record; as short as its class",
+    "options": "typer's callback for the options of the command itself",
+    "paper_endings": "builds the paper's; the sibling of default_endings",
+    "with_seed": "a copy that differs in the seed, as with_suffix of pathlib",
+}
+"""Public functions that begin with no verb, and why."""
+
+IRREGULAR = frozenset(
+    """been begun born bound broken brought built bought caught chosen come cut done drawn driven eaten fallen fed felt
+    found given gone got grown had heard held hidden kept known laid led left lent lost made meant met paid put read
+    run said sat seen sent set shown shut slept sold spent spoken stood sworn taken taught thought thrown told torn
+    understood woken won worn written""".split()
+)
+"""Participles that no ending tells."""
+ALSO_VERBS = frozenset("come cut found lay put read run set shut".split())
+"""Participles that look like their own infinitive."""
+NO_PARTICIPLES = frozenset(
+    "bed bring embed exceed feed king need proceed ring seed shed sing speed spring string thing wing".split()
+)
+"""Words with the ending of a participle that are none."""
+CALLED_BY_OTHERS = frozenset(("buffer_updated", "connection_lost", "connection_made"))
+"""Methods that asyncio calls by these names."""
+
+KNOWN: dict[str, frozenset[str]] = {
+    "files": frozenset(("analyze/behaviours", "play")),
+    "file lines": frozenset(("recipes/schema.py",)),
+    "function lines": frozenset(("cli/commands/generate.py: generate", "cli/commands/play.py: play")),
+    "classes": frozenset(("_Fields", "_Line", "_Part", "_Program")),
+    "participles": frozenset(
+        (
+            "cli/view/audience.py: Viewer.waiting",
+            "cli/view/audience.py: _Program.waiting",
+            "cli/view/conversation.py: ConversationView.waiting",
+            "analyze/behaviours/reading.py: SessionReading.finding",
+            "export/decontaminate.py: Benchmark.described",
+            "export/decontaminate.py: Benchmark.quoted_in",
+            "export/filters.py: Filters.described",
+            "generate/lists/ask.py: _Style.sampling",
+            "generate/lists/bullets.py: _Gathering.joined",
+            "generate/lists/bullets.py: _Item.joined",
+            "play/critic/answer_format.py: ranking_format",
+            "store/base.py: RunReader.spent",
+            "store/sqlite/reader.py: Reader.spent",
+            "store/sqlite/store.py: SqliteStore.spent",
+        )
+    ),
+    "verbs": frozenset(
+        (
+            "files/atomic.py: companion_path",
+            "models/openai/errors.py: error_of_body",
+            "models/openai/errors.py: error_of_status",
+            "models/openai/errors.py: error_of_transport",
+            "play/critic/answer_format.py: ranking_format",
+            "play/endings.py: first_ending",
+            "play/response_formats.py: assistant_format",
+            "play/response_formats.py: small_task_format",
+            "play/response_formats.py: user_format",
+            "play/scene.py: toolbox",
+            "play/society/group_chat.py: moderator_format",
+            "recipes/load.py: recipe_from_content",
+            "store/migrations.py: version",
+        )
+    ),
+}
+
+
+class Function(NamedTuple):
+    """A function or method, with where it stands."""
+
+    file: str
+    owner: str
+    """Its class; empty for a function of the module."""
+    node: ast.FunctionDef | ast.AsyncFunctionDef
+
+    @property
+    def name(self) -> str:
+        return self.node.name
+
+    @property
+    def where(self) -> str:
+        return f"{self.file}: {self.owner}{'.' if self.owner else ''}{self.name}"
+
+    @property
+    def is_public(self) -> bool:
+        return not self.name.startswith("_")
+
+    @property
+    def is_attribute(self) -> bool:
+        """True for a property, which is read like a field and named like one."""
+        names = [ast.unparse(one).split("(")[0] for one in self.node.decorator_list]
+        return any(name.endswith(("property", ".setter")) for name in names)
+
+
+def list_files() -> list[Path]:
+    return sorted(SOURCE.rglob("*.py"))
+
+
+def to_name(path: Path) -> str:
+    return path.relative_to(SOURCE).as_posix()
+
+
+def list_functions() -> Iterator[Function]:
+    """Every function and method; functions within functions have no name that others could look for."""
+    for path in list_files():
+        tree = ast.parse(path.read_text("utf-8"))
+        stack: list[tuple[str, Iterable[ast.stmt]]] = [("", tree.body)]
+        while stack:
+            owner, body = stack.pop()
+            for node in body:
+                if isinstance(node, ast.ClassDef):
+                    stack.append((node.name, node.body))
+                elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                    yield Function(to_name(path), owner, node)
+
+
+def count_parameters(function: Function) -> int:
+    of = function.node.args
+    names = [one.arg for one in (*of.posonlyargs, *of.args, *of.kwonlyargs)]
+    return len(names) - (names[:1] in (["self"], ["cls"]))
+
+
+def is_participle(word: str) -> bool:
+    """True if ``word`` is one, as far as its ending tells; ``kept``, ``told`` and ``written`` from a list."""
+    if word in NO_PARTICIPLES or word in ALSO_VERBS:
+        return False
+    return word in IRREGULAR or (len(word) > 4 and word.endswith(("ed", "ing")))
+
+
+def check_rule(rule: str, found: Iterable[str]) -> None:
+    left = sorted(set(found) - KNOWN.get(rule, frozenset()))
+    assert not left, "\n".join(left)
+
+
+def test_no_folder_has_more_files_than_one_can_look_over() -> None:
+    count = Counter(to_name(path.parent) for path in list_files() if path.name != "__init__.py")
+    check_rule("files", (folder for folder, files in count.items() if files > FILES_OF_A_FOLDER))
+
+
+def test_no_function_takes_more_than_ten_parameters() -> None:
+    check_rule(
+        "parameters",
+        (
+            one.where
+            for one in list_functions()
+            if not one.file.startswith("cli/") and count_parameters(one) > PARAMETERS
+        ),
+    )
+
+
+def test_no_file_is_too_long() -> None:
+    check_rule(
+        "file lines",
+        (
+            to_name(path)
+            for path in list_files()
+            if len(path.read_text("utf-8").splitlines()) > LINES_OF_A_FILE
+        ),
+    )
+
+
+def test_no_function_is_too_long() -> None:
+    check_rule(
+        "function lines",
+        (
+            one.where
+            for one in list_functions()
+            if (one.node.end_lineno or 0) - one.node.lineno >= LINES_OF_A_FUNCTION
+        ),
+    )
+
+
+def test_no_class_name_stands_for_two_things() -> None:
+    homes: defaultdict[str, list[str]] = defaultdict(list)
+    for path in list_files():
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                homes[node.name].append(to_name(path))
+    twice = {name for name, files in homes.items() if len(files) > 1} - KNOWN["classes"]
+    assert not twice, "\n".join(f"{name}: {', '.join(homes[name])}" for name in sorted(twice))
+
+
+def test_no_public_function_is_named_by_a_participle() -> None:
+    check_rule(
+        "participles",
+        (
+            one.where
+            for one in list_functions()
+            if one.is_public
+            and not one.is_attribute
+            and one.name not in CALLED_BY_OTHERS
+            and is_participle(one.name.split("_")[0])
+            and one.name not in NOUNS
+        ),
+    )
+
+
+def test_a_public_function_begins_with_a_verb() -> None:
+    """Methods are read with what they belong to, and commands are named by their words on the command line."""
+    check_rule(
+        "verbs",
+        (
+            one.where
+            for one in list_functions()
+            if one.is_public
+            and not one.owner
+            and not one.file.startswith("cli/commands/")
+            and one.name not in NOUNS
+            and one.name.split("_")[0] not in VERBS
+        ),
+    )
+
+
+@pytest.mark.parametrize("word", ["kept", "told", "written", "described", "explaining", "sent"])
+def test_a_participle_is_recognised(word: str) -> None:
+    assert is_participle(word)
+
+
+@pytest.mark.parametrize("word", ["read", "feed", "run", "set", "string", "list", "embed"])
+def test_a_verb_is_no_participle(word: str) -> None:
+    assert not is_participle(word)
