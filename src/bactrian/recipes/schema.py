@@ -332,7 +332,7 @@ _TAKEN = ("count", "language_name")
 _RECIPE_RULES: JsonDict = {
     "oneOf": [{"required": [leaf]} for leaf in LEAVES],
     "dependentRequired": {"critic": ["role_play"], "tools": ["role_play"]},
-    "not": {"required": ["critic", "tools"]},
+    "not": {"required": ["critic", "tools"], "properties": {"critic": _CRITIC_RULES["if"]}},
     "anyOf": [
         {"properties": {"red_team": {"const": True}}, "required": ["red_team"]},
         {"properties": {"role_play": {"properties": {"preamble": {"const": ""}}}}},
@@ -386,8 +386,10 @@ class Recipe(_Part):
             raise ValueError("a recipe has exactly one of [role_play], [answer], [translate] and [society]")
         if self.critic is not None and self.role_play is None:
             raise _fault("only a recipe that role-plays has one", "critic")
-        if self.tools is not None and (self.role_play is None or self.critic is not None):
-            raise _fault("only a recipe that role-plays without a critic has them", "tools")
+        if self.tools is not None and self.role_play is None:
+            raise _fault("only a recipe that role-plays has them", "tools")
+        if self.tools is not None and self.critic is not None and to_critic_settings(self.critic).searches:
+            raise _fault("a search tries out turns that are never said, so it cannot use tools", "tools")
         if self.role_play and self.role_play.preamble and not self.red_team:
             raise _fault("this is only for a recipe with red_team = true", "role_play", "preamble")
         if self.translate and (len(self.axes) != 1 or self.axes[0].name != "language"):

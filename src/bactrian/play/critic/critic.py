@@ -130,12 +130,25 @@ def _ballot(question: CriticQuestion) -> Text:
     """The conversation, then what can be chosen: what a server has cached of the one serves the next turn's, too."""
     said = "".join([_as_told(turn) for turn in question.turns]) or "Nothing has been said yet.\n\n"
     return Text(
-        f"The conversation so far:\n\n{said}{_options(question)}The first line of your answer is {_form(question)} "
-        f"and nothing else. Then give your reasons.{_LAST if question.feedback else ''}"
+        f"The conversation so far:\n\n{said}{_used(question)}{_options(question)}"
+        f"The first line of your answer is {_form(question)} and nothing else. Then give your reasons."
+        f"{_LAST if question.feedback else ''}"
     )
 
 
 _LAST = '\nIf none of them is good enough, add a last line that begins with "Feedback:" and says what would be better.'
+
+
+def _used(question: CriticQuestion) -> str:
+    """What the speaker's tools told it: a critic that does not know it cannot judge what is said about it."""
+    if not question.uses:
+        return ""
+    told = [
+        f"{use.call.wanted.name} {use.call.wanted.arguments}\n{use.result.text.strip()}\n\n"
+        for use in question.uses
+        if use.result is not None
+    ]
+    return f"Before that, {question.speaker.role.name} used tools, and was told:\n\n{''.join(told)}"
 
 
 def _options(question: CriticQuestion) -> str:
