@@ -34,8 +34,8 @@ from bactrian.records.events import Called, Ended, Event, Returned, Spoke
 from bactrian.records.session import Session
 from bactrian.records.tool import Toolkit, ToolResult
 from bactrian.store import open_store
-from tests.endpoint import Calls, Endpoint, Reply
-from tests.play.scenes import AGENTS, Counting, setup
+from tests.helpers.endpoint import Calls, Endpoint, Reply
+from tests.helpers.scenes import AGENTS, Counting, setup
 
 ASK = "Instruction: Add two and three.\nInput: None"
 ANSWER = "Solution: It is 5.\nNext request."
@@ -536,7 +536,7 @@ def test_a_session_without_tools_keeps_the_id_that_it_had_before_there_were_any(
     wish = {
         name: value
         for name, value in asdict(setup()).items()
-        if name not in ("critic", "temperatures", "tools")
+        if name not in ("critic", "endings", "temperatures", "tools")
     }
     content = json.dumps([wish, PACK.hash], sort_keys=True)
     assert new_session(setup(), PACK).id == hashlib.sha256(content.encode()).hexdigest()[:12]

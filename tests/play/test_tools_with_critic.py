@@ -26,9 +26,9 @@ from bactrian.records.events import Called, Chose, Ended, Event, Proposed, Retur
 from bactrian.records.session import Session
 from bactrian.records.usage import Usage
 from bactrian.store import open_store
-from tests.endpoint import Calls, Endpoint, Received, completion
-from tests.endpoint import Reply as EndpointReply
-from tests.play.scenes import Counting, setup
+from tests.helpers.endpoint import Calls, Endpoint, Received, completion
+from tests.helpers.endpoint import Reply as EndpointReply
+from tests.helpers.scenes import Counting, setup
 
 PACK = load_pack("ai-society")
 ASKS = ["Instruction: Price the teas.\nInput: None", "Instruction: Sum up.\nInput: None", DONE]
