@@ -18,7 +18,7 @@ from bactrian.models.registry import ModelOptions, find_traits, open_model
 from bactrian.records.message import Message
 from bactrian.records.sampling import Sampling
 from bactrian.records.text import Text
-from tests.endpoint import Endpoint, Received
+from tests.helpers.endpoint import Endpoint, Received
 
 FORM = ResponseFormat("form", {"type": "object"}, 'root ::= "x"', lambda text: text)
 ASK = Request(
