@@ -14,9 +14,9 @@ import pytest
 from bactrian.errors import InputError
 from bactrian.generate.lists.source import ListProgress, ListRequest, find_list_source
 from bactrian.records.usage import Usage
-from tests.endpoint import Endpoint
-from tests.generate.packages import install
-from tests.generate.test_generate import ENVIRONMENT, said
+from tests.helpers.endpoint import Endpoint
+from tests.helpers.generation import ENVIRONMENT, said
+from tests.helpers.packages import install
 
 RECIPE = """
 name = "dishes"

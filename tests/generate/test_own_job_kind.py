@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from bactrian.store import open_store
-from tests.generate.packages import install
-from tests.generate.test_generate import ENVIRONMENT
+from tests.helpers.generation import ENVIRONMENT
+from tests.helpers.packages import install
 
-CODE = (Path(__file__).parent / "acme" / "acme_stories.py").read_text("utf-8")
+CODE = (Path(__file__).parents[1] / "data" / "acme_stories.py").read_text("utf-8")
 RECIPE = """
 name = "stories"
 [[axes]]

@@ -27,8 +27,8 @@ from bactrian.records.session import Session
 from bactrian.records.text import Text
 from bactrian.records.usage import Usage
 from bactrian.store import open_store
-from tests.endpoint import Answer, Endpoint, Received, completion
-from tests.play.scenes import Counting, setup
+from tests.helpers.endpoint import Answer, Endpoint, Received, completion
+from tests.helpers.scenes import Counting, setup
 
 ASKS = ["Instruction: Boil water.\nInput: None", "Instruction: Pick a tea.\nInput: None", DONE]
 SOLVES = [f"Solution: {tea} tea.\nNext request." for tea in ("Green", "Black", "White")]

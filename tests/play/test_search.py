@@ -29,9 +29,9 @@ from bactrian.records.text import Text
 from bactrian.records.turn import Turn
 from bactrian.records.usage import Usage
 from bactrian.store import open_store
-from tests.cli.test_play import bactrian
-from tests.export.handing import handed, lines
-from tests.play.scenes import Counting, setup
+from tests.helpers.command import bactrian
+from tests.helpers.exports import handed, lines
+from tests.helpers.scenes import Counting, setup
 
 PACK = load_pack("ai-society")
 

@@ -25,10 +25,10 @@ from bactrian.records.events import Chose, Ended, Event, Spoke, Started
 from bactrian.records.session import Role
 from bactrian.records.turn import Turn
 from bactrian.store import Store, open_store
-from tests.cli.test_play import bactrian, events
-from tests.export.handing import handed
-from tests.play.scenes import Counting
-from tests.runs import turn
+from tests.helpers.command import bactrian, events
+from tests.helpers.exports import handed
+from tests.helpers.runs import turn
+from tests.helpers.scenes import Counting
 
 TALK = """
 name = "tea"

@@ -35,8 +35,8 @@ from bactrian.records.events import Called, Ended, Event, Returned, Spoke
 from bactrian.records.session import Session
 from bactrian.records.tool import Toolkit, ToolResult
 from bactrian.store import open_store
-from tests.endpoint import Calls, Endpoint, Reply
-from tests.play.scenes import AGENTS, Counting, setup
+from tests.helpers.endpoint import Calls, Endpoint, Reply
+from tests.helpers.scenes import AGENTS, Counting, setup
 
 ASK = "Instruction: Add two and three.\nInput: None"
 ANSWER = "Solution: It is 5.\nNext request."

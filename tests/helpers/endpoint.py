@@ -5,7 +5,7 @@
         ...
         assert len(endpoint.requests) == 3
 
-As a program, ``python -m tests.endpoint [PORT] [REPLY]…`` prints its URL and serves until it is ended.
+As a program, ``python -m tests.helpers.endpoint [PORT] [REPLY]…`` prints its URL and serves until it is ended.
 """
 
 from __future__ import annotations
