@@ -8,6 +8,7 @@ from pathlib import Path
 
 from bactrian.errors import Refused, UnknownModel
 from bactrian.models.model import Reply, ReplyChoice, Request
+from bactrian.models.traits import Traits
 from bactrian.play.critic.critic import CRITIC, retry_unreadable
 from bactrian.records.candidate import Deliberation
 from bactrian.records.session import Session
@@ -26,6 +27,7 @@ class Recorded:
 
     def __init__(self, run: str) -> None:
         self.name = f"recorded:{run}"
+        self.traits = Traits(priced=False)
         path, _, session = run.partition("#")
         self._path = Path(path).expanduser()
         self._session = session
