@@ -97,11 +97,12 @@ def new_session(setup: RolePlaySetup, pack: Pack, *, name: str | None = None) ->
                 next="Leave it out, or let a model play.",
             )
     check_tools(setup.tools, setup.models)
-    if setup.tools and setup.critic is not None:
+    if setup.tools and setup.critic is not None and setup.critic.searches:
         raise InputError(
-            "Tools and a critic do not go together: what a tool does cannot be a proposal to choose from.",
+            "Tools and a search do not go together: a search tries out turns that are never said, "
+            "and what a tool does cannot be undone.",
             where="tools",
-            next="Leave one of them out.",
+            next="Leave one of them out; a critic that does not search goes with tools.",
         )
     return Session(
         id=name or _identity(setup, pack),
