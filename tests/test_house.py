@@ -45,7 +45,6 @@ NOUNS = {
     "new_session": "builds a record; as short as its class",
     "options": "typer's callback for the options of the command itself",
     "paper_endings": "builds the paper's; the sibling of default_endings",
-    "with_seed": "a copy that differs in the seed, as with_suffix of pathlib",
 }
 """Public functions that begin with no verb, and why."""
 
