@@ -30,7 +30,12 @@ _ROOT = Path(__file__).parents[2]
 
 
 def clean_environment(**variables: str) -> dict[str, str]:
-    """The environment without the user's own keys and settings, and with ``variables``."""
+    """The environment without the user's own keys and settings, and with ``variables``.
+
+    A ``PYTHONPATH`` goes before the one that is set: that is where the network guard lies.
+    """
+    if "PYTHONPATH" in variables and (path := os.environ.get("PYTHONPATH")):
+        variables["PYTHONPATH"] += os.pathsep + path
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("OPENAI", "BACTRIAN"))}
     return kept | variables
 
