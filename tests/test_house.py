@@ -76,9 +76,6 @@ KNOWN: dict[str, frozenset[str]] = {
             "cli/view/audience.py: _Program.waiting",
             "cli/view/conversation.py: ConversationView.waiting",
             "analyze/behaviours/reading.py: SessionReading.finding",
-            "export/decontaminate.py: Benchmark.described",
-            "export/decontaminate.py: Benchmark.quoted_in",
-            "export/filters.py: Filters.described",
             "generate/lists/ask.py: _Style.sampling",
             "generate/lists/bullets.py: _Gathering.joined",
             "generate/lists/bullets.py: _Item.joined",
@@ -90,7 +87,6 @@ KNOWN: dict[str, frozenset[str]] = {
     ),
     "verbs": frozenset(
         (
-            "files/atomic.py: companion_path",
             "models/openai/errors.py: error_of_body",
             "models/openai/errors.py: error_of_status",
             "models/openai/errors.py: error_of_transport",
