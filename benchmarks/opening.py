@@ -21,6 +21,7 @@ from statistics import median
 from rich.console import Console
 from rich.table import Table
 
+from bactrian.generate.jobs.registry import find_job_kind
 from bactrian.generate.plan import Plan
 from bactrian.generate.run import RunOrder, prepare_run
 from bactrian.generate.run_models import RunLimits
@@ -96,7 +97,7 @@ def a_turn(number: int) -> Turn:
 async def store_run(path: Path, made: Plan) -> None:
     """Store 100,000 sessions, the last of them without an ending."""
     async with open_store(path) as store:
-        await store.freeze(made.content(made.pack()))
+        await store.freeze(made.content(find_job_kind(made.recipe)(made).content()))
         session = a_session()
         numbers = [range(1, ROLES + 1), range(1, ROLES + 1), range(1, TASKS + 1)]
         ids = [f"{a:03}_{u:03}_{t:03}" for a, u, t in product(*numbers)]

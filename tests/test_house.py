@@ -67,18 +67,15 @@ CALLED_BY_OTHERS = frozenset(("buffer_updated", "connection_lost", "connection_m
 
 KNOWN: dict[str, frozenset[str]] = {
     "files": frozenset(("analyze/behaviours", "play")),
-    "file lines": frozenset(("recipes/schema.py",)),
+    "file lines": frozenset(),
     "function lines": frozenset(("cli/commands/generate.py: generate", "cli/commands/play.py: play")),
-    "classes": frozenset(("_Fields", "_Line", "_Part", "_Program")),
+    "classes": frozenset(("_Fields", "_Line", "_Program")),
     "participles": frozenset(
         (
             "cli/view/audience.py: Viewer.waiting",
             "cli/view/audience.py: _Program.waiting",
             "cli/view/conversation.py: ConversationView.waiting",
             "analyze/behaviours/reading.py: SessionReading.finding",
-            "generate/lists/ask.py: _Style.sampling",
-            "generate/lists/bullets.py: _Gathering.joined",
-            "generate/lists/bullets.py: _Item.joined",
             "play/critic/answer_format.py: ranking_format",
             "store/base.py: RunReader.spent",
             "store/sqlite/reader.py: Reader.spent",
@@ -97,7 +94,6 @@ KNOWN: dict[str, frozenset[str]] = {
             "play/response_formats.py: user_format",
             "play/scene.py: toolbox",
             "play/society/group_chat.py: moderator_format",
-            "recipes/load.py: recipe_from_content",
             "store/migrations.py: version",
         )
     ),

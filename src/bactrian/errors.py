@@ -115,6 +115,10 @@ class BadReply(ModelError):
     """The endpoint answered with something that is not a reply. Asked again a few times, then given up."""
 
 
+class CutShort(BadReply):
+    """A reply that must have a form reached its longest length before it was complete."""
+
+
 class NotAnEndpoint(BadReply):
     """A web page in place of a reply: from an endpoint that has answered a bad reply, else a mistake in its address."""
 

@@ -1,9 +1,7 @@
 from __future__ import annotations
 
-from typing import get_args
-
 from bactrian.analyze.behaviours.catalogue import DETECTORS, find_behaviours
-from bactrian.records.finding import LONGEST_QUOTE, Behaviour
+from bactrian.records.finding import BEHAVIOURS, LONGEST_QUOTE
 from benchmarks.labelled import conversation
 
 FLIPPED = conversation(
@@ -15,7 +13,7 @@ TWO_THINGS_WRONG = conversation(
 
 
 def test_every_behaviour_has_a_detector() -> None:
-    assert set(DETECTORS) == set(get_args(Behaviour))
+    assert set(DETECTORS) == set(BEHAVIOURS)
 
 
 def test_only_the_behaviours_that_are_asked_for_are_looked_for() -> None:

@@ -14,41 +14,14 @@ from typing import Any
 import pytest
 
 from bactrian.store import open_store
-from tests.endpoint import Answer, Endpoint, completion
-
-LINES = [
-    "Build a tea timer.",
-    "Instruction: Name the parts.\nInput: None",
-    "Solution: A dial and a bell.\nNext request.",
-    "<CAMEL_TASK_DONE>",
-]
-
-
-def bactrian(
-    *arguments: str, cwd: Path, text: bytes | None = None, **variables: str
-) -> subprocess.CompletedProcess[str]:
-    environment = {
-        name: value for name, value in os.environ.items() if not name.startswith(("OPENAI", "BACTRIAN"))
-    }
-    done = subprocess.run(
-        [sys.executable, "-m", "bactrian", *arguments],
-        cwd=cwd,
-        env=environment | variables,
-        input=text,
-        capture_output=True,
-        check=False,
-    )
-    return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
+from tests.helpers.command import LINES, bactrian, events
+from tests.helpers.endpoint import Answer, Endpoint, completion
 
 
 @pytest.fixture
 def script(tmp_path: Path) -> str:
     (tmp_path / "script.json").write_text(json.dumps(LINES))
     return f"scripted:{tmp_path / 'script.json'}"
-
-
-def events(output: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in output.splitlines()]
 
 
 def test_json_lines_hold_the_whole_conversation_and_nothing_else(tmp_path: Path, script: str) -> None:

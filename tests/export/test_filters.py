@@ -16,8 +16,8 @@ from bactrian.export.filters import Filters
 from bactrian.export.redact import Redactor
 from bactrian.export.split import Split, read_split
 from bactrian.records.turn import Instruction
-from tests.export.handing import exported, lines
-from tests.runs import answer, session
+from tests.helpers.exports import exported, lines
+from tests.helpers.runs import answer, session
 
 
 async def taken(folder: Path, sessions: list[Any], **filters: Any) -> tuple[list[str], dict[str, int]]:

@@ -17,8 +17,8 @@ from bactrian.export.format import Add, ExportContext, Format, Sample
 from bactrian.export.registry import find_format
 from bactrian.records.session import Session
 from bactrian.store import open_store
-from tests.export.handing import exported, handed, lines
-from tests.runs import make_run, session
+from tests.helpers.exports import exported, handed, lines
+from tests.helpers.runs import make_run, session
 
 
 @contextmanager

@@ -14,8 +14,9 @@ import pytest
 from bactrian.errors import InputError
 from bactrian.generate.lists.source import ListProgress, ListRequest, find_list_source
 from bactrian.records.usage import Usage
-from tests.endpoint import Endpoint
-from tests.generate.test_generate import ENVIRONMENT, said
+from tests.helpers.endpoint import Endpoint
+from tests.helpers.generation import ENVIRONMENT, said
+from tests.helpers.packages import install
 
 RECIPE = """
 name = "dishes"
@@ -95,12 +96,7 @@ def test_a_source_that_nobody_registered_is_named() -> None:
 
 async def test_an_installed_package_gives_the_lists_of_a_run(tmp_path: Path) -> None:
     (tmp_path / "dishes.toml").write_text(RECIPE)
-    (tmp_path / "acme_menu.py").write_text(MENU)
-    info = tmp_path / "acme_menu-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-menu\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[bactrian.list_sources]\nmenu = acme_menu:menu\n")
-
+    install(tmp_path, "acme_menu", MENU, "bactrian.list_sources", "menu = acme_menu:menu")
     async with Endpoint([said]) as endpoint:
         words = ("dishes.toml", "--run", "dishes.db", "--model", "openai:m", "--base-url", endpoint.url)
 

@@ -11,7 +11,7 @@ from bactrian.models.scripted import Scripted, ScriptedReply
 from bactrian.recipes.load import load_recipe
 from bactrian.recipes.schema import Axis
 from bactrian.records.usage import Usage
-from tests.play.scenes import Counting
+from tests.helpers.scenes import Counting
 
 THREE = Axis(name="task", count=3, ask="List {{ count }} tasks for {{ role }}.", per=("role",))
 

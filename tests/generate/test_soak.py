@@ -7,8 +7,8 @@ import random
 from collections import Counter
 from pathlib import Path
 
-from tests.endpoint import Answer, Endpoint, Raw, Received, Reply, completion
-from tests.generate.test_generate import asks, generate, said, start, stored
+from tests.helpers.endpoint import Answer, Endpoint, Raw, Received, Reply, completion
+from tests.helpers.generation import asks, generate, said, start, stored
 
 CONVERSATIONS = 2_000
 KILLS = 10

@@ -183,10 +183,9 @@ async def test_a_reply_of_the_longest_length_says_so(model: LocalModel) -> None:
 
 async def test_what_does_not_fit_is_refused_before_it_is_asked(model: LocalModel) -> None:
     said: list[str] = []
-    fits = await model.reply(ASKED)
-    room = 1024 - fits.usage.prompt
-    request = replace(ASKED, sampling=Sampling(max_tokens=room + 1), on_text=said.append)
-    with pytest.raises(ContextFull, match="1,025 tokens"):
+    long = Message("user", Text("tree " * 800))
+    request = replace(ASKED, messages=(long,), sampling=Sampling(max_tokens=300), on_text=said.append)
+    with pytest.raises(ContextFull, match="the window has 1,024"):
         await model.reply(request)
     assert not said
 
@@ -252,7 +251,8 @@ async def test_the_window_is_never_larger_than_the_model_was_trained_for() -> No
     wide = LocalModel(slots=1, window=10**9)
     try:
         with pytest.raises(ContextFull, match="the window has 8,192"):
-            await wide.reply(replace(ASKED, sampling=Sampling(max_tokens=8192)))
+            long = Message("user", Text("tree " * 8200))
+            await wide.reply(replace(ASKED, messages=(long,), sampling=Sampling(max_tokens=1)))
     finally:
         await wide.close()
 

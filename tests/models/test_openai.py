@@ -13,13 +13,13 @@ import pytest
 from bactrian.errors import BadReply, ContextFull, Denied, InputError
 from bactrian.models.http.timeouts import Timeouts
 from bactrian.models.model import Request, ResponseFormat
-from bactrian.models.openai.client import OpenAIModel
+from bactrian.models.openai.client import OFFICIAL, OpenAIModel
 from bactrian.models.openai.wire import build_request_parts
 from bactrian.records.message import Message
 from bactrian.records.sampling import Sampling
 from bactrian.records.text import Text
 from bactrian.records.usage import Usage
-from tests.endpoint import Answer, Endpoint, completion
+from tests.helpers.endpoint import Answer, Endpoint, completion
 
 ASK = Request([Message("system", Text("Be brief.")), Message("user", Text('Say "hé"\n\U0001f42b'))])
 
@@ -72,7 +72,7 @@ async def test_every_sampling_parameter_but_the_repeat_penalty_is_sent() -> None
 
 
 def test_the_official_endpoint_is_told_the_longest_reply_in_its_newer_word() -> None:
-    parts = build_request_parts("m", Request([], Sampling(max_tokens=5)), longest="max_completion_tokens")
+    parts = build_request_parts("m", Request([], Sampling(max_tokens=5)), dialect=OFFICIAL)
     assert json.loads(b"".join(parts)) == {"model": "m", "messages": [], "max_completion_tokens": 5}
 
 
@@ -335,7 +335,7 @@ async def test_a_refusal_needs_no_form() -> None:
 async def test_what_cannot_fit_a_known_window_is_not_sent() -> None:
     long = Request([Message("user", Text("word " * 400))], Sampling(max_tokens=100))
     async with Endpoint() as endpoint, asking(endpoint, limits=Timeouts(window=500)) as model:
-        with pytest.raises(ContextFull, match="do not fit a window of 500"):
+        with pytest.raises(ContextFull, match="needs 630 tokens with room for its reply; the window has 500"):
             await model.reply(long)
     assert endpoint.requests == []
 

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from bactrian.errors import InputError, ModelError
+from bactrian.errors import InputError, ModelError, Refused
 from bactrian.models.model import Request
 from bactrian.models.openai.client import OpenAIModel
 from bactrian.records.message import Message
 from bactrian.records.text import Text
-from tests.certificate import certificate
-from tests.endpoint import Endpoint
+from tests.helpers.certificate import certificate
+from tests.helpers.endpoint import Endpoint
 
 ASK = Request([Message("user", Text("Go on."))])
 
@@ -111,7 +111,7 @@ async def test_a_certificate_for_another_name_is_refused_inside_a_tunnel_too(
                 await model.reply(ASK)
         finally:
             await model.close()
-    assert type(caught.value) is ModelError
+    assert type(caught.value) is Refused
     assert endpoint.requests == []
 
 

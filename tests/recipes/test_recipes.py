@@ -10,8 +10,9 @@ from typing import Any, cast
 import pytest
 
 from bactrian.errors import InputError, RecipeError
-from bactrian.recipes.load import find_differences, list_recipes, load_recipe, recipe_from_content
-from bactrian.recipes.schema import Recipe
+from bactrian.recipes.job_specs import RolePlay, Translate
+from bactrian.recipes.load import find_differences, list_recipes, load_recipe, read_recipe_content
+from bactrian.recipes.registry import find_recipe_model
 
 SIZES = {
     "ai-society": 25_000,
@@ -95,22 +96,22 @@ def test_every_number_of_a_built_in_recipe_can_be_changed(name: str) -> None:
 
 
 def test_the_papers_temperatures_can_be_changed() -> None:
-    role_play = load_recipe("ai-society", ["temperature=0.7", "specify_temperature=1"]).role_play
-    assert role_play is not None
+    role_play = load_recipe("ai-society", ["temperature=0.7", "specify_temperature=1"]).job
+    assert isinstance(role_play, RolePlay)
     assert (role_play.temperature, role_play.specify_temperature) == (0.7, 1)
 
 
 def test_languages_can_be_added_to_a_translation() -> None:
     settings = ["languages.nl=Dutch", 'language.given=["nl", "zh"]', "language.count=2"]
-    translate = load_recipe("translate", settings).translate
-    assert translate is not None
+    translate = load_recipe("translate", settings).job
+    assert isinstance(translate, Translate)
     assert (translate.languages["nl"], translate.languages["zh"]) == ("Dutch", "Chinese")
 
 
 def test_what_a_run_keeps_of_a_recipe_is_the_recipe() -> None:
     for name in list_recipes():
         recipe = load_recipe(name)
-        assert recipe_from_content(json.loads(json.dumps(recipe.content()))) == recipe
+        assert read_recipe_content(json.loads(json.dumps(recipe.content()))) == recipe
 
 
 def test_differences_name_what_changed() -> None:
@@ -296,4 +297,4 @@ def test_a_name_that_is_no_recipe_is_told_the_nearest(tmp_path: Path) -> None:
 
 def test_the_published_schema_is_that_of_the_program() -> None:
     published = Path(__file__).parents[2] / "docs" / "recipe.schema.json"
-    assert json.loads(published.read_text()) == Recipe.model_json_schema()
+    assert json.loads(published.read_text()) == find_recipe_model().model_json_schema()

@@ -13,17 +13,10 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
+from bactrian.recipes.job_specs import RolePlay
 from bactrian.recipes.load import list_recipes, load_recipe
-from bactrian.recipes.schema import (
-    Answer,
-    Axis,
-    CriticSpec,
-    Recipe,
-    RolePlay,
-    RolePlayTools,
-    SocietyJob,
-    Translate,
-)
+from bactrian.recipes.registry import find_recipe_model
+from bactrian.recipes.schema import Axis, CriticSpec, Recipe, RolePlayTools
 
 PAGE = (Path(__file__).parents[2] / "docs" / "recipes.md").read_text("utf-8")
 
@@ -61,7 +54,8 @@ def test_every_recipe_has_a_command_for_the_built_in_model() -> None:
 
 
 @pytest.mark.parametrize(
-    "part", [Recipe, Axis, RolePlay, Answer, Translate, SocietyJob, CriticSpec, RolePlayTools]
+    "part",
+    [find_recipe_model(), Axis, *find_recipe_model().specs.values(), CriticSpec, RolePlayTools],
 )
 def test_every_key_is_on_the_page(part: type[BaseModel]) -> None:
     section = PAGE.partition("## Every key")[2]

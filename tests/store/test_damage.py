@@ -19,7 +19,7 @@ from bactrian.store.sqlite.database import find_log
 from bactrian.store.sqlite.filesystem import find_network_file_system, find_network_kind
 from bactrian.store.sqlite.recover import recover
 from bactrian.store.sqlite.verify import verify
-from tests.runs import make_run, session
+from tests.helpers.runs import make_run, session
 from tests.store.test_store import WRITER
 
 PAGE = 16384

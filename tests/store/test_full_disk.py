@@ -15,9 +15,9 @@ from bactrian.errors import StoreError
 from bactrian.store import open_store
 from bactrian.store.sqlite.recover import recover
 from bactrian.store.sqlite.verify import verify
-from tests.disks import mounted, resize
-from tests.endpoint import Endpoint, Received
-from tests.runs import make_run, session
+from tests.helpers.disks import mounted, resize
+from tests.helpers.endpoint import Endpoint, Received
+from tests.helpers.runs import make_run, session
 
 RECIPE = """
 name = "tea"

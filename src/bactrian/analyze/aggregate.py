@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 
+from bactrian.analyze.behaviours.own import OwnBehaviour
 from bactrian.analyze.sample import HashSample
 from bactrian.analyze.session_summary import SessionSummary, summarize
-from bactrian.records.finding import Finding
+from bactrian.records.finding import BEHAVIOURS, Behaviour, Finding
 from bactrian.records.session import Session
 from bactrian.records.tool import Use
 from bactrian.records.turn import Instruction
@@ -41,10 +42,12 @@ class Aggregate:
     tools: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
     """Calls by name of the tool and by what went wrong; empty if nothing did."""
     marks: set[str] = field(default_factory=set[str])
+    behaviours: tuple[Behaviour, ...] = BEHAVIOURS
+    """Those that were looked for."""
 
-    def add(self, session: Session, *, keep_findings: bool) -> None:
-        """Read ``session``."""
-        facts, findings = summarize(session)
+    def add(self, session: Session, own: Sequence[OwnBehaviour] = (), *, keep_findings: bool) -> None:
+        """Read ``session`` for the behaviours of this program and for ``own``."""
+        facts, findings = summarize(session, own)
         self.facts.append(facts)
         if keep_findings:
             self.findings += findings
@@ -80,15 +83,18 @@ class Aggregate:
         self.prompts += other.prompts
         self.tools += other.tools
         self.marks |= other.marks
+        self.behaviours = other.behaviours
 
 
 def _problem(use: Use) -> str:
     return (use.result.problem if use.result else None) or ""
 
 
-async def aggregate_slice(sessions: AsyncIterator[Session], *, keep_findings: bool) -> Aggregate:
-    """Read ``sessions``."""
-    part = Aggregate()
+async def aggregate_slice(
+    sessions: AsyncIterator[Session], own: Sequence[OwnBehaviour] = (), *, keep_findings: bool
+) -> Aggregate:
+    """Read ``sessions`` for the behaviours of this program and for ``own``."""
+    part = Aggregate(behaviours=(*BEHAVIOURS, *(one.code for one in own)))
     async for session in sessions:
-        part.add(session, keep_findings=keep_findings)
+        part.add(session, own, keep_findings=keep_findings)
     return part

@@ -6,7 +6,6 @@ from typing import Any
 
 from bactrian.analyze.aggregate import Aggregate
 from bactrian.analyze.report import (
-    BEHAVIOURS,
     COOPERATION,
     count_behaviours,
     count_endings,
@@ -33,9 +32,10 @@ def compare_reports(before: Aggregate, after: Aggregate) -> dict[str, Any]:
     """
     a, b = count_endings(before.facts), count_endings(after.facts)
     nothing = (Proportion(0, len(before.facts)), Proportion(0, len(after.facts)))
-    shown_a, shown_b = count_behaviours(before.facts), count_behaviours(after.facts)
-    sums_a, sums_b = resample_behaviour(before.facts), resample_behaviour(after.facts)
-    turns = {f"{code} {speaker}": speaker for code in BEHAVIOURS for speaker in ("user", "assistant")}
+    codes = tuple(dict.fromkeys((*before.behaviours, *after.behaviours)))
+    shown_a, shown_b = count_behaviours(before.facts, codes), count_behaviours(after.facts, codes)
+    sums_a, sums_b = resample_behaviour(before.facts, codes), resample_behaviour(after.facts, codes)
+    turns = {f"{code} {speaker}": speaker for code in codes for speaker in ("user", "assistant")}
     ratios = {
         name: {
             "before": sums_a.ratio(*of),
@@ -54,7 +54,7 @@ def compare_reports(before: Aggregate, after: Aggregate) -> dict[str, Any]:
                 **_difference(shown_a[code], shown_b[code]),
                 "turns": {speaker: ratios[f"{code} {speaker}"] for speaker in ("user", "assistant")},
             }
-            for code in BEHAVIOURS
+            for code in codes
         },
         COOPERATION: _difference(measure_cooperation(before.facts), measure_cooperation(after.facts)),
         "means": {name: ratios[name] for name in MEANS},

@@ -8,10 +8,10 @@ from itertools import groupby
 from typing import Any
 
 from bactrian.analyze.judge import judge
-from bactrian.analyze.report import BEHAVIOURS, to_object
+from bactrian.analyze.report import to_object
 from bactrian.errors import Filtered
 from bactrian.models.model import Model
-from bactrian.records.finding import Behaviour, Confirmation, Finding
+from bactrian.records.finding import BEHAVIOURS, Behaviour, Confirmation, Finding
 from bactrian.records.usage import Usage
 from bactrian.stats.proportion import Proportion
 from bactrian.store import Store
@@ -83,7 +83,8 @@ def list_judged(
 ) -> dict[str, Any]:
     """What the judge said, as a part of the report: the share of findings it confirms, and of sessions then left."""
     behaviours: dict[str, Any] = {}
-    for behaviour in BEHAVIOURS:
+    own = {one.behaviour: None for one in findings if one.behaviour not in BEHAVIOURS}
+    for behaviour in (*BEHAVIOURS, *own):
         asked = [
             one
             for one in (answers.get(make_key(each)) for each in findings if each.behaviour == behaviour)

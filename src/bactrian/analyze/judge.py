@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from time import perf_counter
 
 from bactrian.analyze.behaviours.catalogue import DETECTORS
+from bactrian.analyze.behaviours.own import find_installed
 from bactrian.models.model import Model, Request, ResponseFormat
 from bactrian.models.traits import get_traits
 from bactrian.records.finding import Confirmation, Finding
@@ -86,6 +87,9 @@ def read_answer(text: str) -> bool | None:
 
 
 def _definition(finding: Finding) -> str:
+    if finding.behaviour not in DETECTORS:
+        known = {one.code: one.description for one in find_installed()}
+        return known.get(finding.behaviour, finding.behaviour.replace("_", " "))
     return (sys.modules[DETECTORS[finding.behaviour].__module__].__doc__ or finding.behaviour).strip()
 
 

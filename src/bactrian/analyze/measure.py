@@ -6,13 +6,14 @@ import asyncio
 import multiprocessing
 import os
 import signal
-from collections.abc import AsyncIterator, Callable, Generator
+from collections.abc import AsyncIterator, Callable, Generator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
 from bactrian.analyze.aggregate import Aggregate, aggregate_slice
+from bactrian.analyze.behaviours.own import OwnBehaviour, find_installed
 from bactrian.errors import InputError
 from bactrian.records.finding import Finding
 from bactrian.store import Rows, RunReader, open_store
@@ -25,6 +26,9 @@ async def measure(
     store: RunReader,
     on_findings: Callable[[list[Finding]], None] | None = None,
     on_progress: Callable[[int], None] | None = None,
+    own: Sequence[OwnBehaviour] | None = None,
+    *,
+    processes: int | None = None,
 ) -> Aggregate:
     """Read every session of ``store`` once, whether the run is finished or not.
 
@@ -32,14 +36,19 @@ async def measure(
         store: May be written by another process at the same time.
         on_findings: Is given the findings in the order of the sessions; nobody else keeps them.
         on_progress: Is given how many sessions have been read.
+        own: Behaviours of the user's own to look for; those that installed packages register if None.
+        processes: To read with. None for one on each core; what is in ``own`` is then sent to them. One for none
+            besides this.
 
     Raises:
-        InputError: the run holds no session.
+        InputError: the run holds no session, or a behaviour of the user's own fails.
         StoreError: it cannot be read.
     """
     slices = await store.slices(_SLICE)
+    own = find_installed() if own is None else tuple(own)
     whole = Aggregate()
-    async for part in _parts(store.path, slices, keep_findings=on_findings is not None):
+    read = partial(_read, store.path, own, keep_findings=on_findings is not None)
+    async for part in _parts(read, slices, processes or os.cpu_count() or 1):
         if on_findings is not None:
             on_findings(part.findings)
             part.findings = []
@@ -53,10 +62,11 @@ async def measure(
     return whole
 
 
-async def _parts(path: Path, slices: list[Rows], *, keep_findings: bool) -> AsyncIterator[Aggregate]:
+async def _parts(
+    read: Callable[[Rows], Aggregate], slices: list[Rows], processes: int
+) -> AsyncIterator[Aggregate]:
     """The parts in their order; only a few are read ahead."""
-    read = partial(_read, path, keep_findings=keep_findings)
-    workers = min(len(slices), os.cpu_count() or 1)
+    workers = min(len(slices), processes)
     if workers < 2:
         for rows in slices:
             yield await asyncio.to_thread(read, rows)
@@ -80,13 +90,15 @@ async def _parts(path: Path, slices: list[Rows], *, keep_findings: bool) -> Asyn
         pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _read(path: Path, rows: Rows, *, keep_findings: bool) -> Aggregate:
-    return asyncio.run(_read_rows(path, rows, keep_findings=keep_findings))
+def _read(path: Path, own: Sequence[OwnBehaviour], rows: Rows, *, keep_findings: bool) -> Aggregate:
+    return asyncio.run(_read_rows(path, own, rows, keep_findings=keep_findings))
 
 
-async def _read_rows(path: Path, rows: Rows, *, keep_findings: bool) -> Aggregate:
+async def _read_rows(
+    path: Path, own: Sequence[OwnBehaviour], rows: Rows, *, keep_findings: bool
+) -> Aggregate:
     async with open_store(path, read_only=True) as store:
-        return await aggregate_slice(store.sessions(rows), keep_findings=keep_findings)
+        return await aggregate_slice(store.sessions(rows), own, keep_findings=keep_findings)
 
 
 @contextmanager

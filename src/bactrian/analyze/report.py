@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar
 
 from bactrian.analyze.aggregate import Aggregate
 from bactrian.analyze.diversity import Diversity, measure_diversity
@@ -20,7 +20,6 @@ from bactrian.stats.bootstrap import BootstrapSums, resample
 from bactrian.stats.proportion import Proportion
 from bactrian.stats.streaming import StreamingMean, StreamingQuantiles
 
-BEHAVIOURS: tuple[Behaviour, ...] = get_args(Behaviour)
 PAPER: tuple[Behaviour, ...] = ("role_flip", "repeats_instruction", "flake_reply", "infinite_loop")
 """The four ways in which cooperation fails that the paper names (section 4.1)."""
 COOPERATION = "cooperation_failed"
@@ -42,8 +41,8 @@ def build_report(run: str, part: Aggregate, prices: Prices) -> Json:
     Raises:
         MissingExtra: the optional part ``analysis`` is not installed.
     """
-    facts = part.facts
-    sums = resample_behaviour(facts)
+    facts, codes = part.facts, part.behaviours
+    sums = resample_behaviour(facts, codes)
     return {
         "run": run,
         "sessions": len(facts),
@@ -52,7 +51,7 @@ def build_report(run: str, part: Aggregate, prices: Prices) -> Json:
         "marks": sorted(part.marks),
         "prompts": dict(part.prompts.most_common()),
         "endings": _endings(facts),
-        "behaviours": _behaviours(facts, sums),
+        "behaviours": _behaviours(facts, codes, sums),
         COOPERATION: to_object(measure_cooperation(facts), "sessions"),
         "length": _length(facts, sums),
         "usage": _usage(part, sums, prices),
@@ -62,14 +61,14 @@ def build_report(run: str, part: Aggregate, prices: Prices) -> Json:
             {"turn": turn, "turns": mean.count, **_mean("prompt_tokens", mean)}
             for turn, mean in sorted(part.growth.items())
         ],
-        "rounds": _rounds(facts),
+        "rounds": _rounds(facts, codes),
         "roles": {
-            "assistant": _groups(facts, lambda one: one.assistant),
-            "user": _groups(facts, lambda one: one.user),
+            "assistant": _groups(facts, codes, lambda one: one.assistant),
+            "user": _groups(facts, codes, lambda one: one.user),
         },
         "pairs": [
             {"assistant": pair[0], "user": pair[1], **values}
-            for pair, values in _groups(facts, lambda one: (one.assistant, one.user)).items()
+            for pair, values in _groups(facts, codes, lambda one: (one.assistant, one.user)).items()
         ],
         "diversity": {
             "tasks": _diversity(part.tasks.seen, measure_diversity(part.tasks.list_chosen())),
@@ -102,10 +101,12 @@ def count_endings(facts: Sequence[SessionSummary]) -> dict[str, Proportion]:
     }
 
 
-def count_behaviours(facts: Sequence[SessionSummary]) -> dict[Behaviour, Proportion]:
-    """Sessions that show each behaviour at least once."""
+def count_behaviours(
+    facts: Sequence[SessionSummary], codes: Sequence[Behaviour]
+) -> dict[Behaviour, Proportion]:
+    """Sessions that show each of the behaviours at least once."""
     count = Counter(behaviour for one in facts for behaviour in one.behaviours)
-    return {behaviour: Proportion(count[behaviour], len(facts)) for behaviour in BEHAVIOURS}
+    return {behaviour: Proportion(count[behaviour], len(facts)) for behaviour in codes}
 
 
 def measure_cooperation(facts: Iterable[SessionSummary]) -> Proportion:
@@ -114,7 +115,7 @@ def measure_cooperation(facts: Iterable[SessionSummary]) -> Proportion:
     return Proportion(sum(failed), len(failed))
 
 
-def resample_behaviour(facts: Sequence[SessionSummary]) -> BootstrapSums:
+def resample_behaviour(facts: Sequence[SessionSummary], codes: Sequence[Behaviour]) -> BootstrapSums:
     """What there is of turns and tokens in ``facts``, and the same drawn anew."""
     names = [
         "sessions",
@@ -127,13 +128,13 @@ def resample_behaviour(facts: Sequence[SessionSummary]) -> BootstrapSums:
         "cached",
         "tokens",
     ]
-    names += [f"{behaviour} {speaker}" for behaviour in BEHAVIOURS for speaker in ("user", "assistant")]
+    names += [f"{behaviour} {speaker}" for behaviour in codes for speaker in ("user", "assistant")]
     place = {name: column for column, name in enumerate(names)}
     rows: list[list[float]] = []
     for one in facts:
         used = one.usage
         row = [1.0, one.messages, one.solved, one.user_turns, one.assistant_turns]
-        row += [used.prompt, used.completion, used.cached, used.total, *[0.0] * (2 * len(BEHAVIOURS))]
+        row += [used.prompt, used.completion, used.cached, used.total, *[0.0] * (2 * len(codes))]
         for turn in {(seen.behaviour, seen.speaker, seen.turn) for seen in one.seen}:
             row[place[f"{turn[0]} {turn[1]}"]] += 1
         rows.append(row)
@@ -144,7 +145,7 @@ def _endings(facts: Sequence[SessionSummary]) -> Json:
     return {code: to_object(of) for code, of in count_endings(facts).items()}
 
 
-def _behaviours(facts: Sequence[SessionSummary], sums: BootstrapSums) -> Json:
+def _behaviours(facts: Sequence[SessionSummary], codes: Sequence[Behaviour], sums: BootstrapSums) -> Json:
     return {
         behaviour: {
             **to_object(of, "sessions"),
@@ -157,7 +158,7 @@ def _behaviours(facts: Sequence[SessionSummary], sums: BootstrapSums) -> Json:
                 for speaker in ("user", "assistant")
             },
         }
-        for behaviour, of in count_behaviours(facts).items()
+        for behaviour, of in count_behaviours(facts, codes).items()
     }
 
 
@@ -240,7 +241,7 @@ def _mean(name: str, mean: StreamingMean) -> Json:
     return {name: mean.value, **to_interval_object(mean.interval)}
 
 
-def _rounds(facts: Sequence[SessionSummary]) -> list[Json]:
+def _rounds(facts: Sequence[SessionSummary], codes: Sequence[Behaviour]) -> list[Json]:
     """For each round, the sessions that reached it and those that showed a behaviour in it."""
     reached = Counter((one.messages + 1) // 2 for one in facts)
     shown: Counter[tuple[int, str]] = Counter()
@@ -253,14 +254,18 @@ def _rounds(facts: Sequence[SessionSummary]) -> list[Json]:
         sessions = sum(count for last, count in reached.items() if last >= number)
         found = {
             code: to_object(Proportion(shown[number, code], sessions), "sessions")
-            for code in (COOPERATION, *BEHAVIOURS)
+            for code in (COOPERATION, *codes)
             if shown[number, code]
         }
         rows.append({"round": number, "sessions": sessions, "behaviours": found})
     return rows
 
 
-def _groups(facts: Sequence[SessionSummary], key: Callable[[SessionSummary], _Key]) -> dict[_Key, Json]:
+def _groups(
+    facts: Sequence[SessionSummary],
+    codes: Sequence[Behaviour],
+    key: Callable[[SessionSummary], _Key],
+) -> dict[_Key, Json]:
     """Sessions by who takes part: how many cooperations fail, how many end well, and what they show."""
     groups: defaultdict[_Key, list[SessionSummary]] = defaultdict(list)
     for one in facts:
@@ -274,7 +279,7 @@ def _groups(facts: Sequence[SessionSummary], key: Callable[[SessionSummary], _Ke
             ),
             "behaviours": {
                 behaviour: to_object(of, "sessions")
-                for behaviour, of in count_behaviours(group).items()
+                for behaviour, of in count_behaviours(group, codes).items()
                 if of.count
             },
         }

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bactrian.analyze.behaviours.catalogue import find_behaviours
+from bactrian.analyze.behaviours.own import OwnBehaviour
 from bactrian.records.finding import Behaviour, Finding
 from bactrian.records.session import Kind, Session, find_kind
 from bactrian.records.turn import Solution, Speaker
@@ -55,9 +57,11 @@ class SessionSummary:
         return frozenset(one.behaviour for one in self.seen)
 
 
-def summarize(session: Session) -> tuple[SessionSummary, tuple[Finding, ...]]:
-    """Read ``session`` for its facts and for the behaviours that it shows."""
-    findings = find_behaviours(session)
+def summarize(
+    session: Session, own: Sequence[OwnBehaviour] = ()
+) -> tuple[SessionSummary, tuple[Finding, ...]]:
+    """Read ``session`` for its facts and for the behaviours that it shows, those of ``own`` included."""
+    findings = find_behaviours(session, own=own)
     # Whoever speaks in a talk of several counts with those who do not instruct.
     speakers: dict[int, Speaker] = {
         turn.number: "user" if turn.speaker == "user" else "assistant" for turn in session.turns

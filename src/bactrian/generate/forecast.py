@@ -1,63 +1,29 @@
-"""What a run will take, before it is spent."""
+"""What a run will take, before it is spent: guessed from its plan, and measured from what it has done."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from statistics import fmean, stdev
+from dataclasses import dataclass
+from math import prod
 
+from bactrian.generate.jobs.registry import find_job_kind
+from bactrian.generate.run import RunOrder
+from bactrian.generate.run_models import LOCAL_WINDOW
+from bactrian.generate.scheduler import count_jobs
+from bactrian.generate.session_cost import Estimate, SessionCost, add_critic, average, list_three
+from bactrian.models.registry import find_traits
 from bactrian.models.wrappers.budget import Price
+from bactrian.recipes.schema import Axis, CriticSpec
+from bactrian.records.candidate import read_search
 from bactrian.records.run import Progress
 from bactrian.records.usage import Usage
+from bactrian.store import open_store
 
 _SECONDS_PER_CALL = 4.0
-
-
-@dataclass(frozen=True, slots=True)
-class SessionShape:
-    """How large one session is, in messages and tokens."""
-
-    messages: float
-    system: float
-    """Tokens of a system prompt with its opening request."""
-    instruction: float
-    solution: float
-
-    def usage(self) -> Usage:
-        """Tokens of the whole session, and how many of them a prefix cache can serve.
-
-        Each call sends the whole conversation again, so that prompts grow with the square of its length; all of a
-        prompt but the newest message was in the same agent's prompt before.
-        """
-        round_ = self.instruction + self.solution
-        rounds = self.messages / 2
-        prompt = (
-            self.messages * self.system + self.instruction * rounds + round_ * rounds * max(rounds - 1, 0)
-        )
-        # New to each agent are its own reply and the other's, and neither sees the last reply of its own again.
-        fresh = 2 * self.system + self.instruction + 2 * round_ * max(rounds - 1, 0)
-        return Usage(round(prompt), round(round_ * rounds), round(max(prompt - fresh, 0)))
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """A number, and between which others it probably lies."""
-
-    value: float
-    low: float
-    high: float
-
-    def times(self, factor: float) -> Estimate:
-        """Each of the three, multiplied."""
-        return Estimate(self.value * factor, self.low * factor, self.high * factor)
-
-    def plus(self, more: float) -> Estimate:
-        """Each of the three, and ``more``."""
-        return Estimate(self.value + more, self.low + more, self.high + more)
-
-    def or_about(self, more: float) -> Estimate:
-        """Each of the three, and ``more``, which may be half or twice as much."""
-        return Estimate(self.value + more, self.low + more / 2, self.high + more * 2)
+_ITEM = 15
+"""Tokens of an item in a list; of one that is asked for alone, ten times as many."""
+_LIST_PROMPT = 80
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,31 +46,6 @@ class Forecast:
     """What the numbers rest on, and how far off they may be."""
 
 
-PLAY = SessionShape(messages=20, system=450, instruction=60, solution=300)
-SMALL_PLAY = SessionShape(messages=12, system=180, instruction=40, solution=110)
-
-
-@dataclass(frozen=True, slots=True)
-class SessionCost:
-    """What one session takes: calls, prompt tokens, completion tokens, cacheable prompt tokens."""
-
-    calls: Estimate
-    prompt: Estimate
-    completion: Estimate
-    cached: Estimate
-    basis: str
-
-    def times(self, factor: float) -> SessionCost:
-        """So many sessions in place of one."""
-        return SessionCost(
-            self.calls.times(factor),
-            self.prompt.times(factor),
-            self.completion.times(factor),
-            self.cached.times(factor),
-            self.basis,
-        )
-
-
 @dataclass(frozen=True, slots=True)
 class Remaining:
     """What is left of a run beside the size of its sessions."""
@@ -120,106 +61,78 @@ class Remaining:
     """Sessions in flight."""
 
 
-def guess_role_plays(shape: SessionShape, longest: float) -> SessionCost:
-    """A typical role-play: what this program's prompts and common models make of one.
+async def forecast_run(order: RunOrder) -> Forecast:
+    """What is left of the run, reckoned before anything is spent.
 
-    ``longest`` is the most messages it may have.
+    Raises:
+        InputError: the run cannot be read.
     """
-    fewest = max(1.0, 0.4 * shape.messages)
-    low = SessionShape(fewest, shape.system * 0.7, shape.instruction / 2, shape.solution / 2)
-    high = SessionShape(longest, shape.system * 1.4, shape.instruction * 2, shape.solution * 2)
-    three = (shape, low, high)
-    usages = [size.usage() for size in three]
-    grown = ", ".join(
-        f"{messages:.0f} messages take {replace(shape, messages=messages).usage().prompt:,}"
-        for messages in (shape.messages / 2, shape.messages, shape.messages * 2)
-    )
-    return SessionCost(
-        Estimate(*(size.messages for size in three)),
-        Estimate(*(usage.prompt for usage in usages)),
-        Estimate(*(usage.completion for usage in usages)),
-        Estimate(*(usage.cached for usage in usages)),
-        f"Nothing of this run has ended yet. Assumed: {shape.messages:.0f} messages a session, "
-        f"{shape.instruction:.0f} tokens an instruction, {shape.solution:.0f} a solution; the range is from "
-        f"{low.messages:.0f} messages with texts half as long to {longest:.0f} with texts twice as long. "
-        f"Prompt tokens of one session as it grows: {grown}.",
-    )
+    plan = order.plan
+    kind = find_job_kind(plan.recipe)(plan)
+    grid = await kind.read_grid()
+    size = count_jobs(grid.axes, order.limit)
+    ended: list[Progress] = []
+    lists_done: set[str] = set()
+    seconds: float | None = None
+    if await asyncio.to_thread(order.run.exists):
+        async with open_store(order.run, read_only=True) as store:
+            ended = [one async for one in store.progress() if one.ending is not None]
+            lists_done = {items.id async for items in store.item_lists() if items.complete}
+            seconds = await store.mean_seconds()
+    numbers = [grid.find_number(one.id) for one in ended]
+    left = size - sum(number is not None and number < size for number in numbers)
+    usage, calls = _count_lists(plan.recipe.axes, size, lists_done)
+    good = [one for one in ended if one.prompt]
+    cost = await kind.estimate()
+    for step in cost.preparation:
+        calls += left
+        if not good:  # What ended sessions used has this in it.
+            usage += Usage(step.prompt * left, step.completion * left)
+    session = average(good, left, calls_beside=cost.given_turns) if good else cost.session
+    session = _with_critic(session.times(cost.sessions), cost.critic, guessed=not good)
+    speakers = [plan.models[agent] for agent in cost.speakers]
+    local = any(find_traits(name).in_process for name in speakers)
+    window = order.limits.concurrency or (LOCAL_WINDOW if local else 64)
+    price = _average_price([order.meter.prices.get(name) for name in speakers])
+    return compute_forecast(session, Remaining(left, usage, calls, price, seconds, window))
 
 
-def guess_answers(question: int, answer: int) -> SessionCost:
-    """One call of so many tokens, and a third or three times as many."""
-    return SessionCost(
-        Estimate(1, 1, 1),
-        Estimate(question, question / 3, question * 3),
-        Estimate(answer, answer / 3, answer * 3),
-        Estimate(0, 0, 0),
-        f"Nothing of this run has ended yet. Assumed: {question} tokens a question and {answer} an answer; "
-        "the range is a third to three times that.",
-    )
+def _with_critic(session: SessionCost, critic: CriticSpec | None, *, guessed: bool) -> SessionCost:
+    if critic is None:
+        return session
+    width, depth = read_search(critic.search) if critic.search else (1, 1)
+    # Each level of a search after its first continues every line that is alive.
+    proposals = critic.proposals * -(-(1 + width * (depth - 1)) // depth)
+    return add_critic(session, proposals, critic.rounds, guessed=guessed)
 
 
-def guess_translations(originals: Sequence[Progress]) -> SessionCost:
-    """From the sessions to translate: a call or two for each turn, each with the translator's prompt."""
-    turns = fmean([one.turns or 0 for one in originals]) if originals else 0.0
-    said = fmean([one.completion or 0 for one in originals]) if originals else 0.0
-    prompt, completion = said + 70 * turns, 1.5 * said
-    return SessionCost(
-        Estimate(1.2 * turns, 0.7 * turns, 2 * turns),
-        Estimate(prompt, 0.6 * prompt, 2 * prompt),
-        Estimate(completion, 0.8 * said, 3 * said),
-        Estimate(0, 0, 0),
-        f"Nothing of this run has ended yet. The {len(originals):,} originals have {turns:.0f} messages and "
-        f"{said:.0f} tokens on average; assumed: half as many again in another language, up to three times as many.",
-    )
+def _count_lists(axes: Sequence[Axis], size: int, done: set[str]) -> tuple[Usage, int]:
+    """What the lists take that have not been asked for, and in how many calls."""
+    usage, calls = Usage(), 0
+    for position, axis in enumerate(axes):
+        if axis.items is not None or axis.ask is None:
+            continue
+        below = prod(other.count for other in axes[position:])
+        lists = min(prod(other.count for other in axes if other.name in axis.per), -(-size // below))
+        lists -= sum(name.partition("@")[0] == axis.name for name in done)
+        if lists <= 0:
+            continue
+        asked = axis.count if axis.each else 1
+        tokens = axis.count * _ITEM * (10 if axis.each else 1)
+        usage += Usage(lists * asked * _LIST_PROMPT, lists * tokens)
+        calls += lists * asked
+    return usage, calls
 
 
-_VERDICT = 120
-"""Tokens of a critic's answer."""
-
-
-def add_critic(sizes: SessionCost, proposals: int, rounds: int, *, guessed: bool) -> SessionCost:
-    """``sizes`` if each turn is chosen among several proposals.
-
-    At best an endpoint gives all proposals of a turn in one call, and the critic is content with the first round; at
-    worst each proposal is a call of its own and every round is needed. Sessions that have ended show what they used,
-    but not in how many calls.
-    """
-    best, usual, worst = 2, proposals + 1, rounds * (proposals + 2)
-    calls = _each(sizes.calls, usual, best, worst)
-    if not guessed:
-        return replace(sizes, calls=calls)
-    verdicts = Estimate(*(turns * _VERDICT for turns in _three(sizes.calls)))
-    completion = _each(sizes.completion, proposals, proposals, rounds * proposals)
-    return replace(
-        sizes,
-        calls=calls,
-        prompt=_each(sizes.prompt, usual, best, worst),
-        completion=Estimate(*(a + b for a, b in zip(_three(completion), _three(verdicts), strict=True))),
-        cached=_each(sizes.cached, usual, best, worst),
-        basis=f"{sizes.basis} A critic chooses among {proposals} proposals for each message, in up to {rounds} rounds.",
-    )
-
-
-def _each(estimate: Estimate, value: float, low: float, high: float) -> Estimate:
-    return Estimate(estimate.value * value, estimate.low * low, estimate.high * high)
-
-
-def average(ended: Sequence[Progress], left: int, *, calls_beside: int) -> SessionCost:
-    """The mean of the run's own sessions, with the 95 % interval of what the mean of ``left`` others will be.
-
-    ``calls_beside`` is how many turns of a session were not asked of a model.
-    """
-    calls, prompt, completion, cached = (
-        _mean([float(getattr(one, name) or 0) for one in ended], left)
-        for name in ("turns", "prompt", "completion", "cached")
-    )
-    return SessionCost(
-        calls.plus(-calls_beside),
-        prompt,
-        completion,
-        cached,
-        f"From the {len(ended):,} sessions of this run that have ended; the ranges are 95 % intervals, if those left "
-        "are of their kind. While a run is young, it is its shortest sessions that have ended.",
+def _average_price(prices: Sequence[Price | None]) -> Price | None:
+    """The price of a call; with several models, the mean of those that talk."""
+    known = [price for price in prices if price is not None]
+    if len(known) < len(prices):
+        return None
+    return Price(
+        sum(price.prompt for price in known) / len(known),
+        sum(price.completion for price in known) / len(known),
+        sum(price.prompt if price.cached is None else price.cached for price in known) / len(known),
     )
 
 
@@ -245,7 +158,8 @@ def compute_forecast(sizes: SessionCost, left: Remaining) -> Forecast:
     plain = saved = None
     if price is not None:
         totals = [
-            (p, c, k) for p, c, k in zip(_three(prompt), _three(completion), _three(cached), strict=True)
+            (p, c, k)
+            for p, c, k in zip(list_three(prompt), list_three(completion), list_three(cached), strict=True)
         ]
         plain = Estimate(*(price.cost(Usage(round(p), round(c))) for p, c, _ in totals))
         saved = Estimate(*(price.cost(Usage(round(p), round(c), round(k))) for p, c, k in totals))
@@ -260,20 +174,3 @@ def compute_forecast(sizes: SessionCost, left: Remaining) -> Forecast:
         seconds,
         basis,
     )
-
-
-def _three(estimate: Estimate) -> tuple[float, float, float]:
-    return estimate.value, estimate.low, estimate.high
-
-
-def _mean(values: Sequence[float], left: int) -> Estimate:
-    """The mean of ``values``, and between which numbers the mean of ``left`` more of them probably lies.
-
-    Both means vary; with few values their deviation is itself uncertain, and the interval wider.
-    """
-    mean, count = fmean(values), len(values)
-    if count < 2:
-        return Estimate(mean, mean / 3, mean * 3)
-    wide = 1.96 * (1 + 2.5 / (count - 1))
-    half = wide * stdev(values) * (1 / count + 1 / max(1, left)) ** 0.5
-    return Estimate(mean, max(0.0, mean - half), mean + half)

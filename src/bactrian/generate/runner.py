@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import aclosing
 
 from bactrian.errors import BactrianError, BudgetReached, GaveUp, Halted, InputError, ModelError
-from bactrian.generate.jobs.role_play import JobPlayer
+from bactrian.generate.jobs.base import JobPlayer
 from bactrian.generate.lists.source import ListProgress, ListRequest, ListSource
 from bactrian.generate.progress import RunProgress, ShortList
 from bactrian.generate.scheduler import Job, Scheduler
@@ -26,7 +26,7 @@ class Runner:
     def __init__(
         self,
         frontier: Scheduler,
-        leaf: JobPlayer,
+        player: JobPlayer,
         sources: Mapping[str, ListSource],
         store: Store,
         tally: RunProgress,
@@ -36,7 +36,7 @@ class Runner:
         halt: Callable[[], None] = lambda: None,
     ) -> None:
         self._frontier = frontier
-        self._leaf = leaf
+        self._player = player
         self._sources = sources
         self._store = store
         self._tally = tally
@@ -78,8 +78,8 @@ class Runner:
             finally:
                 self._tally.in_flight -= 1
 
-    async def _session(self, cell: Job) -> None:
-        async with aclosing(self._leaf.events(cell, self._store)) as events:
+    async def _session(self, job: Job) -> None:
+        async with aclosing(self._player.play(job, self._store)) as events:
             try:
                 async for event in events:
                     self._tally.take(event)
@@ -93,7 +93,7 @@ class Runner:
                         case _:
                             pass
             except InputError as error:
-                self._tally.refuse(cell.id, error.what)
+                self._tally.refuse(job.id, error.what)
 
     async def _record_open(self, fault: ModelError) -> None:
         """One session may have had bad luck; as many in a row as there are at once, and the endpoint is gone."""

@@ -97,8 +97,7 @@ class Scheduler:
     @property
     def size(self) -> int:
         """Jobs in all, if every list is complete."""
-        whole = prod(axis.count for axis in self.axes)
-        return whole if self.limit is None else min(whole, self.limit)
+        return count_jobs(self.axes, self.limit)
 
     async def take(self) -> Job | ListRequest | None:
         """The next job, or a list to be asked for; waits for lists in flight. None when there is nothing left."""
@@ -201,9 +200,15 @@ class Scheduler:
         )
 
 
-def find_number(cell_id: str, axes: Sequence[GridAxis]) -> int | None:
+def count_jobs(axes: Sequence[GridAxis], limit: int | None) -> int:
+    """Jobs of the grid, if every list is complete; no more than ``limit``."""
+    whole = prod(axis.count for axis in axes)
+    return whole if limit is None else min(whole, limit)
+
+
+def find_number(job_id: str, axes: Sequence[GridAxis]) -> int | None:
     """The number of the job with this id; None if the grid has no such job."""
-    parts = cell_id.split("_")
+    parts = job_id.split("_")
     if len(parts) != len(axes) or not all(part.isdecimal() for part in parts):
         return None
     number = 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from time import perf_counter
 from typing import Protocol
 
 from bactrian.errors import BadReply
@@ -134,15 +133,6 @@ class View:
 _GO_ON = Message("user", Text("It is your turn."))
 
 
-async def speak(
-    view: View, number: int, *, session: str, call_index: int, listener: Listener | None = None
-) -> Turn:
-    """Ask an agent for turn ``number``. Raises what :func:`answer` raises."""
-    begun = perf_counter()
-    reply, usage = await ask_agent(view, number, session=session, call_index=call_index, listener=listener)
-    return make_turn(view.agent, number, reply, usage=usage, seconds=perf_counter() - begun)
-
-
 async def ask_agent(
     view: View,
     number: int,
@@ -153,7 +143,7 @@ async def ask_agent(
     allow_tool_calls: bool = True,
     listener: Listener | None = None,
 ) -> tuple[Reply, Usage]:
-    """What the agent's model replies when it is asked for turn ``number``, and what that cost.
+    """Ask the agent's model for turn ``number``. Returns its reply and what that cost.
 
     ``used`` is what the agent did for this turn already. An empty reply is asked for once more with another seed;
     its cost is added.
@@ -185,7 +175,7 @@ async def ask_agent(
             raise BadReply(
                 f"The model answered turn {number} with nothing, twice.",
                 where=agent.model.name,
-                next="Try another model or other sampling; the session can be taken up again.",
+                next="Try another model or other sampling; the session can be resumed.",
                 sample=reply.raw,
             )
     return reply, usage

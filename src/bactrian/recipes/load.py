@@ -14,10 +14,11 @@ from pydantic import ValidationError
 from bactrian.errors import InputError, RecipeError
 from bactrian.files.template import TemplateFault, compile_template
 from bactrian.files.toml import FileKind, TomlSource, check_table, find_file, list_built_in, resolve_beside
+from bactrian.files.validation_errors import Place, explain_validation_error
 from bactrian.language.numbering import strip_count
-from bactrian.recipes.overrides import TEMPLATES, apply_overrides, list_tables
+from bactrian.recipes.overrides import apply_overrides, list_tables
+from bactrian.recipes.registry import find_recipe_model
 from bactrian.recipes.schema import Recipe
-from bactrian.recipes.validation_errors import Place, explain_validation_error
 
 _KIND = FileKind("recipe", RecipeError, "docs/recipes.md", "recipes")
 _LARGEST_LIST = 64 * 1024 * 1024
@@ -38,7 +39,7 @@ def read_recipe_text(name_or_path: str) -> str:
 def load_recipe(name_or_path: str, settings: Sequence[str] = ()) -> Recipe:
     """Read a recipe, change it by ``settings`` (``key=value``, as in ``task.count=5``), and check it.
 
-    A key is one of the leaf's, of the recipe's, or of an axis after its name. ``fresh=true`` alone asks a model for
+    A key is one of the job's, of the recipe's, or of an axis after its name. ``fresh=true`` alone asks a model for
     every list that it can be asked for.
 
     Raises:
@@ -47,20 +48,21 @@ def load_recipe(name_or_path: str, settings: Sequence[str] = ()) -> Recipe:
     """
     source = find_file(name_or_path, _folder(), _KIND)
     data = source.table()
-    changed = {place for setting in settings for place in apply_overrides(setting, data, source)}
+    model = find_recipe_model(data)
+    changed = {place for setting in settings for place in apply_overrides(setting, data, model, source)}
     _read_lists(data, source, changed)
     resolve_beside(source.where, check_table(data.get("tools")), "python")
     try:
-        recipe = Recipe.model_validate(data)
+        recipe = model.model_validate(data)
     except ValidationError as error:
-        raise explain_validation_error(error, source, Recipe, changed) from error
+        raise explain_validation_error(error, source, model, changed) from error
     _check_templates(recipe, source, changed)
     return recipe
 
 
-def recipe_from_content(content: Mapping[str, Any]) -> Recipe:
+def read_recipe_content(content: Mapping[str, Any]) -> Recipe:
     """The recipe that a run has kept."""
-    return Recipe.model_validate(dict(content))
+    return find_recipe_model(content).model_validate(dict(content))
 
 
 def find_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
@@ -149,12 +151,11 @@ def _check_templates(recipe: Recipe, source: TomlSource, changed: Collection[Pla
     for number, axis in enumerate(recipe.axes):
         check(axis.ask, {"count", *axis.per}, "axes", number, "ask")
         known.add(axis.name)
-    leaf = recipe.leaf
-    names = {*known, "language_name"} if leaf.kind == "translate" else known
-    for key in TEMPLATES[leaf.kind]:
-        check(getattr(leaf, key) or None, names, leaf.kind, key)
+    job = recipe.job
+    for key in job.templates:
+        check(getattr(job, key) or None, known | job.placeholders, job.key, key)
     for key in _CRITIC_TEMPLATES if recipe.critic else ():
-        check(getattr(recipe.critic, key), names, "critic", key)
+        check(getattr(recipe.critic, key), known, "critic", key)
 
 
 def _flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

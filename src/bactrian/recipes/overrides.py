@@ -11,40 +11,17 @@ from pydantic import BaseModel
 
 from bactrian.errors import InputError
 from bactrian.files.toml import TomlSource, check_table, suggest_name
-from bactrian.recipes.schema import (
-    LEAVES,
-    Answer,
-    Axis,
-    CriticSpec,
-    Recipe,
-    RolePlay,
-    RolePlayTools,
-    SocietyJob,
-    Translate,
-)
-from bactrian.recipes.validation_errors import Place
+from bactrian.files.validation_errors import Place
+from bactrian.recipes.schema import Axis, CriticSpec, Recipe, RolePlayTools
 
-TEMPLATES = {
-    "role_play": ("assistant", "user", "idea", "assistant_description", "user_description"),
-    "answer": ("system", "question"),
-    "translate": ("system",),
-    "society": ("task",),
-}
-"""The keys of each leaf that hold templates."""
-_ADDED = ("critic", "tools")
+_ADDED: dict[str, type[BaseModel]] = {"critic": CriticSpec, "tools": RolePlayTools}
 """Tables that a setting may add."""
-_MODELS: dict[str, type[BaseModel]] = {
-    "role_play": RolePlay,
-    "answer": Answer,
-    "translate": Translate,
-    "society": SocietyJob,
-    "critic": CriticSpec,
-    "tools": RolePlayTools,
-}
 
 
-def apply_overrides(setting: str, data: dict[str, Any], source: TomlSource) -> list[Place]:
-    """Change ``data`` as ``setting`` says, and give the places that it changed.
+def apply_overrides(
+    setting: str, data: dict[str, Any], model: type[Recipe], source: TomlSource
+) -> list[Place]:
+    """Change ``data`` as ``setting`` says, and return the places that it changed.
 
     Raises:
         InputError: it is not ``key=value``, or its key names nothing.
@@ -64,9 +41,9 @@ def apply_overrides(setting: str, data: dict[str, Any], source: TomlSource) -> l
             axis["fresh"] = value
         return [("axes", number, "fresh") for number, _ in asked]
     name, _, last = key.removeprefix("axes.").rpartition(".")
-    parts = _parts(data)
-    if not name and last not in _fields(Recipe):
-        name = next((leaf for leaf in LEAVES if leaf in parts), "")
+    parts = _parts(data, model)
+    if not name and last not in (parts[""].keys or ()):
+        name = next((key for key in model.specs if key in parts), "")
     part = parts.get(name)
     if part is None or not last or (part.keys is not None and last not in part.keys):
         known = [f"{each}.{known}".lstrip(".") for each, part in parts.items() for known in part.keys or ()]
@@ -104,26 +81,24 @@ class _Part:
     """None if any key will do."""
 
 
-def _parts(data: dict[str, Any]) -> dict[str, _Part]:
+def _parts(data: dict[str, Any], model: type[Recipe]) -> dict[str, _Part]:
     """What can be set, by the name that stands before the key."""
+    tables = {**model.specs, **_ADDED}
     parts = {
-        str(axis.get("name")): _Part(("axes", number), axis, _fields(Axis))
+        str(axis.get("name")): _Part(("axes", number), axis, tuple(Axis.model_fields))
         for number, axis in enumerate(list_tables(data, "axes"))
     }
-    parts[""] = _Part((), data, _fields(Recipe))
-    for name, model in _MODELS.items():
+    parts[""] = _Part((), data, tuple(key for key in model.model_fields if key not in ("axes", *tables)))
+    for name, table_model in tables.items():
         table = data.get(name, {} if name in _ADDED else None)
         if isinstance(table, dict):
-            parts[name] = _Part((name,), cast("dict[str, Any]", table), _fields(model))
-    languages = check_table(check_table(data.get("translate")).get("languages"))
-    if languages:
-        parts["translate.languages"] = parts["languages"] = _Part(("translate", "languages"), languages, None)
+            parts[name] = _Part((name,), cast("dict[str, Any]", table), tuple(table_model.model_fields))
+    for name in model.specs:
+        for key, value in check_table(data.get(name)).items():
+            if value and check_table(value) is value:
+                part = parts[f"{name}.{key}"] = _Part((name, key), check_table(value), None)
+                parts.setdefault(key, part)
     return parts
-
-
-def _fields(model: type[BaseModel]) -> tuple[str, ...]:
-    """The keys of a table that hold values."""
-    return tuple(name for name in model.model_fields if name not in ("axes", *_MODELS))
 
 
 def _value(written: str) -> Any:

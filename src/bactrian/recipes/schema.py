@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from math import prod
 from typing import Annotated, Any, ClassVar, Literal, LiteralString, Self
 from unicodedata import normalize
 
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, field_validator, model_validator
-from pydantic.config import JsonDict
+from pydantic.config import JsonDict, JsonValue
 from pydantic_core import PydanticCustomError
 
 from bactrian.records.candidate import CRITERIA, CriticSettings, Unreadable, read_search
@@ -14,18 +16,20 @@ from bactrian.records.candidate import CRITERIA, CriticSettings, Unreadable, rea
 _NAME = r"^[a-z][a-z0-9_]{0,63}$"
 _MOST = 1_000_000
 """Items an axis may have."""
-_Temperature = Annotated[float, Field(ge=0, le=5, strict=True)]
-_Filled = Annotated[str, Field(pattern=r"\S")]
+Temperature = Annotated[float, Field(ge=0, le=5, strict=True)]
+Filled = Annotated[str, Field(pattern=r"\S")]
 """A text that is not blank."""
 _Item = Annotated[str, Field(pattern=r"^[^\x00]*[^\s\x00][^\x00]*$")]
 """A text that is not blank and holds no NUL."""
 
 
-class _Part(BaseModel):
+class Part(BaseModel):
+    """A table of a recipe or of a society: no unknown keys, and nothing changes."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-def _fault(what: LiteralString, *place: str | int, **values: object) -> PydanticCustomError:
+def make_fault(what: LiteralString, *place: str | int, **values: object) -> PydanticCustomError:
     """A fault that is not where pydantic looks for it, but at ``place`` below."""
     return PydanticCustomError("placed", what, {"place": place, **values})
 
@@ -49,7 +53,7 @@ _AXIS_RULES: JsonDict = {
 """What the JSON schema can say of how the keys go together; the validators below say all of it."""
 
 
-class Axis(_Part):
+class Axis(Part):
     """One dimension of the grid: a given list, a list asked of a model, or one that begins with given items."""
 
     model_config = ConfigDict(json_schema_extra=_AXIS_RULES)
@@ -83,7 +87,7 @@ class Axis(_Part):
         bool, Field(strict=True, description="Ask for one item at a time instead of for a list.")
     ] = False
     fresh: Annotated[bool, Field(strict=True, description="Ask for the list although one is given.")] = False
-    temperature: Annotated[_Temperature | None, Field(description="Of the answers to `ask`.")] = None
+    temperature: Annotated[Temperature | None, Field(description="Of the answers to `ask`.")] = None
     max_tokens: Annotated[
         int,
         Field(
@@ -125,69 +129,25 @@ class Axis(_Part):
     @model_validator(mode="after")
     def _has_a_source(self) -> Self:
         if self.given is not None and self.file is not None:
-            raise _fault("an axis has either `given` or `file`", "file")
+            raise make_fault("an axis has either `given` or `file`", "file")
         if self.source is not None and (
             self.given is not None or self.file is not None or self.ask is not None
         ):
-            raise _fault("an axis with a `source` has no `given`, `file` or `ask`", "source")
+            raise make_fault("an axis with a `source` has no `given`, `file` or `ask`", "source")
         if self.given is None and self.file is None and self.ask is None and self.source is None:
             raise ValueError("an axis needs `given`, `file` or `ask`, or a `source`")
         if self.fresh and self.ask is None:
-            raise _fault("`fresh` needs an `ask`", "fresh")
+            raise make_fault("`fresh` needs an `ask`", "fresh")
         if self.given is not None and self.ask is None and len(self.given) < self.count:
-            raise _fault(
+            raise make_fault(
                 "`count` is {count}, {given} items are given, and no `ask` can get more",
                 "count",
                 count=self.count,
                 given=len(self.given),
             )
         if self.per and self.ask is None and self.source is None:
-            raise _fault("`per` needs an `ask` or a `source`", "per")
+            raise make_fault("`per` needs an `ask` or a `source`", "per")
         return self
-
-
-class RolePlay(_Part):
-    """Each job is a conversation of two agents (paper, section 3)."""
-
-    kind: ClassVar[Literal["role_play"]] = "role_play"
-    assistant: Annotated[_Filled, Field(description="Template of the assistant role.")]
-    user: Annotated[_Filled, Field(description="Template of the user role.")]
-    idea: Annotated[_Filled, Field(description="Template of the idea.")]
-    assistant_description: Annotated[str, Field(description="Template: who the assistant is.")] = ""
-    user_description: Annotated[str, Field(description="Template: who the user is.")] = ""
-    prompts: Annotated[
-        str | None,
-        Field(description="Prompt pack: a name or a file. Default: the one that suits the models."),
-    ] = None
-    specify: Annotated[bool, Field(strict=True, description="Make the idea concrete first.")] = True
-    word_limit: Annotated[int, Field(gt=0, strict=True, description="Words of the specified task.")] = 50
-    plan: Annotated[bool, Field(strict=True, description="Divide the task into subtasks first.")] = False
-    protocol: Annotated[
-        Literal["free", "enforced"] | None,
-        Field(description="Default: enforced if the built-in model plays both, else free."),
-    ] = None
-    endings: Annotated[
-        Literal["default", "paper"],
-        Field(description="The paper's endings, or also the one for repeat loops."),
-    ] = "default"
-    max_messages: Annotated[
-        int | None,
-        Field(gt=0, strict=True, description="Default: 40, or 12 if the built-in model plays both."),
-    ] = None
-    temperature: Annotated[
-        _Temperature | None,
-        Field(description="Of both agents. Default: 0.2; the built-in model has its own."),
-    ] = None
-    specify_temperature: Annotated[
-        _Temperature | None, Field(description="Of the task specifier. Default: 1.4, likewise.")
-    ] = None
-    language: Annotated[str | None, Field(description="Language in which to answer.")] = None
-    needs_code: Annotated[
-        bool, Field(strict=True, description="A solution without code is a fault, which the analysis finds.")
-    ] = False
-    preamble: Annotated[
-        str, Field(description="Put before both agents' system prompts. Only where `red_team` is true.")
-    ] = ""
 
 
 _CRITIC_RULES: JsonDict = {
@@ -199,7 +159,7 @@ _CRITIC_RULES: JsonDict = {
 }
 
 
-class CriticSpec(_Part):
+class CriticSpec(Part):
     """Who chooses each turn of a role-play among several proposals (paper, section 3.2)."""
 
     model_config = ConfigDict(json_schema_extra=_CRITIC_RULES)
@@ -228,7 +188,7 @@ class CriticSpec(_Part):
     @model_validator(mode="after")
     def _is_a_search(self) -> Self:
         if self.search is not None and read_search(self.search) != (1, 1) and self.rounds > 1:
-            raise _fault("a search has one round of proposals a turn", "rounds")
+            raise make_fault("a search has one round of proposals a turn", "rounds")
         return self
 
 
@@ -245,7 +205,7 @@ _ONE_OR_SEVERAL = WithJsonSchema(
 )
 
 
-class ToolsSpec(_Part):
+class ToolsSpec(Part):
     """What an agent may call in the course of its turn."""
 
     # Left out of what is frozen: what counts is what they offer, and a file may lie elsewhere tomorrow.
@@ -277,73 +237,60 @@ class RolePlayTools(ToolsSpec):
     agent: Annotated[Literal["assistant", "user"], Field(description="Who may call them.")] = "assistant"
 
 
-class Answer(_Part):
-    """Each job is one question and its answer (the paper's science data sets)."""
+class JobSpec(Part):
+    """What each job of a recipe does: one table of the recipe. A kind of job has a subclass of it."""
 
-    kind: ClassVar[Literal["answer"]] = "answer"
-    role: Annotated[_Filled, Field(description="Role that answers, for example Physicist.")]
-    system: Annotated[_Filled, Field(description="Template of its system prompt.")]
-    question: Annotated[_Filled, Field(description="Template of the question.")]
-    temperature: _Temperature | None = None
-    max_tokens: Annotated[int, Field(gt=0, strict=True)] = 2048
+    key: ClassVar[str]
+    """Name of the table."""
+    templates: ClassVar[tuple[str, ...]] = ()
+    """Keys whose texts are templates over the axes."""
+    placeholders: ClassVar[frozenset[str]] = frozenset()
+    """Placeholders of the templates, beside the axes."""
+    takes: ClassVar[frozenset[str]] = frozenset()
+    """Tables that may stand beside it: ``critic`` and ``tools``."""
+    later_axes: ClassVar[tuple[str, ...]] = ()
+    """Axes beside the recipe's own, whose items are known when a run is prepared."""
+    recipe_rules: ClassVar[tuple[JsonDict, ...]] = ()
+    """What the JSON schema can say of :meth:`check`."""
 
+    def check(self, recipe: Recipe) -> None:
+        """Check what lies between this table and the rest of the recipe.
 
-class Translate(_Part):
-    """Each job is a conversation of another run in another language. The axis gives the languages."""
-
-    kind: ClassVar[Literal["translate"]] = "translate"
-    source: Annotated[str, Field(description="The run to translate. Set it with --set source=RUN.")] = ""
-    languages: Annotated[dict[str, str], Field(description="Name of the language, by item of the axis.")]
-    system: Annotated[
-        _Filled, Field(description="Template of the translator's prompt; {{ language }} is its name.")
-    ]
-    temperature: _Temperature | None = None
-    max_tokens: Annotated[int, Field(gt=0, strict=True)] = 4096
-
-
-class SocietyJob(_Part):
-    """Each job is a society at work: several agents, or several conversations one after another."""
-
-    kind: ClassVar[Literal["society"]] = "society"
-    file: Annotated[_Filled, Field(description="A society's name or .toml file.")]
-    task: Annotated[_Filled, Field(description="Template of its task.")]
-    prompts: Annotated[
-        str | None,
-        Field(description="Prompt pack of its role-plays. Default: the one that suits the models."),
-    ] = None
-    protocol: Annotated[
-        Literal["free", "enforced"] | None,
-        Field(description="Default: enforced if its models are in this process, else free."),
-    ] = None
-    endings: Annotated[Literal["default", "paper"], Field(description="Of its role-plays.")] = "default"
-    max_messages: Annotated[
-        int | None, Field(gt=0, strict=True, description="Of each stage. Default: what the society says.")
-    ] = None
-    language: Annotated[str | None, Field(description="Language in which to answer.")] = None
+        Raises:
+            PydanticCustomError: with the place, as :func:`make_fault` makes it.
+        """
 
 
-Leaf = RolePlay | Answer | Translate | SocietyJob
-LEAVES = ("role_play", "answer", "translate", "society")
-"""The tables of which a recipe has one."""
 _TAKEN = ("count", "language_name")
 """Placeholders that are no axis."""
 
 
-_RECIPE_RULES: JsonDict = {
-    "oneOf": [{"required": [leaf]} for leaf in LEAVES],
-    "dependentRequired": {"critic": ["role_play"], "tools": ["role_play"]},
-    "not": {"required": ["critic", "tools"]},
-    "anyOf": [
-        {"properties": {"red_team": {"const": True}}, "required": ["red_team"]},
-        {"properties": {"role_play": {"properties": {"preamble": {"const": ""}}}}},
-    ],
-}
+def _add_rules(schema: JsonDict, model: type[Recipe]) -> None:
+    """Say in the JSON schema how the tables go together."""
+    specs = model.specs.values()
+    rules: list[JsonDict] = [rule for spec in specs for rule in spec.recipe_rules]
+    for table in _BESIDE:
+        owners: list[JsonValue] = [{"required": [spec.key]} for spec in specs if table in spec.takes]
+        rules.append({"if": {"required": [table]}, "then": {"anyOf": owners}})
+    schema["oneOf"] = [{"required": [key]} for key in model.specs]
+    schema["not"] = {"required": list(_BESIDE), "properties": {"critic": _CRITIC_RULES["if"]}}
+    schema["allOf"] = list(rules)
 
 
-class Recipe(_Part):
-    """Axes, and what to do at each of their combinations."""
+_BESIDE = ("critic", "tools")
+"""Tables that stand beside a job's; a search of the critic's goes with no tools."""
 
-    model_config = ConfigDict(json_schema_extra=_RECIPE_RULES)
+
+class Recipe(Part):
+    """Axes, and what to do at each of their combinations.
+
+    A recipe that was read has a field more for each kind of job (``recipes/registry.py``), one of which is given.
+    """
+
+    model_config = ConfigDict(json_schema_extra=_add_rules)
+
+    specs: ClassVar[Mapping[str, type[JobSpec]]] = {}
+    """The kinds of jobs that it may have, by the name of their table."""
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,63}$")]
     description: str = ""
@@ -354,46 +301,44 @@ class Recipe(_Part):
         ),
     ] = False
     axes: Annotated[tuple[Axis, ...], Field(min_length=1)]
-    role_play: RolePlay | None = None
     critic: CriticSpec | None = None
     tools: RolePlayTools | None = None
-    answer: Answer | None = None
-    translate: Translate | None = None
-    society: SocietyJob | None = None
 
     @property
-    def leaf(self) -> Leaf:
+    def job(self) -> JobSpec:
         """What is done at each combination."""
-        leaf = self.role_play or self.answer or self.translate or self.society
-        assert leaf is not None
-        return leaf
+        return next(job for key in self.specs if (job := getattr(self, key)) is not None)
 
     @property
     def size(self) -> int:
-        """Jobs of the whole grid; for a translation, those for each conversation."""
-        size = 1
-        for axis in self.axes:
-            size *= axis.count
-        return size
+        """Jobs of the whole grid, as far as the recipe knows its axes (:attr:`JobSpec.later_axes`)."""
+        return prod(axis.count for axis in self.axes)
 
     def content(self) -> dict[str, Any]:
         """All that the recipe says, as it is frozen in a run."""
         return self.model_dump(mode="json", exclude_none=True)
 
+    def with_list_sources(self, names: Mapping[str, str]) -> Self:
+        """The recipe with the lists of some axes from sources: the name of the source by that of the axis."""
+        own = {"given": None, "file": None, "ask": None, "fresh": False}
+        axes = (
+            axis.model_copy(update={**own, "source": names[axis.name]}) if axis.name in names else axis
+            for axis in self.axes
+        )
+        return self.model_copy(update={"axes": tuple(axes)})
+
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        if sum(getattr(self, leaf) is not None for leaf in LEAVES) != 1:
-            raise ValueError("a recipe has exactly one of [role_play], [answer], [translate] and [society]")
-        if self.critic is not None and self.role_play is None:
-            raise _fault("only a recipe that role-plays has one", "critic")
-        if self.tools is not None and (self.role_play is None or self.critic is not None):
-            raise _fault("only a recipe that role-plays without a critic has them", "tools")
-        if self.role_play and self.role_play.preamble and not self.red_team:
-            raise _fault("this is only for a recipe with red_team = true", "role_play", "preamble")
-        if self.translate and (len(self.axes) != 1 or self.axes[0].name != "language"):
-            raise _fault("a translation has one axis, and its name is language", "axes", 0, "name")
-        if self.translate and self.axes[0].items is None:
-            raise _fault("the languages of a translation are given", "axes", 0, "given")
+        if sum(getattr(self, key) is not None for key in self.specs) != 1:
+            *first, last = (f"[{key}]" for key in self.specs)
+            raise ValueError(f"a recipe has exactly one of {', '.join(first)} and {last}")
+        job = self.job
+        for table in _BESIDE:
+            if getattr(self, table) is not None and table not in job.takes:
+                raise make_fault("a recipe with [{key}] cannot have one", table, key=job.key)
+        if self.tools is not None and self.critic is not None and to_critic_settings(self.critic).searches:
+            raise make_fault("a search tries out turns that are never said, so it cannot use tools", "tools")
+        job.check(self)
         return self
 
     @model_validator(mode="after")
@@ -401,10 +346,10 @@ class Recipe(_Part):
         names: list[str] = []
         for number, axis in enumerate(self.axes):
             if axis.name in (*names, *_TAKEN):
-                raise _fault("the name {taken} is taken", "axes", number, "name", taken=repr(axis.name))
+                raise make_fault("the name {taken} is taken", "axes", number, "name", taken=repr(axis.name))
             for name in axis.per:
                 if name not in names:
-                    raise _fault(
+                    raise make_fault(
                         "{unknown} is no earlier axis",
                         *("axes", number, "per"),
                         unknown=repr(name),

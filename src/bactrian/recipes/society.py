@@ -11,13 +11,13 @@ from importlib.resources.abc import Traversable
 from typing import Annotated, Literal, Self, cast
 
 from jinja2 import Template
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from bactrian.errors import InputError
 from bactrian.files.template import TemplateFault, compile_template
 from bactrian.files.toml import FileKind, TomlSource, check_table, find_file, list_built_in, resolve_beside
-from bactrian.recipes.schema import CriticSpec, ToolsSpec
-from bactrian.recipes.validation_errors import explain_validation_error
+from bactrian.files.validation_errors import explain_validation_error
+from bactrian.recipes.schema import CriticSpec, Part, ToolsSpec
 
 _KIND = FileKind("society", InputError, "docs/societies.md", "societies")
 _NAME = r"^[a-z][a-z0-9_]{0,63}$"
@@ -27,11 +27,7 @@ _PROMPT_VALUES = frozenset({"task", "role", "description", "others", "language"}
 OrderName = Literal["round_robin", "moderator", "reply_to"]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class SocietyAgent(_Part):
+class SocietyAgent(Part):
     """Somebody who takes part in one stage or in several."""
 
     name: Annotated[str, Field(pattern=_NAME, description="By which stages and other agents name it.")]
@@ -54,11 +50,11 @@ class SocietyAgent(_Part):
     temperature: Annotated[float | None, Field(ge=0, le=5)] = None
     max_tokens: Annotated[int | None, Field(gt=0, strict=True)] = None
     tools: Annotated[
-        ToolsSpec | None, Field(description="What it may call; where it has a critic, it does without.")
+        ToolsSpec | None, Field(description="What it may call; where a critic searches, it does without.")
     ] = None
 
 
-class SocietyStage(_Part):
+class SocietyStage(Part):
     """One conversation: a role-play of `user` and `assistant`, or a talk of any number of `agents`."""
 
     name: Annotated[
@@ -111,7 +107,7 @@ class SocietyStage(_Part):
         return self
 
 
-class Society(_Part):
+class Society(Part):
     """Agents, and the conversations they have, one after another."""
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,63}$")]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from bactrian.records.turn import Speaker
 
-EndingCode = Literal[
+EndingCode = str
+"""Name of an ending: one of :data:`ENDING_CODES`, or one of the user's own."""
+ENDING_CODES: tuple[EndingCode, ...] = (
     "task_done",
     "user_no_instruct",
     "assistant_instruct",
@@ -20,7 +21,8 @@ EndingCode = Literal[
     "answered",
     "translated",
     "imported",
-]
+)
+"""The endings that this program gives."""
 
 
 @dataclass(frozen=True, slots=True)

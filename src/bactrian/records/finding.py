@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from bactrian.records.usage import Usage
 
-Behaviour = Literal[
+Behaviour = str
+"""Name of a behaviour: one of :data:`BEHAVIOURS`, or one of the user's own."""
+BEHAVIOURS: tuple[Behaviour, ...] = (
     "role_flip",
     "repeats_instruction",
     "flake_reply",
@@ -21,7 +22,8 @@ Behaviour = Literal[
     "early_done",
     "self_answer",
     "no_code",
-]
+)
+"""The behaviours that this program detects."""
 
 LONGEST_QUOTE = 200
 """Characters of a turn that a finding quotes at most."""

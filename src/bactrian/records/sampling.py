@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,3 +18,7 @@ class Sampling:
     stop: tuple[str, ...] = ()
     repeat_penalty: float | None = None
     """Only for the local model; other endpoints have no common name for it."""
+    reasoning_effort: str | None = None
+    """How long a reasoning model is to think: mostly ``low``, ``medium`` or ``high``."""
+    extra: Mapping[str, object] = field(default_factory=dict[str, object])
+    """Further fields of the request's body, as JSON values; only for endpoints."""

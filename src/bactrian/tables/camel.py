@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import get_args
 
 from bactrian.language.protocol import DONE
-from bactrian.records.ending import Ending, EndingCode
+from bactrian.records.ending import ENDING_CODES, Ending, EndingCode
 from bactrian.records.turn import Speaker
 
 _TOKEN_LIMIT = "max_tokens_exceeded"  # noqa: S105
@@ -20,9 +19,8 @@ _NAMES: Mapping[EndingCode, str] = MappingProxyType(
         "repeat_loop": "repeat_word_threshold",
     }
 )
-_OURS: tuple[EndingCode, ...] = get_args(EndingCode)
 _CODES: Mapping[str, EndingCode] = MappingProxyType(
-    {**{code: code for code in _OURS}, **{name: code for code, name in _NAMES.items()}}
+    {**{code: code for code in ENDING_CODES}, **{name: code for code, name in _NAMES.items()}}
 )
 _SPEAKERS: Mapping[EndingCode, Speaker] = MappingProxyType(
     {"task_done": "user", "user_no_instruct": "user", "assistant_instruct": "assistant"}

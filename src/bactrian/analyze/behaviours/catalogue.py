@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from bactrian.analyze.behaviours.early_done import detect_early_done
@@ -12,6 +12,7 @@ from bactrian.analyze.behaviours.infinite_loop import detect_infinite_loops
 from bactrian.analyze.behaviours.missing_marker import detect_missing_markers
 from bactrian.analyze.behaviours.near_duplicate import detect_near_duplicates
 from bactrian.analyze.behaviours.no_code import detect_missing_code
+from bactrian.analyze.behaviours.own import OwnBehaviour, find_installed
 from bactrian.analyze.behaviours.reading import SessionReading, read_session
 from bactrian.analyze.behaviours.refusal import detect_refusals
 from bactrian.analyze.behaviours.repeats_instruction import detect_repeated_instructions
@@ -52,7 +53,10 @@ LIKELY = 0.5
 
 
 def find_behaviours(
-    session: Session, behaviours: Iterable[Behaviour] | None = None, least: float = LIKELY
+    session: Session,
+    behaviours: Iterable[Behaviour] | None = None,
+    least: float = LIKELY,
+    own: Sequence[OwnBehaviour] | None = None,
 ) -> tuple[Finding, ...]:
     """What ``session`` shows, in the order of its turns.
 
@@ -60,14 +64,17 @@ def find_behaviours(
         session: Finished or not.
         behaviours: Those to look for; all if None.
         least: Confidence that a finding has at least.
+        own: Behaviours of the user's own, looked for besides; those that installed packages register if None.
     """
     reading = read_session(session)
     if find_kind(session) == "talk":
         behaviours = [name for name in _OF_ANYONE if behaviours is None or name in behaviours]
+    own = find_installed() if own is None else own
+    detectors = [DETECTORS[behaviour] for behaviour in (DETECTORS if behaviours is None else behaviours)]
     found = (
         finding
-        for behaviour in (DETECTORS if behaviours is None else behaviours)
-        for finding in DETECTORS[behaviour](reading)
+        for detect in (*detectors, *(one.detect for one in own))
+        for finding in detect(reading)
         if finding.confidence >= least
     )
     return tuple(sorted(found, key=lambda finding: finding.turn))

@@ -132,12 +132,10 @@ def _predicate(kind: str, code: str) -> Predicate:
 
 def _code(text: str, flag: str, kinds: tuple[str, ...]) -> tuple[str, str]:
     """The two sides of ``ending=task_done``."""
-    from typing import get_args
-
     from bactrian.errors import InputError
     from bactrian.files.toml import suggest_name
-    from bactrian.records.ending import EndingCode
-    from bactrian.records.finding import Behaviour
+    from bactrian.records.ending import ENDING_CODES
+    from bactrian.records.finding import BEHAVIOURS
 
     kind, _, code = text.partition("=")
     if kind not in kinds or not code:
@@ -146,7 +144,7 @@ def _code(text: str, flag: str, kinds: tuple[str, ...]) -> tuple[str, str]:
             where=flag,
             next=f"Write {' or '.join(f'{one}=CODE' for one in kinds)}.",
         )
-    codes: tuple[str, ...] = get_args(EndingCode if kind == "ending" else Behaviour)
+    codes = ENDING_CODES if kind == "ending" else BEHAVIOURS
     if code not in codes:
         raise InputError(
             f"There is no {kind} {code!r}.{suggest_name(code, codes)}",

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from bactrian.cli.view.progress import ProgressView
     from bactrian.generate.progress import RunProgress
     from bactrian.generate.run import PreparedRun, RunOrder
-    from bactrian.recipes.schema import Recipe
 
 SOME_FAILED = 4
 
@@ -107,33 +106,31 @@ def generate(
     """Make every conversation of a recipe, and go on where an earlier command stopped."""
     from bactrian.cli.model_options import read_model_options
     from bactrian.cli.view.progress import choose_progress_view
-    from bactrian.generate.plan import Plan
+    from bactrian.generate.jobs.base import ModelChoice
+    from bactrian.generate.jobs.registry import make_plan
     from bactrian.generate.run import RunOrder
     from bactrian.generate.run_models import RunLimits
     from bactrian.models.wrappers.budget import UsageMeter
-    from bactrian.play.society.stages import name_models
     from bactrian.recipes.load import load_recipe
-    from bactrian.recipes.society import load_society
 
     if fork is not None and fork.absolute() == run_file.absolute():
         raise InputError("A run cannot be its own fork.", where=str(fork), next="Give --fork a new name.")
     loaded = load_recipe(recipe, settings or ())
-    if loaded.red_team:
-        _check_red_team(loaded, acknowledge_misuse)
-    if loaded.society is None:
-        names = {
-            "task_specifier": task_model or model,
-            "task_planner": task_model or model,
-            "user": user_model or model,
-            "assistant": assistant_model or model,
-            **({"critic": critic_model or model} if loaded.critic else {}),
-        }
-    else:
-        society, _ = load_society(loaded.society.file)
-        names = name_models(
-            society, model, task_model=task_model or model, critic_model=critic_model or model
+    own = {
+        "assistant": assistant_model,
+        "user": user_model,
+        "task_specifier": task_model,
+        "task_planner": task_model,
+        "critic": critic_model,
+        "lister": list_model,
+    }
+    choice = ModelChoice(model, {agent: name for agent, name in own.items() if name is not None})
+    plan = make_plan(loaded, choice, seed)
+    if loaded.red_team and not acknowledge_misuse:
+        raise InputError(
+            "This recipe is for red-team research only.",
+            next="Say so with --acknowledge-misuse; everything it makes will be marked.",
         )
-    plan = Plan(loaded, {"lister": list_model or model, **names}, seed)
     reach = read_model_options(base_url, window=window, timeout=timeout, longest_wait=max_wait)
     prices = read_prices(price, reach.base_url, needed=budget is not None)
     known_prices = {name: known for name in plan.models.values() if (known := prices(name)) is not None}
@@ -159,20 +156,6 @@ def generate(
     brake = StopControl()
     work = _generate(order, choose_progress_view(json=json), brake)
     run_async(work, resume=f"All so far is kept. To go on: {_command()}", brake=brake)
-
-
-def _check_red_team(recipe: Recipe, acknowledged: bool) -> None:
-    if recipe.role_play and not recipe.role_play.preamble:
-        raise InputError(
-            "This recipe needs a preamble, and none is shipped.",
-            where="role_play.preamble",
-            next="Give your own: --set role_play.preamble=TEXT",
-        )
-    if not acknowledged:
-        raise InputError(
-            "This recipe is for red-team research only.",
-            next="Say so with --acknowledge-misuse; everything it makes will be marked.",
-        )
 
 
 def _command() -> str:
@@ -213,7 +196,7 @@ def _exit_code(tally: RunProgress) -> int:
 
 async def _forecast(order: RunOrder, *, json: bool) -> int:
     from bactrian.cli.view.progress import show_forecast
-    from bactrian.generate.outlook import forecast_run
+    from bactrian.generate.forecast import forecast_run
 
     show_forecast(await forecast_run(order), json=json)
     return 0

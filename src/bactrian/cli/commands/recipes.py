@@ -19,14 +19,14 @@ def recipes(
     if context.invoked_subcommand:
         return
     from bactrian.recipes.load import list_recipes, load_recipe
-    from bactrian.recipes.schema import Recipe
+    from bactrian.recipes.registry import find_recipe_model
 
     if schema:
-        print(json.dumps(Recipe.model_json_schema(), indent=2))
+        print(json.dumps(find_recipe_model().model_json_schema(), indent=2))
         return
     for name in list_recipes():
         recipe = load_recipe(name)
-        size = f"{recipe.size:,}" if recipe.translate is None else f"{recipe.size} each"
+        size = f"{recipe.size:,}{' each' if recipe.job.later_axes else ''}"
         print(f"{name:<14}{size:>10}  {recipe.description}")
 
 

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Protocol
 
 from bactrian.cli.terminal.console import open_progress, to_printable
-from bactrian.generate.forecast import Estimate, Forecast
+from bactrian.generate.forecast import Forecast
 from bactrian.generate.progress import ProgressSnapshot, RunProgress
+from bactrian.generate.session_cost import Estimate
 
 
 class ProgressView(Protocol):

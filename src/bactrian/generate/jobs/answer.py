@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 
-from bactrian.generate.jobs.role_play import SEEDS_APART, TemplateFiller
+from bactrian.generate.jobs.base import JobContext, JobCost, JobKind, make_filler
+from bactrian.generate.jobs.role_play import AGENTS, SEEDS_APART
+from bactrian.generate.plan import Plan
 from bactrian.generate.scheduler import Job
-from bactrian.models.model import Model
+from bactrian.generate.session_cost import Estimate, SessionCost
 from bactrian.models.traits import get_traits
 from bactrian.play.agent import Agent
 from bactrian.play.endings import EndpointRefused
 from bactrian.play.run_session import begin_session, run_scene
 from bactrian.play.scene import Scene
-from bactrian.recipes.schema import Answer
+from bactrian.recipes.job_specs import Answer
 from bactrian.records.ending import Ending
 from bactrian.records.events import Event
 from bactrian.records.sampling import Sampling
@@ -40,52 +42,72 @@ class _QuestionFirst:
         return "assistant" if turns else "user"
 
 
-class AnswerJobs:
+_QUESTION_TOKENS = 180
+"""With the system prompt."""
+_ANSWER_TOKENS = 500
+
+
+class AnswerJobs(JobKind[Answer]):
+    """Each job is one question and its answer."""
+
+    spec = Answer
+    agents = AGENTS
+
+    async def estimate(self) -> JobCost:
+        """One call of so many tokens, and a third or three times as many."""
+        question, answer = _QUESTION_TOKENS, _ANSWER_TOKENS
+        session = SessionCost(
+            Estimate(1, 1, 1),
+            Estimate(question, question / 3, question * 3),
+            Estimate(answer, answer / 3, answer * 3),
+            Estimate(0, 0, 0),
+            f"Nothing of this run has ended yet. Assumed: {question} tokens a question and {answer} an answer; "
+            "the range is a third to three times that.",
+        )
+        return JobCost(session, ("assistant",), given_turns=1)
+
+    async def open(self, context: JobContext) -> AnswerPlayer:
+        """Return what asks the questions."""
+        return AnswerPlayer(self.plan, self.job, context)
+
+
+class AnswerPlayer:
     """A model answers one question. The question is the session's first turn, the answer its second."""
 
-    def __init__(
-        self,
-        leaf: Answer,
-        axes: frozenset[str],
-        recipe: str,
-        models: Mapping[str, Model],
-        *,
-        seed: int | None,
-        mark: str | None,
-    ) -> None:
-        self._leaf = leaf
-        self._fill = TemplateFiller({"system": leaf.system, "question": leaf.question}, axes)
-        self._recipe = recipe
-        self._model = models["assistant"]
-        self._seed = seed
-        self._mark = mark
-        self._hash = hashlib.sha256(f"{leaf.system}\0{leaf.question}".encode()).hexdigest()
+    def __init__(self, plan: Plan, spec: Answer, context: JobContext) -> None:
+        self._spec = spec
+        self._fill = make_filler(plan)
+        self._recipe = plan.recipe.name
+        self._model = context.models["assistant"]
+        self._seed = plan.seed
+        self._mark = plan.mark
+        self._hash = hashlib.sha256(f"{spec.system}\0{spec.question}".encode()).hexdigest()
 
-    def _session(self, cell: Job) -> Session:
-        """The session of ``cell``: its task is the question."""
-        leaf = self._leaf
-        seed = None if self._seed is None else self._seed + SEEDS_APART * cell.number
+    def _session(self, job: Job) -> Session:
+        """The session of ``job``: its task is the question."""
+        spec = self._spec
+        seed = None if self._seed is None else self._seed + SEEDS_APART * job.number
         small = get_traits(self._model).small
-        longest = min(leaf.max_tokens, 600) if small else leaf.max_tokens
+        longest = min(spec.max_tokens, 600) if small else spec.max_tokens
         return Session(
-            id=cell.id,
-            assistant=Role(leaf.role),
+            id=job.id,
+            assistant=Role(spec.role),
             user=Role("User"),
-            task=Task(clean_text(self._fill("question", cell.values))),
+            task=Task(clean_text(self._fill("question", job.values))),
             provenance=Provenance(
                 prompts=f"recipe {self._recipe}",
                 prompts_hash=self._hash,
                 protocol="free",
                 models={"assistant": self._model.name},
-                sampling={"assistant": Sampling(leaf.temperature, max_tokens=longest, seed=seed)},
+                sampling={"assistant": Sampling(spec.temperature, max_tokens=longest, seed=seed)},
             ),
-            values=cell.values,
+            values=job.values,
             mark=self._mark,
         )
 
-    async def events(self, cell: Job, store: Store) -> AsyncGenerator[Event]:
+    async def play(self, job: Job, store: Store) -> AsyncGenerator[Event]:
         """Store the question, ask, store the answer."""
-        session = await begin_session(self._session(cell), store)
+        session = await begin_session(self._session(job), store)
         turns = session.turns
         if not turns:
             turns = (_question(session),)

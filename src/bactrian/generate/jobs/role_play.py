@@ -1,99 +1,150 @@
-"""What is done at each job of a recipe: a role-play, an answer, or a translation."""
+"""Jobs in which two agents solve a task together (paper, section 3)."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import replace
-from typing import Protocol
+from functools import cached_property
+from typing import Any
 
-from bactrian.files.template import compile_template
+from bactrian.errors import InputError
+from bactrian.generate.jobs.base import (
+    JobContext,
+    JobCost,
+    JobKind,
+    ListStyle,
+    TemplateFiller,
+    make_filler,
+)
+from bactrian.generate.plan import Plan
 from bactrian.generate.scheduler import Job
-from bactrian.models.model import Model
+from bactrian.generate.session_cost import guess_role_plays
 from bactrian.play.run_session import begin_session, run_role_play
 from bactrian.play.setup import RolePlaySetup, new_session
-from bactrian.play.tools.toolbox import NO_TOOLS, Toolbox
-from bactrian.prompts.pack import Pack
-from bactrian.recipes.schema import RolePlay
+from bactrian.prompts.pack import Pack, load_pack
+from bactrian.recipes.job_specs import RolePlay
+from bactrian.recipes.schema import Recipe, ToolsSpec, to_critic_settings
 from bactrian.records.candidate import CriticSettings
 from bactrian.records.events import Event
 from bactrian.records.session import Provenance, Role, Session
+from bactrian.records.usage import Usage
 from bactrian.store import Store
 
-RED_TEAM = "red-team"
-"""The mark of a session that was made to study misuse."""
+AGENTS = ("task_specifier", "task_planner", "user", "assistant")
+"""The agents whose models are frozen in a run: since its first version all four, also where one has nothing to do."""
+SEEDS_APART = 10_000
+"""Between the seeds of two jobs; more than the turns of a session, each of which adds one."""
+_SPECIFIED = Usage(prompt=140, completion=70)
+_PLANNED = Usage(prompt=200, completion=200)
 
 
-class JobPlayer(Protocol):
-    """Does a job."""
+class RolePlayJobs(JobKind[RolePlay]):
+    """Each job is a conversation of two agents."""
 
-    def events(self, cell: Job, store: Store) -> AsyncGenerator[Event]:
-        """Play the session of ``cell`` from where it is to its ending; each event is on disk when it is given.
+    spec = RolePlay
+    agents = AGENTS
 
-        A model that fails ends it as ``failed``; a fault of the endpoint leaves it open.
+    @classmethod
+    def check(cls, recipe: Recipe) -> None:
+        """Check that a red-team recipe has a preamble: none is shipped."""
+        job = recipe.job
+        if recipe.red_team and isinstance(job, RolePlay) and not job.preamble:
+            raise InputError(
+                "This recipe needs a preamble, and none is shipped.",
+                where="role_play.preamble",
+                next="Give your own: --set role_play.preamble=TEXT",
+            )
 
-        Raises:
-            InputError: an item of the cell cannot be a role or an idea.
-        """
-        ...
+    def content(self) -> Mapping[str, Any]:
+        """The prompt pack."""
+        return {"prompts": {"name": self._pack.name, "hash": self._pack.hash}}
 
+    def tools(self) -> Mapping[str, ToolsSpec]:
+        """What one side may call."""
+        tools = self.plan.recipe.tools
+        return {} if tools is None else {tools.agent: tools}
 
-class TemplateFiller:
-    """Templates of a leaf, compiled once and filled with the items of each job."""
+    def list_style(self) -> ListStyle:
+        """With the preamble of the conversations, and by the form that they have."""
+        return ListStyle(self.job.preamble, enforced=self.job.protocol == "enforced")
 
-    def __init__(self, templates: Mapping[str, str], names: frozenset[str]) -> None:
-        self._compiled = {
-            key: compile_template(text, may=names) if "{" in text else text
-            for key, text in templates.items()
-            if text
+    async def estimate(self) -> JobCost:
+        """A typical role-play, with its task made concrete and planned first."""
+        job = self.job
+        return JobCost(
+            guess_role_plays(job.max_messages, small=self._setup.small),
+            ("user", "assistant"),
+            preparation=(*[_SPECIFIED] * job.specify, *[_PLANNED] * job.plan),
+            critic=self.plan.recipe.critic,
+        )
+
+    async def open(self, context: JobContext) -> RolePlayPlayer:
+        """Return what plays the role-plays."""
+        return RolePlayPlayer(self.plan, self._setup, self._pack, context)
+
+    @cached_property
+    def _pack(self) -> Pack:
+        return load_pack(self.job.prompts or self._setup.pack)
+
+    @cached_property
+    def _setup(self) -> RolePlaySetup:
+        """What all role-plays of the run have in common."""
+        job, critic = self.job, self.plan.recipe.critic
+        temperatures = {
+            "assistant": job.temperature,
+            "user": job.temperature,
+            "task_specifier": job.specify_temperature,
         }
+        return RolePlaySetup(
+            idea="",
+            assistant=Role(""),
+            user=Role(""),
+            models={agent: name for agent, name in self.plan.models.items() if agent != "lister"},
+            specify=job.specify,
+            word_limit=job.word_limit,
+            plan=job.plan,
+            protocol=job.protocol,
+            paper_endings=job.endings == "paper",
+            max_messages=job.max_messages,
+            seed=self.plan.seed,
+            language=job.language,
+            preamble=job.preamble,
+            needs_code=job.needs_code,
+            critic=critic and to_critic_settings(critic),
+            temperatures={agent: value for agent, value in temperatures.items() if value is not None},
+        )
 
-    def __call__(self, key: str, values: Mapping[str, str]) -> str:
-        """The text of template ``key``; empty if the recipe has none."""
-        template = self._compiled.get(key, "")
-        return template if isinstance(template, str) else template.render(values)
 
+class RolePlayPlayer:
+    """Plays the role-plays of a run."""
 
-class RolePlayJobs:
-    """Two agents solve a task together (paper, section 3)."""
-
-    def __init__(
-        self,
-        leaf: RolePlay,
-        axes: frozenset[str],
-        setup: RolePlaySetup,
-        pack: Pack,
-        models: Mapping[str, Model],
-        tools: Mapping[str, Toolbox] = NO_TOOLS,
-        *,
-        mark: str | None,
-    ) -> None:
-        keys = ("assistant", "user", "idea", "assistant_description", "user_description")
-        self._fill = TemplateFiller({key: getattr(leaf, key) for key in keys}, axes)
+    def __init__(self, plan: Plan, setup: RolePlaySetup, pack: Pack, context: JobContext) -> None:
+        self._fill = make_filler(plan)
         critic = setup.critic
         self._fill_critic = TemplateFiller(
-            {"role": critic.role, "criteria": critic.criteria} if critic else {}, axes
+            {"role": critic.role, "criteria": critic.criteria} if critic else {}, plan.axis_names
         )
-        self._setup = replace(setup, tools={agent: box.kit for agent, box in tools.items()})
-        self._tools = tools
+        self._setup = replace(setup, tools={agent: box.kit for agent, box in context.tools.items()})
+        self._tools = context.tools
         self._pack = pack
-        self._models = models
-        self._mark = mark
+        self._models = context.models
+        self._mark = plan.mark
         self._rules = setup.rules()
         self._provenance: Provenance | None = None
 
-    def _session(self, cell: Job) -> Session:
-        """The session of ``cell``, before anything was said."""
-        fill, values = self._fill, cell.values
+    def _session(self, job: Job) -> Session:
+        """The session of ``job``, before anything was said."""
+        fill, values = self._fill, job.values
         seed = self._setup.seed
         setup = replace(
             self._setup,
             idea=fill("idea", values),
             assistant=Role(fill("assistant", values), fill("assistant_description", values).strip()),
             user=Role(fill("user", values), fill("user_description", values).strip()),
-            seed=None if seed is None else seed + SEEDS_APART * cell.number,
+            seed=None if seed is None else seed + SEEDS_APART * job.number,
             critic=self._critic(values),
         )
-        session = new_session(setup, self._pack, name=cell.id)
+        session = new_session(setup, self._pack, name=job.id)
         if session.provenance == self._provenance:
             # One record of where they come from for all of a run's sessions in memory.
             session = replace(session, provenance=self._provenance)
@@ -101,9 +152,9 @@ class RolePlayJobs:
             self._provenance = session.provenance
         return replace(session, values=values, mark=self._mark)
 
-    async def events(self, cell: Job, store: Store) -> AsyncGenerator[Event]:
+    async def play(self, job: Job, store: Store) -> AsyncGenerator[Event]:
         """Specify the task, then play."""
-        session = await begin_session(self._session(cell), store)
+        session = await begin_session(self._session(job), store)
         events = run_role_play(
             session,
             self._setup,
@@ -121,7 +172,3 @@ class RolePlayJobs:
         if critic is None:
             return None
         return replace(critic, role=fill("role", values).strip(), criteria=fill("criteria", values).strip())
-
-
-SEEDS_APART = 10_000
-"""Between the seeds of two jobs; more than the turns of a session, each of which adds one."""

@@ -4,68 +4,108 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import replace
+from functools import cached_property
+from typing import Any, cast
 
-from bactrian.generate.jobs.role_play import SEEDS_APART, TemplateFiller
+from bactrian.generate.jobs.base import JobContext, JobCost, JobKind, ModelChoice, make_filler
+from bactrian.generate.jobs.role_play import SEEDS_APART
+from bactrian.generate.plan import Plan
 from bactrian.generate.scheduler import Job
-from bactrian.models.model import Model
+from bactrian.generate.session_cost import guess_role_plays
+from bactrian.models.registry import find_traits
 from bactrian.play.society.group_chat import ChatOptions
-from bactrian.play.society.stages import SocietyRun, play_society
-from bactrian.play.tools.toolbox import NO_TOOLS, Toolbox
-from bactrian.recipes.schema import SocietyJob
-from bactrian.recipes.society import Society, SocietyPrompts
+from bactrian.play.society.stages import SocietyRun, name_models, play_society
+from bactrian.recipes.job_specs import SocietyJob
+from bactrian.recipes.schema import Recipe, ToolsSpec
+from bactrian.recipes.society import Society, SocietyPrompts, load_society
 from bactrian.records.events import Ended, Event, Started
 from bactrian.records.session import Session
 from bactrian.store import Store
 
 
-class SocietyJobs:
-    """A society works on one task after another.
+class SocietyJobs(JobKind[SocietyJob]):
+    """In each job a society works on one task.
 
     The session of its last stage has the job's id, so that a job is done when that session has ended; those of the
     stages before it have the job's id and the stage's name.
     """
 
+    spec = SocietyJob
+
+    @classmethod
+    def name_models(cls, recipe: Recipe, choice: ModelChoice) -> dict[str, str]:
+        """The society's agents, and those that help in its stages."""
+        society, _ = load_society(cast("SocietyJob", recipe.job).file)
+        return name_models(
+            society,
+            choice.default,
+            task_model=choice.find("task_specifier"),
+            critic_model=choice.find("critic"),
+        )
+
+    def content(self) -> Mapping[str, Any]:
+        """The society."""
+        return {"society": self._society[0].model_dump(mode="json", exclude_none=True)}
+
+    def tools(self) -> Mapping[str, ToolsSpec]:
+        """What the society says that its agents may call."""
+        return self._society[0].tools
+
+    async def estimate(self) -> JobCost:
+        """As many role-plays as there are stages."""
+        speakers = tuple(agent for agent in self.plan.models if agent != "lister")
+        small = all(find_traits(self.plan.models[agent]).small for agent in speakers)
+        return JobCost(
+            guess_role_plays(self.job.max_messages, small=small),
+            speakers,
+            sessions=len(self._society[0].stages),
+        )
+
+    async def open(self, context: JobContext) -> SocietyPlayer:
+        """Return what plays the stages."""
+        return SocietyPlayer(self.plan, self.job, self._society, context)
+
+    @cached_property
+    def _society(self) -> tuple[Society, SocietyPrompts]:
+        return load_society(self.job.file)
+
+
+class SocietyPlayer:
+    """Plays the stages of one job after another."""
+
     def __init__(
-        self,
-        leaf: SocietyJob,
-        axes: frozenset[str],
-        society: tuple[Society, SocietyPrompts],
-        models: Mapping[str, Model],
-        tools: Mapping[str, Toolbox] = NO_TOOLS,
-        *,
-        seed: int | None,
-        mark: str | None,
+        self, plan: Plan, spec: SocietyJob, society: tuple[Society, SocietyPrompts], context: JobContext
     ) -> None:
-        self._fill = TemplateFiller({"task": leaf.task}, axes)
-        self._models = models
-        self._seed = seed
-        names = {agent: model.name for agent, model in models.items() if agent != "lister"}
+        self._fill = make_filler(plan)
+        self._models = context.models
+        self._seed = plan.seed
+        names = {agent: model.name for agent, model in context.models.items() if agent != "lister"}
         self._wish = SocietyRun(
             *society,
             task="",
-            given=ChatOptions(names, leaf.language, seed, leaf.max_messages, leaf.protocol),
-            pack=leaf.prompts,
-            paper_endings=leaf.endings == "paper",
-            mark=mark,
-            tools=tools,
+            given=ChatOptions(names, spec.language, plan.seed, spec.max_messages, spec.protocol),
+            pack=spec.prompts,
+            paper_endings=spec.endings == "paper",
+            mark=plan.mark,
+            tools=context.tools,
         )
 
-    async def events(self, cell: Job, store: Store) -> AsyncGenerator[Event]:
+    async def play(self, job: Job, store: Store) -> AsyncGenerator[Event]:
         """Play the stages; only the ending of the last one, or of one that broke off, is given."""
-        seed = None if self._seed is None else self._seed + SEEDS_APART * cell.number
+        seed = None if self._seed is None else self._seed + SEEDS_APART * job.number
         wish = replace(
             self._wish,
-            task=self._fill("task", cell.values),
+            task=self._fill("task", job.values),
             given=replace(self._wish.given, seed=seed),
-            name=cell.id,
-            values=cell.values,
+            name=job.id,
+            values=job.values,
         )
         session: Session | None = None
         async for event in play_society(wish, self._models, store):
             match event:
                 case Started(session):
                     yield event
-                case Ended(ending) if ending.final and session is not None and session.id != cell.id:
+                case Ended(ending) if ending.final and session is not None and session.id != job.id:
                     pass
                 case _:
                     yield event

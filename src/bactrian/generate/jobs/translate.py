@@ -4,28 +4,41 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import AsyncGenerator, Mapping
-from dataclasses import replace
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean
 from time import perf_counter
+from typing import cast
 
 from bactrian.errors import BadReply, InputError, ModelError
-from bactrian.generate.jobs.role_play import SEEDS_APART, TemplateFiller
+from bactrian.generate.jobs.base import (
+    Grid,
+    JobContext,
+    JobCost,
+    JobKind,
+    make_filler,
+)
+from bactrian.generate.jobs.role_play import AGENTS, SEEDS_APART
+from bactrian.generate.plan import Plan
 from bactrian.generate.scheduler import Job
+from bactrian.generate.session_cost import Estimate, SessionCost
 from bactrian.language.protocol import DONE, read_instruction, read_solution
-from bactrian.models.model import Model, Request
+from bactrian.models.model import Request
 from bactrian.models.traits import get_traits
 from bactrian.play.run_session import begin_session, end_as_failed
-from bactrian.recipes.schema import Translate
+from bactrian.recipes.job_specs import Translate
+from bactrian.recipes.schema import Recipe
 from bactrian.records.ending import Ending
 from bactrian.records.events import Ended, Event, Spoke, Started
 from bactrian.records.message import Message
+from bactrian.records.run import Progress
 from bactrian.records.sampling import Sampling
 from bactrian.records.session import Provenance, Session
 from bactrian.records.text import Text, clean_text
 from bactrian.records.turn import Turn
 from bactrian.records.usage import Usage
-from bactrian.store import Store
+from bactrian.store import Store, open_store
 
 _BOLD = r"(?:\*\*|__)"
 _KEPT = re.compile(
@@ -38,83 +51,134 @@ _KEPT = re.compile(
 """What stays as it is: the protocol's words, and fenced code."""
 
 
-def find_source(leaf: Translate) -> Path:
+def find_source(spec: Translate) -> Path:
     """The run to translate. Raises InputError if none was named."""
-    if not leaf.source:
+    if not spec.source:
         raise InputError(
             "There is no run to translate.", where="translate.source", next="Name it: --set source=RUN"
         )
-    return Path(leaf.source).expanduser()
+    return Path(spec.source).expanduser()
 
 
 _SMALL_LONGEST = 600
 """Tokens of a piece's translation by the built-in model, whose window has to hold the piece too."""
 
 
-async def list_translatable(run: Store) -> tuple[str, ...]:
-    """Ids of the run's sessions that have ended with something said, in their order.
+@dataclass(frozen=True, slots=True)
+class _Originals:
+    """The second axis: the sessions of the run that is translated."""
 
-    Raises:
-        InputError: it holds none.
-    """
-    found = tuple(
-        [one.id async for one in run.progress() if one.ending not in (None, "failed") and one.turns]
-    )
-    if not found:
-        raise InputError(
-            "The run holds no session that has ended.", where=str(run.path), next="Finish it first."
+    items: tuple[str, ...]
+    name: str = "source"
+    per: tuple[str, ...] = ()
+
+    @property
+    def count(self) -> int:
+        return len(self.items)
+
+
+class TranslateJobs(JobKind[Translate]):
+    """Each job is a conversation of another run in another language."""
+
+    spec = Translate
+    agents = AGENTS
+
+    @classmethod
+    def check(cls, recipe: Recipe) -> None:
+        """Check that a run to translate is named."""
+        find_source(cast("Translate", recipe.job))
+
+    async def read_grid(self) -> Grid:
+        """Languages, and the sessions to translate."""
+        sessions = tuple(one.id for one in await self._list_originals())
+        if not sessions:
+            raise InputError(
+                "The run holds no session that has ended.",
+                where=str(find_source(self.job)),
+                next="Finish it first.",
+            )
+        languages = self.plan.recipe.axes[0].items or ()
+        pairs = ((language, session) for language in languages for session in sessions)
+        numbers = {name_translation(*pair): number for number, pair in enumerate(pairs)}
+        return Grid((*self.plan.recipe.axes, _Originals(sessions)), numbers.get)
+
+    async def estimate(self) -> JobCost:
+        """From the originals: a call or two for each turn, each with the translator's prompt."""
+        originals = await self._list_originals()
+        turns = _mean([one.turns for one in originals])
+        said = _mean([one.completion for one in originals])
+        prompt, completion = said + 70 * turns, 1.5 * said
+        session = SessionCost(
+            Estimate(1.2 * turns, 0.7 * turns, 2 * turns),
+            Estimate(prompt, 0.6 * prompt, 2 * prompt),
+            Estimate(completion, 0.8 * said, 3 * said),
+            Estimate(0, 0, 0),
+            f"Nothing of this run has ended yet. The {len(originals):,} originals have {turns:.0f} messages and "
+            f"{said:.0f} tokens on average; assumed: half as many again in another language, up to three times as "
+            "many.",
         )
-    return found
+        return JobCost(session, ("assistant",))
+
+    async def open(self, context: JobContext) -> TranslatePlayer:
+        """Open the run to translate, and return what translates it."""
+        source = await context.stack.enter_async_context(open_store(find_source(self.job), read_only=True))
+        return TranslatePlayer(self.plan, self.job, context, source)
+
+    async def _list_originals(self) -> list[Progress]:
+        """The sessions that have ended with something said, in their order."""
+        async with open_store(find_source(self.job), read_only=True) as store:
+            return [one async for one in store.progress() if one.ending not in (None, "failed") and one.turns]
 
 
-class TranslateJobs:
+def name_translation(language: str, session: str) -> str:
+    """Id of the session that is the translation of another one."""
+    return f"{language}_{session}"
+
+
+def _mean(numbers: Sequence[int | None]) -> float:
+    return fmean([number or 0 for number in numbers]) if numbers else 0.0
+
+
+class TranslatePlayer:
     """A model translates what was said, a turn at a time. Markers, code and the done token stay as they are."""
 
-    def __init__(
-        self,
-        leaf: Translate,
-        recipe: str,
-        models: Mapping[str, Model],
-        source: Store,
-        *,
-        seed: int | None,
-    ) -> None:
-        self._leaf = leaf
-        self._fill = TemplateFiller({"system": leaf.system}, frozenset({"language", "language_name"}))
-        self._recipe = recipe
-        self._model = models["assistant"]
+    def __init__(self, plan: Plan, spec: Translate, context: JobContext, source: Store) -> None:
+        self._spec = spec
+        self._fill = make_filler(plan)
+        self._recipe = plan.recipe.name
+        self._model = context.models["assistant"]
         self._source = source
-        self._seed = seed
-        self._hash = hashlib.sha256(leaf.system.encode()).hexdigest()
+        self._seed = plan.seed
+        self._hash = hashlib.sha256(spec.system.encode()).hexdigest()
 
-    def _session(self, cell: Job, original: Session) -> Session:
-        """The session of ``cell``, before anything is translated: the original's roles and task."""
-        name = self._leaf.languages.get(cell.values["language"], cell.values["language"])
-        seed = None if self._seed is None else self._seed + SEEDS_APART * cell.number
-        longest = self._leaf.max_tokens
+    def _session(self, job: Job, original: Session) -> Session:
+        """The session of ``job``, before anything is translated: the original's roles and task."""
+        name = self._spec.languages.get(job.values["language"], job.values["language"])
+        seed = None if self._seed is None else self._seed + SEEDS_APART * job.number
+        longest = self._spec.max_tokens
         if get_traits(self._model).small:
             longest = min(longest, _SMALL_LONGEST)
         return replace(
             original,
-            id=f"{cell.values['language']}_{original.id}",
+            id=name_translation(job.values["language"], original.id),
             provenance=Provenance(
                 prompts=f"recipe {self._recipe}",
                 prompts_hash=self._hash,
                 protocol="free",
                 models={"translator": self._model.name},
-                sampling={"translator": Sampling(self._leaf.temperature, max_tokens=longest, seed=seed)},
+                sampling={"translator": Sampling(self._spec.temperature, max_tokens=longest, seed=seed)},
                 language=name,
             ),
             turns=(),
             ending=None,
             preparation=Usage(),
-            values={**original.values, **cell.values},
+            values={**original.values, **job.values},
         )
 
-    async def events(self, cell: Job, store: Store) -> AsyncGenerator[Event]:
+    async def play(self, job: Job, store: Store) -> AsyncGenerator[Event]:
         """Translate the turns that are missing, then end as the original did."""
-        original = await self._original(cell.values["source"])
-        session = await begin_session(self._session(cell, original), store)
+        original = await self._original(job.values["source"])
+        session = await begin_session(self._session(job, original), store)
         yield Started(session)
         used = session.usage
         try:

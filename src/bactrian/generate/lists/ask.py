@@ -42,7 +42,7 @@ class _Style:
     ends_lists: bool = True
     """True if a reply that was cut off is an exception, and its last item a part of one."""
 
-    def sampling(self, axis: Axis, size: int, seed: int | None) -> Sampling:
+    def make_sampling(self, axis: Axis, size: int, seed: int | None) -> Sampling:
         """How to choose the words of ``size`` items."""
         temperature = axis.temperature
         if self.least_temperature:
@@ -138,7 +138,7 @@ class ModelSource:
         seed = None if self._seed is None else self._seed + so_far.calls
         return Request(
             messages=(Message("user", Text(_join(self._preamble, question, shown))),),
-            sampling=self._style.sampling(axis, size, seed),
+            sampling=self._style.make_sampling(axis, size, seed),
             response_format=None if axis.each else self._format(size, request.id, so_far.calls),
             session=request.id,
             agent="lister",

@@ -25,7 +25,7 @@ def read_marked_items(lines: Sequence[str]) -> list[str]:
     if not found:
         return []
     best = min(found, key=lambda each: each.outermost)  # of those as far out, the first
-    items = best.joined()
+    items = best.join()
     return items if best.shape.value is int else strip_count(items)
 
 
@@ -43,7 +43,7 @@ class _Item:
     loose: list[str] = field(default_factory=list[str])
     """Lines directly below it that are no further in: its second half, or a remark on the whole list."""
 
-    def joined(self, *, titles: bool) -> str:
+    def join(self, *, titles: bool) -> str:
         below = [*self.loose, *self.own]
         title = self.title.rstrip()
         half_bold = title.count("**") == 1 and title.endswith("**")  # the other half stood before the number
@@ -122,8 +122,8 @@ class _Gathering:
         if last.loose and others and not any(item.loose for item in others) and _is_sentence(last.loose):
             last.loose.clear()
 
-    def joined(self) -> list[str]:
-        return [item.joined(titles=self.shape.titles) for item in self.items]
+    def join(self) -> list[str]:
+        return [item.join(titles=self.shape.titles) for item in self.items]
 
     def _value(self, match: re.Match[str]) -> int:
         return self.shape.value(match["value"]) if self.shape.value else self.last + 1

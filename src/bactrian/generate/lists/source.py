@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from importlib.metadata import entry_points
 from typing import Protocol, cast
 
 from bactrian.errors import BactrianError, InputError
+from bactrian.files.plugins import list_plugins, load_plugin
 from bactrian.records.usage import Usage
 
 GROUP = "bactrian.list_sources"
@@ -109,21 +109,13 @@ def find_list_source(name: str, own: Mapping[str, ListSource | ListFunction]) ->
     """
     found: object = own.get(name)
     if found is None:
-        known = entry_points(group=GROUP)
-        if name not in known.names:
+        if name not in list_plugins(GROUP):
             raise InputError(
                 f"There is no list source {name!r}.",
                 where="source",
                 next=f"Install the package that registers it under {GROUP}, or pass it to generate().",
             )
-        try:
-            found = known[name].load()
-        except Exception as error:
-            raise InputError(
-                f"The list source {name!r} cannot be loaded: {type(error).__name__}: {error}.",
-                where=known[name].value,
-                next="Mend or remove the package that registers it.",
-            ) from error
+        found = load_plugin(GROUP, name)
     if hasattr(found, "list_items"):
         return cast("ListSource", found)
     if not callable(found):

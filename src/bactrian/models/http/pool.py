@@ -45,10 +45,10 @@ class ProxyRefused(TransportFault):
 class Pool:
     """Makes calls to ``address``, each on a connection of its own. Belongs to the event loop of its first call.
 
-    Without ``keep``, each connection serves one call.
+    ``header`` is the line that shows who asks; empty for none. Without ``keep``, each connection serves one call.
     """
 
-    def __init__(self, address: Address, authorization: str, limits: Timeouts, *, keep: bool = True) -> None:
+    def __init__(self, address: Address, header: str, limits: Timeouts, *, keep: bool = True) -> None:
         self._address = address
         self._limits = limits
         self._proxy = find_proxy(address)
@@ -63,8 +63,8 @@ class Pool:
         # A proxy for plain HTTP is asked for whole addresses; through a tunnel nobody sees them.
         self._target = str(address) if self._forwarded else address.path
         lines = [f" HTTP/1.1\r\nHost: {address.place}", "User-Agent: bactrian", "Accept-Encoding: identity"]
-        if authorization:
-            lines.append(f"Authorization: {authorization}")
+        if header:
+            lines.append(header)
         if not keep:
             lines.append("Connection: close")
         if self._forwarded and self._proxy and self._proxy.credentials:

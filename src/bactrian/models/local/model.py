@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
 
-from bactrian.errors import BadReply, ContextFull, Exhausted, TryAgain
+from bactrian.errors import BadReply, Exhausted, TryAgain
 from bactrian.language.think import ThoughtFilter, split_thought
 from bactrian.models.local.kv_cache import ComputedText, Key, PrefixCache, Slots
 from bactrian.models.local.server import Generated, LlamaServer, start_server
@@ -17,6 +17,7 @@ from bactrian.models.local.weights import BUILT_IN, Progress, fetch_weights, fin
 from bactrian.models.model import Reply, ReplyChoice, Request, ResponseFormat
 from bactrian.models.text_tools.calls import add_tools_as_text
 from bactrian.models.traits import BUILT_IN_MODEL, OWN_WEIGHTS
+from bactrian.models.window import fit_reply
 from bactrian.records.sampling import Sampling
 from bactrian.records.text import Text, clean_text
 from bactrian.records.turn import Finish
@@ -93,13 +94,9 @@ class LocalModel:
         key = (request.session, request.agent)
         text = await ready.llama.chat(request.messages)
         prompt = await _tokens(ready, key, text)
-        room = request.sampling.max_tokens or 1
-        if len(prompt) + room > ready.window:
-            raise ContextFull(
-                f"The request needs {len(prompt) + room:,} tokens with room for its reply; "
-                f"the window has {ready.window:,}.",
-                where=self.name,
-            )
+        room = fit_reply(request.sampling.max_tokens or 1, len(prompt), ready.window, self.name)
+        if request.sampling.max_tokens is not None:
+            request = replace(request, sampling=replace(request.sampling, max_tokens=room))
         watch = _FirstText(request)
         async with ready.slots.lend(key) as slot:
             results = [

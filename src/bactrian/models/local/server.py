@@ -70,7 +70,7 @@ class LlamaServer:
         self._spelt: dict[str, list[int]] = {}
         self._pool = Pool(
             read_address(address),
-            f"Bearer {key}",
+            f"Authorization: Bearer {key}",
             # A generation may take as long as it takes; there is no connection to lose on one's own machine.
             Timeouts(total=_FOREVER, silence=_FOREVER),
             # The server closes kept connections at moments of its own, and the next request would hit one.

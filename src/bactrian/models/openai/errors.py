@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import ssl
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -89,14 +90,19 @@ def to_printable(sample: bytes) -> str:
 
 
 def error_of_status(
-    status: int, complaint: ErrorBody, sample: bytes, after: float | None = None
+    status: int,
+    complaint: ErrorBody,
+    sample: bytes,
+    after: float | None = None,
+    *,
+    key_variable: str = "OPENAI_API_KEY",
 ) -> ModelError:
     """Return the fault behind an answer with HTTP ``status``; ``after`` is its Retry-After in seconds."""
     said = f"The endpoint answered {status}: {complaint.message or 'without a word'}"
     if status == 402 or any(word in complaint.code for word in _NO_MONEY):
         return Denied(said, next="Add credit to the account, then run the same command.", sample=sample)
     if status in (401, 403):
-        return Denied(said, next="Check the key (OPENAI_API_KEY) and its rights.", sample=sample)
+        return Denied(said, next=f"Check the key ({key_variable}) and its rights.", sample=sample)
     if status in (408, 425, 429) or (status >= 500 and status not in (501, 505)):
         fault = TryAgain(said, sample=sample)
         fault.after = after
@@ -120,6 +126,56 @@ def _refused(status: int, complaint: ErrorBody, said: str, sample: bytes) -> Mod
     if complaint.param:
         return Refused(said, next=f"Change or leave out the parameter {complaint.param!r}.", sample=sample)
     return Refused(said, next="Correct what it complains of, then run the same command.", sample=sample)
+
+
+_UNSUPPORTED = re.compile(
+    r"unsupported|not (be )?(support|permitted|allow|accept|available)|does not (support|accept|allow|take)"
+    r"|unrecognized|unrecognised|unknown|unexpected|extra|forbidden|deprecated|instead",
+    re.IGNORECASE,
+)
+
+
+def find_refused_parameter(fault: Refused, sent: Collection[str]) -> str | None:
+    """Return the parameter, of those that were sent, that the endpoint does not take; None if it names none.
+
+    A value that is out of range is no such refusal: the person has to know of it.
+    """
+    words = f"{fault.what} {fault.sample.decode(errors='replace')}"
+    if not _UNSUPPORTED.search(words):
+        return None
+    return next((name for name in sent if re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", words)), None)
+
+
+@dataclass(frozen=True, slots=True)
+class FullWindow:
+    """What an endpoint tells of a window that is full, in tokens; None for what it does not tell."""
+
+    window: int | None = None
+    prompt: int | None = None
+
+
+# Wordings of OpenAI and vLLM, llama.cpp, Anthropic, Mistral, and others.
+_WINDOW = re.compile(
+    r"(?:maximum context length (?:is|of)|context (?:size|length|window)(?: is| of)? ?\(?|\"n_ctx\": ?"
+    r"|max_model_len\D{0,4}|must be <= )(\d+)|(\d+) maximum",
+    re.IGNORECASE,
+)
+_PROMPT = re.compile(
+    r"(\d+) (?:in|from) the (?:messages|prompt|input)|\"n_prompt_tokens\": ?(\d+)"
+    r"|(?:prompt|input|messages|request)(?: contains?| has| resulted in|:)(?: at least)? (\d+) (?:input )?tokens"
+    r"|(?:prompt is too long|request): (\d+) tokens|request \((\d+) tokens\)",
+    re.IGNORECASE,
+)
+
+
+def read_window(sample: bytes) -> FullWindow:
+    """Return what the endpoint's words say about its window and about the request."""
+    text = sample.decode(errors="replace")
+    return FullWindow(_number(_WINDOW.search(text)), _number(_PROMPT.search(text)))
+
+
+def _number(found: re.Match[str] | None) -> int | None:
+    return None if found is None else next(int(group[:9]) for group in found.groups() if group)
 
 
 def _refused_by_proxy(status: int, message: str) -> ModelError:

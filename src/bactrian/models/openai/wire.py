@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from pydantic_core import to_json
 
-from bactrian.errors import BadReply, NotAnEndpoint
+from bactrian.errors import BadReply, CutShort, NotAnEndpoint
 from bactrian.language.think import split_thought
 from bactrian.models.model import Reply, ReplyChoice, Request, ResponseFormat
 from bactrian.models.openai import tool_calls
+from bactrian.models.openai.dialect import Dialect
 from bactrian.models.openai.errors import error_of_body
 from bactrian.models.openai.lenient_json import decode_json, is_array, is_object
 from bactrian.records.message import Message
+from bactrian.records.sampling import Sampling
 from bactrian.records.text import Text, clean_text
 from bactrian.records.turn import Finish
 from bactrian.records.usage import Usage
@@ -24,6 +26,9 @@ BYTES_PER_TOKEN = 4.0
 
 _MOST_TOKENS = 10_000_000
 """No window is that large: a count beyond it is a mistake."""
+
+USUAL = Dialect()
+"""What all servers understand."""
 
 _OPENINGS = {
     "system": b'},{"role":"system","content":',
@@ -46,12 +51,17 @@ _FINISHES: Mapping[str, Finish] = {
 
 
 def build_request_parts(
-    model: str, request: Request, *, stream: bool = False, longest: str = "max_tokens"
+    model: str,
+    request: Request,
+    *,
+    stream: bool = False,
+    dialect: Dialect = USUAL,
+    without: Collection[str] = (),
 ) -> list[bytes]:
     """Return the pieces of a request's body, the messages' own JSON among them.
 
-    ``longest`` is the server's word for the reply's limit.
-    Equal histories give equal bytes up to the newest message, so a server's prefix cache can serve them.
+    Parameters ``without`` are left out. Equal histories give equal bytes up to the newest message, so a server's
+    prefix cache can serve them.
     """
     messages = request.messages
     texts = [message.text.json for message in messages]
@@ -66,7 +76,7 @@ def build_request_parts(
         parts[0], end = start + parts[0][2:], b"}]"
     else:
         parts = [start]
-    options = _options(request, stream=stream, longest=longest)
+    options = build_options(request, stream=stream, dialect=dialect, without=without)
     parts.append(end + b"," + to_json(options)[1:] if options else end + b"}")
     return parts
 
@@ -78,36 +88,55 @@ def _calls(message: Message) -> bytes:
     return b',"tool_call_id":' + to_json(message.answers) if message.answers else b""
 
 
-def _options(request: Request, *, stream: bool, longest: str) -> dict[str, object]:
-    sampling = request.sampling
-    options: dict[str, object] = {}
-    if sampling.temperature is not None:
-        options["temperature"] = sampling.temperature
-    if sampling.top_p is not None:
-        options["top_p"] = sampling.top_p
-    if sampling.max_tokens is not None:
-        options[longest] = sampling.max_tokens
-    if sampling.seed is not None:
-        options["seed"] = sampling.seed
-    if sampling.stop:
-        options["stop"] = sampling.stop
+def build_options(
+    request: Request, *, stream: bool, dialect: Dialect = USUAL, without: Collection[str] = ()
+) -> dict[str, object]:
+    """Return the fields of a request's body besides model and messages."""
+    options = build_parameters(request.sampling, dialect, without)
     if request.n != 1:
         options["n"] = request.n
     if request.response_format is not None:
-        shape = {
-            "name": request.response_format.name,
-            "strict": True,
-            "schema": request.response_format.schema,
-        }
-        options["response_format"] = {"type": "json_schema", "json_schema": shape}
+        options |= _constraint(request.response_format, dialect)
     if request.tools:
         options["tools"] = tool_calls.to_wire_tools(request.tools)
         if not request.allow_tool_calls:
             options["tool_choice"] = "none"
     if stream:
         options["stream"] = True
-        options["stream_options"] = {"include_usage": True}
+        if "stream_options" not in without:
+            options["stream_options"] = {"include_usage": True}
     return options
+
+
+def build_parameters(
+    sampling: Sampling, dialect: Dialect, without: Collection[str] = ()
+) -> dict[str, object]:
+    """Return the fields that say how to sample: those that a server may refuse and can do without."""
+    given: dict[str, object | None] = {
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        dialect.length: sampling.max_tokens,
+        "seed": sampling.seed,
+        "stop": sampling.stop or None,
+        "reasoning_effort": sampling.reasoning_effort,
+        **sampling.extra,
+    }
+    named = ((dialect.renamed.get(name, name), value) for name, value in given.items())
+    return {name: value for name, value in named if value is not None and name not in without}
+
+
+def takes_grammar(form: ResponseFormat | None, dialect: Dialect) -> bool:
+    """True if the reply will have the protocol's own text, because a grammar holds it to that."""
+    return form is not None and bool(form.grammar) and dialect.constrained_by == "grammar"
+
+
+def _constraint(form: ResponseFormat, dialect: Dialect) -> dict[str, object]:
+    if takes_grammar(form, dialect):
+        return {"grammar": form.grammar}
+    if dialect.constrained_by == "none":
+        return {}
+    shape = {"name": form.name, "strict": True, "schema": form.schema}
+    return {"response_format": {"type": "json_schema", "json_schema": shape}}
 
 
 def read_reply(body: bytes, *, sent: int, ratio: float = BYTES_PER_TOKEN) -> Reply:
@@ -253,7 +282,7 @@ def apply_response_format(choice: ReplyChoice, form: ResponseFormat) -> ReplyCho
     if choice.refusal or choice.calls or choice.finish == "content_filter" or not choice.text.strip():
         return choice
     if choice.finish == "length":
-        raise BadReply(
+        raise CutShort(
             "The reply reached its longest length before its JSON was complete.",
             next="Raise max_tokens, or use the free protocol.",
             sample=choice.text.encode(),

@@ -219,9 +219,11 @@ def _setup(wish: SocietyRun, stage: SocietyStage, task: str) -> tuple[RolePlaySe
 
 
 def _seated_tools(stage: SocietyStage, tools: Mapping[str, Toolbox]) -> dict[str, Toolbox]:
-    """The tools of the agents of a role-play, by side; none where a critic chooses what is said."""
+    """The tools of the agents of a role-play, by side; none where a critic searches (docs/decisions.md)."""
     seats = {"user": stage.user or "", "assistant": stage.assistant or ""}
-    return {side: tools[name] for side, name in seats.items() if name in tools and not stage.critic}
+    if stage.critic is not None and to_critic_settings(stage.critic).searches:
+        return {}
+    return {side: tools[name] for side, name in seats.items() if name in tools}
 
 
 def _seats(stage: SocietyStage, by_agent: Mapping[str, _T]) -> dict[str, _T]:

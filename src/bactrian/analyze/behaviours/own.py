@@ -1,0 +1,167 @@
+"""Behaviours of the user's own: a function of a turn, an object, or an entry point of another package."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Protocol, cast
+
+from bactrian.analyze.behaviours.reading import SessionReading
+from bactrian.errors import BactrianError, InputError
+from bactrian.files.plugins import list_plugins, load_plugin
+from bactrian.files.toml import suggest_name
+from bactrian.records.finding import BEHAVIOURS, LONGEST_QUOTE, Finding
+from bactrian.records.session import Session
+from bactrian.records.turn import Turn
+
+GROUP = "bactrian.behaviours"
+"""Entry points of other packages: a behaviour by its code."""
+_CODE = re.compile(r"[a-z][a-z0-9_]{0,63}")
+
+TurnTest = Callable[[Turn], bool | str | None]
+"""Looks at one turn. True or a text, the words that show it, makes a finding."""
+
+
+class SessionDetector(Protocol):
+    """Looks at a whole session."""
+
+    code: str
+
+    def detect(self, session: Session, /) -> Iterable[Finding]:
+        """Return what the session shows."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class OwnBehaviour:
+    """A behaviour of the user's own. Calling it tests a turn."""
+
+    code: str
+    """Names the behaviour in findings, reports, filters and exports."""
+    description: str
+    """One sentence, which a judge is told."""
+    test: TurnTest | None = None
+    """Looks at one turn after the other."""
+    detector: SessionDetector | None = None
+    """Looks at the whole session instead."""
+
+    def __call__(self, turn: Turn) -> bool | str | None:
+        """Return what the test says of ``turn``; None if a detector looks at whole sessions instead."""
+        return None if self.test is None else self.test(turn)
+
+    def detect(self, reading: SessionReading) -> Iterator[Finding]:
+        """Yield what a session shows.
+
+        Raises:
+            InputError: the function failed.
+        """
+        session = reading.session
+        try:
+            if self.detector is not None:
+                yield from self.detector.detect(session)
+                return
+            for turn in session.turns:
+                if found := self(turn):
+                    quote = found if isinstance(found, str) else turn.text
+                    yield Finding(session.id, turn.number, self.code, 1.0, quote.strip()[:LONGEST_QUOTE])
+        except BactrianError:
+            raise
+        except Exception as error:
+            raise InputError(
+                f"The behaviour {self.code!r} failed in session {session.id}: {type(error).__name__}: {error}.",
+                where=self.code,
+                next="Mend the function.",
+            ) from error
+
+
+BehaviourLike = str | OwnBehaviour | SessionDetector | TurnTest
+"""A code, a behaviour, an object with ``code`` and ``detect``, or a function of a turn."""
+
+
+def behaviour(description: str, /, *, code: str | None = None) -> Callable[[TurnTest], OwnBehaviour]:
+    """Make a behaviour of a function of one turn. Its name, or ``code``, is the behaviour's code in every report.
+
+    The function returns True, or the words that show it, which the finding quotes.
+
+    Example:
+        >>> import bactrian as bt
+        >>> @bt.behaviour("The assistant apologises.")
+        ... def apology(turn):
+        ...     return turn.speaker == "assistant" and "sorry" in turn.text.lower()
+        >>> apology.code
+        'apology'
+
+    Raises:
+        InputError: the code is taken, or not made of lower-case letters, digits and underscores.
+    """
+    return lambda test: OwnBehaviour(_check(code or _name(test)), description, test)
+
+
+def read_behaviours(given: Iterable[BehaviourLike]) -> tuple[OwnBehaviour, ...]:
+    """The behaviours of the user's own in ``given``. Codes of this program's behaviours are left out.
+
+    Raises:
+        InputError: a code stands for no behaviour, or an object is none.
+    """
+    return tuple(_read(one) for one in given if not (isinstance(one, str) and one in BEHAVIOURS))
+
+
+def find_installed() -> tuple[OwnBehaviour, ...]:
+    """The behaviours that other packages register. Raises InputError if one cannot be loaded."""
+    return tuple(_read(code) for code in _installed())
+
+
+@cache
+def _installed() -> tuple[str, ...]:
+    """Their codes. Looked up once: it reads the metadata of every package, and sessions ask by the thousand."""
+    return list_plugins(GROUP)
+
+
+def _read(given: BehaviourLike) -> OwnBehaviour:
+    if isinstance(given, OwnBehaviour):
+        return given
+    if isinstance(given, str):
+        if given not in list_plugins(GROUP):
+            known = [*BEHAVIOURS, *list_plugins(GROUP)]
+            raise InputError(
+                f"There is no behaviour {given!r}.{suggest_name(given, known)}",
+                where="behaviours",
+                next=f"Behaviours: {', '.join(known)}.",
+            )
+        found = load_plugin(GROUP, given)
+        made = _read(cast("BehaviourLike", found() if isinstance(found, type) else found))
+        return OwnBehaviour(given, made.description, made.test, made.detector)
+    description = (given.__doc__ or "").strip().partition("\n")[0]
+    if hasattr(given, "detect"):
+        detector = cast("SessionDetector", given)
+        code = _check(getattr(detector, "code", None) or _name(detector))
+        return OwnBehaviour(code, description or code, detector=detector)
+    if not callable(given):
+        raise InputError(
+            f"{given!r} is not a behaviour.", where="behaviours", next="Pass a code or a function of a turn."
+        )
+    code = _check(_name(given))
+    return OwnBehaviour(code, description or code, given)
+
+
+def _name(of: object) -> str:
+    return str(
+        getattr(of, "__name__", None) or re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", type(of).__name__)
+    ).lower()
+
+
+def _check(code: str) -> str:
+    if not _CODE.fullmatch(code) or code in BEHAVIOURS:
+        taken = (
+            "is the code of a built-in behaviour"
+            if code in BEHAVIOURS
+            else "cannot be the code of a behaviour"
+        )
+        raise InputError(
+            f"{code!r} {taken}.",
+            where="behaviours",
+            next="Use lower-case letters, digits and underscores, a letter first.",
+        )
+    return code

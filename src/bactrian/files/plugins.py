@@ -1,0 +1,36 @@
+"""What installed packages register: entry points, found by group and name, and loaded when they are needed."""
+
+from __future__ import annotations
+
+from importlib.metadata import entry_points
+
+from bactrian.errors import InputError
+
+
+def list_plugins(group: str) -> tuple[str, ...]:
+    """Names that installed packages register in ``group``; nothing is loaded."""
+    return tuple(sorted(entry_points(group=group).names))
+
+
+def load_plugin(group: str, name: str) -> object:
+    """Return what a package registers as ``name`` in ``group``.
+
+    Raises:
+        InputError: no package registers it, or it cannot be loaded.
+    """
+    found = entry_points(group=group)
+    if name not in found.names:
+        raise InputError(
+            f"No installed package registers {name!r} under {group!r}.",
+            where=name,
+            next="Install the package that does, into the same environment.",
+        )
+    try:
+        return found[name].load()
+    except Exception as error:
+        raise InputError(
+            f"{found[name].value!r}, which a package registers as {name!r} under {group!r}, cannot be loaded: "
+            f"{type(error).__name__}: {error}.",
+            where=name,
+            next="Mend or remove the package.",
+        ) from error

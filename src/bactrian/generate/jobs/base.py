@@ -1,0 +1,202 @@
+"""What a kind of job is: its table in a recipe, its agents, its grid, its work and its cost."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast
+
+from bactrian.files.template import compile_template
+from bactrian.generate.plan import Plan
+from bactrian.generate.scheduler import GridAxis, Job, find_number
+from bactrian.generate.session_cost import SessionCost
+from bactrian.models.model import Model
+from bactrian.play.tools.toolbox import Toolbox
+from bactrian.recipes.schema import CriticSpec, JobSpec, Recipe, ToolsSpec
+from bactrian.records.events import Event
+from bactrian.records.usage import Usage
+from bactrian.store import Store
+
+SpecT = TypeVar("SpecT", bound=JobSpec)
+
+
+class JobPlayer(Protocol):
+    """Does the jobs of a run."""
+
+    def play(self, job: Job, store: Store) -> AsyncGenerator[Event]:
+        """Play the session of ``job`` from where it is to its ending; each event is on disk when it is yielded.
+
+        A model that fails ends it as ``failed``; a fault of the endpoint leaves it open.
+
+        Raises:
+            InputError: an item of the job cannot be a role or an idea.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ModelChoice:
+    """The models that a user names."""
+
+    default: str
+    by_agent: Mapping[str, str] = field(default_factory=dict[str, str])
+    """For agents with a model of their own."""
+
+    def find(self, agent: str) -> str:
+        """The model of ``agent``."""
+        return self.by_agent.get(agent, self.default)
+
+
+@dataclass(frozen=True, slots=True)
+class JobContext:
+    """What an opened run gives its jobs."""
+
+    models: Mapping[str, Model]
+    """By agent."""
+    tools: Mapping[str, Toolbox]
+    """By agent."""
+    stack: AsyncExitStack
+    """Closes what a kind opens, when the run ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """The axes of a run, all of them, and the number of the job that a session belongs to."""
+
+    axes: tuple[GridAxis, ...]
+    find_number: Callable[[str], int | None]
+    """From the id of a job's last session to the number of the job; None for any other session."""
+
+    @classmethod
+    def of(cls, axes: tuple[GridAxis, ...]) -> Grid:
+        """The grid in which a session's id is the position of its job on each axis."""
+        return cls(axes, partial(find_number, axes=axes))
+
+
+@dataclass(frozen=True, slots=True)
+class ListStyle:
+    """How the model is asked for the lists of a recipe."""
+
+    preamble: str = ""
+    """Put before each question."""
+    enforced: bool = False
+    """True if the model is held to the form of a list."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobCost:
+    """What a job takes, before any of the run has been done."""
+
+    session: SessionCost
+    """An informed guess at the calls and tokens of one session."""
+    speakers: tuple[str, ...]
+    """The agents that make the calls of a session."""
+    preparation: tuple[Usage, ...] = ()
+    """Of each call before a session's first turn."""
+    sessions: int = 1
+    """Sessions of a job."""
+    given_turns: int = 0
+    """Turns of a session that no model is asked for."""
+    critic: CriticSpec | None = None
+    """Chooses each turn among several proposals."""
+
+
+class JobKind(ABC, Generic[SpecT]):
+    """The jobs of a plan, all of one kind.
+
+    Each kind is a subclass, found by the name of its table (``spec.key``). Packages register theirs under the
+    entry-point group ``bactrian.jobs``. A new kind has to say its ``spec``, :meth:`estimate` and :meth:`open`.
+    """
+
+    spec: ClassVar[type[JobSpec]]
+    """The kind's table in a recipe."""
+    agents: ClassVar[tuple[str, ...]] = ("assistant",)
+    """The agents whose models the run freezes, beside the critic and the one that is asked for lists."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+
+    @property
+    def job(self) -> SpecT:
+        """The table of this plan's recipe."""
+        return cast("SpecT", self.plan.recipe.job)
+
+    @classmethod
+    def check(cls, recipe: Recipe) -> None:
+        """Check what a recipe may leave out, but a run needs.
+
+        Raises:
+            InputError: the user has to give something more.
+        """
+
+    @classmethod
+    def name_models(cls, recipe: Recipe, choice: ModelChoice) -> dict[str, str]:
+        """Model name by agent, of all agents but the one that is asked for lists."""
+        agents = (*cls.agents, "critic") if recipe.critic else cls.agents
+        return {agent: choice.find(agent) for agent in agents}
+
+    def content(self) -> Mapping[str, Any]:
+        """What is frozen in the run beside recipe, models and seed, as JSON.
+
+        Raises:
+            InputError: a file that the recipe names cannot be used.
+        """
+        return {}
+
+    def tools(self) -> Mapping[str, ToolsSpec]:
+        """What agents may call, by agent."""
+        return {}
+
+    def list_style(self) -> ListStyle:
+        """How the model is asked for lists."""
+        return ListStyle()
+
+    async def read_grid(self) -> Grid:
+        """Return the axes of the run: the recipe's, and those that this kind adds.
+
+        Raises:
+            InputError: what the axes come from cannot be used.
+        """
+        return Grid.of(self.plan.recipe.axes)
+
+    @abstractmethod
+    async def estimate(self) -> JobCost:
+        """Return what a job takes, for a forecast.
+
+        Raises:
+            InputError: what the jobs are made from cannot be used.
+        """
+
+    @abstractmethod
+    async def open(self, context: JobContext) -> JobPlayer:
+        """Return what does the jobs.
+
+        Raises:
+            InputError: what the jobs are made from cannot be used.
+        """
+
+
+class TemplateFiller:
+    """Templates of a job, compiled once and filled with the items of each."""
+
+    def __init__(self, templates: Mapping[str, str], names: frozenset[str]) -> None:
+        self._compiled = {
+            key: compile_template(text, may=names) if "{" in text else text
+            for key, text in templates.items()
+            if text
+        }
+
+    def __call__(self, key: str, values: Mapping[str, str]) -> str:
+        """The text of template ``key``; empty if the recipe has none."""
+        template = self._compiled.get(key, "")
+        return template if isinstance(template, str) else template.render(values)
+
+
+def make_filler(plan: Plan) -> TemplateFiller:
+    """Return the templates of the plan's jobs."""
+    job = plan.recipe.job
+    templates = {key: str(getattr(job, key)) for key in job.templates}
+    return TemplateFiller(templates, plan.axis_names | job.placeholders)

@@ -1,0 +1,179 @@
+"""Providers as data: the rows of ``providers.toml``, and a user's own."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from platformdirs import user_config_dir
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from bactrian.errors import InputError
+from bactrian.files.toml import LARGEST, FileKind, TomlSource, decode
+from bactrian.files.validation_errors import explain_validation_error
+from bactrian.models.http.address import is_loopback, read_address
+from bactrian.models.traits import Constraint, Traits
+
+FILE = "providers.toml"
+_KIND = FileKind("file of providers", InputError, "docs/models.md", "providers")
+_NAME = re.compile(r"(?P<provider>[\w-]+):(?P<model>.+?)(?:@(?P<address>https?://.*))?", re.DOTALL)
+
+LengthWord = Literal["max_tokens", "max_completion_tokens"]
+
+
+class Provider(BaseModel):
+    """An endpoint: where it is, how it wants to be asked, and what it can do."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,63}$", description="Stands before the colon.")]
+    title: str = ""
+    address: Annotated[str | None, Field(description="Base URL; None if each user has an own one.")] = None
+    address_variable: Annotated[
+        str | None, Field(description="Environment variable of an address that takes its place.")
+    ] = None
+    key: Annotated[str | None, Field(description="Environment variable of the key.")] = None
+    auth: Literal["bearer", "api-key"] = "bearer"
+    dialect: Literal["chat-completions"] = "chat-completions"
+    path: Annotated[str, Field(description="Below the address; {model} stands for the model's name.")] = (
+        "/chat/completions"
+    )
+    models_path: str = "/models"
+    query: Annotated[dict[str, str], Field(description="Goes with every request.")] = {}
+    length: LengthWord = "max_tokens"
+    renamed: Annotated[dict[str, str], Field(description="Parameters that have another name here.")] = {}
+    constrained_by: Constraint = "schema"
+    local: Annotated[bool, Field(strict=True, description="A server of one's own, which needs no key.")] = (
+        False
+    )
+    window: Annotated[int | None, Field(gt=0, strict=True, description="Of all its models, in tokens.")] = (
+        None
+    )
+    prices: Annotated[str | None, Field(description="Its name in the package genai-prices.")] = None
+    families: Annotated[tuple[str, ...], Field(description="How names of its own models begin.")] = ()
+    docs: str = ""
+
+    @field_validator("address")
+    @classmethod
+    def _is_an_address(cls, address: str | None) -> str | None:
+        if address is not None:
+            try:
+                read_address(address)
+            except InputError as error:
+                raise ValueError("this is not an address such as http://127.0.0.1:8000/v1") from error
+        return address
+
+    @model_validator(mode="after")
+    def _is_somewhere(self) -> Self:
+        if self.address is None and self.address_variable is None:
+            raise ValueError("a provider needs `address`, or an `address_variable`")
+        return self
+
+    @property
+    def traits(self) -> Traits:
+        """What its models are like."""
+        return Traits(self.constrained_by, remote=True)
+
+    def is_at(self, address: str) -> bool:
+        """True if ``address`` is at its own host, or on this computer for a server of one's own."""
+        if self.address is None:
+            return False
+        given, own = read_address(address), read_address(self.address)
+        if self.local and is_loopback(own.host):
+            return is_loopback(given.host)
+        return (given.scheme, given.host, given.port) == (own.scheme, own.host, own.port)
+
+
+class _File(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    providers: tuple[Provider, ...] = ()
+
+    @model_validator(mode="after")
+    def _each_once(self) -> Self:
+        names = [row.name for row in self.providers]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"the name {name!r} is given twice")
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderModel:
+    """The parts of ``PROVIDER:MODEL`` or ``PROVIDER:MODEL@ADDRESS``."""
+
+    provider: str
+    model: str
+    address: str | None
+
+
+def split_name(name: str) -> ProviderModel | None:
+    """Take a model's name apart; None if it does not have a provider and a model.
+
+    Raises:
+        InputError: its address holds a password, which would be stored with every session.
+    """
+    found = _NAME.fullmatch(name)
+    if found is None:
+        return None
+    address = found["address"]
+    if address is not None and read_address(address).credentials:
+        raise InputError(
+            "The address in a model's name holds a password, which would be stored with each session.",
+            where=f"{found['provider']}:{found['model']}",
+            next="Put the key into the provider's environment variable, or make a row of your own.",
+        )
+    return ProviderModel(found["provider"], found["model"], address)
+
+
+def find_config_folder() -> Path:
+    """Where a user's own rows lie: ``BACTRIAN_CONFIG``, or the user's folder of settings."""
+    return Path(os.environ.get("BACTRIAN_CONFIG") or user_config_dir("bactrian"))
+
+
+def load_providers() -> Mapping[str, Provider]:
+    """All rows by name; a user's own take the place of those that come with the program.
+
+    Raises:
+        InputError: the user's file cannot be read, or has a fault; its place is told.
+    """
+    path = find_config_folder() / FILE
+    try:
+        changed = path.stat().st_mtime_ns
+    except OSError:
+        return _built_in()
+    return _built_in() | _own(path, changed)
+
+
+@cache
+def _built_in() -> dict[str, Provider]:
+    text = resources.files("bactrian.models").joinpath(FILE).read_text("utf-8")
+    return _rows(TomlSource(FILE, text, _KIND))
+
+
+@cache
+def _own(path: Path, _changed: int) -> dict[str, Provider]:
+    try:
+        with path.open("rb") as file:
+            content = file.read(LARGEST + 1)
+    except OSError as error:
+        raise InputError(
+            f"The file of providers cannot be read: {error.strerror}.",
+            where=str(path),
+            next="Check its rights.",
+        ) from error
+    return _rows(decode(str(path), content, _KIND, path.stat().st_size))
+
+
+def _rows(source: TomlSource) -> dict[str, Provider]:
+    data: dict[str, Any] = source.table()
+    try:
+        return {row.name: row for row in _File.model_validate(data).providers}
+    except ValidationError as error:
+        raise explain_validation_error(error, source, _File) from error

@@ -1,0 +1,137 @@
+"""What a recipe may say of its jobs: one table for each built-in kind."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+from pydantic.config import JsonDict
+
+from bactrian.recipes.schema import Filled, JobSpec, Recipe, Temperature, make_fault
+
+
+class RolePlay(JobSpec):
+    """Each job is a conversation of two agents (paper, section 3)."""
+
+    key: ClassVar[str] = "role_play"
+    templates: ClassVar[tuple[str, ...]] = (
+        "assistant",
+        "user",
+        "idea",
+        "assistant_description",
+        "user_description",
+    )
+    takes: ClassVar[frozenset[str]] = frozenset({"critic", "tools"})
+    recipe_rules: ClassVar[tuple[JsonDict, ...]] = (
+        {
+            "anyOf": [
+                {"properties": {"red_team": {"const": True}}, "required": ["red_team"]},
+                {"properties": {"role_play": {"properties": {"preamble": {"const": ""}}}}},
+            ]
+        },
+    )
+
+    assistant: Annotated[Filled, Field(description="Template of the assistant role.")]
+    user: Annotated[Filled, Field(description="Template of the user role.")]
+    idea: Annotated[Filled, Field(description="Template of the idea.")]
+    assistant_description: Annotated[str, Field(description="Template: who the assistant is.")] = ""
+    user_description: Annotated[str, Field(description="Template: who the user is.")] = ""
+    prompts: Annotated[
+        str | None,
+        Field(description="Prompt pack: a name or a file. Default: the one that suits the models."),
+    ] = None
+    specify: Annotated[bool, Field(strict=True, description="Make the idea concrete first.")] = True
+    word_limit: Annotated[int, Field(gt=0, strict=True, description="Words of the specified task.")] = 50
+    plan: Annotated[bool, Field(strict=True, description="Divide the task into subtasks first.")] = False
+    protocol: Annotated[
+        Literal["free", "enforced"] | None,
+        Field(description="Default: enforced if the built-in model plays both, else free."),
+    ] = None
+    endings: Annotated[
+        Literal["default", "paper"],
+        Field(description="The paper's endings, or also the one for repeat loops."),
+    ] = "default"
+    max_messages: Annotated[
+        int | None,
+        Field(gt=0, strict=True, description="Default: 40, or 12 if the built-in model plays both."),
+    ] = None
+    temperature: Annotated[
+        Temperature | None,
+        Field(description="Of both agents. Default: 0.2; the built-in model has its own."),
+    ] = None
+    specify_temperature: Annotated[
+        Temperature | None, Field(description="Of the task specifier. Default: 1.4, likewise.")
+    ] = None
+    language: Annotated[str | None, Field(description="Language in which to answer.")] = None
+    needs_code: Annotated[
+        bool, Field(strict=True, description="A solution without code is a fault, which the analysis finds.")
+    ] = False
+    preamble: Annotated[
+        str, Field(description="Put before both agents' system prompts. Only where `red_team` is true.")
+    ] = ""
+
+    def check(self, recipe: Recipe) -> None:
+        """A preamble is for red-team work only."""
+        if self.preamble and not recipe.red_team:
+            raise make_fault("this is only for a recipe with red_team = true", self.key, "preamble")
+
+
+class Answer(JobSpec):
+    """Each job is one question and its answer (the paper's science data sets)."""
+
+    key: ClassVar[str] = "answer"
+    templates: ClassVar[tuple[str, ...]] = ("system", "question")
+
+    role: Annotated[Filled, Field(description="Role that answers, for example Physicist.")]
+    system: Annotated[Filled, Field(description="Template of its system prompt.")]
+    question: Annotated[Filled, Field(description="Template of the question.")]
+    temperature: Temperature | None = None
+    max_tokens: Annotated[int, Field(gt=0, strict=True)] = 2048
+
+
+class Translate(JobSpec):
+    """Each job is a conversation of another run in another language. The axis gives the languages."""
+
+    key: ClassVar[str] = "translate"
+    templates: ClassVar[tuple[str, ...]] = ("system",)
+    placeholders: ClassVar[frozenset[str]] = frozenset({"language_name"})
+    later_axes: ClassVar[tuple[str, ...]] = ("source",)
+
+    source: Annotated[str, Field(description="The run to translate. Set it with --set source=RUN.")] = ""
+    languages: Annotated[dict[str, str], Field(description="Name of the language, by item of the axis.")]
+    system: Annotated[
+        Filled, Field(description="Template of the translator's prompt; {{ language }} is its name.")
+    ]
+    temperature: Temperature | None = None
+    max_tokens: Annotated[int, Field(gt=0, strict=True)] = 4096
+
+    def check(self, recipe: Recipe) -> None:
+        """The one axis is the language, and its items are given."""
+        axes = recipe.axes
+        if len(axes) != 1 or axes[0].name != "language":
+            raise make_fault("a translation has one axis, and its name is language", "axes", 0, "name")
+        if axes[0].items is None:
+            raise make_fault("the languages of a translation are given", "axes", 0, "given")
+
+
+class SocietyJob(JobSpec):
+    """Each job is a society at work: several agents, or several conversations one after another."""
+
+    key: ClassVar[str] = "society"
+    templates: ClassVar[tuple[str, ...]] = ("task",)
+
+    file: Annotated[Filled, Field(description="A society's name or .toml file.")]
+    task: Annotated[Filled, Field(description="Template of its task.")]
+    prompts: Annotated[
+        str | None,
+        Field(description="Prompt pack of its role-plays. Default: the one that suits the models."),
+    ] = None
+    protocol: Annotated[
+        Literal["free", "enforced"] | None,
+        Field(description="Default: enforced if its models are in this process, else free."),
+    ] = None
+    endings: Annotated[Literal["default", "paper"], Field(description="Of its role-plays.")] = "default"
+    max_messages: Annotated[
+        int | None, Field(gt=0, strict=True, description="Of each stage. Default: what the society says.")
+    ] = None
+    language: Annotated[str | None, Field(description="Language in which to answer.")] = None
