@@ -22,18 +22,20 @@ LINES_OF_A_FILE = 400
 LINES_OF_A_FUNCTION = 80
 
 VERBS = frozenset(
-    """abort add aggregate align allow analyze answer append apply ask assign attach back begin bind bootstrap
-    build call can cancel check choose clean clear close collect combine compare compile compute configure confirm connect
-    convert copy count create cut declare decode delete derive describe detect divide doctor drop edit encode end
-    ensure estimate evaluate expand explain export extend extract feed fetch fill filter find finish fit
-    flush forecast format freeze generate get give group guard guess has have hear hold identify import ingest is iterate
-    join judge label learn lend link list load lock log look make map mark match measure merge migrate move name
-    normalize note open order parse persist pick plan play prepare print propose provide put raise rank read rebuild
-    record recover redact redirect refuse register release remove rename render replace reply report require resample
-    resolve restart resume retry return run sample save search select send serialize set settle show skip sleep sort
-    speak specify split start stem stop store stream strip suggest summarize supply take takes tell test to tokenize
-    trace train translate trim tune unpack update upgrade validate verify view wait wake walk warn watch weigh wrap
-    write""".split()
+    """abort add aggregate align allow analyze answer append apply ask assign attach back begin bind
+    bootstrap build call can cancel check choose clean clear close collect combine compare compile
+    compute configure confirm connect convert copy count create cut declare decode delete derive
+    describe detect divide doctor drop edit encode end ensure estimate evaluate expand explain
+    export extend extract feed fetch fill filter find finish fit flush forecast format freeze
+    generate get give group guard guess has have hear hold identify import ingest is iterate join
+    judge label learn lend link list load lock log look make map mark match measure merge migrate
+    move name normalize note open order parse persist pick plan play prepare print propose provide
+    put raise rank read rebuild record recover redact redirect refuse register release remove rename
+    render replace reply report require resample resolve restart resume retry return run sample save
+    search select send serialize set settle show skip sleep sort speak specify split start stem stop
+    store stream strip suggest summarize supply take takes tell test to tokenize trace train
+    translate trim tune unpack update upgrade validate verify view wait wake walk warn watch weigh
+    wrap write """.split()
 )
 """First words of a public function. A word that is missing is added here; a noun is not."""
 NOUNS = {
