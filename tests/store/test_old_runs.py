@@ -19,9 +19,9 @@ from bactrian.records.session import Session
 from bactrian.store import open_store
 from bactrian.store.migrations import MIGRATIONS
 from bactrian.store.sqlite.verify import verify
-from tests.cli.test_play import bactrian
 from tests.data.runs.make import play
-from tests.export.handing import handed, lines
+from tests.helpers.command import bactrian
+from tests.helpers.exports import handed, lines
 
 OLD = Path(__file__).parents[1] / "data" / "runs"
 VERSIONS = range(1, 9)

@@ -14,6 +14,7 @@ from bactrian.play.tools.toolbox import Toolbox
 from bactrian.records.candidate import Proposal
 from bactrian.records.message import Message
 from bactrian.records.sampling import Sampling
+from bactrian.records.seeds import derive_sampling
 from bactrian.records.session import Role
 from bactrian.records.text import Text
 from bactrian.records.tool import to_messages
@@ -154,7 +155,7 @@ async def ask_agent(
     agent = view.agent
     request = Request(
         messages=[*view.question(), *used] if used else view.question(),
-        sampling=with_seed(agent.sampling, number),
+        sampling=derive_sampling(agent.sampling, agent.speaker, number),
         response_format=agent.form,
         tools=agent.toolbox.kit.tools if agent.toolbox else (),
         allow_tool_calls=allow_tool_calls,
@@ -168,7 +169,7 @@ async def ask_agent(
     usage = reply.usage
     if not _says_something(reply):
         reply = await agent.model.reply(
-            replace(request, sampling=with_seed(agent.sampling, number + _SECOND_TRY))
+            replace(request, sampling=derive_sampling(agent.sampling, agent.speaker, number, retry=True))
         )
         usage += reply.usage
         if not _says_something(reply):
@@ -201,18 +202,6 @@ def make_turn(agent: Agent, number: int, reply: Reply, *, usage: Usage, seconds:
     )
 
 
-_SECOND_TRY = 1_000_003
-"""Added to the seed of a turn that is asked for again; larger than any number of turns."""
-
-
 def _says_something(reply: Reply) -> bool:
     first = reply.choices[0]
     return bool(first.text.strip() or first.calls) or first.refusal or first.finish == "content_filter"
-
-
-def with_seed(sampling: Sampling, number: int) -> Sampling:
-    """``sampling`` for turn ``number``.
-
-    One seed for a whole session would make a small model say the same thing again in each turn.
-    """
-    return sampling if sampling.seed is None else replace(sampling, seed=sampling.seed + number)
