@@ -27,6 +27,7 @@ from bactrian.cli.commands import (
     roles,
     verify,
 )
+from bactrian.cli.environment import read_dotenv
 from bactrian.cli.terminal.streams import ReaderLeft, guard_streams
 from bactrian.errors import BactrianError, BactrianWarning, InputError
 
@@ -81,7 +82,7 @@ def main() -> None:
     _plain_warnings()
     try:
         with guard_streams(), _explaining():
-            _read_environment()
+            read_dotenv()
             app()
     except ReaderLeft as gone:
         sys.exit(gone.exit_code)
@@ -92,16 +93,6 @@ def main() -> None:
             traceback.print_exc()
         _explain(error)
         sys.exit(error.exit_code)
-
-
-def _read_environment() -> None:
-    """Take from ``.env`` what the environment does not say."""
-    from dotenv import load_dotenv
-
-    try:
-        load_dotenv(".env")
-    except UnicodeDecodeError as error:
-        raise InputError("This is not UTF-8 text.", where=".env", next="Save it as UTF-8.") from error
 
 
 @contextmanager

@@ -21,19 +21,23 @@ def read_model_options(
     timeout: float = 600.0,
     longest_wait: float = 600.0,
 ) -> ModelOptions:
-    """What the flags say, and what they leave open from ``OPENAI_BASE_URL`` and ``OPENAI_API_KEY``."""
+    """What the flags say, and what they leave open from ``OPENAI_BASE_URL``. Keys are looked up where they are used."""
     from bactrian.play.recorded import Recorded
 
     return ModelOptions(
         base_url=base_url or os.environ.get("OPENAI_BASE_URL") or None,
-        key=os.environ.get("OPENAI_API_KEY", ""),
         window=window,
         timeout=timeout,
         max_wait=longest_wait,
         progress=_fetching(),
         notice=_now_and_then(),
+        report=_warn,
         recorded=Recorded,
     )
+
+
+def _warn(text: str) -> None:
+    print(to_printable(f"bactrian: warning: {text}"), file=sys.stderr)
 
 
 def _now_and_then() -> Callable[[str], None]:
@@ -44,20 +48,18 @@ def _now_and_then() -> Callable[[str], None]:
         nonlocal last
         if time.monotonic() - last >= _WARN_EVERY:
             last = time.monotonic()
-            print(to_printable(f"bactrian: warning: {text}"), file=sys.stderr)
+            _warn(text)
 
     return tell
 
 
 def _fetching() -> Callable[[int, int], None]:
-    """A progress bar on standard error that appears when the weights are first fetched."""
+    """A progress bar on standard error that appears when weights are fetched."""
     from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn
 
     from bactrian.cli.terminal.console import open_progress
 
-    bar = Progress(
-        TextColumn("Fetching the built-in model"), BarColumn(), DownloadColumn(), console=open_progress()
-    )
+    bar = Progress(TextColumn("Fetching the model"), BarColumn(), DownloadColumn(), console=open_progress())
     shown: list[TaskID] = []
 
     def tell(done: int, total: int) -> None:

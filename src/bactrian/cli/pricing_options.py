@@ -22,6 +22,7 @@ def read_prices(
 
     from bactrian.errors import MissingExtra
     from bactrian.models.pricing import FREE, find_price, read_price
+    from bactrian.models.registry import find_traits
 
     own = read_price(given) if given is not None else None
 
@@ -29,7 +30,7 @@ def read_prices(
     def price(model: str) -> Price | None:
         if own is not None:
             # What nobody named was made elsewhere, and for money.
-            return own if not model or model.startswith("openai:") else FREE
+            return own if not model or find_traits(model).priced else FREE
         try:
             return find_price(model, base_url) if model else None
         except MissingExtra:
