@@ -11,9 +11,9 @@ import pytest
 
 from bactrian.analyze.judge import read_answer
 from bactrian.records.session import Session
-from tests.cli.test_play import bactrian
-from tests.endpoint import Answer, Endpoint, Received, Reply, completion
-from tests.runs import make_run, session
+from tests.helpers.command import bactrian
+from tests.helpers.endpoint import Answer, Endpoint, Received, Reply, completion
+from tests.helpers.runs import make_run, session
 
 ASK = "Instruction: Design the dial of the timer.\nInput: None"
 PROMISES = (

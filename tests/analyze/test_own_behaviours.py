@@ -18,8 +18,8 @@ from bactrian.records.finding import BEHAVIOURS, Finding
 from bactrian.records.session import Session
 from bactrian.records.turn import Turn
 from bactrian.store import open_store
-from tests.runs import make_run
-from tests.runs import session as conversation
+from tests.helpers.runs import make_run
+from tests.helpers.runs import session as conversation
 
 
 @behaviour("The assistant says dial.")

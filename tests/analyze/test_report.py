@@ -19,7 +19,7 @@ from bactrian.records.finding import Finding
 from bactrian.records.session import Session
 from bactrian.records.usage import Usage
 from bactrian.store import open_store
-from tests.runs import answer, make_run, session
+from tests.helpers.runs import answer, make_run, session
 
 FLAKE = (
     "Instruction: Design the dial of the timer.\nInput: None",

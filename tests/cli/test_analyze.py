@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from bactrian import open_run
-from tests.cli.test_play import bactrian
-from tests.runs import make_run, session
+from tests.helpers.command import bactrian
+from tests.helpers.runs import make_run, session
 
 FLAKE = (
     "Instruction: Design the dial of the timer.\nInput: None",

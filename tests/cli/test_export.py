@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_play import bactrian
-from tests.export.handing import lines
-from tests.runs import answer, make_run, session
+from tests.helpers.command import bactrian
+from tests.helpers.exports import lines
+from tests.helpers.runs import answer, make_run, session
 
 
 @pytest.fixture

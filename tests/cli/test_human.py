@@ -15,7 +15,7 @@ import pytest
 
 from bactrian.records.session import Session
 from bactrian.store import open_store
-from tests.cli.test_play import bactrian, events
+from tests.helpers.command import bactrian, events
 
 SCRIPT = {
     "user": [["Instruction: Boil.\nInput: None", "Instruction: Pour.\nInput: None"]] * 3

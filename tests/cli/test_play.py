@@ -4,51 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bactrian.store import open_store
-from tests.endpoint import Answer, Endpoint, completion
-
-LINES = [
-    "Build a tea timer.",
-    "Instruction: Name the parts.\nInput: None",
-    "Solution: A dial and a bell.\nNext request.",
-    "<CAMEL_TASK_DONE>",
-]
-
-
-def bactrian(
-    *arguments: str, cwd: Path, text: bytes | None = None, **variables: str
-) -> subprocess.CompletedProcess[str]:
-    environment = {
-        name: value for name, value in os.environ.items() if not name.startswith(("OPENAI", "BACTRIAN"))
-    }
-    done = subprocess.run(
-        [sys.executable, "-m", "bactrian", *arguments],
-        cwd=cwd,
-        env=environment | variables,
-        input=text,
-        capture_output=True,
-        check=False,
-    )
-    return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
+from tests.helpers.command import LINES, Command, bactrian, clean_environment, events
+from tests.helpers.endpoint import Answer, Endpoint, completion
 
 
 @pytest.fixture
 def script(tmp_path: Path) -> str:
     (tmp_path / "script.json").write_text(json.dumps(LINES))
     return f"scripted:{tmp_path / 'script.json'}"
-
-
-def events(output: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in output.splitlines()]
 
 
 def test_json_lines_hold_the_whole_conversation_and_nothing_else(tmp_path: Path, script: str) -> None:
@@ -175,16 +145,8 @@ PLAY = [
 ]
 
 
-def start(cwd: Path, url: str) -> subprocess.Popen[str]:
-    environment = os.environ | {"OPENAI_BASE_URL": url}
-    return subprocess.Popen(
-        [sys.executable, "-m", "bactrian", *PLAY],
-        cwd=cwd,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+def start(cwd: Path, url: str) -> Command:
+    return Command(tuple(PLAY), cwd, clean_environment(OPENAI_BASE_URL=url))
 
 
 @pytest.mark.parametrize(
@@ -197,16 +159,16 @@ async def test_a_session_that_was_cut_short_goes_on_and_pays_for_nothing_twice(
 ) -> None:
     async with Endpoint([conversation]) as endpoint:
         child = start(tmp_path, endpoint.url)
-        while len(endpoint.requests) < 5 and child.poll() is None:
+        while len(endpoint.requests) < 5 and child.returncode is None:
             await asyncio.sleep(0.005)
         child.send_signal(which)
-        _, complaint = await asyncio.to_thread(child.communicate)
+        _, complaint = await child.communicate()
         assert child.returncode == code
-        assert which == signal.SIGKILL or "run the same command again" in complaint
+        assert which == signal.SIGKILL or "run the same command again" in complaint.decode()
         again = start(tmp_path, endpoint.url)
-        output, complaint = await asyncio.to_thread(again.communicate)
+        output, complaint = await again.communicate()
         assert again.returncode == 0, complaint
-        assert [line["turn"] for line in events(output)[1:-1]] == list(range(1, 15))
+        assert [line["turn"] for line in events(output.decode())[1:-1]] == list(range(1, 15))
         assert 14 <= len(endpoint.requests) <= 15
     async with open_store(tmp_path / "run.db", read_only=True) as store:
         (session,) = [one async for one in store.sessions()]

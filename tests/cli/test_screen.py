@@ -9,7 +9,7 @@ from rich.console import Console
 
 from bactrian.cli.view.conversation import ConversationView
 from bactrian.records.events import Spoke, Started
-from tests.runs import session, turn
+from tests.helpers.runs import session, turn
 
 WIDTH = 20
 SAID = "Solution: ab cd efgh ij klmnop qrst uvw xy.\nNext request."

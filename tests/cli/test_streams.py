@@ -13,7 +13,7 @@ import pytest
 
 import bactrian
 from bactrian.store import open_store
-from tests.endpoint import Answer, Endpoint, Received, completion
+from tests.helpers.endpoint import Answer, Endpoint, Received, completion
 
 ENVIRONMENT = {
     name: value for name, value in os.environ.items() if not name.startswith(("OPENAI", "BACTRIAN", "PYTHON"))

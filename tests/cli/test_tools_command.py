@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.test_play import bactrian, events
+from tests.helpers.command import bactrian, events
 
 ASK = "Instruction: Add two and three.\nInput: None"
 CALL = 'Call: add {"a": 2, "b": 3}'

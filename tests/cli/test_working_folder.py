@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.runs import make_run, session
+from tests.helpers.runs import make_run, session
 
 NAMES = ("multiprocessing", "xllamacpp", "polars", "json", "asyncio", "pip")
 COMMAND = Path(sys.executable).parent / "bactrian"

@@ -18,8 +18,8 @@ import pytest
 from bactrian.language.protocol import DONE
 from bactrian.records.ending import Ending
 from bactrian.records.session import Task
-from tests.export.handing import exported
-from tests.runs import session
+from tests.helpers.exports import exported
+from tests.helpers.runs import session
 
 KEYS = ["role_1", "role_2", "id", "original_task", "specified_task"]
 AFTER = ["termination_reason", "num_messages"]

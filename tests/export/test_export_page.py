@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from bactrian.export.registry import FORMATS
-from tests.cli.test_play import bactrian
-from tests.runs import ORIGIN, answer, make_run, session
+from tests.helpers.command import bactrian
+from tests.helpers.runs import ORIGIN, answer, make_run, session
 
 PAGE = (Path(__file__).parents[2] / "docs" / "export.md").read_text("utf-8")
 IN_TABLE = re.findall(r"\| `(bactrian export [^`]+)` \|", PAGE)

@@ -18,8 +18,8 @@ from bactrian.records.candidate import Preference
 from bactrian.records.finding import Finding
 from bactrian.records.session import Session
 from bactrian.stats.proportion import Proportion
-from tests.export.handing import exported, lines
-from tests.runs import ORIGIN, answer, session
+from tests.helpers.exports import exported, lines
+from tests.helpers.runs import ORIGIN, answer, session
 
 MEMBERS = ("role_1", "topic", "topic;", "sub_topic", "message_1", "message_2")
 

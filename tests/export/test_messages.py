@@ -13,8 +13,8 @@ from bactrian.models.scripted import Scripted
 from bactrian.play.agent import View
 from bactrian.play.endings import default_endings
 from bactrian.play.scene import build_role_play
-from tests.export.handing import exported, lines
-from tests.runs import PACK, session, turn
+from tests.helpers.exports import exported, lines
+from tests.helpers.runs import PACK, session, turn
 
 
 def roles(row: dict[str, Any]) -> list[str]:

@@ -10,7 +10,7 @@ from bactrian.play.persist import persist_events
 from bactrian.play.session import play_session
 from bactrian.records.candidate import CriticSettings
 from bactrian.store import open_store
-from tests.export.handing import handed, lines
+from tests.helpers.exports import handed, lines
 from tests.play.test_critic import ASKS, SOLVES, critic_scene
 
 

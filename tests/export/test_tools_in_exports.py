@@ -23,8 +23,8 @@ from bactrian.play.tools.toolbox import Toolbox
 from bactrian.records.session import Session
 from bactrian.records.tool import Toolkit
 from bactrian.store import open_store
-from tests.export.handing import handed, lines
-from tests.runs import PACK, ROUND, session
+from tests.helpers.exports import handed, lines
+from tests.helpers.runs import PACK, ROUND, session
 
 
 def look(where: str) -> str:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from bactrian.records.candidate import Preference
-from tests.export.handing import exported
-from tests.runs import session
+from tests.helpers.exports import exported
+from tests.helpers.runs import session
 
 trl = pytest.importorskip("trl")
 transformers = pytest.importorskip("transformers")

@@ -14,8 +14,8 @@ import pytest
 from bactrian.errors import BactrianError, InputError
 from bactrian.export.registry import FORMATS
 from bactrian.store import open_store
-from tests.export.handing import exported, handed
-from tests.runs import answer, make_run, session
+from tests.helpers.exports import exported, handed
+from tests.helpers.runs import answer, make_run, session
 
 FILES = {"camel-chat": "tea.tar.gz", "camel-science": "tea.zip", "camel-translated": "tea.zip"}
 
@@ -77,7 +77,7 @@ KILLED = """
 import asyncio, sys, time
 from pathlib import Path
 from bactrian.export.filters import Filters
-from tests.export.handing import handed
+from tests.helpers.exports import handed
 
 seen = []
 
@@ -154,7 +154,7 @@ async def test_a_folder_that_an_export_made_can_be_replaced(tmp_path: Path, form
 async def test_the_run_itself_is_no_target(tmp_path: Path) -> None:
     run = await make_run(tmp_path / "tea.db", [session()])
     before = run.read_bytes()
-    with pytest.raises(InputError, match="the run itself"):
+    with pytest.raises(InputError, match="the file that is read"):
         await handed(run, "messages", run, overwrite=True)
     assert run.read_bytes() == before
 

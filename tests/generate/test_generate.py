@@ -4,98 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
 import signal
-import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from bactrian.recipes.load import read_recipe_text
-from bactrian.records.session import Session
 from bactrian.store import open_store
-from tests.cli.test_play import bactrian
-from tests.endpoint import Answer, Endpoint, Received, Reply, completion
-
-RECIPE = """
-name = "small"
-[[axes]]
-name = "role"
-count = 3
-given = ["Chef", "Pilot", "Nurse"]
-[[axes]]
-name = "task"
-count = 4
-per = ["role"]
-ask = "List {{ count }} tasks for {{ role }}."
-[role_play]
-assistant = "{{ role }}"
-user = "Student"
-idea = "{{ task }}"
-specify = false
-max_messages = 4
-"""
-TASKS = "1. Bake bread\n2. Fly a kite\n3. Dress a wound\n4. Tell the time"
-ENVIRONMENT = {
-    name: value for name, value in os.environ.items() if not name.startswith(("OPENAI", "BACTRIAN"))
-}
-
-
-def asks(request: Received) -> str:
-    """Who makes the request: ``lister``, ``user`` or ``assistant``."""
-    first = request.json["messages"][0]
-    if first["role"] == "user":
-        return "lister"
-    return "user" if "you instruct" in first["content"] else "assistant"
-
-
-def said(request: Received) -> str:
-    number = len(request.json["messages"])
-    match asks(request):
-        case "lister":
-            return TASKS
-        case "user":
-            return f"Instruction: Do part {number}.\nInput: None"
-        case _:
-            return f"Solution: Part {number} is done.\nNext request."
+from tests.helpers.command import bactrian, clean_environment
+from tests.helpers.endpoint import Answer, Endpoint, Received, Reply, completion
+from tests.helpers.generation import RECIPE, TASKS, asks, generate, said, start, stored
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "small.toml").write_text(RECIPE)
     return tmp_path
-
-
-async def start(folder: Path, endpoint: Endpoint | None, *options: str) -> asyncio.subprocess.Process:
-    where = ["--model", "openai:any", "--base-url", endpoint.url] if endpoint else []
-    return await asyncio.create_subprocess_exec(
-        sys.executable,
-        *("-m", "bactrian", "generate", "small.toml", "--run", "run.db", *where, *options),
-        cwd=folder,
-        env=ENVIRONMENT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-
-
-async def generate(
-    folder: Path, endpoint: Endpoint | None, *options: str
-) -> tuple[int, list[dict[str, Any]], str]:
-    """Exit code, JSON lines and what was said to the person."""
-    process = await start(folder, endpoint, *options)
-    out, err = await process.communicate()
-    lines = [json.loads(line) for line in out.decode().splitlines()] if "--json" in options else []
-    assert process.returncode is not None
-    return process.returncode, lines, err.decode()
-
-
-async def stored(folder: Path, name: str = "run.db") -> list[Session]:
-    async with open_store(folder / name, read_only=True) as store:
-        return [session async for session in store.sessions()]
 
 
 async def test_a_recipe_becomes_its_conversations(folder: Path) -> None:
@@ -330,7 +257,7 @@ async def test_a_clock_that_jumps_changes_no_deadline_and_no_wait(folder: Path) 
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-c", jumping, "generate", "small.toml", "--run", "run.db", *where),
             cwd=folder,
-            env=ENVIRONMENT,
+            env=clean_environment(),
             stdout=-1,
             stderr=-1,
         )
@@ -346,7 +273,7 @@ async def test_one_interrupt_finishes_the_turns_in_flight_and_says_how_to_go_on(
         return said(request)
 
     async with Endpoint([slow]) as endpoint:
-        process = await start(folder, endpoint)
+        process = start(folder, endpoint)
         while len(endpoint.requests) < 10:
             await asyncio.sleep(0.02)
         process.send_signal(signal.SIGINT)
@@ -368,7 +295,7 @@ async def test_a_second_interrupt_stops_at_once_and_nothing_stored_is_lost(folde
         return said(request)
 
     async with Endpoint([stuck]) as endpoint:
-        process = await start(folder, endpoint)
+        process = start(folder, endpoint)
         while Counter(map(asks, endpoint.requests))["assistant"] < 5:
             await asyncio.sleep(0.02)
         process.send_signal(signal.SIGINT)
@@ -388,7 +315,7 @@ async def test_a_second_command_on_the_same_run_is_refused(folder: Path) -> None
         return said(request)
 
     async with Endpoint([held]) as endpoint:
-        first = await start(folder, endpoint)
+        first = start(folder, endpoint)
         while not endpoint.requests:
             await asyncio.sleep(0.02)
         code, _, err = await generate(folder, endpoint)
@@ -489,18 +416,14 @@ async def test_a_run_is_translated_with_markers_code_and_done_token_as_they_are(
         await generate(folder, endpoint, "--limit", "1")
     async with Endpoint([translate]) as endpoint:
         translation = [
-            *("-m", "bactrian", "generate", "translate", "--run", "de.db", "--set", "source=run.db"),
+            *("generate", "translate", "--run", "de.db", "--set", "source=run.db"),
             *("--set", "language.count=2", "--model", "openai:any", "--base-url", endpoint.url),
         ]
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, *translation, cwd=folder, env=ENVIRONMENT
-        )
-        assert await process.wait() == 0
+        code = await asyncio.to_thread(lambda: bactrian(*translation, cwd=folder).returncode)
+        assert code == 0
         asked = len(endpoint.requests)
-        again = await asyncio.create_subprocess_exec(
-            sys.executable, *translation, "--forecast", cwd=folder, env=ENVIRONMENT, stdout=subprocess.PIPE
-        )
-        assert (await again.communicate())[0].startswith(b"0 sessions are left")
+        again = bactrian(*translation, "--forecast", cwd=folder)
+        assert again.stdout.startswith("0 sessions are left")
     found = {session.id: session for session in await stored(folder, "de.db")}
     assert sorted(found) == ["ar_001_001", "de_001_001"]
     assert [turn.text for turn in found["de_001_001"].turns] == [
@@ -736,7 +659,7 @@ async def test_a_polite_end_finishes_what_is_in_flight_and_the_run_goes_on(
         return said(request)
 
     async with Endpoint([slow]) as endpoint:
-        process = await start(folder, endpoint)
+        process = start(folder, endpoint)
         while len(endpoint.requests) < 10:
             await asyncio.sleep(0.02)
         process.send_signal(which)
@@ -761,7 +684,7 @@ async def test_an_interrupt_does_not_sit_out_a_wait(folder: Path, waiting: str) 
 
     options = ["--requests-per-minute", "1"] if waiting == "for its turn" else []
     async with Endpoint([reply]) as endpoint:
-        process = await start(folder, endpoint, *options)
+        process = start(folder, endpoint, *options)
         while asked < (1 if options else 8):
             await asyncio.sleep(0.02)
         await asyncio.sleep(0.3)
@@ -811,12 +734,12 @@ async def test_what_a_run_takes_lies_in_the_range_of_its_forecast(folder: Path) 
         begun = taken.copy()
         _, [after], _ = await generate(folder, endpoint, *forecast)
         assert (await generate(folder, endpoint, "--set", "max_messages=40"))[0] == 0
-    for said, truth in ((before, taken), (after, taken - begun)):
-        assert within(said["calls"], truth["calls"])
-        assert within(said["prompt_tokens"], truth["prompt_tokens"])
-        assert within(said["completion_tokens"], truth["completion_tokens"])
-        assert within(said["usd"], (truth["prompt_tokens"] + 2 * truth["completion_tokens"]) / 1e6)
-        assert within(said["cached_tokens"], said["cached_tokens"]["value"])
+    for estimate, truth in ((before, taken), (after, taken - begun)):
+        assert within(estimate["calls"], truth["calls"])
+        assert within(estimate["prompt_tokens"], truth["prompt_tokens"])
+        assert within(estimate["completion_tokens"], truth["completion_tokens"])
+        assert within(estimate["usd"], (truth["prompt_tokens"] + 2 * truth["completion_tokens"]) / 1e6)
+        assert within(estimate["cached_tokens"], estimate["cached_tokens"]["value"])
 
 
 async def test_a_forecast_shows_how_a_conversation_grows(folder: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import subprocess
-import sys
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
@@ -14,8 +13,10 @@ import pytest
 from bactrian.errors import InputError
 from bactrian.generate.lists.source import ListProgress, ListRequest, find_list_source
 from bactrian.records.usage import Usage
-from tests.endpoint import Endpoint
-from tests.generate.test_generate import ENVIRONMENT, said
+from tests.helpers.command import bactrian
+from tests.helpers.endpoint import Endpoint
+from tests.helpers.generation import said
+from tests.helpers.packages import install
 
 RECIPE = """
 name = "dishes"
@@ -95,24 +96,12 @@ def test_a_source_that_nobody_registered_is_named() -> None:
 
 async def test_an_installed_package_gives_the_lists_of_a_run(tmp_path: Path) -> None:
     (tmp_path / "dishes.toml").write_text(RECIPE)
-    (tmp_path / "acme_menu.py").write_text(MENU)
-    info = tmp_path / "acme_menu-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-menu\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[bactrian.list_sources]\nmenu = acme_menu:menu\n")
-
+    install(tmp_path, "acme_menu", MENU, "bactrian.list_sources", "menu = acme_menu:menu")
     async with Endpoint([said]) as endpoint:
         words = ("dishes.toml", "--run", "dishes.db", "--model", "openai:m", "--base-url", endpoint.url)
 
         def generate() -> subprocess.CompletedProcess[str]:
-            return subprocess.run(
-                [sys.executable, "-m", "bactrian", "generate", *words, "--json"],
-                cwd=tmp_path,
-                env={**ENVIRONMENT, "PYTHONPATH": str(tmp_path)},
-                capture_output=True,
-                text=True,
-                check=False,
-            )
+            return bactrian("generate", *words, "--json", cwd=tmp_path, PYTHONPATH=str(tmp_path))
 
         done = await asyncio.to_thread(generate)
         assert done.returncode == 0, done.stderr

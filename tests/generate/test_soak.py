@@ -7,8 +7,8 @@ import random
 from collections import Counter
 from pathlib import Path
 
-from tests.endpoint import Answer, Endpoint, Raw, Received, Reply, completion
-from tests.generate.test_generate import asks, generate, said, start, stored
+from tests.helpers.endpoint import Answer, Endpoint, Raw, Received, Reply, completion
+from tests.helpers.generation import asks, generate, said, start, stored
 
 CONVERSATIONS = 2_000
 KILLS = 10
@@ -55,7 +55,7 @@ async def test_every_conversation_is_whole_none_is_there_twice_and_little_is_pai
     killed = 0
     async with Endpoint([reply]) as endpoint:
         for kill in range(KILLS):
-            process = await start(tmp_path, endpoint, "--concurrency", str(WINDOW), "--json")
+            process = start(tmp_path, endpoint, "--concurrency", str(WINDOW), "--json")
             enough = (kill + 1) * 2 * CONVERSATIONS / (KILLS + 2)
             while answered.total() < enough and process.returncode is None:
                 await asyncio.sleep(0.01 + chance.random() / 10)

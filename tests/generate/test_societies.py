@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from bactrian.store import open_store
-from tests.cli.test_play import bactrian
-from tests.endpoint import Answer, Endpoint, Plan, Received
+from tests.helpers.command import bactrian
+from tests.helpers.endpoint import Answer, Endpoint, Plan, Received
 
 SOCIETY = """
 name = "plan-then-build"

@@ -20,8 +20,8 @@ from bactrian.ingest.parsed import LONGEST, Origin
 from bactrian.records.session import Session
 from bactrian.records.turn import Instruction, Solution
 from bactrian.store import open_store
-from tests.export.handing import handed
-from tests.runs import make_run, session
+from tests.helpers.exports import handed
+from tests.helpers.runs import make_run, session
 
 REASONS = {
     "<CAMEL_TASK_DONE>": ("task_done", "user"),

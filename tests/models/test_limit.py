@@ -14,8 +14,8 @@ from bactrian.models.wrappers.rate_limit import RateLimit
 from bactrian.records.message import Message
 from bactrian.records.sampling import Sampling
 from bactrian.records.text import Text
-from tests.endpoint import Answer, Endpoint, Received
-from tests.endpoint import completion as completion_of
+from tests.helpers.endpoint import Answer, Endpoint, Received
+from tests.helpers.endpoint import completion as completion_of
 
 # 38 characters and two quotes: ten tokens as they are estimated.
 ASK = Request([Message("user", Text("x" * 38))], Sampling(max_tokens=50))

@@ -19,7 +19,7 @@ from bactrian.records.message import Message
 from bactrian.records.sampling import Sampling
 from bactrian.records.text import Text
 from bactrian.records.usage import Usage
-from tests.endpoint import Answer, Endpoint, completion
+from tests.helpers.endpoint import Answer, Endpoint, completion
 
 ASK = Request([Message("system", Text("Be brief.")), Message("user", Text('Say "hé"\n\U0001f42b'))])
 

@@ -31,8 +31,8 @@ from bactrian.models.openai.client import OpenAIModel
 from bactrian.models.openai.errors import read_retry_after
 from bactrian.records.message import Message
 from bactrian.records.text import Text
-from tests.certificate import certificate
-from tests.endpoint import Answer, Endpoint, Raw, Reply, completion
+from tests.helpers.certificate import certificate
+from tests.helpers.endpoint import Answer, Endpoint, Raw, Reply, completion
 
 ASK = Request([Message("user", Text("Go on."))])
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"

@@ -18,7 +18,7 @@ from bactrian.models.openai.stream import EventReader
 from bactrian.records.message import Message
 from bactrian.records.text import Text
 from bactrian.records.usage import Usage
-from tests.endpoint import Answer, Endpoint, Plan, Raw, completion, streamed
+from tests.helpers.endpoint import Answer, Endpoint, Plan, Raw, completion, streamed
 
 ASK = Request([Message("user", Text("Go on."))])
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"

@@ -14,8 +14,8 @@ from bactrian.models.model import Request
 from bactrian.models.openai.client import OpenAIModel
 from bactrian.records.message import Message
 from bactrian.records.text import Text
-from tests.certificate import certificate
-from tests.endpoint import Endpoint
+from tests.helpers.certificate import certificate
+from tests.helpers.endpoint import Endpoint
 
 ASK = Request([Message("user", Text("Go on."))])
 

@@ -13,7 +13,7 @@ from bactrian.records.message import Message
 from bactrian.records.run import Call
 from bactrian.records.text import Text
 from bactrian.records.usage import Usage
-from tests.endpoint import Answer, Endpoint
+from tests.helpers.endpoint import Answer, Endpoint
 
 ASK = Request([Message("user", Text("Go on."))], session="001_002", agent="user", call_index=4)
 

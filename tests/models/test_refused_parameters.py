@@ -12,7 +12,7 @@ from bactrian.models.openai.client import OpenAIModel
 from bactrian.records.message import Message
 from bactrian.records.sampling import Sampling
 from bactrian.records.text import Text
-from tests.endpoint import Answer, Endpoint
+from tests.helpers.endpoint import Answer, Endpoint
 
 ASK = Request(
     [Message("user", Text("Go on."))],

@@ -22,7 +22,7 @@ from bactrian.models.wrappers.retry import Retry, RetryPolicy
 from bactrian.records.message import Message
 from bactrian.records.text import Text
 from bactrian.records.usage import Usage
-from tests.endpoint import Answer, Endpoint, Raw
+from tests.helpers.endpoint import Answer, Endpoint, Raw
 
 ASK = Request([Message("user", Text("Go on."))])
 GOOD = Reply((ReplyChoice(Text("ok")),), Usage(1, 1), "m")

@@ -14,8 +14,8 @@ from bactrian.records.message import Message
 from bactrian.records.sampling import Sampling
 from bactrian.records.text import Text
 from bactrian.records.usage import Usage
-from tests.endpoint import Answer, Endpoint
-from tests.endpoint import completion as completion_of
+from tests.helpers.endpoint import Answer, Endpoint
+from tests.helpers.endpoint import completion as completion_of
 
 # 38 characters and two quotes: ten tokens as they are estimated, and sixty with the longest reply.
 ASK = Request([Message("user", Text("x" * 38))], Sampling(max_tokens=50))

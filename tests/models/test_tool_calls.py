@@ -14,7 +14,7 @@ from bactrian.models.text_tools.calls import read_calls, write_calls_as_text
 from bactrian.records.message import Invocation, Message
 from bactrian.records.text import Text
 from bactrian.records.tool import Tool
-from tests.endpoint import Calls, Endpoint, Plan, completion
+from tests.helpers.endpoint import Calls, Endpoint, Plan, completion
 
 WEATHER = Tool(
     "weather",

@@ -16,8 +16,8 @@ from bactrian.models.window import LEAST_REPLY, fit_reply
 from bactrian.records.message import Message
 from bactrian.records.sampling import Sampling
 from bactrian.records.text import Text
-from tests.endpoint import Answer, Endpoint, Received, completion
-from tests.play.scenes import played, rounds, scene
+from tests.helpers.endpoint import Answer, Endpoint, Received, completion
+from tests.helpers.scenes import played, rounds, scene
 
 WINDOW = 4096
 WORDINGS: dict[str, Callable[[int, int], dict[str, Any]]] = {

@@ -20,10 +20,10 @@ from bactrian.play.tools.toolbox import BadArguments, ToolFailed
 from bactrian.recipes.schema import ToolsSpec
 from bactrian.records.events import Ended, Returned
 from bactrian.records.tool import ToolResult
-from tests.play.scenes import AGENTS, setup
+from tests.helpers.scenes import AGENTS, setup
 from tests.play.test_tools import ANSWER, ASK, PACK
 
-SERVER = f"{sys.executable} {Path(__file__).parent / 'server.py'}"
+SERVER = f"{sys.executable} {Path(__file__).parents[1] / 'helpers/mcp_server.py'}"
 
 
 async def test_a_server_says_which_tools_it_has_and_calls_them(monkeypatch: pytest.MonkeyPatch) -> None:

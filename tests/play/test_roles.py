@@ -9,9 +9,9 @@ import pytest
 
 from bactrian.errors import BadReply
 from bactrian.models.scripted import Scripted
-from bactrian.play.role_assignment import RoleSuggestions, find_roles, read_roles
-from tests.cli.test_play import LINES, bactrian, events
-from tests.play.scenes import Counting
+from bactrian.play.society.role_assignment import RoleSuggestions, find_roles, read_roles
+from tests.helpers.command import LINES, bactrian, events
+from tests.helpers.scenes import Counting
 
 
 def block(*numbers: int) -> str:

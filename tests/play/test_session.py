@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from bactrian.language.protocol import DONE, is_done
 from bactrian.models.scripted import ScriptedReply
 from bactrian.play.session import play_session
-from tests.play.scenes import ANSWER, ASK, played, rounds, scene, script
+from tests.helpers.scenes import ANSWER, ASK, played, rounds, scene, script
 
 
 async def test_a_task_is_solved_and_nobody_answers_the_done_token() -> None:

@@ -9,8 +9,8 @@ from bactrian.play.persist import persist_events
 from bactrian.play.session import play_session
 from bactrian.records.events import Spoke
 from bactrian.store import open_store
-from tests.endpoint import Endpoint, completion
-from tests.play.scenes import ASK, scene
+from tests.helpers.endpoint import Endpoint, completion
+from tests.helpers.scenes import ASK, scene
 
 
 async def test_a_thought_is_stored_and_not_heard(tmp_path: Path) -> None:

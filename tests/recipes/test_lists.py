@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bactrian.generate.lists.parse import read_list
-from tests.recipes.written_lists import OTHERS, THREE_ROLES
+from tests.helpers.written_lists import OTHERS, THREE_ROLES
 
 SHAPES = (
     "{n}. {x}",

@@ -182,14 +182,14 @@ def build_model_options(
     timeout: float = 600.0,
     max_wait: float = MAX_WAIT,
 ) -> ModelOptions:
-    """How to reach models: as given, and else by ``OPENAI_BASE_URL`` and ``OPENAI_API_KEY`` in the environment."""
+    """How to reach models: as given, and else by ``OPENAI_BASE_URL``. Keys are looked up where they are used."""
     return ModelOptions(
         base_url=base_url or os.environ.get("OPENAI_BASE_URL") or None,
-        key=os.environ.get("OPENAI_API_KEY", ""),
         window=window,
         timeout=timeout,
         max_wait=max_wait,
         notice=_warn,
+        report=_warn,
         recorded=Recorded,
     )
 

@@ -18,6 +18,7 @@ import typer.core
 import typer.main
 
 import bactrian
+from bactrian.cli.environment import read_dotenv
 from bactrian.cli.terminal.streams import ReaderLeft, guard_streams
 from bactrian.errors import BactrianError, BactrianWarning, InputError
 
@@ -78,7 +79,11 @@ COMMANDS = {
         "roles", "roles", "Ask a model which roles a task needs, who they are and what they can do."
     ),
     "recipes": LazyCommand("recipes", "app", "What there is to generate."),
-    "models": LazyCommand("models", "models", "List the kinds of model names, and what each stands for."),
+    "models": LazyCommand(
+        "models",
+        "models",
+        "List the models that can be named, the providers, whether their keys are set, and what constrains them.",
+    ),
     "prompts": LazyCommand("prompts", "app", "List the prompt packs, or show one."),
     "doctor": LazyCommand(
         "doctor", "doctor", "Say what is installed and what is missing, and ask the model for a word."
@@ -145,7 +150,7 @@ def main() -> None:
     _plain_warnings()
     try:
         with guard_streams(), _explaining():
-            _read_environment()
+            read_dotenv()
             app()
     except ReaderLeft as gone:
         sys.exit(gone.exit_code)
@@ -154,16 +159,6 @@ def main() -> None:
             traceback.print_exc()
         _explain(error)
         sys.exit(error.exit_code)
-
-
-def _read_environment() -> None:
-    """Take from ``.env`` what the environment does not say."""
-    from dotenv import load_dotenv
-
-    try:
-        load_dotenv(".env")
-    except UnicodeDecodeError as error:
-        raise InputError("This is not UTF-8 text.", where=".env", next="Save it as UTF-8.") from error
 
 
 @contextmanager

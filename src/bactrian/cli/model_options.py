@@ -24,7 +24,7 @@ def read_model_options(
     timeout: float = 600.0,
     longest_wait: float = 600.0,
 ) -> ModelOptions:
-    """What the flags say, and what they leave open from ``OPENAI_BASE_URL`` and ``OPENAI_API_KEY``."""
+    """What the flags say, and what they leave open from the environment."""
     return show_model_progress(
         build_model_options(base_url, window=window, timeout=timeout, max_wait=longest_wait)
     )
@@ -32,7 +32,11 @@ def read_model_options(
 
 def show_model_progress(options: ModelOptions) -> ModelOptions:
     """``options`` with warnings, and a progress bar for weights that are fetched, on standard error."""
-    return replace(options, progress=_fetching(), notice=_now_and_then())
+    return replace(options, progress=_fetching(), notice=_now_and_then(), report=_warn)
+
+
+def _warn(text: str) -> None:
+    print(to_printable(f"bactrian: warning: {text}"), file=sys.stderr)
 
 
 def _now_and_then() -> Callable[[str], None]:
@@ -43,16 +47,14 @@ def _now_and_then() -> Callable[[str], None]:
         nonlocal last
         if time.monotonic() - last >= _WARN_EVERY:
             last = time.monotonic()
-            print(to_printable(f"bactrian: warning: {text}"), file=sys.stderr)
+            _warn(text)
 
     return tell
 
 
 def _fetching() -> Callable[[int, int], None]:
-    """A progress bar on standard error that appears when the weights are first fetched."""
-    bar = Progress(
-        TextColumn("Fetching the built-in model"), BarColumn(), DownloadColumn(), console=open_progress()
-    )
+    """A progress bar on standard error that appears when weights are fetched."""
+    bar = Progress(TextColumn("Fetching the model"), BarColumn(), DownloadColumn(), console=open_progress())
     shown: list[TaskID] = []
 
     def tell(done: int, total: int) -> None:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Collection, Iterable
 from functools import cache
 
 from bactrian.errors import InputError, MissingExtra
+from bactrian.models.providers import load_providers, split_name
+from bactrian.models.registry import find_traits
 from bactrian.models.wrappers.budget import Price
 
 FREE = Price(0.0, 0.0, 0.0)
@@ -33,16 +35,28 @@ def read_price(text: str) -> Price:
 
 
 def find_price(name: str, base_url: str | None) -> Price | None:
-    """The price of the model ``name`` at the endpoint ``base_url`` (None: the official one); None if nobody knows.
+    """The price of the model ``name``; None if it is not known, which is never the same as free.
 
-    Models in this process and replayed ones are free.
+    ``base_url`` is where ``openai:NAME`` is; None for the official endpoint. Models in this process, replayed ones and
+    those of a server on this computer are free.
 
     Raises:
+        InputError: the user's own file of providers has a fault.
         MissingExtra: ``genai-prices`` is not installed.
     """
-    kind, _, model = name.partition(":")
-    if kind != "openai":
+    if not find_traits(name).priced:
         return FREE
+    parts = split_name(name)
+    row = load_providers().get(parts.provider) if parts is not None else None
+    if parts is None or row is None:
+        return None
+    address = parts.address or (base_url if row.name == "openai" else None) or row.address
+    if row.local:
+        return FREE if address is not None and row.is_at(address) else None
+    own = address == row.address or (address is not None and row.is_at(address))
+    if own and row.prices is None:
+        return None
+    model = parts.model
     try:
         from genai_prices import Usage, calc_price
     except ModuleNotFoundError as error:
@@ -50,9 +64,9 @@ def find_price(name: str, base_url: str | None) -> Price | None:
 
     def cost(usage: Usage) -> float:
         found = (
-            calc_price(usage, model, provider_id="openai")
-            if base_url is None
-            else calc_price(usage, model, provider_api_url=base_url)
+            calc_price(usage, model, provider_id=row.prices)
+            if own
+            else calc_price(usage, model, provider_api_url=address)
         )
         return float(found.total_price) * 1_000_000 / _THOUSAND
 
@@ -94,7 +108,7 @@ def make_pricing(
 
 def _may_cost(model: str) -> bool:
     """True if the tokens of the model with this name may cost money: it is behind an address, or the user's own."""
-    return model.startswith(("openai:", "python:"))
+    return model.startswith("python:") or find_traits(model).priced
 
 
 def choose_prices(

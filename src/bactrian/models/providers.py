@@ -78,14 +78,16 @@ class Provider(BaseModel):
     @property
     def traits(self) -> Traits:
         """What its models are like."""
-        return Traits(self.constrained_by, remote=True, priced=True)
+        return Traits(self.constrained_by, remote=True)
 
     def is_at(self, address: str) -> bool:
-        """True if ``address`` is its own, or this computer for a server of one's own."""
-        host = read_address(address).host
+        """True if ``address`` is at its own host, or on this computer for a server of one's own."""
         if self.address is None:
-            return True
-        return host == read_address(self.address).host or (self.local and is_loopback(host))
+            return False
+        given, own = read_address(address), read_address(self.address)
+        if self.local and is_loopback(own.host):
+            return is_loopback(given.host)
+        return (given.scheme, given.host, given.port) == (own.scheme, own.host, own.port)
 
 
 class _File(BaseModel):

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from functools import cache
+from importlib.metadata import entry_points
 from pathlib import Path
+from typing import cast
 
 from bactrian.errors import InputError
 from bactrian.models.model import Model
@@ -15,11 +18,22 @@ from bactrian.models.wrappers.retry import MAX_WAIT
 MODEL_NAMES = {
     "local": "the built-in model, SmolLM2-135M-Instruct, in this process",
     "local:PATH": "a GGUF file of your own, in this process",
-    "openai:NAME": "any chat-completions server",
+    "PROVIDER:NAME": "a model of a provider; `bactrian models` lists them",
+    "PROVIDER:NAME@ADDRESS": "the same at another address, such as vllm:NAME@http://host:8000/v1",
     "scripted:FILE": "replies from a JSON file",
     "recorded:RUN": "what a stored run said",
 }
 """Every kind of model name, and what it stands for."""
+PLUGINS = "bactrian.models"
+"""Entry-point group of packages that bring models of their own. An entry point's name stands before the colon; it is a
+function that is given what stands behind it, and the :class:`ModelOptions`."""
+
+_KINDS = {
+    "local": OWN_WEIGHTS,
+    "scripted": Traits(priced=False),
+    "recorded": Traits(priced=False),
+    "human": Traits(priced=False),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +41,11 @@ class ModelOptions:
     """How to reach models that are not in this process, and what to tell about one that is being fetched."""
 
     base_url: str | None = None
-    """None for the official endpoint."""
+    """Address of ``openai:NAME``; None for the official one, or the one that ``OPENAI_BASE_URL`` names."""
     key: str = ""
+    """Key of ``openai:NAME``; empty for the one in ``OPENAI_API_KEY``. Other providers have variables of their own."""
+    distrusted: frozenset[str] = frozenset()
+    """Names of models that a file from somebody else may have given: no key goes to an address in one of them."""
     window: int | None = None
     """Context window in tokens, where the endpoint does not enforce one itself."""
     timeout: float = 600.0
@@ -41,6 +58,8 @@ class ModelOptions:
     """Told the bytes done and in all while the built-in weights are fetched."""
     notice: Callable[[str], None] | None = None
     """Told of each fault that is waited out."""
+    report: Callable[[str], None] | None = None
+    """Told once of each thing that is done in another way than was asked."""
     recorded: Callable[[str], Model] | None = None
     """Opens a stored run; it lies above this folder, which knows nothing of stores."""
     objects: Mapping[str, Model] = field(default_factory=dict[str, Model])
@@ -58,47 +77,48 @@ def open_model(name: str, access: ModelOptions) -> Model:
     if name in access.objects:
         return access.objects[name]
     kind, _, rest = name.partition(":")
-    if name == "local" or (kind == "local" and rest):
-        from bactrian.models.local.gguf import check_gguf
-        from bactrian.models.local.model import LocalModel
+    match kind:
+        case "local" if rest or name == kind:
+            return _open_local(rest, access)
+        case "scripted" if rest:
+            from bactrian.models.scripted import read_script
 
-        path = Path(rest).expanduser() if rest else None
-        if path is not None:
-            check_gguf(path)
-        return LocalModel(path, slots=access.slots, progress=access.progress)
-    if kind == "openai" and rest:
-        from bactrian.models.http.timeouts import Timeouts
-        from bactrian.models.openai.client import DEFAULT_URL, OpenAIModel
-
-        limits = Timeouts(total=access.timeout, window=access.window)
-        return OpenAIModel(rest, base_url=access.base_url or DEFAULT_URL, key=access.key, limits=limits)
-    if kind == "scripted" and rest:
-        from bactrian.models.scripted import read_script
-
-        return read_script(Path(rest).expanduser())
-    if kind == "recorded" and rest and access.recorded is not None:
-        return access.recorded(rest)
-    if name == "human":
-        if access.person is not None:
-            return access.person()
-        raise InputError("No person can take part here.", next="A person takes part in `bactrian play`.")
-    raise InputError(
-        f"There is no model named {name!r}.{_did_you_mean(kind)}",
-        next=f"A model is one of: {', '.join(MODEL_NAMES)}.",
-    )
-
-
-_TRAITS = {
-    "local": OWN_WEIGHTS,
-    "openai": Traits("schema", remote=True, priced=True),
-}
+            return read_script(Path(rest).expanduser())
+        case "recorded" if rest and access.recorded is not None:
+            return access.recorded(rest)
+        case "human" if name == kind:
+            if access.person is not None:
+                return access.person()
+            raise InputError("No person can take part here.", next="A person takes part in `bactrian play`.")
+        case _:
+            return _open_other(name, access)
 
 
 def find_traits(name: str) -> Traits:
-    """The traits of the model that ``name`` stands for, without opening it; the usual ones for an unknown name."""
+    """The traits of the model that ``name`` stands for, without opening it; the usual ones for an unknown name.
+
+    Raises:
+        InputError: the user's own file of providers has a fault.
+    """
+    kind, _, rest = name.partition(":")
     if name == "local":
         return BUILT_IN_MODEL
-    return _TRAITS.get(name.partition(":")[0], Traits())
+    if kind in _KINDS:
+        return _KINDS[kind]
+    if rest:
+        from bactrian.models.providers import load_providers
+
+        if (row := load_providers().get(kind)) is not None:
+            return row.traits
+        if (opener := _find_plugin(kind)) is not None:
+            found: object = getattr(opener, "traits", None)
+            return found if isinstance(found, Traits) else Traits(remote=True)
+    return Traits()
+
+
+def list_plugins() -> tuple[str, ...]:
+    """The kinds of models that installed packages bring."""
+    return tuple(sorted(entry_points(group=PLUGINS).names))
 
 
 async def load_local(model: Model) -> None:
@@ -115,7 +135,58 @@ async def load_local(model: Model) -> None:
             await model.load()
 
 
-def _did_you_mean(kind: str) -> str:
-    kinds = sorted({name.partition(":")[0] for name in MODEL_NAMES})
-    close = get_close_matches(kind, kinds, n=1)
-    return f" Did you mean {close[0]!r}?" if close and close[0] != kind else ""
+def _open_local(rest: str, access: ModelOptions) -> Model:
+    from bactrian.models.local.gguf import check_gguf
+    from bactrian.models.local.model import LocalModel
+
+    path = Path(rest).expanduser() if rest else None
+    if path is not None:
+        check_gguf(path)
+    return LocalModel(path, slots=access.slots, progress=access.progress)
+
+
+def _open_other(name: str, access: ModelOptions) -> Model:
+    """A model of a provider, or of another package."""
+    from bactrian.models.endpoint import open_endpoint
+    from bactrian.models.providers import load_providers, split_name
+
+    providers = load_providers()
+    parts = split_name(name)
+    if parts is not None and parts.provider in providers:
+        return open_endpoint(name, parts, providers[parts.provider], access)
+    kind, _, rest = name.partition(":")
+    if rest and (opener := _find_plugin(kind)) is not None:
+        return opener(rest, access)
+    if not rest and kind in providers:
+        raise InputError(f"{name!r} is a provider and not a model.", next=f"Name its model: {name}:NAME.")
+    own = [row.name for row in providers.values() if row.families and name.lower().startswith(row.families)]
+    kinds = {*providers, *_KINDS, *list_plugins()}
+    near = get_close_matches(kind, kinds, n=1)
+    if own and not rest:
+        near = [f"{own[0]}:{name}"]
+    elif not near and not rest:
+        near = [f"openai:{name}"]
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    raise InputError(
+        f"There is no model named {name!r}.{hint}",
+        next=f"A model is one of: {', '.join(MODEL_NAMES)}.",
+    )
+
+
+@cache
+def _find_plugin(kind: str) -> Callable[[str, ModelOptions], Model] | None:
+    """What opens models of ``kind``, from an installed package; None if there is none.
+
+    Raises:
+        InputError: the package cannot be imported.
+    """
+    found = [point for point in entry_points(group=PLUGINS) if point.name == kind]
+    if not found:
+        return None
+    try:
+        return cast("Callable[[str, ModelOptions], Model]", found[0].load())
+    except (ImportError, AttributeError) as error:
+        package = found[0].dist.name if found[0].dist else found[0].value
+        raise InputError(
+            f"The package {package} cannot be used: {error}.", where=f"{kind}:", next="Reinstall it."
+        ) from error

@@ -12,6 +12,7 @@ from bactrian.errors import ContextFull, InputError, Refused
 from bactrian.language.think import split_thought
 from bactrian.models.model import Reply, ReplyChoice, Request
 from bactrian.models.text_tools.calls import add_tools_as_text
+from bactrian.models.traits import Traits
 from bactrian.records.text import Text, clean_text
 from bactrian.records.turn import Finish
 from bactrian.records.usage import Usage
@@ -55,6 +56,7 @@ class Scripted:
         self, lines: Lines | Mapping[str, Lines], *, name: str = "scripted", window: int | None = None
     ) -> None:
         self.name = name
+        self.traits = Traits(priced=False)
         self._lines = lines
         self._window = window
 

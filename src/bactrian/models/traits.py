@@ -22,13 +22,13 @@ class Traits:
     """True if it computes on this computer, on our behalf."""
     remote: bool = False
     """True if it is behind an address: its first request may show that address or key are wrong."""
-    priced: bool = False
+    priced: bool = True
     """True if its tokens may cost money."""
 
 
-BUILT_IN_MODEL = Traits("grammar", small=True, in_process=True)
+BUILT_IN_MODEL = Traits("grammar", small=True, in_process=True, priced=False)
 """Of the model that comes with the program."""
-OWN_WEIGHTS = Traits("grammar", in_process=True)
+OWN_WEIGHTS = Traits("grammar", in_process=True, priced=False)
 """Of any other GGUF file."""
 
 

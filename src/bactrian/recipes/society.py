@@ -50,7 +50,7 @@ class SocietyAgent(Part):
     temperature: Annotated[float | None, Field(ge=0, le=5)] = None
     max_tokens: Annotated[int | None, Field(gt=0, strict=True)] = None
     tools: Annotated[
-        ToolsSpec | None, Field(description="What it may call; where it has a critic, it does without.")
+        ToolsSpec | None, Field(description="What it may call; where a critic searches, it does without.")
     ] = None
 
 

@@ -26,10 +26,11 @@ from bactrian.cli.terminal.console import open_output, open_progress, to_printab
 from bactrian.cli.view.judging import JudgeOptions, ask_judge
 from bactrian.errors import InputError
 from bactrian.files.atomic import write_atomically
+from bactrian.files.identity import is_same_file
 from bactrian.models.pricing import make_pricing
 from bactrian.models.wrappers.budget import Price, UsageMeter
 from bactrian.records.finding import Confirmation, Finding
-from bactrian.store import open_store
+from bactrian.store import list_run_files, open_store
 
 
 def analyze(
@@ -69,10 +70,8 @@ def analyze(
 ) -> None:
     """Report endings, behaviours and costs of a run, or how another differs from it."""
 
-    named = [path.absolute() for path in (run_file, other, findings, page) if path is not None]
-    for path in (findings, page):
-        if path is not None and named.count(path.absolute()) > 1:
-            raise InputError("This file is named twice.", where=str(path), next="Name another one.")
+    if findings is not None and page is not None and is_same_file(findings, page):
+        raise InputError("This file is named twice.", where=str(page), next="Name another one.")
     if judge is not None and other is not None:
         raise InputError("A judge looks at one run.", where="--judge", next="Leave RUN2 out.")
     prices = make_pricing(price, base_url)
@@ -107,11 +106,13 @@ async def _analyze(
     judge: JudgeOptions | None,
 ) -> int:
 
+    runs = [name for run in (run_file, other) if run is not None for name in list_run_files(run)]
     with ExitStack() as stack:
         places = [
             None
             if path is None
-            else stack.enter_context(write_atomically(path, overwrite=wish.overwrite)) / path.name
+            else stack.enter_context(write_atomically(path, overwrite=wish.overwrite, protect=runs))
+            / path.name
             for path in (wish.findings, wish.page)
         ]
         keep = None if places[0] is None else _keeper(stack, places[0])

@@ -70,6 +70,10 @@ def export(
             "--redact", "Take out secrets, e-mail addresses, telephone, card and account numbers."
         ),
     ] = False,
+    thoughts: Annotated[
+        bool,
+        declare_option("--thoughts", "What reasoning models thought, too, where the format can hold it."),
+    ] = False,
     split: Annotated[
         list[str] | None, declare_option("--split", "Part of the role pairs to set aside: validation=0.05.")
     ] = None,
@@ -84,16 +88,18 @@ def export(
     json: Annotated[bool, declare_option("--json", "Write the manifest.")] = False,
 ) -> None:
     """Write a run in a format that other tools read, whole or not at all."""
+    chosen = find_format(form)
     work = _export(
         run_file,
         ExportOptions(
-            format=find_format(form),
+            format=chosen,
             out=out,
             split=read_split(split or []),
             side=side.value,
-            findings=find_behaviours if form == "parquet" else None,
+            findings=find_behaviours if "findings" in chosen.needs else None,
             tool=tool.value if tool else None,
             redact=redact,
+            thoughts=thoughts,
             overwrite=overwrite,
             license=license_name,
             pack=load_pack(prompts) if prompts else None,
@@ -130,24 +136,24 @@ class ExportFlags:
         )
 
 
-async def _export(run_file: Path, wish: ExportOptions, flags: ExportFlags, *, json: bool) -> int:
+async def _export(run_file: Path, options: ExportOptions, flags: ExportFlags, *, json: bool) -> int:
     """Write the data and say what was written."""
-    wish = replace(wish, filters=await flags.read(run_file))
-    made = await export_session_data(run_file, wish)
+    options = replace(options, filters=await flags.read(run_file))
+    made = await export_session_data(run_file, options)
     if json:
         print(list_written(made), end="")
     said = open_progress() if json else open_output()
     counts = made["counts"]
     said.print(
         to_printable(
-            f"{wish.out}: {wish.format.name}, {sum(counts['rows'].values()):,} rows"
+            f"{options.out}: {options.format.name}, {sum(counts['rows'].values()):,} rows"
             f" from {counts['sessions']:,} sessions with {counts['messages']:,} messages"
         )
     )
     for name, rows in counts["rows"].items():
-        if len(wish.split.names) > 1:
+        if len(options.split.names) > 1:
             said.print(f"  {name}: {rows:,} rows")
-    for name in wish.split.names:
+    for name in options.split.names:
         if name not in counts["rows"]:
             open_progress().print(f"{name} is empty: no pair of the run's {counts['pairs']:,} falls into it.")
     for reason, count in counts["left_out"].items():

@@ -2,16 +2,73 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from json import dumps
+from typing import Annotated
+
+import typer
 from rich.table import Table
 
 from bactrian.cli.terminal.console import open_output
-from bactrian.models.registry import MODEL_NAMES
+from bactrian.models.providers import FILE, Provider, find_config_folder, load_providers
+from bactrian.models.registry import MODEL_NAMES, list_plugins
+
+_CONSTRAINED = {"schema": "JSON schema", "grammar": "grammar", "none": "nothing"}
 
 
-def models() -> None:
-    """List the kinds of model names, and what each stands for."""
+def models(
+    json: Annotated[bool, typer.Option("--json", help="Write one JSON object.")] = False,
+) -> None:
+    """List the models that can be named, the providers, whether their keys are set, and what constrains them."""
 
-    table = Table("model", "what answers", box=None, pad_edge=False)
-    for name, meaning in MODEL_NAMES.items():
-        table.add_row(name, meaning)
-    open_output().print(table)
+    rows = list(load_providers().values())
+    own = find_config_folder() / FILE
+    if json:
+        found = {
+            "names": dict(MODEL_NAMES),
+            "providers": [_describe(row) for row in rows],
+            "packages": list(list_plugins()),
+            "own_rows": str(own),
+        }
+        sys.stdout.write(dumps(found, ensure_ascii=False) + "\n")
+        return
+
+    names = Table("model", "what answers", box=None, pad_edge=False)
+    for name, meaning in (
+        *MODEL_NAMES.items(),
+        *((f"{kind}:NAME", "an installed package") for kind in list_plugins()),
+    ):
+        names.add_row(name, meaning)
+    table = Table("provider", "key", "set", "constrained by", box=None, pad_edge=False)
+    table.add_column("address", overflow="fold")
+    for row in rows:
+        key = (row.key, "yes" if _has_key(row) else "no") if row.key else ("none needed", "")
+        table.add_row(row.name, *key, _CONSTRAINED[row.constrained_by], _address(row) or "your own")
+    output = open_output()
+    output.print(names)
+    output.print()
+    output.print(table)
+    output.print(f"\nRows of your own: {own}")
+
+
+def _describe(row: Provider) -> dict[str, object]:
+    return {
+        "name": row.name,
+        "title": row.title,
+        "address": _address(row),
+        "key_variable": row.key,
+        "key_set": _has_key(row),
+        "constrained_by": row.constrained_by,
+        "local": row.local,
+        "window": row.window,
+        "priced": row.prices is not None,
+    }
+
+
+def _address(row: Provider) -> str | None:
+    return os.environ.get(row.address_variable or "") or row.address
+
+
+def _has_key(row: Provider) -> bool:
+    return bool(row.key and os.environ.get(row.key, "").strip())

@@ -30,6 +30,7 @@ from bactrian.cli.view.audience import choose_viewer
 from bactrian.errors import InputError
 from bactrian.models.registry import ModelOptions
 from bactrian.play.human import HUMAN
+from bactrian.play.own_endings import read_endings
 from bactrian.play.run_session import SessionOrder, play_one
 from bactrian.play.society.group_chat import ChatOptions
 from bactrian.play.society.stages import SocietyRun, name_models, play_one_society
@@ -56,13 +57,6 @@ class Side(StrEnum):
 
     user = "user"
     assistant = "assistant"
-
-
-class Endings(StrEnum):
-    """Which rules may end a session."""
-
-    default = "default"
-    paper = "paper"
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,8 +222,12 @@ class SessionFlags:
         declare_option("--protocol", "Default: enforced if the built-in model plays both, else free."),
     ] = None
     endings: Annotated[
-        Endings, declare_option("--endings", "The paper's endings, or also the one for repeat loops.")
-    ] = Endings.default
+        str,
+        declare_option(
+            "--endings",
+            "default, paper, camel, or endings one by one, as in task_done,user_no_instruct=3,max_messages=40.",
+        ),
+    ] = "default"
     max_messages: Annotated[
         int | None,
         declare_option("--max-messages", "Default: 40, or 12 if the built-in model plays both.", min=1),
@@ -301,7 +299,7 @@ def play(
         ),
         critic=critic.read(),
         tools=tools.read(),
-        endings=flags.endings.value,
+        endings=flags.endings,
         run=run_file,
     )
     run_async(_play(order, json=json), resume=_explain_resume(run_file), brake=brake)
@@ -362,13 +360,15 @@ def _play_society(
     )
     options, brake = models.open(person=HUMAN in names.values(), idea=idea)
     protocol = flags.protocol.value if flags.protocol else None
+    rules, paper = read_endings(flags.endings)
     wish = SocietyRun(
         society,
         prompts,
         _read_idea(idea or society.task),
         ChatOptions(names, flags.language, flags.seed, flags.max_messages, protocol),
         flags.prompts,
-        paper_endings=flags.endings is Endings.paper,
+        paper_endings=paper,
+        endings=rules,
     )
     work = _watch_society(wish, options, run_file, json=json)
     run_async(work, resume=_explain_resume(run_file), brake=brake)

@@ -17,7 +17,7 @@ from bactrian.cli.terminal.console import open_progress, to_printable
 from bactrian.errors import InputError
 from bactrian.models.registry import ModelOptions
 from bactrian.play.open_models import open_models
-from bactrian.play.role_assignment import RoleSuggestions, SuggestedRole, find_roles
+from bactrian.play.society.role_assignment import RoleSuggestions, SuggestedRole, find_roles
 from bactrian.prompts.values import check_idea, check_name
 from bactrian.records.session import Role
 

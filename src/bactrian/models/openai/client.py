@@ -81,7 +81,7 @@ class OpenAIModel:
         self._without: set[str] = set()
         """Parameters that the endpoint has refused by name."""
         self.name = name or f"openai:{model}"
-        self.traits = Traits(self._dialect.constrained_by, remote=True, priced=True)
+        self.traits = Traits(self._dialect.constrained_by, remote=True)
 
     async def reply(self, request: Request) -> Reply:
         """Answer ``request``.

@@ -1,4 +1,4 @@
-"""A small MCP server for the tests: ``python server.py``."""
+"""A small MCP server for the tests: ``python mcp_server.py``."""
 
 from __future__ import annotations
 

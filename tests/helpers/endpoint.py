@@ -5,7 +5,7 @@
         ...
         assert len(endpoint.requests) == 3
 
-As a program, ``python -m tests.endpoint [PORT] [REPLY]…`` prints its URL and serves until it is ended.
+As a program, ``python -m tests.helpers.endpoint [PORT] [REPLY]…`` prints its URL and serves until it is ended.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ class Received:
     body: bytes
     peer: object = None
     """Address and port of the client: the same for two requests on one connection."""
+    query: str = ""
+    """What stands behind the question mark of the address."""
 
     @property
     def json(self) -> Any:
@@ -168,7 +170,10 @@ class Endpoint:
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         assert request.transport is not None
         peer = request.transport.get_extra_info("peername")
-        received = Received(request.method, request.path, request.headers.copy(), await request.read(), peer)
+        body = await request.read()
+        received = Received(
+            request.method, request.path, request.headers.copy(), body, peer, request.query_string
+        )
         position = min(len(self.requests), len(self._replies) - 1)
         self.requests.append(received)
         plan = self._replies[position]

@@ -11,7 +11,7 @@ from bactrian.export.exporter import ExportOptions, export_run
 from bactrian.export.registry import find_format
 from bactrian.records.session import Session
 from bactrian.store import open_store
-from tests.runs import make_run
+from tests.helpers.runs import make_run
 
 
 async def handed(run: Path, form: str, out: Path, **more: Any) -> dict[str, Any]:
