@@ -26,7 +26,7 @@ VERBS = frozenset(
     bootstrap build call can cancel check choose clean clear close collect combine compare compile
     compute configure confirm connect convert copy count create cut declare decode delete derive
     describe detect divide doctor drop edit encode end ensure estimate evaluate expand explain
-    export extend extract feed fetch fill filter find finish fit flush forecast format freeze
+    export extend extract feed fetch fill filter find finish flatten fit flush forecast format freeze
     generate get give group guard guess has have hear hold identify import ingest is iterate join
     judge label learn lend link list load lock log look make map mark match measure merge migrate
     move name normalize note open order parse persist pick plan play prepare print propose provide

@@ -18,7 +18,7 @@ from bactrian.analyze.html import render_report
 from bactrian.analyze.report import Prices, build_report
 from bactrian.analyze.report_tables import WIDE, write_differences, write_report
 from bactrian.files.atomic import write_atomically
-from bactrian.records.transcript import show
+from bactrian.records.text import show
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,22 +6,17 @@ import random
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from bactrian.analyze.behaviours.catalogue import find_behaviours
-from bactrian.analyze.behaviours.own import BehaviourLike, find_installed, read_behaviours
+from bactrian.analyze.behaviours.own import BehaviourLike
 from bactrian.analyze.frames import read_frame
 from bactrian.analyze.measure import measure
 from bactrian.api.bridge import run_sync
-from bactrian.api.export import export_session_data, read_filters
+from bactrian.api.export import ExportChoices, export_session_data, merge_installed
 from bactrian.api.report import Report
 from bactrian.errors import InputError
-from bactrian.export.decontaminate import read_benchmark
-from bactrian.export.exporter import ExportOptions
 from bactrian.export.format import Format
-from bactrian.export.registry import find_format
-from bactrian.export.split import read_split
-from bactrian.export.training_configs import Tool as TrainingTool
 from bactrian.generate.forecast import Forecast, forecast_run
 from bactrian.generate.plan import Plan
 from bactrian.generate.run import RunOrder
@@ -29,11 +24,10 @@ from bactrian.generate.run_models import RunLimits
 from bactrian.models.pricing import choose_prices, make_pricing
 from bactrian.models.registry import ModelOptions
 from bactrian.models.wrappers.budget import UsageMeter
-from bactrian.prompts.pack import load_pack
 from bactrian.recipes.load import read_recipe_content
 from bactrian.records.run import Failure, Progress
 from bactrian.records.session import Session
-from bactrian.records.transcript import show
+from bactrian.records.text import show
 from bactrian.records.usage import Usage
 from bactrian.store import RunReader, open_store
 from bactrian.tables.tables import (
@@ -51,33 +45,6 @@ if TYPE_CHECKING:
 _Result = TypeVar("_Result")
 _PAGE = 100
 """Sessions in memory at a time."""
-
-
-class ExportChoices(TypedDict, total=False):
-    """What else :meth:`Run.export` takes, by keyword."""
-
-    side: Literal["assistant", "user"]
-    """Whose words a model is to learn."""
-    min_rounds: int
-    """Rounds that a session has at least."""
-    unfinished: bool
-    """Sessions that have not ended, too."""
-    dedup: bool
-    """Only the first of sessions that say the same."""
-    decontaminate: str | Path | None
-    """No sessions that quote this benchmark file."""
-    redact: bool
-    """Take out secrets, addresses and numbers of persons."""
-    split: Sequence[str]
-    """Parts of the role pairs to set aside: ``["validation=0.05"]``."""
-    tool: TrainingTool | None
-    """Write this training tool's configuration, too."""
-    license: str
-    """Licence of the data, for its card."""
-    prompts: str | None
-    """Prompt pack of the user's own that the run was made with."""
-    behaviours: Iterable[BehaviourLike]
-    """Of the user's own, for ``drop`` and for formats that list findings."""
 
 
 class SessionList(tuple[Session, ...]):
@@ -180,7 +147,7 @@ class Run:
 
     def findings(self, behaviours: Iterable[BehaviourLike] = ()) -> polars.DataFrame:
         """A data frame with a row for each behaviour that a turn shows. Raises what :meth:`sessions` raises."""
-        own = _own(behaviours)
+        own = merge_installed(behaviours)
         return self._frame(
             FINDINGS,
             lambda session, name: (
@@ -218,7 +185,7 @@ class Run:
             InputError: the run holds no session, or a behaviour fails.
             MissingExtra: the optional part ``analysis`` is not installed.
         """
-        own = _own(behaviours)
+        own = merge_installed(behaviours)
         prices = make_pricing(price, base_url)
         part = self._read(lambda store: measure(store, own=own, processes=1))
         return Report.of((self.path.stem, part), prices=prices)
@@ -227,7 +194,7 @@ class Run:
         self, other: Run | str | Path, behaviours: Iterable[BehaviourLike] = (), *, price: str | None = None
     ) -> Report:
         """Report how ``other`` differs from this run. Raises what :meth:`analyze` raises."""
-        own = _own(behaviours)
+        own = merge_installed(behaviours)
         second = other if isinstance(other, Run) else open_run(other)
         parts = [one._read(lambda store: measure(store, own=own, processes=1)) for one in (self, second)]
         names = [self.path.stem, second.path.stem]
@@ -289,33 +256,11 @@ class Run:
             InputError: the target is there already, a filter is not valid, or the run holds nothing for the format.
             MissingExtra: the format, or redaction, needs an optional part.
         """
-        own = _own(more.get("behaviours", ()))
-        benchmark = more.get("decontaminate")
-        prompts = more.get("prompts")
-        known = tuple(code for code in self.endings if code != "unfinished")
-        wish = ExportOptions(
-            format=format if isinstance(format, Format) else find_format(format),
-            out=Path(out),
-            filters=read_filters(
-                only,
-                drop,
-                endings=known,
-                own=own,
-                min_rounds=more.get("min_rounds", 0),
-                unfinished=more.get("unfinished", False),
-                dedup=more.get("dedup", False),
-                benchmark=read_benchmark(Path(benchmark)) if benchmark else None,
-            ),
-            split=read_split(list(more.get("split", ()))),
-            side=more.get("side", "assistant"),
-            findings=lambda session: find_behaviours(session, own=own),
-            tool=more.get("tool"),
-            redact=more.get("redact", False),
-            overwrite=overwrite,
-            license=more.get("license", ""),
-            pack=load_pack(prompts) if prompts else None,
+        return run_sync(
+            export_session_data(
+                self.path, format, Path(out), only=only, drop=drop, overwrite=overwrite, more=more
+            )
         )
-        return run_sync(export_session_data(self.path, wish))
 
     def show(self) -> None:
         """Display what is in the run in a notebook, or print it elsewhere."""
@@ -389,13 +334,6 @@ async def _open(store: RunReader) -> None:
 
 async def _list(items: AsyncIterator[_Result]) -> list[_Result]:
     return [one async for one in items]
-
-
-def _own(behaviours: Iterable[BehaviourLike]) -> tuple[Any, ...]:
-    """The user's own behaviours, and those that installed packages register."""
-    given = read_behaviours(behaviours)
-    codes = {one.code for one in given}
-    return (*given, *(one for one in find_installed() if one.code not in codes))
 
 
 def _cost(models: dict[str, str], spent: dict[str, Usage]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import unicodedata
 from typing import Self
 
@@ -55,3 +56,14 @@ def to_printable(text: str) -> str:
     return "".join(
         character for character in text if character in "\n\t" or unicodedata.category(character) != "Cc"
     )
+
+
+def show(shown: object) -> None:
+    """Display ``shown`` where a notebook runs, and write it to standard output elsewhere."""
+    if "IPython" in sys.modules:
+        from importlib import import_module
+
+        if import_module("IPython").get_ipython() is not None:
+            import_module("IPython.display").display(shown)
+            return
+    sys.stdout.write(f"{shown}\n")

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Coroutine
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from bactrian.analyze.behaviours.catalogue import find_behaviours
-from bactrian.analyze.behaviours.own import find_installed
-from bactrian.api.export import export_session_data, list_ending_codes, read_filters
+from bactrian.api.export import ExportChoices, export_session_data
 from bactrian.cli.options import declare_option
 from bactrian.cli.run_async import run_async
 from bactrian.cli.terminal.console import open_output, open_progress, to_printable
-from bactrian.export.decontaminate import read_benchmark
-from bactrian.export.exporter import ExportOptions
-from bactrian.export.filters import Filters
 from bactrian.export.manifest import list_written
-from bactrian.export.registry import find_format
 from bactrian.export.split import read_split
-from bactrian.prompts.pack import load_pack
 
 
 class ExportSide(StrEnum):
@@ -88,72 +81,44 @@ def export(
     json: Annotated[bool, declare_option("--json", "Write the manifest.")] = False,
 ) -> None:
     """Write a run in a format that other tools read, whole or not at all."""
-    chosen = find_format(form)
-    work = _export(
-        run_file,
-        ExportOptions(
-            format=chosen,
-            out=out,
-            split=read_split(split or []),
-            side=side.value,
-            findings=find_behaviours if "findings" in chosen.needs else None,
-            tool=tool.value if tool else None,
-            redact=redact,
-            thoughts=thoughts,
-            overwrite=overwrite,
-            license=license_name,
-            pack=load_pack(prompts) if prompts else None,
-        ),
-        ExportFlags(tuple(only or ()), tuple(drop or ()), min_rounds, unfinished, dedup, decontaminate),
-        json=json,
+    more = ExportChoices(
+        side=side.value,
+        min_rounds=min_rounds,
+        unfinished=unfinished,
+        dedup=dedup,
+        decontaminate=decontaminate,
+        redact=redact,
+        thoughts=thoughts,
+        split=split or [],
+        tool=tool.value if tool else None,
+        license=license_name,
+        prompts=prompts,
     )
-    run_async(work, resume="Nothing was written.")
+    work = export_session_data(
+        run_file, form, out, only=only or (), drop=drop or (), overwrite=overwrite, more=more
+    )
+    run_async(_export(work, out, read_split(split or []).names, json=json), resume="Nothing was written.")
 
 
-@dataclass(frozen=True, slots=True)
-class ExportFlags:
-    """Which sessions the flags let through."""
-
-    only: tuple[str, ...]
-    drop: tuple[str, ...]
-    min_rounds: int
-    unfinished: bool
-    dedup: bool
-    benchmark: Path | None
-
-    async def read(self, run_file: Path) -> Filters:
-        """The filters. Codes that no package knows may still be in the run. Raises InputError if one is not valid."""
-        known = await list_ending_codes(run_file) if self.only or self.drop else ()
-        return read_filters(
-            self.only,
-            self.drop,
-            endings=known,
-            own=find_installed(),
-            min_rounds=self.min_rounds,
-            unfinished=self.unfinished,
-            dedup=self.dedup,
-            benchmark=read_benchmark(self.benchmark) if self.benchmark else None,
-        )
-
-
-async def _export(run_file: Path, options: ExportOptions, flags: ExportFlags, *, json: bool) -> int:
+async def _export(
+    work: Coroutine[Any, Any, dict[str, Any]], out: Path, parts: tuple[str, ...], *, json: bool
+) -> int:
     """Write the data and say what was written."""
-    options = replace(options, filters=await flags.read(run_file))
-    made = await export_session_data(run_file, options)
+    made = await work
     if json:
         print(list_written(made), end="")
     said = open_progress() if json else open_output()
     counts = made["counts"]
     said.print(
         to_printable(
-            f"{options.out}: {options.format.name}, {sum(counts['rows'].values()):,} rows"
+            f"{out}: {made['format']}, {sum(counts['rows'].values()):,} rows"
             f" from {counts['sessions']:,} sessions with {counts['messages']:,} messages"
         )
     )
     for name, rows in counts["rows"].items():
-        if len(options.split.names) > 1:
+        if len(parts) > 1:
             said.print(f"  {name}: {rows:,} rows")
-    for name in options.split.names:
+    for name in parts:
         if name not in counts["rows"]:
             open_progress().print(f"{name} is empty: no pair of the run's {counts['pairs']:,} falls into it.")
     for reason, count in counts["left_out"].items():
