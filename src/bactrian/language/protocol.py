@@ -1,7 +1,8 @@
 """The inception protocol: how an instruction and a solution look as text (paper, section 3.2 and figure 2).
 
-A turn is read leniently, because models decorate (``**Instruction:**``) and chat before they come to the point,
-but the protocol's words inside a fenced code block are quotations and count for nothing.
+A turn is read leniently, because models decorate (``**Instruction:**``), write the colon of their script
+(U+FF1A) and chat before they come to the point, but the protocol's words inside a fenced code block are quotations
+and count for nothing.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ DONE = "<CAMEL_TASK_DONE>"
 _FENCED = re.compile(r"(?:^|(?<=[:*]))[ \t]*(```|~~~).*?(?:^[ \t]*\1[^\n]*$|\Z)", re.MULTILINE | re.DOTALL)
 _AT_LINE_START = {
     # Bold before the marker closes after it: **Instruction:** or **Instruction**: are both common.
-    marker: re.compile(rf"^[ \t>#]*(\*\*|__)?{marker}(?(1)(?::\1|\1:)|:)[ \t]*", re.MULTILINE)
+    marker: re.compile(rf"^[ \t>#]*(\*\*|__)?{marker}(?(1)(?:[:：]\1|\1[:：])|[:：])[ \t]*", re.MULTILINE)
     for marker in ("Instruction", "Input", "Solution")
 }
-_ANYWHERE = {marker: re.compile(rf"\b{marker}:[ \t]*") for marker in _AT_LINE_START}
+_ANYWHERE = {marker: re.compile(rf"\b{marker}[:：][ \t]*") for marker in _AT_LINE_START}
 _NEXT_REQUEST = re.compile(r"\s*(?:\*\*|__)?Next request\.?(?:\*\*|__)?\s*\Z")
 _NO_INPUT = re.compile(r"(?:none|n/a)?[.\s]*", re.IGNORECASE)
 _WRAPPING = " \t\r\n*_`\"'.!"
@@ -84,8 +85,11 @@ def is_done(text: str) -> bool:
 
 
 def has_instruction(text: str) -> re.Match[str] | None:
-    """Where a line of ``text`` begins with ``Instruction:``, which only the AI user may write."""
-    return _AT_LINE_START["Instruction"].search(strip_code(text)) if "Instruction:" in text else None
+    """Where a line of ``text`` begins with ``Instruction:``, which only the AI user may write.
+
+    The same pattern finds it here as in :func:`read_instruction`, decorated or with a full-width colon too.
+    """
+    return _AT_LINE_START["Instruction"].search(strip_code(text)) if "Instruction" in text else None
 
 
 def strip_code(text: str) -> str:
