@@ -7,6 +7,7 @@ import json
 import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 from bactrian.errors import InputError
 from bactrian.models.registry import find_traits
@@ -44,7 +45,7 @@ class RolePlaySetup:
     paper_endings: bool = False
     """True for the paper's endings only, without the one for repeat loops."""
     endings: tuple[Rule, ...] = ()
-    """The user's own, besides the usual ones."""
+    """The user's own, besides the usual ones; or a choice of endings in place of the usual ones."""
     max_messages: int | None = None
     """None for the paper's 40, or fewer if the built-in model plays."""
     seed: int | None = None
@@ -72,7 +73,7 @@ class RolePlaySetup:
     def rules(self) -> tuple[Rule, ...]:
         """The rules that end the session."""
         limit = self.max_messages or (SMALL_MAX_MESSAGES if self.small else MAX_MESSAGES)
-        return combine_endings(self.endings, paper=self.paper_endings, limit=limit)
+        return combine_endings(self.endings, paper=self.paper_endings, limit=limit, language=self.language)
 
 
 def new_session(setup: RolePlaySetup, pack: Pack, *, name: str | None = None) -> Session:
@@ -154,7 +155,28 @@ def _sampling(agent: str, setup: RolePlaySetup, *, varied: bool) -> Sampling:
     return replace(usual, temperature=setup.temperatures.get(agent, usual.temperature))
 
 
+def list_earlier_ids(setup: RolePlaySetup, pack: Pack) -> tuple[str, ...]:
+    """The ids that earlier versions gave to the session that ``setup`` asks for, the latest version first.
+
+    They knew fewer options; a session that uses none of the newer ones is the same session.
+    """
+    wish = _describe(setup)
+    earlier: list[str] = []
+    if setup.critic is not None and not setup.critic.searches:
+        del wish["critic"]["width"], wish["critic"]["depth"]
+        earlier.append(_hash(wish, pack))
+    if setup.critic is None and not setup.preamble and not setup.needs_code:
+        del wish["preamble"], wish["needs_code"]
+        earlier.append(_hash(wish, pack))
+    return tuple(earlier)
+
+
 def _identity(setup: RolePlaySetup, pack: Pack) -> str:
+    return _hash(_describe(setup), pack)
+
+
+def _describe(setup: RolePlaySetup) -> dict[str, Any]:
+    """All that makes the session different from another. A newer option is left out where it is not used."""
     wish = asdict(replace(setup, endings=()))
     del wish["endings"]
     if setup.endings:
@@ -165,6 +187,10 @@ def _identity(setup: RolePlaySetup, pack: Pack) -> str:
         del wish["temperatures"]
     if not setup.tools:
         del wish["tools"]
+    return wish
+
+
+def _hash(wish: Mapping[str, Any], pack: Pack) -> str:
     # However its accents are encoded, a name is the same name.
     content = unicodedata.normalize("NFC", json.dumps([wish, pack.hash], sort_keys=True, ensure_ascii=False))
     content = json.dumps(json.loads(content), sort_keys=True)
