@@ -50,7 +50,6 @@ NOUNS = {
     "options": "typer's callback for the options of the command itself",
     "paper_endings": "builds the paper's; the sibling of default_endings",
     "with_length": "a copy that differs in the length, as with_suffix of pathlib",
-    "with_seed": "a copy that differs in the seed, as with_suffix of pathlib",
 }
 """Public functions that begin with no verb, and why."""
 

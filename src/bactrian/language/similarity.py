@@ -22,7 +22,7 @@ def compute_jaccard(one: Set[str], other: Set[str]) -> float:
     return shared / (len(one) + len(other) - shared) if shared else 0.0
 
 
-def differ_in_numbers(one: Set[str], other: Set[str]) -> bool:
+def has_other_numbers(one: Set[str], other: Set[str]) -> bool:
     """True if a word with a digit is in one of them alone: other numbers are something new."""
     return any(any(map(str.isdigit, word)) for word in one ^ other)
 
@@ -32,4 +32,4 @@ def is_alike(one: Set[str], other: Set[str], least: float = ALIKE) -> bool:
     shared = len(one & other)
     if not shared or shared < least * (len(one) + len(other) - shared):
         return False
-    return not differ_in_numbers(one, other)
+    return not has_other_numbers(one, other)

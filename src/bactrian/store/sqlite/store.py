@@ -20,7 +20,7 @@ from bactrian.records.turn import Turn
 from bactrian.records.usage import Usage
 from bactrian.store import schema
 from bactrian.store.base import Rows
-from bactrian.store.json_column import write_json
+from bactrian.store.mapping import write_json
 from bactrian.store.sqlite import statements
 from bactrian.store.sqlite.database import check_file, open_for_reading
 from bactrian.store.sqlite.lock import lock_run
