@@ -22,22 +22,26 @@ LINES_OF_A_FILE = 400
 LINES_OF_A_FUNCTION = 80
 
 VERBS = frozenset(
-    """abort add aggregate align allow analyze answer append apply ask assign attach back begin behaviour bind bootstrap
-    build call can cancel check choose clean clear close collect compare compile compute configure confirm connect
-    convert copy count create cut declare decode delete derive describe detect divide doctor drop edit encode end
-    ending ensure estimate evaluate expand explain export extend extract feed fetch fill filter find finish flush
-    forecast format freeze generate get give group guard guess has have hear hold identify import ingest is iterate
-    join judge label learn lend link list load lock log look make map mark match measure merge migrate move name
-    normalize note open order parse persist pick plan play prepare print propose provide put raise rank read rebuild
-    record recover redact redirect refuse register release remove rename render replace reply report require resample
-    resolve restart resume retry return run sample save search select send serialize set settle show skip sleep sort
-    speak specify split start stem stop store stream strip suggest summarize supply take tell test to tokenize trace
-    train translate trim tune unpack update upgrade validate verify view wait wake walk warn watch weigh wrap
-    write""".split()
+    """abort add aggregate align allow analyze answer append apply ask assign attach back begin bind
+    bootstrap build call can cancel check choose clean clear close collect combine compare compile
+    compute configure confirm connect convert copy count create cut declare decode delete derive
+    describe detect divide doctor drop edit encode end ensure estimate evaluate expand explain
+    export extend extract feed fetch fill filter find finish fit flush forecast format freeze
+    generate get give group guard guess has have hear hold identify import ingest is iterate join
+    judge label learn lend link list load lock log look make map mark match measure merge migrate
+    move name normalize note open order parse persist pick plan play prepare print propose provide
+    put raise rank read rebuild record recover redact redirect refuse register release remove rename
+    render replace reply report require resample resolve restart resume retry return run sample save
+    search select send serialize set settle show skip sleep sort speak specify split start stem stop
+    store stream strip suggest summarize supply take takes tell test to tokenize trace train
+    translate trim tune unpack update upgrade validate verify view wait wake walk warn watch weigh
+    wrap write """.split()
 )
 """First words of a public function. A word that is missing is added here; a noun is not."""
 NOUNS = {
     "average": "a mean is what it gives; every statistics library has it so",
+    "behaviour": "a decorator of the public API: @behaviour(…)",
+    "ending": "a decorator of the public API: @ending",
     "default_endings": "builds the default; a name of the public API",
     "default_sampling": "builds the default",
     "main": "the entry point",
@@ -45,7 +49,7 @@ NOUNS = {
     "new_session": "builds a record; as short as its class",
     "options": "typer's callback for the options of the command itself",
     "paper_endings": "builds the paper's; the sibling of default_endings",
-    "with_seed": "a copy that differs in the seed, as with_suffix of pathlib",
+    "with_length": "a copy that differs in the length, as with_suffix of pathlib",
 }
 """Public functions that begin with no verb, and why."""
 
@@ -76,9 +80,6 @@ KNOWN: dict[str, frozenset[str]] = {
             "cli/view/audience.py: _Program.waiting",
             "cli/view/conversation.py: ConversationView.waiting",
             "analyze/behaviours/reading.py: SessionReading.finding",
-            "export/decontaminate.py: Benchmark.described",
-            "export/decontaminate.py: Benchmark.quoted_in",
-            "export/filters.py: Filters.described",
             "play/critic/answer_format.py: ranking_format",
             "store/base.py: RunReader.spent",
             "store/sqlite/reader.py: Reader.spent",
@@ -87,7 +88,7 @@ KNOWN: dict[str, frozenset[str]] = {
     ),
     "verbs": frozenset(
         (
-            "files/atomic.py: companion_path",
+            "store/mapping.py: table_of",
             "models/openai/errors.py: error_of_body",
             "models/openai/errors.py: error_of_status",
             "models/openai/errors.py: error_of_transport",

@@ -11,6 +11,7 @@ import pytest
 
 import bactrian
 from bactrian.cli import main
+from tests.helpers.command import bactrian as run_command
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text("utf-8")
@@ -30,9 +31,7 @@ def test_every_option_in_the_readme_exists() -> None:
     commands = [
         line for block in blocks("sh") for line in block.splitlines() if line.startswith("bactrian play")
     ]
-    help_text = subprocess.run(
-        [sys.executable, "-m", "bactrian", "play", "--help"], capture_output=True, text=True, check=True
-    ).stdout
+    help_text = run_command("play", "--help", cwd=ROOT).stdout
     used = {option for command in commands for option in re.findall(r"--[a-z-]+", command)}
     assert used
     assert all(option in help_text for option in used)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.helpers.command import bactrian
 
 RECIPE = """name = "tea"
 [[axes]]
@@ -23,9 +22,6 @@ max_messages = 2
 """
 SCRIPT = '{"user": ["Instruction: Go.\\nInput: None"], "assistant": ["Solution: Gone."]}'
 LONG = "x" * 300
-ENVIRONMENT = {
-    name: value for name, value in os.environ.items() if not name.startswith(("OPENAI", "BACTRIAN"))
-}
 
 
 @pytest.fixture
@@ -35,22 +31,10 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def bactrian(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "bactrian", *command],
-        cwd=folder,
-        env=ENVIRONMENT,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-
-
 def refused(folder: Path, *command: str) -> list[str]:
     """The lines of the error."""
     before = sorted(folder.iterdir())
-    done = bactrian(folder, *command)
+    done = bactrian(*command, cwd=folder)
     assert (done.returncode, done.stdout) == (2, ""), done.stderr
     assert sorted(folder.iterdir()) == before
     lines = done.stderr.splitlines()
@@ -117,14 +101,14 @@ def test_role_names_of_all_kinds_are_kept_and_never_become_paths(folder: Path) -
     )
     (folder / "script.json").write_text(SCRIPT)
     before = {path.name for path in folder.iterdir()}
-    done = bactrian(folder, *GENERATE, "--set", "role_play.assistant={{ idea }}")
+    done = bactrian(*GENERATE, "--set", "role_play.assistant={{ idea }}", cwd=folder)
     assert done.returncode == 0, done.stderr
-    out = bactrian(folder, "export", "run.db", "--format", "camel-chat", "--out", "tea")
+    out = bactrian("export", "run.db", "--format", "camel-chat", "--out", "tea", cwd=folder)
     assert out.returncode == 0, out.stderr
     made = {path.name for path in folder.iterdir()} - before
     assert made <= {"run.db", "run.db.lock", "run.db-wal", "run.db-shm", "tea", "tea.manifest.json"}
     assert all(path.stem[:3].isdigit() for path in (folder / "tea").glob("0*.json"))
-    told = bactrian(folder, "export", "run.db", "--format", "messages", "--out", "tea.jsonl")
+    told = bactrian("export", "run.db", "--format", "messages", "--out", "tea.jsonl", cwd=folder)
     assert told.returncode == 0
     written = (folder / "tea.jsonl").read_text()
     assert "../../etc/passwd" in written

@@ -18,6 +18,7 @@ import pytest
 
 from bactrian.models.local.weights import BUILT_IN, fetch_weights, find_cache_folder
 from bactrian.store import open_store
+from tests.helpers.command import bactrian
 
 RECIPE = """
 name = "tea"
@@ -42,7 +43,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def bactrian(folder: Path, *command: str, bytes_of_memory: int = 0) -> subprocess.CompletedProcess[str]:
+def run_starved(folder: Path, *command: str, bytes_of_memory: int) -> subprocess.CompletedProcess[str]:
     def starve() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (bytes_of_memory, bytes_of_memory))
 
@@ -53,7 +54,7 @@ def bactrian(folder: Path, *command: str, bytes_of_memory: int = 0) -> subproces
         text=True,
         check=False,
         timeout=120,
-        preexec_fn=starve if bytes_of_memory else None,
+        preexec_fn=starve,
     )
 
 
@@ -96,7 +97,7 @@ def test_a_file_that_is_no_model_is_told_before_any_conversation_starts(
     folder: Path, command: tuple[str, ...], make: Callable[[Path], object], says: str
 ) -> None:
     make(folder / "my.gguf")
-    done = bactrian(folder, *command, "local:my.gguf")
+    done = bactrian(*command, "local:my.gguf", cwd=folder)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.splitlines()[0] == f"bactrian: my.gguf: {says}"
     assert len(done.stderr.splitlines()) == 2
@@ -107,14 +108,14 @@ def test_a_file_that_is_no_model_is_told_before_any_conversation_starts(
 def test_too_little_memory_is_told_before_any_conversation_starts(
     folder: Path, command: tuple[str, ...]
 ) -> None:
-    done = bactrian(folder, *command, "local", bytes_of_memory=600 << 20)
+    done = run_starved(folder, *command, "local", bytes_of_memory=600 << 20)
     assert (done.returncode, done.stdout) == (1, "")
     first, second = done.stderr.splitlines()
     assert "SmolLM2-135M-Instruct.Q4_1.gguf: llama.cpp cannot load the model" in first
     assert "not enough memory for" in first
     assert "--concurrency" in second
     if command is PLAY:
-        again = bactrian(folder, *command, "local")
+        again = bactrian(*command, "local", cwd=folder)
         assert again.returncode == 0, again.stderr
         assert [json.loads(line)["event"] for line in again.stdout.splitlines()] == [
             "started",

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bactrian.store import open_store
-from tests.helpers.command import LINES, bactrian, events
+from tests.helpers.command import LINES, Command, bactrian, clean_environment, events
 from tests.helpers.endpoint import Answer, Endpoint, completion
 
 
@@ -148,16 +145,8 @@ PLAY = [
 ]
 
 
-def start(cwd: Path, url: str) -> subprocess.Popen[str]:
-    environment = os.environ | {"OPENAI_BASE_URL": url}
-    return subprocess.Popen(
-        [sys.executable, "-m", "bactrian", *PLAY],
-        cwd=cwd,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+def start(cwd: Path, url: str) -> Command:
+    return Command(tuple(PLAY), cwd, clean_environment(OPENAI_BASE_URL=url))
 
 
 @pytest.mark.parametrize(
@@ -170,16 +159,16 @@ async def test_a_session_that_was_cut_short_goes_on_and_pays_for_nothing_twice(
 ) -> None:
     async with Endpoint([conversation]) as endpoint:
         child = start(tmp_path, endpoint.url)
-        while len(endpoint.requests) < 5 and child.poll() is None:
+        while len(endpoint.requests) < 5 and child.returncode is None:
             await asyncio.sleep(0.005)
         child.send_signal(which)
-        _, complaint = await asyncio.to_thread(child.communicate)
+        _, complaint = await child.communicate()
         assert child.returncode == code
-        assert which == signal.SIGKILL or "run the same command again" in complaint
+        assert which == signal.SIGKILL or "run the same command again" in complaint.decode()
         again = start(tmp_path, endpoint.url)
-        output, complaint = await asyncio.to_thread(again.communicate)
+        output, complaint = await again.communicate()
         assert again.returncode == 0, complaint
-        assert [line["turn"] for line in events(output)[1:-1]] == list(range(1, 15))
+        assert [line["turn"] for line in events(output.decode())[1:-1]] == list(range(1, 15))
         assert 14 <= len(endpoint.requests) <= 15
     async with open_store(tmp_path / "run.db", read_only=True) as store:
         (session,) = [one async for one in store.sessions()]

@@ -6,7 +6,6 @@ import asyncio
 import json
 import re
 import signal
-import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
@@ -15,9 +14,9 @@ import pytest
 
 from bactrian.recipes.load import read_recipe_text
 from bactrian.store import open_store
-from tests.helpers.command import bactrian
+from tests.helpers.command import bactrian, clean_environment
 from tests.helpers.endpoint import Answer, Endpoint, Received, Reply, completion
-from tests.helpers.generation import ENVIRONMENT, RECIPE, TASKS, asks, generate, said, start, stored
+from tests.helpers.generation import RECIPE, TASKS, asks, generate, said, start, stored
 
 
 @pytest.fixture
@@ -258,7 +257,7 @@ async def test_a_clock_that_jumps_changes_no_deadline_and_no_wait(folder: Path) 
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-c", jumping, "generate", "small.toml", "--run", "run.db", *where),
             cwd=folder,
-            env=ENVIRONMENT,
+            env=clean_environment(),
             stdout=-1,
             stderr=-1,
         )
@@ -274,7 +273,7 @@ async def test_one_interrupt_finishes_the_turns_in_flight_and_says_how_to_go_on(
         return said(request)
 
     async with Endpoint([slow]) as endpoint:
-        process = await start(folder, endpoint)
+        process = start(folder, endpoint)
         while len(endpoint.requests) < 10:
             await asyncio.sleep(0.02)
         process.send_signal(signal.SIGINT)
@@ -296,7 +295,7 @@ async def test_a_second_interrupt_stops_at_once_and_nothing_stored_is_lost(folde
         return said(request)
 
     async with Endpoint([stuck]) as endpoint:
-        process = await start(folder, endpoint)
+        process = start(folder, endpoint)
         while Counter(map(asks, endpoint.requests))["assistant"] < 5:
             await asyncio.sleep(0.02)
         process.send_signal(signal.SIGINT)
@@ -316,7 +315,7 @@ async def test_a_second_command_on_the_same_run_is_refused(folder: Path) -> None
         return said(request)
 
     async with Endpoint([held]) as endpoint:
-        first = await start(folder, endpoint)
+        first = start(folder, endpoint)
         while not endpoint.requests:
             await asyncio.sleep(0.02)
         code, _, err = await generate(folder, endpoint)
@@ -417,18 +416,14 @@ async def test_a_run_is_translated_with_markers_code_and_done_token_as_they_are(
         await generate(folder, endpoint, "--limit", "1")
     async with Endpoint([translate]) as endpoint:
         translation = [
-            *("-m", "bactrian", "generate", "translate", "--run", "de.db", "--set", "source=run.db"),
+            *("generate", "translate", "--run", "de.db", "--set", "source=run.db"),
             *("--set", "language.count=2", "--model", "openai:any", "--base-url", endpoint.url),
         ]
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, *translation, cwd=folder, env=ENVIRONMENT
-        )
-        assert await process.wait() == 0
+        code = await asyncio.to_thread(lambda: bactrian(*translation, cwd=folder).returncode)
+        assert code == 0
         asked = len(endpoint.requests)
-        again = await asyncio.create_subprocess_exec(
-            sys.executable, *translation, "--forecast", cwd=folder, env=ENVIRONMENT, stdout=subprocess.PIPE
-        )
-        assert (await again.communicate())[0].startswith(b"0 sessions are left")
+        again = bactrian(*translation, "--forecast", cwd=folder)
+        assert again.stdout.startswith("0 sessions are left")
     found = {session.id: session for session in await stored(folder, "de.db")}
     assert sorted(found) == ["ar_001_001", "de_001_001"]
     assert [turn.text for turn in found["de_001_001"].turns] == [
@@ -664,7 +659,7 @@ async def test_a_polite_end_finishes_what_is_in_flight_and_the_run_goes_on(
         return said(request)
 
     async with Endpoint([slow]) as endpoint:
-        process = await start(folder, endpoint)
+        process = start(folder, endpoint)
         while len(endpoint.requests) < 10:
             await asyncio.sleep(0.02)
         process.send_signal(which)
@@ -689,7 +684,7 @@ async def test_an_interrupt_does_not_sit_out_a_wait(folder: Path, waiting: str) 
 
     options = ["--requests-per-minute", "1"] if waiting == "for its turn" else []
     async with Endpoint([reply]) as endpoint:
-        process = await start(folder, endpoint, *options)
+        process = start(folder, endpoint, *options)
         while asked < (1 if options else 8):
             await asyncio.sleep(0.02)
         await asyncio.sleep(0.3)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import subprocess
-import sys
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
@@ -14,8 +13,9 @@ import pytest
 from bactrian.errors import InputError
 from bactrian.generate.lists.source import ListProgress, ListRequest, find_list_source
 from bactrian.records.usage import Usage
+from tests.helpers.command import bactrian
 from tests.helpers.endpoint import Endpoint
-from tests.helpers.generation import ENVIRONMENT, said
+from tests.helpers.generation import said
 from tests.helpers.packages import install
 
 RECIPE = """
@@ -101,14 +101,7 @@ async def test_an_installed_package_gives_the_lists_of_a_run(tmp_path: Path) -> 
         words = ("dishes.toml", "--run", "dishes.db", "--model", "openai:m", "--base-url", endpoint.url)
 
         def generate() -> subprocess.CompletedProcess[str]:
-            return subprocess.run(
-                [sys.executable, "-m", "bactrian", "generate", *words, "--json"],
-                cwd=tmp_path,
-                env={**ENVIRONMENT, "PYTHONPATH": str(tmp_path)},
-                capture_output=True,
-                text=True,
-                check=False,
-            )
+            return bactrian("generate", *words, "--json", cwd=tmp_path, PYTHONPATH=str(tmp_path))
 
         done = await asyncio.to_thread(generate)
         assert done.returncode == 0, done.stderr

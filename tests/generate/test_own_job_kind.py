@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from bactrian.store import open_store
-from tests.helpers.generation import ENVIRONMENT
+from tests.helpers.command import clean_environment
 from tests.helpers.packages import install
 
 CODE = (Path(__file__).parents[1] / "data" / "acme_stories.py").read_text("utf-8")
@@ -42,7 +42,7 @@ async def start(folder: Path, *words: str) -> Process:
     return await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "bactrian", *words),
         cwd=folder,
-        env={**ENVIRONMENT, "PYTHONPATH": str(folder)},
+        env=clean_environment(PYTHONPATH=str(folder)),
         stdout=PIPE,
         stderr=PIPE,
     )

@@ -55,7 +55,7 @@ async def test_every_conversation_is_whole_none_is_there_twice_and_little_is_pai
     killed = 0
     async with Endpoint([reply]) as endpoint:
         for kill in range(KILLS):
-            process = await start(tmp_path, endpoint, "--concurrency", str(WINDOW), "--json")
+            process = start(tmp_path, endpoint, "--concurrency", str(WINDOW), "--json")
             enough = (kill + 1) * 2 * CONVERSATIONS / (KILLS + 2)
             while answered.total() < enough and process.returncode is None:
                 await asyncio.sleep(0.01 + chance.random() / 10)

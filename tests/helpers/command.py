@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import atexit
 import json
 import os
+import signal
+import socket
 import subprocess
 import sys
+import tempfile
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 LINES = [
     "Build a tea timer.",
@@ -16,24 +24,133 @@ LINES = [
     "<CAMEL_TASK_DONE>",
 ]
 """A script for the built-in agents: a task, an instruction, a solution, the end."""
+_AT_START = ("PYTHON", "LC_", "LANG")
+"""How the names of variables begin that Python reads when it starts."""
+_ROOT = Path(__file__).parents[2]
+
+
+def clean_environment(**variables: str) -> dict[str, str]:
+    """The environment without the user's own keys and settings, and with ``variables``.
+
+    A ``PYTHONPATH`` goes before the one that is set: that is where the network guard lies.
+    """
+    if "PYTHONPATH" in variables and (path := os.environ.get("PYTHONPATH")):
+        variables["PYTHONPATH"] += os.pathsep + path
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("OPENAI", "BACTRIAN"))}
+    return kept | variables
+
+
+class Command:
+    """A command that runs: its exit code, what it writes, and signals to it.
+
+    Output is kept in files, so that a command never waits for the test to read it.
+    """
+
+    def __init__(
+        self, arguments: tuple[str, ...], cwd: Path, environment: Mapping[str, str], text: bytes = b""
+    ) -> None:
+        self._input, self._out, self._err = _files()
+        self._input.write(text)
+        self._input.seek(0)
+        self._link, theirs = socket.socketpair()
+        streams = [file.fileno() for file in (self._input, self._out, self._err)]
+        socket.send_fds(_start_server(), [b"x"], [*streams, theirs.fileno()])
+        theirs.close()
+        order = {"arguments": arguments, "cwd": str(cwd), "env": dict(environment)}
+        self._link.sendall(json.dumps(order).encode())
+        self._link.shutdown(socket.SHUT_WR)
+        self._lines = self._link.makefile("rb")
+        self.pid = int(self._lines.readline())
+        self._code: int | None = None
+
+    @property
+    def returncode(self) -> int | None:
+        """The exit code, or None while the command runs."""
+        if self._code is None:
+            with suppress(BlockingIOError):
+                if self._link.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT):
+                    self.wait()
+        return self._code
+
+    def wait(self) -> int:
+        """Wait for the end; gives the exit code."""
+        if self._code is None:
+            self._code = int(self._lines.readline())
+            self._lines.close()
+            self._link.close()
+        return self._code
+
+    def finish(self) -> tuple[bytes, bytes]:
+        """Wait for the end; gives standard output and standard error."""
+        self.wait()
+        with self._input:
+            return _read(self._out), _read(self._err)
+
+    async def communicate(self) -> tuple[bytes, bytes]:
+        """As :meth:`finish`, while the event loop goes on."""
+        return await asyncio.to_thread(self.finish)
+
+    def send_signal(self, which: signal.Signals) -> None:
+        """Send a signal to the command."""
+        os.kill(self.pid, which)
+
+    def kill(self) -> None:
+        """End the command without asking."""
+        self.send_signal(signal.SIGKILL)
 
 
 def bactrian(
     *arguments: str, cwd: Path, text: bytes | None = None, **variables: str
 ) -> subprocess.CompletedProcess[str]:
-    environment = {
-        name: value for name, value in os.environ.items() if not name.startswith(("OPENAI", "BACTRIAN"))
-    }
-    done = subprocess.run(
-        [sys.executable, "-m", "bactrian", *arguments],
-        cwd=cwd,
-        env=environment | variables,
-        input=text,
-        capture_output=True,
-        check=False,
-    )
-    return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
+    """Run a command to its end. ``variables`` are added to its environment, ``text`` is its standard input."""
+    environment = clean_environment(**variables)
+    if any(name.startswith(_AT_START) for name in variables):
+        command = [sys.executable, "-m", "bactrian", *arguments]
+        done = subprocess.run(command, cwd=cwd, env=environment, input=text, capture_output=True, check=False)
+        return subprocess.CompletedProcess(
+            arguments, done.returncode, done.stdout.decode(), done.stderr.decode()
+        )
+    command = Command(arguments, cwd, environment, text or b"")
+    out, err = command.finish()
+    return subprocess.CompletedProcess(arguments, command.wait(), out.decode(), err.decode())
 
 
 def events(output: str) -> list[dict[str, Any]]:
+    """The objects of JSON lines."""
     return [json.loads(line) for line in output.splitlines()]
+
+
+def _files() -> tuple[BinaryIO, BinaryIO, BinaryIO]:
+    with ExitStack() as stack:
+        one, two, three = (stack.enter_context(tempfile.TemporaryFile()) for _ in range(3))
+        stack.pop_all()
+    return one, two, three
+
+
+def _read(file: BinaryIO) -> bytes:
+    with file:
+        file.seek(0)
+        return file.read()
+
+
+@cache
+def _start_server() -> socket.socket:
+    """Start the process that forks commands; it and they end with this one."""
+    ours, theirs = socket.socketpair()
+    server = subprocess.Popen(
+        [sys.executable, "-m", "tests.helpers.command_server", str(theirs.fileno())],
+        cwd=_ROOT,
+        pass_fds=[theirs.fileno()],
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    theirs.close()
+
+    def stop() -> None:
+        ours.close()
+        with suppress(ProcessLookupError):
+            os.killpg(server.pid, signal.SIGKILL)
+        server.wait()
+
+    atexit.register(stop)
+    return ours

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 from bactrian.records.session import Session
 from bactrian.store import open_store
+from tests.helpers.command import Command, clean_environment
 from tests.helpers.endpoint import Endpoint, Received
 
 RECIPE = """
@@ -33,9 +30,6 @@ specify = false
 max_messages = 4
 """
 TASKS = "1. Bake bread\n2. Fly a kite\n3. Dress a wound\n4. Tell the time"
-ENVIRONMENT = {
-    name: value for name, value in os.environ.items() if not name.startswith(("OPENAI", "BACTRIAN"))
-}
 
 
 def asks(request: Received) -> str:
@@ -57,15 +51,11 @@ def said(request: Received) -> str:
             return f"Solution: Part {number} is done.\nNext request."
 
 
-async def start(folder: Path, endpoint: Endpoint | None, *options: str) -> asyncio.subprocess.Process:
+def start(folder: Path, endpoint: Endpoint | None, *options: str) -> Command:
+    """Start ``bactrian generate`` on the small recipe of ``folder``."""
     where = ["--model", "openai:any", "--base-url", endpoint.url] if endpoint else []
-    return await asyncio.create_subprocess_exec(
-        sys.executable,
-        *("-m", "bactrian", "generate", "small.toml", "--run", "run.db", *where, *options),
-        cwd=folder,
-        env=ENVIRONMENT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+    return Command(
+        ("generate", "small.toml", "--run", "run.db", *where, *options), folder, clean_environment()
     )
 
 
@@ -73,11 +63,10 @@ async def generate(
     folder: Path, endpoint: Endpoint | None, *options: str
 ) -> tuple[int, list[dict[str, Any]], str]:
     """Exit code, JSON lines and what was said to the person."""
-    process = await start(folder, endpoint, *options)
+    process = start(folder, endpoint, *options)
     out, err = await process.communicate()
     lines = [json.loads(line) for line in out.decode().splitlines()] if "--json" in options else []
-    assert process.returncode is not None
-    return process.returncode, lines, err.decode()
+    return process.wait(), lines, err.decode()
 
 
 async def stored(folder: Path, name: str = "run.db") -> list[Session]:

@@ -13,13 +13,13 @@ from bactrian.language.protocol import DONE
 from bactrian.models.model import Model, Reply, Request
 from bactrian.models.openai.client import OpenAIModel
 from bactrian.models.scripted import Scripted, ScriptedReply
+from bactrian.play.critic.choosing import CriticQuestion
 from bactrian.play.endings import default_endings
 from bactrian.play.persist import persist_events
 from bactrian.play.recorded import Recorded
 from bactrian.play.scene import Scene, build_role_play
 from bactrian.play.session import play_session
 from bactrian.play.setup import CriticSettings, new_session
-from bactrian.play.turns.chosen import ChoiceQuestion
 from bactrian.prompts.pack import load_pack
 from bactrian.records.candidate import NOTHING_KNOWN, Decision, Deliberation
 from bactrian.records.events import Chose, Ended, Event, Proposed, Spoke
@@ -345,7 +345,7 @@ async def test_a_recorded_run_is_replayed_with_its_critic(tmp_path: Path) -> Non
 class Longest:
     """A scoring function in the critic's place."""
 
-    async def choose(self, question: ChoiceQuestion) -> AsyncGenerator[Decision]:
+    async def choose(self, question: CriticQuestion) -> AsyncGenerator[Decision]:
         best = max(question.proposals, key=lambda proposal: len(proposal.text))
         yield Decision(
             best.number,
@@ -361,17 +361,17 @@ class Longest:
 
 async def test_a_function_can_choose() -> None:
     scene = critic_scene(Counting(Scripted({"user": [ASKS, ASKS], "assistant": [SOLVES, SOLVES]})))
-    assert scene.critique is not None
-    chosen = replace(scene.critique, chooser=Longest())
-    events = await events_of(replace(scene, critique=chosen, rules=default_endings(4)))
+    assert scene.critic is not None
+    chosen = replace(scene.critic, chooser=Longest())
+    events = await events_of(replace(scene, critic=chosen, rules=default_endings(4)))
     assert spoken(events) == [ASKS[0], SOLVES[0], ASKS[0], SOLVES[0]]
 
 
 def test_a_turn_has_at_least_one_proposal() -> None:
     scene = critic_scene(script([]))
-    assert scene.critique is not None
+    assert scene.critic is not None
     with pytest.raises(ValueError, match="at least one"):
-        replace(scene.critique, proposals=0)
+        replace(scene.critic, settings=CriticSettings("Professor", proposals=0))
 
 
 async def test_a_session_that_failed_for_its_critic_asks_it_again_when_it_is_taken_up(tmp_path: Path) -> None:

@@ -13,14 +13,14 @@ from bactrian.errors import ContextFull, InputError
 from bactrian.language.protocol import DONE
 from bactrian.models.model import Model, Reply, ReplyChoice, Request
 from bactrian.play.critic.answer_format import ranking_format, read_ranking
+from bactrian.play.critic.choosing import SessionCritic
+from bactrian.play.critic.scoring_critic import ScoringCritic
 from bactrian.play.endings import default_endings
 from bactrian.play.human import HUMAN
 from bactrian.play.persist import persist_events
 from bactrian.play.scene import Scene, build_role_play
 from bactrian.play.session import play_session
 from bactrian.play.setup import new_session
-from bactrian.play.turns.beam_search import ScoringChooser
-from bactrian.play.turns.chosen import TurnChoice
 from bactrian.prompts.pack import load_pack
 from bactrian.records.candidate import NOTHING_KNOWN, CriticSettings, Deliberation, read_search
 from bactrian.records.events import Chose, Ended, Event, Proposed, Spoke
@@ -98,11 +98,11 @@ def scene(
     made = build_role_play(
         session or new_session(asked, PACK), PACK, models, rules=default_endings(limit), known=known
     )
-    assert made.critique is not None
-    critique: TurnChoice = (
-        made.critique if score is None else replace(made.critique, chooser=ScoringChooser(score))
+    assert made.critic is not None
+    critic: SessionCritic = (
+        made.critic if score is None else replace(made.critic, chooser=ScoringCritic(score))
     )
-    return replace(made, critique=critique)
+    return replace(made, critic=critic)
 
 
 async def events_of(made: Scene) -> list[Event]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 from bactrian.recipes.load import load_recipe
 from bactrian.recipes.society import list_societies, load_society
+from tests.helpers.command import bactrian
 
 PAGE = (Path(__file__).parents[2] / "docs" / "societies.md").read_text("utf-8")
 
@@ -42,9 +41,6 @@ def test_the_critics_table_fits_a_recipe(tmp_path: Path) -> None:
 
 def test_every_option_on_the_page_exists() -> None:
     known = "".join(
-        subprocess.run(
-            [sys.executable, "-m", "bactrian", verb, "--help"], capture_output=True, text=True, check=True
-        ).stdout
-        for verb in ("play", "generate", "roles", "export")
+        bactrian(verb, "--help", cwd=Path.cwd()).stdout for verb in ("play", "generate", "roles", "export")
     )
     assert set(re.findall(r"--[a-z][a-z-]+", PAGE)) <= set(re.findall(r"--[a-z][a-z-]+", known))

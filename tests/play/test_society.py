@@ -19,9 +19,10 @@ from bactrian.play.session import play_session
 from bactrian.play.setup import RolePlaySetup, new_session
 from bactrian.play.society.group_chat import ChatOptions, moderator_format
 from bactrian.play.society.stages import SocietyRun, name_models, play_society
+from bactrian.play.tools.loading import build_toolbox
 from bactrian.prompts.pack import load_pack
 from bactrian.recipes.society import list_societies, load_society
-from bactrian.records.events import Chose, Ended, Event, Spoke, Started
+from bactrian.records.events import Called, Chose, Ended, Event, Spoke, Started
 from bactrian.records.session import Role
 from bactrian.records.turn import Turn
 from bactrian.store import Store, open_store
@@ -281,6 +282,49 @@ async def test_a_society_can_have_a_critic() -> None:
         DONE,
     ]
     assert {event.verdict.chooser for event in events if isinstance(event, Chose)} == {"Trading Expert"}
+
+
+@pytest.mark.parametrize(("search", "calls"), [(None, 1), ("beam:1x2", 0)])
+async def test_an_agent_of_a_stage_with_a_critic_uses_its_tools_unless_the_critic_searches(
+    tmp_path: Path, search: str | None, calls: int
+) -> None:
+    def price(tea: str) -> str:
+        """Tell the price of a tea."""
+        return f"2 euros for {tea}"
+
+    path = written(
+        tmp_path,
+        """
+        name = "shop"
+        task = "Which tea?"
+        [[agents]]
+        name = "guest"
+        role = "Guest"
+        [[agents]]
+        name = "seller"
+        role = "Seller"
+        [[stages]]
+        name = "talk"
+        user = "guest"
+        assistant = "seller"
+        specify = false
+        [stages.critic]
+        role = "Cook"
+        proposals = 2
+        """
+        + (f'search = "{search}"' if search else ""),
+    )
+    says = ["Solution: 2 euros.\nNext request.", "Solution: Two.\nNext request."]
+    model = scripted(
+        user=[["Instruction: A.\nInput: None", "Instruction: B.\nInput: None"], [DONE, DONE]],
+        assistant=[['Call: price {"tea": "green"}'], says] if calls else [says],
+        critic=["Choice: 1\nGood.", "Choice: 2\nShort.", "Choice: 1\nGood."],
+    )
+    asked = replace(wish(path), tools={"seller": build_toolbox([price])})
+    events = await performed(asked, model)
+    assert sum(isinstance(event, Called) for event in events) == calls
+    said_by_seller = [text for speaker, text in said(events) if speaker == "assistant"]
+    assert said_by_seller[0] in says
 
 
 def test_a_constrained_moderator_writes_the_same_as_a_free_one() -> None:

@@ -30,7 +30,6 @@ from bactrian.play.tools.functions import FunctionTool, load_functions
 from bactrian.play.tools.loading import build_toolbox
 from bactrian.play.tools.toolbox import BadArguments, Toolbox
 from bactrian.prompts.pack import load_pack
-from bactrian.records.candidate import CriticSettings
 from bactrian.records.events import Called, Ended, Event, Returned, Spoke
 from bactrian.records.session import Session
 from bactrian.records.tool import Toolkit, ToolResult
@@ -537,7 +536,7 @@ def test_a_session_without_tools_keeps_the_id_that_it_had_before_there_were_any(
     wish = {
         name: value
         for name, value in asdict(setup()).items()
-        if name not in ("critic", "temperatures", "tools")
+        if name not in ("critic", "endings", "temperatures", "tools")
     }
     content = json.dumps([wish, PACK.hash], sort_keys=True)
     assert new_session(setup(), PACK).id == hashlib.sha256(content.encode()).hexdigest()[:12]
@@ -548,18 +547,6 @@ def test_other_tools_make_another_session() -> None:
         new_session(setup(tools={"assistant": Toolkit((FunctionTool(f).tool,))}), PACK) for f in (add, long)
     )
     assert len({one.id, other.id, new_session(setup(), PACK).id}) == 3
-
-
-def test_a_critic_and_a_person_go_with_no_tools() -> None:
-    kit = {"assistant": Toolkit((FunctionTool(add).tool,))}
-    with pytest.raises(InputError, match="critic"):
-        new_session(
-            setup(tools=kit, critic=CriticSettings("Cook"), models=dict.fromkeys((*AGENTS, "critic"), "x")),
-            PACK,
-        )
-    person = dict.fromkeys(AGENTS, "scripted") | {"assistant": "human"}
-    with pytest.raises(InputError, match="person"):
-        new_session(setup(tools=kit, models=person), PACK)
 
 
 def test_json_is_what_a_tool_gives_that_is_no_text() -> None:

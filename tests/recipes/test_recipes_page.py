@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import subprocess
-import sys
 import tomllib
 from itertools import pairwise
 from pathlib import Path
@@ -17,6 +15,7 @@ from bactrian.recipes.job_specs import RolePlay
 from bactrian.recipes.load import list_recipes, load_recipe
 from bactrian.recipes.registry import find_recipe_model
 from bactrian.recipes.schema import Axis, CriticSpec, Recipe, RolePlayTools
+from tests.helpers.command import bactrian
 
 PAGE = (Path(__file__).parents[2] / "docs" / "recipes.md").read_text("utf-8")
 
@@ -75,10 +74,7 @@ def test_the_defaults_on_the_page_are_those_of_the_program() -> None:
 
 def test_every_option_on_the_page_exists() -> None:
     known = "".join(
-        subprocess.run(
-            [sys.executable, "-m", "bactrian", verb, "--help"], capture_output=True, text=True, check=True
-        ).stdout
-        for verb in ("generate", "recipes", "recover")
+        bactrian(verb, "--help", cwd=Path.cwd()).stdout for verb in ("generate", "recipes", "recover")
     )
     assert set(re.findall(r"--[a-z][a-z-]+", PAGE)) <= set(re.findall(r"--[a-z][a-z-]+", known))
 

@@ -131,7 +131,7 @@ def test_a_key_less_a_key_more_or_a_wrong_value_is_judged_alike(recipe: dict[str
         {"axes": [{**AXIS, "file": "roles.txt"}]},
         {"axes": [{**AXIS, "fresh": True}]},
         {"axes": [AXIS, {"name": "task", "count": 1, "given": ["x"], "per": ["role"]}]},
-        {"critic": {"role": "Editor"}, "tools": {"python": "calculator.py"}},
+        {"critic": {"role": "Editor", "search": "beam:2x2"}, "tools": {"python": "calculator.py"}},
         {"critic": {"role": "Editor", "search": "beam:2x2", "rounds": 2}},
         {"role_play": None},
     ],

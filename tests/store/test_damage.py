@@ -19,6 +19,7 @@ from bactrian.store.sqlite.database import find_log
 from bactrian.store.sqlite.filesystem import find_network_file_system, find_network_kind
 from bactrian.store.sqlite.recover import recover
 from bactrian.store.sqlite.verify import verify
+from tests.helpers.command import bactrian
 from tests.helpers.runs import make_run, session
 from tests.store.test_store import WRITER
 
@@ -78,16 +79,15 @@ async def test_a_fault_is_told_with_its_conversation(run: Path, statement: str, 
 
 
 async def test_the_command_ends_with_1_and_names_the_way_on(run: Path) -> None:
-    command = [sys.executable, "-m", "bactrian", "verify", str(run)]
-    whole = subprocess.run(command, capture_output=True, text=True, check=False)
+    whole = bactrian("verify", str(run), cwd=run.parent)
     assert (whole.returncode, whole.stdout) == (0, "80 sessions and 640 turns, all as they were written.\n")
     sql(run, "UPDATE turns SET text = 'other' WHERE session = '007' AND number = 3")
-    damaged = subprocess.run(command, capture_output=True, text=True, check=False)
+    damaged = bactrian("verify", str(run), cwd=run.parent)
     assert damaged.returncode == 1
     assert "Turn 3 of session 007" in damaged.stdout
     assert "bactrian recover" in damaged.stderr
-    save = ["recover", str(run), "--out", str(run.with_name("new.db"))]
-    saved = subprocess.run([*command[:3], *save], capture_output=True, text=True, check=True)
+    saved = bactrian("recover", str(run), "--out", str(run.with_name("new.db")), cwd=run.parent)
+    assert saved.returncode == 0
     assert "80 sessions with 634 turns" in saved.stdout
 
 

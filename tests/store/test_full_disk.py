@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 import sqlite3
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +13,7 @@ from bactrian.errors import StoreError
 from bactrian.store import open_store
 from bactrian.store.sqlite.recover import recover
 from bactrian.store.sqlite.verify import verify
+from tests.helpers.command import Command, clean_environment
 from tests.helpers.disks import mounted, resize
 from tests.helpers.endpoint import Endpoint, Received
 from tests.helpers.runs import make_run, session
@@ -43,14 +42,9 @@ def said(request: Received) -> str:
 async def generate(folder: Path, url: str) -> tuple[int | None, str]:
     recipe = folder.parent / "tea.toml"
     recipe.write_text(RECIPE)
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "bactrian", "generate", str(recipe), "--run", str(folder / "run.db")),
-        *("--model", "openai:any", "--base-url", url, "--concurrency", "3"),
-        cwd=folder.parent,
-        env={name: value for name, value in os.environ.items() if not name.startswith("BACTRIAN")},
-        stdout=-1,
-        stderr=-1,
-    )
+    arguments = ("generate", str(recipe), "--run", str(folder / "run.db"), "--concurrency", "3")
+    where = ("--model", "openai:any", "--base-url", url)
+    process = Command((*arguments, *where), folder.parent, clean_environment())
     _, told = await process.communicate()
     return process.returncode, told.decode()
 

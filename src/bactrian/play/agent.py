@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from time import perf_counter
 from typing import Protocol
 
 from bactrian.errors import BadReply
@@ -15,6 +14,7 @@ from bactrian.play.tools.toolbox import Toolbox
 from bactrian.records.candidate import Proposal
 from bactrian.records.message import Message
 from bactrian.records.sampling import Sampling
+from bactrian.records.seeds import derive_sampling
 from bactrian.records.session import Role
 from bactrian.records.text import Text
 from bactrian.records.tool import to_messages
@@ -134,15 +134,6 @@ class View:
 _GO_ON = Message("user", Text("It is your turn."))
 
 
-async def speak(
-    view: View, number: int, *, session: str, call_index: int, listener: Listener | None = None
-) -> Turn:
-    """Ask an agent for turn ``number``. Raises what :func:`answer` raises."""
-    begun = perf_counter()
-    reply, usage = await ask_agent(view, number, session=session, call_index=call_index, listener=listener)
-    return make_turn(view.agent, number, reply, usage=usage, seconds=perf_counter() - begun)
-
-
 async def ask_agent(
     view: View,
     number: int,
@@ -153,7 +144,7 @@ async def ask_agent(
     allow_tool_calls: bool = True,
     listener: Listener | None = None,
 ) -> tuple[Reply, Usage]:
-    """What the agent's model replies when it is asked for turn ``number``, and what that cost.
+    """Ask the agent's model for turn ``number``. Returns its reply and what that cost.
 
     ``used`` is what the agent did for this turn already. An empty reply is asked for once more with another seed;
     its cost is added.
@@ -164,7 +155,7 @@ async def ask_agent(
     agent = view.agent
     request = Request(
         messages=[*view.question(), *used] if used else view.question(),
-        sampling=with_seed(agent.sampling, number),
+        sampling=derive_sampling(agent.sampling, agent.speaker, number),
         response_format=agent.form,
         tools=agent.toolbox.kit.tools if agent.toolbox else (),
         allow_tool_calls=allow_tool_calls,
@@ -178,14 +169,14 @@ async def ask_agent(
     usage = reply.usage
     if not _says_something(reply):
         reply = await agent.model.reply(
-            replace(request, sampling=with_seed(agent.sampling, number + _SECOND_TRY))
+            replace(request, sampling=derive_sampling(agent.sampling, agent.speaker, number, retry=True))
         )
         usage += reply.usage
         if not _says_something(reply):
             raise BadReply(
                 f"The model answered turn {number} with nothing, twice.",
                 where=agent.model.name,
-                next="Try another model or other sampling; the session can be taken up again.",
+                next="Try another model or other sampling; the session can be resumed.",
                 sample=reply.raw,
             )
     return reply, usage
@@ -211,18 +202,6 @@ def make_turn(agent: Agent, number: int, reply: Reply, *, usage: Usage, seconds:
     )
 
 
-_SECOND_TRY = 1_000_003
-"""Added to the seed of a turn that is asked for again; larger than any number of turns."""
-
-
 def _says_something(reply: Reply) -> bool:
     first = reply.choices[0]
     return bool(first.text.strip() or first.calls) or first.refusal or first.finish == "content_filter"
-
-
-def with_seed(sampling: Sampling, number: int) -> Sampling:
-    """``sampling`` for turn ``number``.
-
-    One seed for a whole session would make a small model say the same thing again in each turn.
-    """
-    return sampling if sampling.seed is None else replace(sampling, seed=sampling.seed + number)

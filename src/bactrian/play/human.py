@@ -1,10 +1,7 @@
-"""A person in the loop: an agent like any other, who waits on a source of lines instead of a model."""
+"""A person in the loop: an agent like any other, whose replies come from a source of lines instead of a model."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass
-from time import perf_counter
 from typing import Protocol
 
 from bactrian.errors import Stopped
@@ -16,15 +13,14 @@ from bactrian.language.protocol import (
     write_solution,
 )
 from bactrian.models.model import Reply, ReplyChoice, Request
-from bactrian.play.turns.chosen import ChoiceQuestion
-from bactrian.records.candidate import Decision
 from bactrian.records.text import Text, clean_text
 from bactrian.records.turn import Speaker
 from bactrian.records.usage import Usage
 
 HUMAN = "human"
 """The name that stands for a person wherever a model's can stand."""
-_STOP = "stop"
+STOP = "stop"
+"""What a person says to end the session."""
 _DONE = "done"
 
 
@@ -82,7 +78,7 @@ def write_as_said(line: str, speaker: Speaker | str) -> str:
         Stopped: the line is ``stop``.
     """
     text = clean_text(line).strip()
-    if text.lower() == _STOP:
+    if text.lower() == STOP:
         raise Stopped("The person said stop.")
     if not text:
         return ""
@@ -93,73 +89,3 @@ def write_as_said(line: str, speaker: Speaker | str) -> str:
     if speaker == "assistant":
         return text if read_solution(text) else write_solution(text)
     return text
-
-
-@dataclass(frozen=True, slots=True)
-class HumanCritic:
-    """A person who chooses a proposal, mends one, writes another, wants better ones, or stops."""
-
-    source: LineSource
-    name: str = HUMAN
-
-    async def choose(self, question: ChoiceQuestion) -> AsyncGenerator[Decision]:
-        """Ask the person until the answer can be followed."""
-        begun = perf_counter()
-        places = [proposal.place for proposal in question.proposals]
-        prompt = _ballot(places, feedback=question.feedback)
-        while True:
-            line = (await self.source.ask(prompt)).strip()
-            made = await self._read(line, question)
-            if made is not None:
-                break
-        place, instead, feedback, reason = made
-        first = question.proposals[0]
-        yield Decision(
-            number=first.number,
-            round=first.round,
-            attempt=len(question.heard) + 1,
-            speaker=first.speaker,
-            chooser=self.name,
-            text=Text(clean_text(line)),
-            place=place,
-            reason=reason,
-            feedback=feedback,
-            instead=None if instead is None else Text(instead),
-            seconds=perf_counter() - begun,
-            model=HUMAN,
-        )
-
-    async def _read(
-        self, line: str, question: ChoiceQuestion
-    ) -> tuple[int | None, str | None, str, str] | None:
-        """Place, own words, feedback and reason of an answer; None if it cannot be followed."""
-        if line.lower() == _STOP:
-            raise Stopped("The person said stop.")
-        proposals = {str(proposal.place): proposal for proposal in question.proposals}
-        first = question.proposals[0]
-        word, _, rest = line.partition(" ")
-        match word.lower():
-            case "write":
-                text = write_as_said(rest or await self.source.ask("Your own message:"), first.speaker)
-                return (None, text, "", "") if text else None
-            case "edit" if rest.strip() in proposals:
-                proposal = proposals[rest.strip()]
-                text = write_as_said(
-                    await self.source.edit(f"Proposal {proposal.place} as you want it:", proposal.text),
-                    first.speaker,
-                )
-                if text == proposal.text.strip():
-                    return proposal.place, None, "", ""
-                return (None, text, "", f"A better form of {proposal.place}") if text else None
-            case "again" if question.feedback and rest.strip():
-                return first.place, None, rest.strip(), ""
-            case _ if word in proposals:
-                return proposals[word].place, None, "", rest.strip()
-            case _:
-                return None
-
-
-def _ballot(places: Sequence[int], *, feedback: bool) -> str:
-    numbers = ", ".join(map(str, places))
-    again = ", again WHAT WOULD BE BETTER" if feedback else ""
-    return f"{numbers} (and why), edit N, write{again}, or stop:"

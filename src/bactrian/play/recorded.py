@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import accumulate
 from pathlib import Path
 
 from bactrian.errors import Refused, UnknownModel
@@ -82,17 +83,20 @@ def _deliberated(session: Session, known: Deliberation, request: Request) -> Rep
             f"Session {session.id} was found by a search, which cannot be replayed.",
             next="Export it, or play it without one.",
         )
-    position = request.replay_index or 0
     if request.agent == CRITIC:
-        verdicts = [one for one in known.verdicts if one.number == position + 1]
+        verdicts = [one for one in known.verdicts if one.number == (request.replay_index or 0) + 1]
         told = next(
             (one for one in verdicts if retry_unreadable(one.round, one.attempt) == request.attempt), None
         )
         return told and Reply((ReplyChoice(told.text),), told.usage, told.model, told.text.encode())
-    own = [turn.number for turn in session.turns if turn.speaker == request.agent]
-    if position >= len(own):
-        return None
-    made = [one for one in known.proposals if one.number == own[position]]
+    own = [turn for turn in session.turns if turn.speaker == request.agent]
+    last = list(accumulate(turn.requests for turn in own))
+    """Of each turn: how many replies there were up to the one that was said or proposed."""
+    position = _position(request)
+    if position + 1 not in last:
+        return None  # A reply that called tools, or beyond the end.
+    number = own[last.index(position + 1)].number
+    made = [one for one in known.proposals if one.number == number]
     width = max((one.place for one in made), default=0)
     wanted = range(request.attempt, request.attempt + request.n)
     made = [one for one in made if (one.round - 1) * width + one.place - 1 in wanted]
@@ -100,6 +104,13 @@ def _deliberated(session: Session, known: Deliberation, request: Request) -> Rep
         return None
     choices = tuple(ReplyChoice(one.text, one.finish, one.lossy, thought=one.thought) for one in made)
     return Reply(choices, sum((one.usage for one in made), Usage()), made[0].model, made[0].text.encode())
+
+
+def _position(request: Request) -> int:
+    """How many replies of its agent come before ``request``."""
+    if request.replay_index is not None:
+        return request.replay_index
+    return sum(message.role == "assistant" for message in request.messages)
 
 
 def _said(session: Session, request: Request) -> Reply | None:
@@ -110,7 +121,7 @@ def _said(session: Session, request: Request) -> Reply | None:
         usage = session.preparation if specifier else Usage()
         return None if text is None else Reply((ReplyChoice(Text(text)),), usage, session.id)
     own = [reply for turn in session.turns if turn.speaker == request.agent for reply in _replies(turn)]
-    position = sum(message.role == "assistant" for message in request.messages)
+    position = _position(request)
     return own[position] if position < len(own) else None
 
 

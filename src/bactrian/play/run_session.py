@@ -6,7 +6,7 @@ as the jobs of a run have them; :func:`play_one` opens what one session needs an
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,7 +21,7 @@ from bactrian.play.persist import persist_events
 from bactrian.play.prepare import prepare
 from bactrian.play.scene import Scene, build_role_play
 from bactrian.play.session import play_session
-from bactrian.play.setup import RolePlaySetup, new_session
+from bactrian.play.setup import RolePlaySetup, list_earlier_ids, new_session
 from bactrian.play.tools.loading import open_tools
 from bactrian.play.tools.toolbox import NO_TOOLS, Toolbox
 from bactrian.prompts.pack import Pack
@@ -30,7 +30,7 @@ from bactrian.records.candidate import NOTHING_KNOWN
 from bactrian.records.ending import Ending
 from bactrian.records.events import Ended, Event
 from bactrian.records.session import Session
-from bactrian.store import RunWriter, Store, open_store
+from bactrian.store import RunReader, RunWriter, Store, open_store
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +59,8 @@ async def play_one(order: SessionOrder, listener: Listener | None = None) -> Asy
         session = new_session(setup, order.pack)
         names = {agent: setup.models[agent] for agent in session.provenance.models}
         store = await stack.enter_async_context(open_store(order.run)) if order.run else None
+        if store is not None:
+            session = await _find_earlier(session, list_earlier_ids(setup, order.pack), store)
         session = await begin_session(session, store)
         sink = store.add_call if store is not None else None
         continues = session.ending is None or not session.ending.final
@@ -69,6 +71,15 @@ async def play_one(order: SessionOrder, listener: Listener | None = None) -> Asy
         async with aclosing(events):
             async for event in events:
                 yield event
+
+
+async def _find_earlier(session: Session, ids: Sequence[str], store: RunReader) -> Session:
+    """``session`` under the id that an earlier version stored it by; as it is if none did."""
+    if ids and await store.session(session.id) is None:
+        for name in ids:
+            if await store.session(name) is not None:
+                return replace(session, id=name)
+    return session
 
 
 async def begin_session(session: Session, store: RunWriter | None) -> Session:

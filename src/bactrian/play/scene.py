@@ -9,13 +9,14 @@ from bactrian.errors import InputError
 from bactrian.models.model import Model
 from bactrian.models.traits import get_traits
 from bactrian.play.agent import Agent, Listener
+from bactrian.play.critic.choosing import SessionCritic
 from bactrian.play.critic.critic import CRITIC, CriticAgent
+from bactrian.play.critic.human_critic import HumanCritic
 from bactrian.play.endings import Rule, default_endings
-from bactrian.play.human import Human, HumanCritic
+from bactrian.play.human import Human
 from bactrian.play.order import Alternate, SpeakerOrder
 from bactrian.play.response_formats import assistant_format, user_format
 from bactrian.play.tools.toolbox import NO_TOOLS, Toolbox
-from bactrian.play.turns.chosen import TurnChoice
 from bactrian.prompts.inception import render_criticism, render_inception
 from bactrian.prompts.pack import Pack
 from bactrian.records.candidate import NOTHING_KNOWN, CriticSettings, Deliberation
@@ -34,8 +35,8 @@ class Scene:
     agents: Mapping[Speaker, Agent]
     order: SpeakerOrder = Alternate()
     rules: tuple[Rule, ...] = default_endings()
-    critique: TurnChoice | None = None
-    """How each turn is chosen among several proposals; None if agents say what first comes to them."""
+    critic: SessionCritic | None = None
+    """Who chooses each turn among several proposals; None if agents say the first thing that their models reply."""
     listener: Listener | None = None
 
 
@@ -87,21 +88,21 @@ def build_role_play(
             ),
         },
         rules=rules,
-        critique=origin.critic and build_turn_choice(session, pack, models, origin.critic, known),
+        critic=origin.critic and build_critic(session, pack, models, origin.critic, known),
         listener=listener,
     )
 
 
-def build_turn_choice(
+def build_critic(
     session: Session,
     pack: Pack,
     models: Mapping[str, Model],
     wish: CriticSettings,
     known: Deliberation = NOTHING_KNOWN,
-) -> TurnChoice:
-    """A critic, or a person in its place, who helps both sides (paper, section 3.2).
+) -> SessionCritic:
+    """Make the critic, or a person in its place, that helps both sides (paper, section 3.2).
 
-    Nobody chooses for a person: who takes part as one of the two says what they say.
+    Nothing is chosen for a person: one of the two who is a person says what they say.
 
     Raises:
         PromptError: the pack cannot be rendered with this role or these criteria.
@@ -110,17 +111,15 @@ def build_turn_choice(
     of = frozenset(name for name in speakers if not isinstance(models[name], Human))
     model = models[CRITIC]
     if isinstance(model, Human):
-        chooser = HumanCritic(model.source)
-        return TurnChoice(chooser, of, wish.proposals, wish.rounds, wish.unreadable, known)
+        return SessionCritic(HumanCritic(model.source), of, replace(wish, width=1, depth=1), known)
     critic = CriticAgent(
         role=Role(wish.role),
         system=Text(render_criticism(session, pack, role=wish.role, criteria=wish.criteria)),
         model=model,
         sampling=session.provenance.sampling.get(CRITIC, Sampling()),
-        constrained=session.provenance.protocol == "enforced"
-        or get_traits(model).constrained_by == "grammar",
+        constrained=session.provenance.protocol == "enforced" or model.name.partition(":")[0] == "local",
     )
-    return TurnChoice(critic, of, wish.proposals, wish.rounds, wish.unreadable, known, wish.width, wish.depth)
+    return SessionCritic(critic, of, wish, known)
 
 
 def toolbox(session: Session, agent: Speaker, tools: Mapping[str, Toolbox]) -> Toolbox | None:

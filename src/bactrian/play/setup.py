@@ -7,6 +7,7 @@ import json
 import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 from bactrian.errors import InputError
 from bactrian.models.registry import find_traits
@@ -103,11 +104,12 @@ def new_session(setup: RolePlaySetup, pack: Pack, *, name: str | None = None) ->
     check_tools(setup.tools, setup.models)
     if setup.protocol == "enforced":
         _check_enforceable(setup)
-    if setup.tools and setup.critic is not None:
+    if setup.tools and setup.critic is not None and setup.critic.searches:
         raise InputError(
-            "Tools and a critic do not go together: what a tool does cannot be a proposal to choose from.",
+            "Tools and a search do not go together: a search tries out turns that are never said, "
+            "and what a tool does cannot be undone.",
             where="tools",
-            next="Leave one of them out.",
+            next="Leave one of them out; a critic that does not search goes with tools.",
         )
     return Session(
         id=name or _identity(setup, pack),
@@ -172,7 +174,28 @@ def _sampling(agent: str, setup: RolePlaySetup, *, varied: bool) -> Sampling:
     return apply_parameters(warm, setup.parameters.get(agent, ()))
 
 
+def list_earlier_ids(setup: RolePlaySetup, pack: Pack) -> tuple[str, ...]:
+    """The ids that earlier versions gave to the session that ``setup`` asks for, the latest version first.
+
+    They knew fewer options; a session that uses none of the newer ones is the same session.
+    """
+    wish = _describe(setup)
+    earlier: list[str] = []
+    if setup.critic is not None and not setup.critic.searches:
+        del wish["critic"]["width"], wish["critic"]["depth"]
+        earlier.append(_hash(wish, pack))
+    if setup.critic is None and not setup.preamble and not setup.needs_code:
+        del wish["preamble"], wish["needs_code"]
+        earlier.append(_hash(wish, pack))
+    return tuple(earlier)
+
+
 def _identity(setup: RolePlaySetup, pack: Pack) -> str:
+    return _hash(_describe(setup), pack)
+
+
+def _describe(setup: RolePlaySetup) -> dict[str, Any]:
+    """All that makes the session different from another. A newer option is left out where it is not used."""
     wish = asdict(replace(setup, endings=()))
     del wish["endings"]
     if setup.endings:
@@ -189,6 +212,10 @@ def _identity(setup: RolePlaySetup, pack: Pack) -> str:
         del wish["temperatures"]
     if not setup.tools:
         del wish["tools"]
+    return wish
+
+
+def _hash(wish: Mapping[str, Any], pack: Pack) -> str:
     # However its accents are encoded, a name is the same name.
     content = unicodedata.normalize("NFC", json.dumps([wish, pack.hash], sort_keys=True, ensure_ascii=False))
     content = json.dumps(json.loads(content), sort_keys=True)

@@ -274,12 +274,12 @@ def _add_rules(schema: JsonDict, model: type[Recipe]) -> None:
         owners: list[JsonValue] = [{"required": [spec.key]} for spec in specs if table in spec.takes]
         rules.append({"if": {"required": [table]}, "then": {"anyOf": owners}})
     schema["oneOf"] = [{"required": [key]} for key in model.specs]
-    schema["not"] = {"required": list(_BESIDE)}
+    schema["not"] = {"required": list(_BESIDE), "properties": {"critic": _CRITIC_RULES["if"]}}
     schema["allOf"] = list(rules)
 
 
 _BESIDE = ("critic", "tools")
-"""Tables that stand beside a job's, one of them at most."""
+"""Tables that stand beside a job's; a search of the critic's goes with no tools."""
 
 
 class Recipe(Part):
@@ -347,8 +347,8 @@ class Recipe(Part):
         for table in _BESIDE:
             if getattr(self, table) is not None and table not in job.takes:
                 raise make_fault("a recipe with [{key}] cannot have one", table, key=job.key)
-        if self.critic is not None and self.tools is not None:
-            raise make_fault("a recipe with a critic has none", "tools")
+        if self.tools is not None and self.critic is not None and to_critic_settings(self.critic).searches:
+            raise make_fault("a search tries out turns that are never said, so it cannot use tools", "tools")
         job.check(self)
         return self
 

@@ -55,7 +55,7 @@ class SocietyAgent(Part):
         Field(description="Further parameters of its sampling, or none to leave one out."),
     ] = None
     tools: Annotated[
-        ToolsSpec | None, Field(description="What it may call; where it has a critic, it does without.")
+        ToolsSpec | None, Field(description="What it may call; where a critic searches, it does without.")
     ] = None
 
 

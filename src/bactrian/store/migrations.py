@@ -1,79 +1,235 @@
-"""How older runs become today's, one numbered step after another."""
+"""How older runs become today's, one numbered step after another.
+
+A migration is frozen once it has landed: it spells out what it changes and knows nothing of today's records, so that
+a run of any earlier version becomes the same today and in ten years. A new column is a new migration.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from sqlalchemy import Column, Connection, Float, Integer, MetaData, Table, inspect
-from sqlalchemy.schema import CreateColumn
+from sqlalchemy import Connection, inspect, text
 
-from bactrian.store import schema
-
-_applied = Table(
-    "migrations",
-    MetaData(),
-    Column("number", Integer, primary_key=True),
-    Column("applied", Float, nullable=False),
-)
+_USAGE = """
+    prompt_tokens INTEGER NOT NULL,
+    completion_tokens INTEGER NOT NULL,
+    cached_tokens INTEGER NOT NULL,
+    estimated INTEGER NOT NULL
+"""
 
 
 def _m001_sessions_and_turns(connection: Connection) -> None:
-    schema.metadata.create_all(connection, [schema.sessions, schema.turns])
+    _create(
+        connection,
+        "sessions",
+        """
+        "row" INTEGER NOT NULL PRIMARY KEY,
+        id TEXT NOT NULL UNIQUE,
+        assistant_role TEXT NOT NULL,
+        assistant_description TEXT NOT NULL,
+        user_role TEXT NOT NULL,
+        user_description TEXT NOT NULL,
+        original_task TEXT NOT NULL,
+        specified_task TEXT,
+        planned_task TEXT,
+        provenance TEXT NOT NULL, -- JSON
+        preparation TEXT NOT NULL, -- JSON: tokens of specifier and planner
+        created FLOAT NOT NULL, -- seconds since 1970, for display only
+        ending TEXT,
+        ending_turn INTEGER,
+        ending_speaker TEXT,
+        ending_evidence TEXT
+        """,
+    )
+    _create(
+        connection,
+        "turns",
+        f"""
+        "row" INTEGER NOT NULL PRIMARY KEY,
+        session TEXT NOT NULL REFERENCES sessions (id),
+        number INTEGER NOT NULL,
+        speaker TEXT NOT NULL,
+        role TEXT NOT NULL,
+        text TEXT NOT NULL,
+        said TEXT, -- JSON: the instruction or solution read from the text
+        {_USAGE},
+        seconds FLOAT NOT NULL,
+        first_token FLOAT,
+        model TEXT NOT NULL,
+        finish TEXT NOT NULL,
+        lossy INTEGER NOT NULL,
+        checksum INTEGER NOT NULL, -- CRC-32 of the text
+        UNIQUE (session, number)
+        """,
+    )
 
 
 def _m002_calls(connection: Connection) -> None:
     """Every call to a model, so that a failure is a record too."""
-    schema.calls.create(connection)
+    _create(
+        connection,
+        "calls",
+        """
+        "row" INTEGER NOT NULL PRIMARY KEY,
+        session TEXT NOT NULL,
+        agent TEXT NOT NULL,
+        ordinal INTEGER NOT NULL,
+        model TEXT NOT NULL,
+        seconds FLOAT NOT NULL,
+        raw BLOB NOT NULL,
+        error TEXT,
+        usage TEXT -- JSON; null after a failure
+        """,
+    )
 
 
 def _m003_runs_of_a_recipe(connection: Connection) -> None:
     """Recipe, lists of items, and what a session adds up to."""
-    schema.run.create(connection)
-    schema.lists.create(connection)
-    _add_columns(connection, schema.sessions)
-    schema.progress.create(connection, checkfirst=True)
+    _create(
+        connection,
+        "run",
+        """
+        "row" INTEGER NOT NULL PRIMARY KEY, -- always 1
+        recipe TEXT NOT NULL, -- JSON: what the run is made from, frozen at its start
+        created FLOAT NOT NULL -- seconds since 1970, for display only
+        """,
+    )
+    _create(
+        connection,
+        "lists",
+        """
+        "row" INTEGER NOT NULL PRIMARY KEY,
+        id TEXT NOT NULL UNIQUE, -- axis, and the positions it depends on
+        items TEXT NOT NULL, -- JSON
+        complete INTEGER NOT NULL,
+        usage TEXT NOT NULL, -- JSON
+        calls INTEGER NOT NULL
+        """,
+    )
+    _add_column(connection, "sessions", "axis_values", "TEXT DEFAULT '{}' NOT NULL")
+    _add_column(connection, "sessions", "mark", "TEXT")
+    _add_column(connection, "sessions", "prompt_tokens", "INTEGER")
+    _add_column(connection, "sessions", "completion_tokens", "INTEGER")
+    _add_column(connection, "sessions", "cached_tokens", "INTEGER")
+    connection.execute(
+        text(
+            "CREATE INDEX IF NOT EXISTS sessions_progress ON sessions "
+            "(id, ending, ending_turn, prompt_tokens, completion_tokens, cached_tokens)"
+        )
+    )
 
 
 def _m004_proposals(connection: Connection) -> None:
-    """What could have been said, and who chose what."""
-    schema.metadata.create_all(connection, [schema.proposals, schema.verdicts])
+    """Candidates for turns, and the decisions on them."""
+    _create(
+        connection,
+        "proposals",
+        f"""
+        "row" INTEGER NOT NULL PRIMARY KEY,
+        session TEXT NOT NULL REFERENCES sessions (id),
+        number INTEGER NOT NULL, -- of the turn
+        round INTEGER NOT NULL,
+        place INTEGER NOT NULL,
+        speaker TEXT NOT NULL,
+        text TEXT NOT NULL,
+        {_USAGE},
+        seconds FLOAT NOT NULL,
+        model TEXT NOT NULL,
+        finish TEXT NOT NULL,
+        lossy INTEGER NOT NULL,
+        UNIQUE (session, number, round, place)
+        """,
+    )
+    _create(
+        connection,
+        "verdicts",
+        f"""
+        "row" INTEGER NOT NULL PRIMARY KEY,
+        session TEXT NOT NULL REFERENCES sessions (id),
+        number INTEGER NOT NULL, -- of the turn
+        round INTEGER NOT NULL,
+        attempt INTEGER NOT NULL,
+        speaker TEXT NOT NULL, -- whose proposals they are
+        chooser TEXT NOT NULL,
+        text TEXT NOT NULL,
+        place INTEGER, -- of the chosen proposal; null if the decision cannot be read
+        reason TEXT NOT NULL,
+        feedback TEXT NOT NULL,
+        "instead" TEXT, -- what a person wrote in place of all proposals
+        problem TEXT NOT NULL,
+        {_USAGE},
+        seconds FLOAT NOT NULL,
+        model TEXT NOT NULL,
+        UNIQUE (session, number, round, attempt)
+        """,
+    )
 
 
 def _m005_fingerprints(connection: Connection) -> None:
-    """Which system answered, where the endpoint tells."""
-    _add_columns(connection, schema.turns)
-    _add_columns(connection, schema.proposals)
+    """The endpoint's name for the exact system that answered."""
+    _add_column(connection, "turns", "fingerprint", "TEXT")
+    _add_column(connection, "proposals", "fingerprint", "TEXT")
 
 
 def _m006_confirmations(connection: Connection) -> None:
-    """What a judge says of findings."""
-    schema.metadata.create_all(connection, [schema.confirmations])
+    """A judge's answers about findings."""
+    _create(
+        connection,
+        "confirmations",
+        f"""
+        "row" INTEGER NOT NULL PRIMARY KEY,
+        session TEXT NOT NULL REFERENCES sessions (id),
+        turn INTEGER NOT NULL,
+        behaviour TEXT NOT NULL,
+        judge TEXT NOT NULL, -- model, as the user named it
+        holds INTEGER, -- null if the answer cannot be read
+        text TEXT NOT NULL,
+        {_USAGE},
+        seconds FLOAT NOT NULL,
+        model TEXT NOT NULL,
+        UNIQUE (session, turn, behaviour, judge)
+        """,
+    )
 
 
 def _m007_search(connection: Connection) -> None:
-    """A tree of proposals: which follows which, and which were gone on with."""
-    for table in (schema.proposals, schema.verdicts):
-        _add_columns(connection, table)
+    """A tree of proposals: which follows which, and which the search goes on with."""
+    _add_column(connection, "proposals", "parent", "INTEGER")
+    _add_column(connection, "verdicts", "kept", "TEXT DEFAULT '[]' NOT NULL")
 
 
 def _m008_tools(connection: Connection) -> None:
-    """What agents called in the course of their turns."""
-    schema.metadata.create_all(connection, [schema.tools])
+    """The tools that agents called in the course of their turns."""
+    _create(
+        connection,
+        "tools",
+        f"""
+        "row" INTEGER NOT NULL PRIMARY KEY,
+        session TEXT NOT NULL REFERENCES sessions (id),
+        number INTEGER NOT NULL, -- of the turn
+        round INTEGER NOT NULL,
+        place INTEGER NOT NULL,
+        speaker TEXT NOT NULL,
+        name TEXT NOT NULL,
+        call TEXT NOT NULL, -- the model's name for the call
+        arguments TEXT NOT NULL, -- as the model wrote them
+        text TEXT NOT NULL, -- what the agent wrote beside its calls
+        {_USAGE},
+        seconds FLOAT NOT NULL,
+        model TEXT NOT NULL,
+        result TEXT, -- null until the tool returned
+        problem TEXT,
+        tool_seconds FLOAT,
+        cut INTEGER,
+        UNIQUE (session, number, round, place)
+        """,
+    )
 
 
 def _m009_thoughts(connection: Connection) -> None:
     """What reasoning models thought before they spoke."""
-    _add_columns(connection, schema.turns)
-    _add_columns(connection, schema.proposals)
-
-
-def _add_columns(connection: Connection, table: Table) -> None:
-    """The columns of ``table`` that an older run lacks."""
-    have = {column["name"] for column in inspect(connection).get_columns(table.name)}
-    for column in table.columns:
-        if column.name not in have:
-            definition = CreateColumn(column).compile(dialect=connection.dialect)
-            connection.exec_driver_sql(f"ALTER TABLE {table.name} ADD COLUMN {definition}")
+    _add_column(connection, "turns", "thought", "TEXT DEFAULT '' NOT NULL")
+    _add_column(connection, "proposals", "thought", "TEXT DEFAULT '' NOT NULL")
 
 
 MIGRATIONS: tuple[Callable[[Connection], None], ...] = (
@@ -92,15 +248,28 @@ MIGRATIONS: tuple[Callable[[Connection], None], ...] = (
 
 def version(connection: Connection) -> int:
     """The number of the last migration that the run has had; 0 for a new file."""
-    if not inspect(connection).has_table(_applied.name):
+    if not inspect(connection).has_table("migrations"):
         return 0
-    return max((row.number for row in connection.execute(_applied.select())), default=0)
+    return connection.execute(text("SELECT max(number) FROM migrations")).scalar() or 0
 
 
 def migrate(connection: Connection, now: float, *, to: int = len(MIGRATIONS)) -> None:
     """Apply the migrations that are missing, within the caller's transaction."""
     have = version(connection)
-    _applied.create(connection, checkfirst=True)
+    _create(connection, "migrations", "number INTEGER NOT NULL PRIMARY KEY, applied FLOAT NOT NULL")
     for number in range(have + 1, to + 1):
         MIGRATIONS[number - 1](connection)
-        connection.execute(_applied.insert().values(number=number, applied=now))
+        connection.execute(
+            text("INSERT INTO migrations (number, applied) VALUES (:number, :applied)"),
+            {"number": number, "applied": now},
+        )
+
+
+def _create(connection: Connection, table: str, columns: str) -> None:
+    # Some early runs have a table before the migration that brings it.
+    connection.exec_driver_sql(f"CREATE TABLE IF NOT EXISTS {table} ({columns})")
+
+
+def _add_column(connection: Connection, table: str, name: str, definition: str) -> None:
+    if name not in {column["name"] for column in inspect(connection).get_columns(table)}:
+        connection.exec_driver_sql(f"ALTER TABLE {table} ADD COLUMN {name} {definition}")

@@ -16,7 +16,7 @@ from bactrian.errors import InputError
 
 if TYPE_CHECKING:
     from bactrian.models.registry import ModelOptions
-    from bactrian.play.role_assignment import RoleSuggestions, SuggestedRole
+    from bactrian.play.society.role_assignment import RoleSuggestions, SuggestedRole
     from bactrian.records.session import Role
 
 _LARGEST = 1 << 20
@@ -56,7 +56,7 @@ def read_experts(path: Path) -> list[SuggestedRole]:
     Raises:
         InputError: the file cannot be read, or holds something else.
     """
-    from bactrian.play.role_assignment import SuggestedRole
+    from bactrian.play.society.role_assignment import SuggestedRole
 
     where = str(path)
     try:
@@ -137,7 +137,7 @@ async def _roles(
 ) -> int:
     from bactrian.cli.terminal.console import open_progress
     from bactrian.play.open_models import open_models
-    from bactrian.play.role_assignment import find_roles
+    from bactrian.play.society.role_assignment import find_roles
 
     written = 0
     found: RoleSuggestions | None = None

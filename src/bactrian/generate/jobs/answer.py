@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 
 from bactrian.generate.jobs.base import JobContext, JobCost, JobKind, make_filler
-from bactrian.generate.jobs.role_play import AGENTS, SEEDS_APART
+from bactrian.generate.jobs.role_play import AGENTS
 from bactrian.generate.plan import Plan
 from bactrian.generate.scheduler import Job
 from bactrian.generate.session_cost import Estimate, SessionCost
@@ -80,7 +80,7 @@ class AnswerPlayer:
         self._fill = make_filler(plan)
         self._recipe = plan.recipe.name
         self._model = context.models["assistant"]
-        self._seed = plan.seed
+        self._seeds = context.seeds
         self._parameters = plan.parameters.get("assistant", ())
         self._mark = plan.mark
         self._hash = hashlib.sha256(f"{spec.system}\0{spec.question}".encode()).hexdigest()
@@ -92,7 +92,7 @@ class AnswerPlayer:
     def _session(self, job: Job) -> Session:
         """The session of ``job``: its task is the question."""
         spec = self._spec
-        seed = None if self._seed is None else self._seed + SEEDS_APART * job.number
+        seed = self._seeds.find_job(job.number)
         small = get_traits(self._model).small
         longest = min(spec.max_tokens, 600) if small else spec.max_tokens
         return Session(

@@ -17,6 +17,7 @@ from bactrian.models.model import Model
 from bactrian.play.tools.toolbox import Toolbox
 from bactrian.recipes.schema import CriticSpec, JobSpec, Recipe, ToolsSpec
 from bactrian.records.events import Event
+from bactrian.records.seeds import RunSeeds
 from bactrian.records.usage import Usage
 from bactrian.store import Store
 
@@ -69,6 +70,7 @@ class JobContext:
     """By agent."""
     tools: Mapping[str, Toolbox]
     """By agent."""
+    seeds: RunSeeds
     stack: AsyncExitStack
     """Closes what a kind opens, when the run ends."""
 

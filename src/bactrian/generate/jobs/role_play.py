@@ -32,8 +32,6 @@ from bactrian.store import Store
 
 AGENTS = ("task_specifier", "task_planner", "user", "assistant")
 """The agents whose models are frozen in a run: since its first version all four, also where one has nothing to do."""
-SEEDS_APART = 10_000
-"""Between the seeds of two jobs; more than the turns of a session, each of which adds one."""
 _SPECIFIED = Usage(prompt=140, completion=70)
 _PLANNED = Usage(prompt=200, completion=200)
 
@@ -106,7 +104,6 @@ class RolePlayJobs(JobKind[RolePlay]):
             protocol=job.protocol,
             paper_endings=job.endings == "paper",
             max_messages=job.max_messages,
-            seed=self.plan.seed,
             language=job.language,
             preamble=job.preamble,
             needs_code=job.needs_code,
@@ -129,6 +126,7 @@ class RolePlayPlayer:
         self._tools = context.tools
         self._pack = pack
         self._models = context.models
+        self._seeds = context.seeds
         self._mark = plan.mark
         self._rules = setup.rules()
         self._provenance: Provenance | None = None
@@ -136,13 +134,12 @@ class RolePlayPlayer:
     def _session(self, job: Job) -> Session:
         """The session of ``job``, before anything was said."""
         fill, values = self._fill, job.values
-        seed = self._setup.seed
         setup = replace(
             self._setup,
             idea=fill("idea", values),
             assistant=Role(fill("assistant", values), fill("assistant_description", values).strip()),
             user=Role(fill("user", values), fill("user_description", values).strip()),
-            seed=None if seed is None else seed + SEEDS_APART * job.number,
+            seed=self._seeds.find_job(job.number),
             critic=self._critic(values),
         )
         session = new_session(setup, self._pack, name=job.id)

@@ -28,6 +28,8 @@ WINDOW = 4096
 
 _MOST_FALLS = 3
 _REMEMBERED = 1024
+_SEEDS = 2**31
+"""llama.cpp takes seeds below this one."""
 """Agents whose exact tokens are remembered, at four bytes a token."""
 
 _FINISH: dict[str, Finish] = {"eos": "stop", "word": "stop", "limit": "length"}
@@ -167,7 +169,7 @@ class LocalModel:
     def _settings(self, request: Request, number: int) -> dict[str, object]:
         sampling = request.sampling
         if sampling.seed is not None:
-            sampling = replace(sampling, seed=sampling.seed + number)
+            sampling = replace(sampling, seed=(sampling.seed + number) % _SEEDS)
         settings: dict[str, object] = {}
         if self._path is None:
             settings |= _BUILT_IN_MANNERS | (_NO_ECHO if sampling.repeat_penalty is None else {})

@@ -9,14 +9,12 @@ from time import perf_counter
 
 from bactrian.errors import BactrianError, Refused
 from bactrian.models.model import Reply, Request
-from bactrian.play.agent import View, with_seed
+from bactrian.play.agent import View
 from bactrian.records.candidate import Proposal
 from bactrian.records.message import Message
+from bactrian.records.seeds import derive_sampling
 from bactrian.records.turn import Speaker
 from bactrian.records.usage import Usage
-
-_SEEDS_APART = 100_003
-"""Between the seeds of two candidates for a turn; more than a session has turns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +30,8 @@ class CandidateRequest:
     """Places of those that are there already."""
     notes: Sequence[Message]
     """What was said about the rounds before; for this turn only."""
+    used: Sequence[Message] = ()
+    """The agent's calls of tools for this turn, and their results. Candidates make no further ones."""
 
 
 class Proposer:
@@ -89,12 +89,15 @@ class Proposer:
     async def _ask(self, view: View, wanted: CandidateRequest, places: Sequence[int]) -> list[Proposal]:
         agent = view.agent
         attempt = (wanted.round - 1) * self._count + places[0] - 1
-        position = sum(message.role == "assistant" for message in view.messages)
+        more = [*wanted.used, *wanted.notes]
+        position = sum(message.role == "assistant" for message in (*view.messages, *wanted.used))
         request = Request(
-            messages=[*view.question(), *wanted.notes] if wanted.notes else view.question(),
-            sampling=with_seed(agent.sampling, wanted.number + _SEEDS_APART * attempt),
+            messages=[*view.question(), *more] if more else view.question(),
+            sampling=derive_sampling(agent.sampling, agent.speaker, wanted.number, attempt),
             n=len(places),
             response_format=agent.form,
+            tools=agent.toolbox.kit.tools if agent.toolbox else (),
+            allow_tool_calls=False,
             session=wanted.session,
             agent=agent.speaker,
             call_index=wanted.call_index,

@@ -9,7 +9,6 @@ from time import perf_counter
 from bactrian.errors import BadReply
 from bactrian.models.model import Model, Request, ResponseFormat
 from bactrian.models.traits import get_traits
-from bactrian.play.agent import with_seed
 from bactrian.play.critic.answer_format import (
     CriticAnswer,
     answer_format,
@@ -17,10 +16,11 @@ from bactrian.play.critic.answer_format import (
     read_answer,
     read_ranking,
 )
-from bactrian.play.turns.chosen import ChoiceQuestion
+from bactrian.play.critic.choosing import CriticQuestion
 from bactrian.records.candidate import Decision
 from bactrian.records.message import Message
 from bactrian.records.sampling import Sampling
+from bactrian.records.seeds import derive_sampling
 from bactrian.records.session import Role
 from bactrian.records.text import Text
 from bactrian.records.turn import Turn
@@ -32,7 +32,6 @@ _ATTEMPTS = 2
 _AGAIN = (
     "Your answer cannot be read. {problem} Answer again. The first line must be {form}, and nothing else."
 )
-_SEEDS_APART = 100_003
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +49,7 @@ class CriticAgent:
     constrained: bool = False
     """True if the model can be held to a form while it decodes."""
 
-    async def choose(self, question: ChoiceQuestion) -> AsyncGenerator[Decision]:
+    async def choose(self, question: CriticQuestion) -> AsyncGenerator[Decision]:
         """Ask the model, and once more if its answer cannot be read."""
         if len(question.places) == 1 and not question.feedback:
             return
@@ -65,13 +64,13 @@ class CriticAgent:
                 return
             messages += _complaint(question, verdict)
 
-    async def _ask(self, messages: Sequence[Message], question: ChoiceQuestion, attempt: int) -> Decision:
+    async def _ask(self, messages: Sequence[Message], question: CriticQuestion, attempt: int) -> Decision:
         first = question.proposals[0]
         before = retry_unreadable(first.round, attempt)
         form = _constraint(question, small=get_traits(self.model).small) if self.constrained else None
         request = Request(
             messages=messages,
-            sampling=with_seed(self.sampling, question.number + _SEEDS_APART * before),
+            sampling=derive_sampling(self.sampling, CRITIC, question.number, before),
             response_format=form,
             session=question.session,
             agent=CRITIC,
@@ -114,31 +113,44 @@ def retry_unreadable(round_: int, attempt: int) -> int:
     return (round_ - 1) * _ATTEMPTS + attempt - 1
 
 
-def _constraint(question: ChoiceQuestion, *, small: bool) -> ResponseFormat:
+def _constraint(question: CriticQuestion, *, small: bool) -> ResponseFormat:
     if question.ways is not None:
         return ranking_format(question.places, question.keep, small=small)
     return answer_format(question.places, feedback=question.feedback, small=small)
 
 
-def _reading(question: ChoiceQuestion, text: str) -> CriticAnswer:
+def _reading(question: CriticQuestion, text: str) -> CriticAnswer:
     if question.ways is not None:
         return read_ranking(text, question.places, question.keep)
     return read_answer(text, question.places)
 
 
-def _ballot(question: ChoiceQuestion) -> Text:
+def _ballot(question: CriticQuestion) -> Text:
     """The conversation, then what can be chosen: what a server has cached of the one serves the next turn's, too."""
     said = "".join([_as_told(turn) for turn in question.turns]) or "Nothing has been said yet.\n\n"
     return Text(
-        f"The conversation so far:\n\n{said}{_options(question)}The first line of your answer is {_form(question)} "
-        f"and nothing else. Then give your reasons.{_LAST if question.feedback else ''}"
+        f"The conversation so far:\n\n{said}{_used(question)}{_options(question)}"
+        f"The first line of your answer is {_form(question)} and nothing else. Then give your reasons."
+        f"{_LAST if question.feedback else ''}"
     )
 
 
 _LAST = '\nIf none of them is good enough, add a last line that begins with "Feedback:" and says what would be better.'
 
 
-def _options(question: ChoiceQuestion) -> str:
+def _used(question: CriticQuestion) -> str:
+    """What the speaker's tools told it: a critic that does not know it cannot judge what is said about it."""
+    if not question.uses:
+        return ""
+    told = [
+        f"{use.call.wanted.name} {use.call.wanted.arguments}\n{use.result.text.strip()}\n\n"
+        for use in question.uses
+        if use.result is not None
+    ]
+    return f"Before that, {question.speaker.role.name} used tools, and was told:\n\n{''.join(told)}"
+
+
+def _options(question: CriticQuestion) -> str:
     if question.ways is not None:
         ways = [f"Way {place}:\n{''.join(map(_as_told, way))}" for place, way in question.ways.items()]
         best = "Which one is best?" if question.keep == 1 else f"Which {question.keep} are best?"
@@ -153,7 +165,7 @@ def _as_told(turn: Turn) -> str:
     return f"{turn.role}:\n{turn.text.strip()}\n\n"
 
 
-def _form(question: ChoiceQuestion) -> str:
+def _form(question: CriticQuestion) -> str:
     if question.ways is not None:
         many = "the number" if question.keep == 1 else f"the numbers of the {question.keep} best ways"
         return f'"Ranking:" with {many}, the best one first, divided by commas,'
@@ -161,7 +173,7 @@ def _form(question: ChoiceQuestion) -> str:
     return numbers[0] if len(numbers) == 1 else f"{', '.join(numbers[:-1])} or {numbers[-1]}"
 
 
-def _complaint(question: ChoiceQuestion, verdict: Decision) -> list[Message]:
+def _complaint(question: CriticQuestion, verdict: Decision) -> list[Message]:
     """What is said after an answer that cannot be read. One that is empty is not shown: servers refuse those."""
     if not verdict.text.strip():
         return []

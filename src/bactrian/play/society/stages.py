@@ -26,6 +26,7 @@ from bactrian.recipes.schema import to_critic_settings
 from bactrian.recipes.society import Society, SocietyPrompts, SocietyStage
 from bactrian.records.ending import Ending
 from bactrian.records.events import Ended, Event, Spoke, Started
+from bactrian.records.seeds import derive_stage_seed
 from bactrian.records.session import Role
 from bactrian.records.turn import Solution, Turn
 from bactrian.store import Store, open_store
@@ -168,8 +169,9 @@ async def _run_stage(
     listener: Listener | None,
 ) -> AsyncGenerator[Event]:
     """Play the session of a stage, from where it stands."""
-    society, given = wish.society, wish.given
     name = wish.session_id(stage)
+    given = replace(wish.given, seed=derive_stage_seed(wish.given.seed, stage.name))
+    society, wish = wish.society, replace(wish, given=given)
     if stage.agents:
         session = new_group_chat(society, stage, task, given, name, wish.tools)
         session = await begin_session(replace(session, values=wish.values, mark=wish.mark), store)
@@ -224,9 +226,11 @@ def _setup(wish: SocietyRun, stage: SocietyStage, task: str) -> tuple[RolePlaySe
 
 
 def _seated_tools(stage: SocietyStage, tools: Mapping[str, Toolbox]) -> dict[str, Toolbox]:
-    """The tools of the agents of a role-play, by side; none where a critic chooses what is said."""
+    """The tools of the agents of a role-play, by side; none where a critic searches (docs/decisions.md)."""
     seats = {"user": stage.user or "", "assistant": stage.assistant or ""}
-    return {side: tools[name] for side, name in seats.items() if name in tools and not stage.critic}
+    if stage.critic is not None and to_critic_settings(stage.critic).searches:
+        return {}
+    return {side: tools[name] for side, name in seats.items() if name in tools}
 
 
 def _seats(stage: SocietyStage, by_agent: Mapping[str, _T]) -> dict[str, _T]:

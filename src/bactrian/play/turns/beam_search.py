@@ -4,25 +4,25 @@ From where the conversation stands, each of up to ``width`` lines is continued b
 function, ranks the lines so far. After ``depth`` turns the best line is spoken, and the search begins anew from its
 end. It takes at most ``(1 + width * (depth - 1)) * proposals`` proposals and ``depth`` rankings for ``depth`` turns.
 
-The tree is what is stored: each proposal names the one it follows, and each verdict the places it goes on with.
+The tree is what is stored: each proposal names the one it follows, and each decision the places it goes on with.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from bactrian.errors import BactrianError, ContextFull, Filtered, ModelError
 from bactrian.play.agent import Agent, View
 from bactrian.play.critic.candidates import CandidateRequest, Proposer
+from bactrian.play.critic.choosing import CriticQuestion, Round, SessionCritic, list_options
 from bactrian.play.endings import first_ending
 from bactrian.play.scene import Scene
-from bactrian.play.turns.chosen import ChoiceQuestion, TurnChoice, check_readable, is_open, list_offered
+from bactrian.play.turns.state import SessionState
 from bactrian.records.candidate import Decision, Proposal
 from bactrian.records.events import Chose, Proposed, Spoke
-from bactrian.records.text import Text
 from bactrian.records.turn import Turn
 from bactrian.records.usage import Usage
 
@@ -41,76 +41,62 @@ class _Line:
     """Why it cannot be continued."""
 
 
-@dataclass(slots=True)
-class _Level:
-    """All that was made for one turn."""
+class BeamSearch:
+    """The agents try out how the conversation could go on, and the critic chooses the line that is said."""
 
-    proposals: list[Proposal] = field(default_factory=list[Proposal])
-    verdicts: list[Decision] = field(default_factory=list[Decision])
+    def __init__(self, critic: SessionCritic) -> None:
+        self._critic = critic
 
-    @property
-    def usage(self) -> Usage:
-        return sum((one.usage for one in (*self.proposals, *self.verdicts)), Usage())
+    async def take_turn(self, state: SessionState) -> AsyncGenerator[Proposed | Chose | Spoke]:
+        """Search from the end of what was said and speak the best line.
 
-    @property
-    def seconds(self) -> float:
-        slowest = max((one.seconds for one in self.proposals), default=0.0)
-        return slowest + sum(one.seconds for one in self.verdicts)
-
-
-async def search_turns(
-    scene: Scene, critique: TurnChoice, turns: Sequence[Turn], calls_before: int
-) -> AsyncGenerator[Proposed | Chose | Spoke]:
-    """Search from the end of ``turns`` and speak the best line.
-
-    Turns that a resumed session had spoken before it stopped in the middle of a line are taken from it again.
-
-    Raises:
-        ModelError: a model does not answer, or no proposal says anything, or a ranking cannot be read.
-    """
-    start = len(turns) // critique.depth * critique.depth
-    lines = [_Line(list(turns[:start]))]
-    levels: list[_Level] = []
-    for number in range(start + 1, start + critique.depth + 1):
-        keep = 1 if number == start + critique.depth else critique.width
-        level = _Level()
-        levels.append(level)
-        grown: list[_Line] = []
-        async with aclosing(_grow(scene, critique, lines, number, calls_before, level, grown)) as made:
-            async for event in made:
-                yield event
-        async with aclosing(_rank(scene, critique, grown, start, keep, calls_before, level)) as said:
-            async for event in said:
-                yield event
-        lines = _kept(grown, level.verdicts, keep)
-        if all(line.over for line in lines):
-            break
-    best = lines[0]
-    spoken = len(turns)
-    for turn in best.turns[spoken:]:
-        level = levels[turn.number - start - 1]
-        yield Spoke(replace(turn, usage=level.usage, seconds=level.seconds))
-    if best.fault is not None:
-        raise best.fault
-    if len(best.turns) == spoken:
-        raise ModelError(
-            f"The search leads to no other turn than the {spoken} that are stored.",
-            next="The run's proposals may be damaged; restore it from a copy.",
-        )
+        Turns that a session had spoken before it was interrupted in the middle of a line are taken from it again.
+        """
+        scene, critic, turns = state.scene, self._critic, state.turns
+        depth, calls_before = critic.settings.depth, state.call_index - len(turns)
+        start = len(turns) // depth * depth
+        lines = [_Line(list(turns[:start]))]
+        levels: list[Round] = []
+        for number in range(start + 1, start + depth + 1):
+            keep = 1 if number == start + depth else critic.settings.width
+            level = Round()
+            levels.append(level)
+            grown: list[_Line] = []
+            async with aclosing(_grow(scene, critic, lines, number, calls_before, level, grown)) as made:
+                async for event in made:
+                    yield event
+            async with aclosing(_rank(scene, critic, grown, start, keep, calls_before, level)) as said:
+                async for event in said:
+                    yield event
+            lines = _list_kept(grown, level.decisions, keep)
+            if all(line.over for line in lines):
+                break
+        best = lines[0]
+        spoken = len(turns)
+        for turn in best.turns[spoken:]:
+            level = levels[turn.number - start - 1]
+            yield Spoke(replace(turn, usage=level.usage, seconds=level.seconds))
+        if best.fault is not None:
+            raise best.fault
+        if len(best.turns) == spoken:
+            raise ModelError(
+                f"The search leads to no other turn than the {spoken} that are stored.",
+                next="The run's proposals may be damaged; restore it from a copy.",
+            )
 
 
 async def _grow(
     scene: Scene,
-    critique: TurnChoice,
+    critic: SessionCritic,
     lines: Sequence[_Line],
     number: int,
     calls_before: int,
-    level: _Level,
+    level: Round,
     grown: list[_Line],
 ) -> AsyncGenerator[Proposed]:
     """Continue each line by proposals, all lines at once. ``grown`` gets the new lines in the order of their places."""
-    width = critique.proposals
-    known, level.verdicts = critique.known.of(number, 1)
+    width = critic.settings.proposals
+    known, level.decisions = critic.known.of(number, 1)
     for proposal in known:
         yield Proposed(proposal)
     level.proposals = known
@@ -140,49 +126,49 @@ async def _grow(
             continue
         agent = scene.agents[scene.order.next_speaker(line.turns)]
         own = [one for one in level.proposals if index * width < one.place <= (index + 1) * width]
-        grown += [_longer(scene, line, agent, one) for one in list_offered(own)]
+        grown += [_longer(scene, line, agent, one) for one in list_options(own)]
 
 
 async def _rank(
     scene: Scene,
-    critique: TurnChoice,
+    critic: SessionCritic,
     grown: Sequence[_Line],
     start: int,
     keep: int,
     calls_before: int,
-    level: _Level,
+    level: Round,
 ) -> AsyncGenerator[Chose]:
     """Have the lines ranked, unless there are no more than are kept and their order does not matter yet."""
-    for verdict in level.verdicts:
-        yield Chose(verdict)
+    for decision in level.decisions:
+        yield Chose(decision)
     first = level.proposals[0]
     ways = {line.place: line.turns[start:] for line in grown if line.place is not None}
     matters = len(ways) > keep
-    if not matters or not is_open(level.verdicts, critique.unreadable):
-        check_readable(level.verdicts, critique.unreadable)
+    if not matters or not level.must_ask(critic.settings.unreadable):
+        level.check_readable(critic.settings.unreadable)
         return
-    question = ChoiceQuestion(
+    question = CriticQuestion(
         session=scene.session.id,
         call_index=calls_before + first.number - 1,
         turns=grown[0].turns[:start],
         speaker=scene.agents[first.speaker],
         proposals=level.proposals,
-        heard=level.verdicts,
+        heard=level.decisions,
         feedback=False,
         keep=keep,
         ways=ways,
     )
-    async with aclosing(critique.chooser.choose(question)) as said:
-        async for verdict in said:
-            yield Chose(verdict)
-            level.verdicts.append(verdict)
-    check_readable(level.verdicts, critique.unreadable)
+    async with aclosing(critic.chooser.choose(question)) as said:
+        async for decision in said:
+            yield Chose(decision)
+            level.decisions.append(decision)
+    level.check_readable(critic.settings.unreadable)
 
 
-def _kept(grown: Sequence[_Line], verdicts: Sequence[Decision], keep: int) -> list[_Line]:
+def _list_kept(grown: Sequence[_Line], decisions: Sequence[Decision], keep: int) -> list[_Line]:
     """The lines to go on with, best first; the first ones if nobody ranked them readably."""
     by_place = {line.place: line for line in grown}
-    last = verdicts[-1] if verdicts else None
+    last = decisions[-1] if decisions else None
     if last is None or last.place is None:
         return list(grown[:keep])
     places = last.kept or (last.place,)
@@ -234,32 +220,3 @@ async def _together(
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-@dataclass(frozen=True, slots=True)
-class ScoringChooser:
-    """A function in the critic's place: the higher it scores a conversation so far, the better that is."""
-
-    score: Callable[[Sequence[Turn]], float]
-    name: str = "score"
-
-    async def choose(self, question: ChoiceQuestion) -> AsyncGenerator[Decision]:
-        """Rank by score; of equals the first is the better."""
-        ways = question.ways or {
-            one.place: [question.speaker.turn(one, usage=Usage(), seconds=0.0)] for one in question.proposals
-        }
-        scores = {place: self.score([*question.turns, *way]) for place, way in ways.items()}
-        best = sorted(scores, key=lambda place: -scores[place])[: question.keep]
-        first = question.proposals[0]
-        told = ", ".join(f"{place}: {scores[place]:g}" for place in scores)
-        yield Decision(
-            first.number,
-            first.round,
-            len(question.heard) + 1,
-            first.speaker,
-            self.name,
-            Text(""),
-            best[0],
-            told,
-            kept=tuple(best) if question.ways else (),
-        )

@@ -1,233 +1,161 @@
-"""Several proposals for a turn, one of which is chosen: the paper's critic in the loop (section 3.2, appendix)."""
+"""Several proposals for a turn, one of which is chosen: the paper's critic in the loop (section 3.2, appendix).
+
+An agent with tools uses them first, once for all of its proposals: a call changes the world and cannot be taken back,
+so it is never one of several things to choose from. What is chosen is what the agent says about the results.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import replace
+from itertools import count
 
-from bactrian.errors import BadReply, ModelError
-from bactrian.play.agent import Agent, View
 from bactrian.play.critic.candidates import CandidateRequest, Proposer
-from bactrian.records.candidate import NOTHING_KNOWN, Decision, Deliberation, Proposal, Unreadable
+from bactrian.play.critic.choosing import CriticQuestion, Round, SessionCritic, list_options
+from bactrian.play.turns.state import SessionState, TurnEvent
+from bactrian.play.turns.with_tools import ToolLoop
+from bactrian.records.candidate import Decision, Proposal
 from bactrian.records.events import Chose, Proposed, Spoke
 from bactrian.records.message import Message
 from bactrian.records.text import Text
-from bactrian.records.turn import Speaker, Turn
+from bactrian.records.tool import Use, group_rounds, to_messages
+from bactrian.records.turn import Turn
 from bactrian.records.usage import Usage
 
 
-@dataclass(frozen=True, slots=True)
-class ChoiceQuestion:
-    """What a chooser is asked."""
+class Chosen:
+    """The agent makes proposals, and the critic chooses the one that is said."""
 
-    session: str
-    call_index: int
-    turns: Sequence[Turn]
-    """What was said before."""
-    speaker: Agent
-    """Whose turn it is."""
-    proposals: Sequence[Proposal]
-    """At least one; all different, and each says something."""
-    heard: Sequence[Decision]
-    """Its earlier answers to this question, none of which could be read."""
-    feedback: bool
-    """True if it may ask for another round of proposals."""
-    keep: int = 1
-    """How many are wanted, best first; more than one only in a search."""
-    ways: Mapping[int, Sequence[Turn]] | None = None
-    """In a search, where each place leads to from the end of ``turns``."""
+    def __init__(self, critic: SessionCritic) -> None:
+        self._critic = critic
+        self._proposer = Proposer(critic.settings.proposals)
 
-    @property
-    def places(self) -> list[int]:
-        """What can be chosen."""
-        return [one.place for one in self.proposals] if self.ways is None else list(self.ways)
+    async def take_turn(self, state: SessionState) -> AsyncGenerator[TurnEvent]:
+        """Have proposals made until one is good enough, or the last round is over; then it is spoken."""
+        wish, agent = self._critic.settings, state.view.agent
+        tools = ToolLoop(state) if agent.toolbox is not None else None
+        if tools is not None:
+            async with aclosing(self._use_tools(tools, state)) as used:
+                async for event in used:
+                    yield event
+        uses = tuple(tools.uses) if tools is not None else ()
+        usage, seconds = (tools.usage, tools.seconds) if tools is not None else (Usage(), 0.0)
+        notes: list[Message] = []
+        for number in count(1):
+            round_ = Round(*self._critic.known.of(state.number, number))
+            if tools is not None and number == 1 and not round_.proposals:
+                round_.proposals.append(_as_proposal(tools.draft()))
+            async with aclosing(self._play_round(state, number, round_, notes, uses)) as events:
+                async for event in events:
+                    yield event
+            usage, seconds = usage + round_.usage, seconds + round_.seconds
+            chosen = _pick(list_options(round_.proposals), round_.decisions)
+            last = round_.decisions[-1] if round_.decisions else None
+            if number == wish.rounds or last is None or not last.feedback or last.instead is not None:
+                yield Spoke(replace(agent.turn(chosen, usage=usage, seconds=seconds), uses=uses))
+                return
+            notes += _write_note(chosen, last)
 
-    @property
-    def number(self) -> int:
-        """Of the turn, from 1."""
-        return self.proposals[0].number
+    async def _use_tools(self, tools: ToolLoop, state: SessionState) -> AsyncGenerator[TurnEvent]:
+        """Call tools until the agent speaks, unless it had spoken before the session was interrupted."""
+        if self._critic.known.of(state.number, 1)[0]:
+            for event in tools.replay():
+                yield event
+            return
+        async with aclosing(tools.run()) as events:
+            async for event in events:
+                yield event
 
-
-class Chooser(Protocol):
-    """Chooses one of several proposals: a critic, a person or a function."""
-
-    def choose(self, question: ChoiceQuestion) -> AsyncGenerator[Decision]:
-        """Give a verdict; another one only if the one before could not be read.
-
-        Nothing is asked of a model before the verdict that came before has been taken.
-        """
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class TurnChoice:
-    """How turns are chosen."""
-
-    chooser: Chooser
-    of: frozenset[Speaker]
-    """Whose turns are chosen; the others say what first comes to them."""
-    proposals: int = 3
-    """Candidates for each turn."""
-    rounds: int = 1
-    """Most rounds of proposals for a turn; from the second on, each needs feedback on the one before."""
-    unreadable: Unreadable = "first"
-    known: Deliberation = NOTHING_KNOWN
-    """What a session that is taken up again has of the turns after its last full ``depth``."""
-    width: int = 1
-    """Lines that a search keeps alive."""
-    depth: int = 1
-    """Turns that it looks ahead."""
-
-    def __post_init__(self) -> None:
-        if self.proposals < 1 or self.rounds < 1:
-            raise ValueError("A turn has at least one proposal and one round of them.")
-        if self.width < 1 or self.depth < 1 or (self.searches and self.rounds > 1):
-            raise ValueError(
-                "A search is at least one line wide and one turn deep, and has one round a turn."
-            )
-
-    @property
-    def searches(self) -> bool:
-        """True if it looks further than the next turn, or at more than one line."""
-        return (self.width, self.depth) != (1, 1)
-
-
-@dataclass(frozen=True, slots=True)
-class TurnContext:
-    """Where a session stands when a turn is to be chosen."""
-
-    session: str
-    call_index: int
-    turns: Sequence[Turn]
-    view: View
-
-    @property
-    def number(self) -> int:
-        """Of the turn that comes, from 1."""
-        return len(self.turns) + 1
-
-
-async def choose_turn(
-    critique: TurnChoice, proposer: Proposer, stage: TurnContext
-) -> AsyncGenerator[Proposed | Chose | Spoke]:
-    """Have proposals made until one is good enough, or the last round is over; then it is spoken.
-
-    Raises:
-        ModelError: a model does not answer, or no proposal says anything, or the choice cannot be read.
-    """
-    agent = stage.view.agent
-    notes: list[Message] = []
-    usage, seconds = Usage(), 0.0
-    round_ = 0
-    while True:
-        round_ += 1
-        proposals, verdicts = critique.known.of(stage.number, round_)
-        for proposal in proposals:
+    async def _play_round(
+        self,
+        state: SessionState,
+        number: int,
+        round_: Round,
+        notes: Sequence[Message],
+        uses: Sequence[Use],
+    ) -> AsyncGenerator[Proposed | Chose]:
+        """Get the proposals that ``round_`` lacks, and a decision if it has none that can be read."""
+        wish, session = self._critic.settings, state.scene.session.id
+        call_index = state.call_index + len(group_rounds(uses))
+        for proposal in round_.proposals:
             yield Proposed(proposal)
-        for verdict in verdicts:
-            yield Chose(verdict)
-        wanted = CandidateRequest(
-            stage.session,
-            stage.call_index,
-            stage.number,
-            round_,
-            tuple(one.place for one in proposals),
-            notes,
+        for decision in round_.decisions:
+            yield Chose(decision)
+        have = tuple(one.place for one in round_.proposals)
+        missing = CandidateRequest(
+            session, call_index, state.number, number, have, notes, used=to_messages(uses)
         )
-        async with aclosing(proposer.propose(stage.view, wanted)) as made:
-            async for proposal in made:
+        async with aclosing(self._proposer.propose(state.view, missing)) as proposals:
+            async for proposal in proposals:
                 yield Proposed(proposal)
-                proposals.append(proposal)
-        options = list_offered(proposals)
-        question = ChoiceQuestion(
-            stage.session, stage.call_index, stage.turns, agent, options, verdicts, round_ < critique.rounds
+                round_.proposals.append(proposal)
+        question = CriticQuestion(
+            session=session,
+            call_index=call_index,
+            turns=state.turns,
+            speaker=state.view.agent,
+            proposals=list_options(round_.proposals),
+            heard=round_.decisions,
+            feedback=number < wish.rounds,
+            uses=uses,
         )
-        if is_open(verdicts, critique.unreadable):
-            async with aclosing(critique.chooser.choose(question)) as said:
-                async for verdict in said:
-                    yield Chose(verdict)
-                    verdicts.append(verdict)
-        usage = sum((one.usage for one in (*proposals, *verdicts)), usage)
-        seconds += max(one.seconds for one in proposals) + sum(one.seconds for one in verdicts)
-        last = verdicts[-1] if verdicts else None
-        check_readable(verdicts, critique.unreadable)
-        chosen = _chosen(options, last)
-        if round_ == critique.rounds or last is None or not last.feedback or last.instead is not None:
-            break
-        notes += _note(chosen, last)
-    yield Spoke(agent.turn(chosen, usage=usage, seconds=seconds))
+        if round_.must_ask(wish.unreadable):
+            async with aclosing(self._critic.chooser.choose(question)) as decisions:
+                async for decision in decisions:
+                    yield Chose(decision)
+                    round_.decisions.append(decision)
+        round_.check_readable(wish.unreadable)
 
 
-def list_offered(proposals: Sequence[Proposal]) -> list[Proposal]:
-    """Those that say something, each text once, in the order of their places."""
-    texts: dict[str, Proposal] = {}
-    for proposal in sorted(proposals, key=lambda one: one.place):
-        if proposal.text.strip() or proposal.finish == "content_filter":
-            texts.setdefault(proposal.text, proposal)
-    if not texts:
-        raise BadReply(
-            f"The model answered turn {proposals[0].number} with nothing, {len(proposals)} times.",
-            where=proposals[0].model,
-            next="Try another model or other sampling; the session can be taken up again.",
-        )
-    return list(texts.values())
-
-
-def is_open(verdicts: Sequence[Decision], unreadable: Unreadable) -> bool:
-    """True if the question must still be asked: an even number of unreadable answers has been dealt with."""
-    if not verdicts:
-        return True
-    return bool(verdicts[-1].problem) and (len(verdicts) % 2 == 1 or unreadable == "fail")
-
-
-def check_readable(verdicts: Sequence[Decision], unreadable: Unreadable) -> None:
-    """Fail if the last verdict cannot be read and that is not to be passed over.
-
-    Raises:
-        ModelError: as is wished.
-    """
-    if not verdicts or not verdicts[-1].problem or unreadable == "first":
-        return
-    last = verdicts[-1]
-    raise ModelError(
-        f"The choice of {last.chooser} for turn {last.number} cannot be read. {last.problem}",
-        where=last.model,
-        next="Use a model that keeps to a form, or let the first proposal be taken.",
-        sample=last.text.encode(),
+def _as_proposal(turn: Turn) -> Proposal:
+    """The reply that came after the last call of a tool is the first proposal."""
+    return Proposal(
+        number=turn.number,
+        round=1,
+        place=1,
+        speaker=turn.speaker,
+        text=turn.text,
+        usage=turn.usage,
+        seconds=turn.seconds,
+        model=turn.model,
+        finish=turn.finish,
+        lossy=turn.lossy,
+        fingerprint=turn.fingerprint,
+        thought=turn.thought,
     )
 
 
-def _chosen(options: Sequence[Proposal], verdict: Decision | None) -> Proposal:
-    """The proposal that is spoken: the chosen one, or the first if nobody chose readably."""
+def _pick(options: Sequence[Proposal], decisions: Sequence[Decision]) -> Proposal:
+    """Return the proposal that is spoken: the chosen one, or the first if no decision can be read."""
     first = options[0]
-    if verdict is None:
+    if not decisions:
         return first
-    if verdict.instead is not None:
+    last = decisions[-1]
+    if last.instead is not None:
         return Proposal(
-            first.number,
-            first.round,
-            len(options) + 1,
-            first.speaker,
-            verdict.instead,
-            Usage(),
-            0.0,
-            verdict.model,
-            "stop",
+            number=first.number,
+            round=first.round,
+            place=len(options) + 1,
+            speaker=first.speaker,
+            text=last.instead,
+            usage=Usage(),
+            seconds=0.0,
+            model=last.model,
+            finish="stop",
         )
-    return next((one for one in options if one.place == verdict.place), first)
+    return next((one for one in options if one.place == last.place), first)
 
 
-def _note(chosen: Proposal, verdict: Decision) -> list[Message]:
-    """What the speaker is told before it tries again."""
+def _write_note(chosen: Proposal, decision: Decision) -> list[Message]:
+    """Return what the speaker is told before it tries again."""
     return [
         Message("assistant", chosen.text),
         Message(
             "user",
             Text(
-                f"This is a draft that has not been sent. {verdict.chooser} has read it and says: "
-                f"{verdict.feedback}\n\nWrite the whole message again in the same form, with that put right. "
+                f"This is a draft that has not been sent. {decision.chooser} has read it and says: "
+                f"{decision.feedback}\n\nWrite the whole message again in the same form, with that put right. "
                 "Do not mention the draft."
             ),
         ),

@@ -3,89 +3,151 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from time import perf_counter
 
 from bactrian.errors import BadReply
 from bactrian.models.model import Reply
-from bactrian.play.agent import Listener, View, ask_agent, make_turn
+from bactrian.play.agent import ask_agent, make_turn
 from bactrian.play.tools.toolbox import Toolbox
+from bactrian.play.turns.state import SessionState
 from bactrian.records.events import Called, Returned, Spoke
 from bactrian.records.text import Text
 from bactrian.records.tool import ToolCall, ToolResult, Use, group_rounds, to_messages
+from bactrian.records.turn import Turn
 from bactrian.records.usage import Usage
 
-_AT_ONCE = 16
-"""Calls of one reply that run at the same time; more than that wait for a place."""
+_CONCURRENCY = 16
+"""Calls of one reply that run at the same time; the others wait."""
 
 
-@dataclass(frozen=True, slots=True)
-class ToolTurnContext:
-    """Where a session stands when an agent with tools is to speak."""
+class WithTools:
+    """The agent may call tools before it speaks."""
 
-    session: str
-    call_index: int
-    number: int
-    """Of the turn, from 1."""
-    pending: Sequence[Use] = ()
-    """What was used for this turn before the session broke off."""
+    async def take_turn(self, state: SessionState) -> AsyncGenerator[Called | Returned | Spoke]:
+        """Ask the model until its reply calls nothing; that reply is the turn."""
+        loop = ToolLoop(state)
+        async with aclosing(loop.run()) as events:
+            async for event in events:
+                yield event
+        yield Spoke(loop.turn())
 
 
-async def speak_with_tools(
-    toolbox: Toolbox, view: View, place: ToolTurnContext, listener: Listener | None = None
-) -> AsyncGenerator[Called | Returned | Spoke]:
-    """Have an agent say a turn, with tools.
+class ToolLoop:
+    """An agent's replies that call tools, up to the one that speaks."""
 
-    All calls of a reply are given before the first of them is made, and each result as soon as it is there. A
-    pending call that has a result is not made again; one that has none is.
+    def __init__(self, state: SessionState) -> None:
+        self.uses = list(state.pending)
+        """What was used for this turn so far."""
+        self._state = state
+        self._reply: Reply | None = None
+        self._usage = Usage()
+        self._seconds = 0.0
 
-    Raises:
-        ModelError: the model does not answer, or calls tools when it may not any more.
-    """
-    uses = list(place.pending)
-    for use in uses:
-        yield Called(use.call)
-        if use.result is not None:
-            yield Returned(use.result)
-    while True:
-        async with aclosing(_finished(toolbox, uses)) as results:
-            async for result in results:
-                yield Returned(result)
-        done = len(group_rounds(uses))
-        allow_tool_calls = done < toolbox.kit.rounds
-        begun = perf_counter()
-        reply, usage = await ask_agent(
-            view,
-            place.number,
-            session=place.session,
-            call_index=place.call_index + done,
-            used=to_messages(uses),
-            allow_tool_calls=allow_tool_calls,
-            listener=listener,
+    def replay(self) -> list[Called | Returned]:
+        """Return what is known of an interrupted turn already."""
+        events: list[Called | Returned] = []
+        for use in self.uses:
+            events += [Called(use.call), *([Returned(use.result)] if use.result else [])]
+        return events
+
+    async def run(self) -> AsyncGenerator[Called | Returned]:
+        """Yield all calls of a reply before the first of them is made, and each result as soon as it is there.
+
+        A pending call that has a result is not made again; one that has none is.
+
+        Raises:
+            ModelError: the model does not answer, or calls tools when it may not any more.
+        """
+        for event in self.replay():
+            yield event
+        state, view = self._state, self._state.view
+        toolbox = view.agent.toolbox
+        assert toolbox is not None
+        while True:
+            async with aclosing(_finish(toolbox, self.uses)) as results:
+                async for result in results:
+                    yield Returned(result)
+            done = len(group_rounds(self.uses))
+            allow_tool_calls = done < toolbox.kit.rounds
+            begun = perf_counter()
+            reply, self._usage = await ask_agent(
+                view,
+                state.number,
+                session=state.scene.session.id,
+                call_index=state.call_index + done,
+                used=to_messages(self.uses),
+                allow_tool_calls=allow_tool_calls,
+                listener=state.scene.listener,
+            )
+            self._reply, self._seconds = reply, perf_counter() - begun
+            if not allow_tool_calls or not reply.choices[0].calls:
+                break
+            for call in self._calls(reply, done + 1):
+                yield Called(call)
+                self.uses.append(Use(call))
+        if not reply.text.strip() and reply.choices[0].calls:
+            raise BadReply(
+                f"The model called tools {done + 1} times for turn {state.number} and said nothing.",
+                where=view.agent.model.name,
+                next="Allow more rounds of tools, or try another model.",
+                sample=reply.raw,
+            )
+
+    @property
+    def usage(self) -> Usage:
+        """Of the replies that called tools."""
+        return sum((use.call.usage for use in self.uses), Usage())
+
+    @property
+    def seconds(self) -> float:
+        """Of the replies that called tools, and of the slowest tool of each."""
+        return sum(
+            group[0].call.seconds + max(use.result.seconds if use.result else 0.0 for use in group)
+            for group in group_rounds(self.uses)
         )
-        seconds = perf_counter() - begun
-        if not allow_tool_calls or not reply.choices[0].calls:
-            break
-        for call in _calls(reply, view.agent.speaker, place.number, done + 1, usage, seconds):
-            yield Called(call)
-            uses.append(Use(call))
-    if not reply.text.strip() and reply.choices[0].calls:
-        raise BadReply(
-            f"The model called tools {done + 1} times for turn {place.number} and said nothing.",
-            where=view.agent.model.name,
-            next="Allow more rounds of tools, or try another model.",
-            sample=reply.raw,
+
+    def turn(self) -> Turn:
+        """Make the turn of the reply that speaks; it costs all that led to it."""
+        turn = self.draft()
+        return replace(
+            turn,
+            usage=self.usage + turn.usage,
+            seconds=turn.seconds + self.seconds,
+            uses=tuple(self.uses),
         )
-    usage = sum((use.call.usage for use in uses), usage)
-    turn = make_turn(view.agent, place.number, reply, usage=usage, seconds=seconds + _seconds(uses))
-    yield Spoke(replace(turn, uses=tuple(uses)))
+
+    def draft(self) -> Turn:
+        """Make a turn of the reply that speaks alone."""
+        assert self._reply is not None
+        agent, number = self._state.view.agent, self._state.number
+        return make_turn(agent, number, self._reply, usage=self._usage, seconds=self._seconds)
+
+    def _calls(self, reply: Reply, round_: int) -> list[ToolCall]:
+        choice, number = reply.choices[0], self._state.number
+        first, *others = [
+            ToolCall(
+                number=number,
+                round=round_,
+                place=place,
+                speaker=self._state.speaker,
+                wanted=wanted if wanted.id else replace(wanted, id=f"call_{number}_{round_}_{place}"),
+                text=Text(""),
+                usage=Usage(),
+                seconds=0.0,
+                model=reply.model,
+            )
+            for place, wanted in enumerate(choice.calls, start=1)
+        ]
+        first = replace(first, text=choice.text, usage=self._usage, seconds=self._seconds)
+        return [first, *others]
 
 
-async def _finished(toolbox: Toolbox, uses: list[Use]) -> AsyncGenerator[ToolResult]:
-    """Make the calls among ``uses`` that have no result, all at once, and put their results there."""
-    room = asyncio.Semaphore(_AT_ONCE)
+async def _finish(toolbox: Toolbox, uses: list[Use]) -> AsyncGenerator[ToolResult]:
+    """Make the calls among ``uses`` that have no result, at the same time, and put their results there."""
+    room = asyncio.Semaphore(_CONCURRENCY)
 
     async def made(call: ToolCall) -> ToolResult:
         async with room:
@@ -106,32 +168,3 @@ async def _finished(toolbox: Toolbox, uses: list[Use]) -> AsyncGenerator[ToolRes
         for task in waiting:
             task.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
-
-
-def _calls(
-    reply: Reply, speaker: str, number: int, round_: int, usage: Usage, seconds: float
-) -> list[ToolCall]:
-    choice = reply.choices[0]
-    first, *others = [
-        ToolCall(
-            number=number,
-            round=round_,
-            place=place,
-            speaker=speaker,
-            wanted=wanted if wanted.id else replace(wanted, id=f"call_{number}_{round_}_{place}"),
-            text=Text(""),
-            usage=Usage(),
-            seconds=0.0,
-            model=reply.model,
-        )
-        for place, wanted in enumerate(choice.calls, start=1)
-    ]
-    return [replace(first, text=choice.text, usage=usage, seconds=seconds), *others]
-
-
-def _seconds(uses: Sequence[Use]) -> float:
-    """Seconds of the replies that called, and of the slowest tool of each."""
-    return sum(
-        group[0].call.seconds + max(use.result.seconds if use.result else 0.0 for use in group)
-        for group in group_rounds(uses)
-    )

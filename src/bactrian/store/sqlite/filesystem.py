@@ -25,6 +25,7 @@ _NETWORK = frozenset(
         "glusterfs",
     }
 )
+_COMPANIONS = ("-wal", "-shm", "-journal", ".lock")
 _ESCAPED = re.compile(r"\\([0-7]{3})")
 
 
@@ -32,6 +33,23 @@ def count_free_bytes(path: Path) -> int:
     """Bytes that may still be written where ``path`` lies."""
     disk = os.statvfs(path.absolute().parent)
     return disk.f_bavail * disk.f_frsize
+
+
+def list_run_files(path: Path) -> list[Path]:
+    """List the files that belong to the run at ``path``, whether they are there or not: itself, log, lock, backups.
+
+    A run that is named by a link has files beside the link and beside the file that it leads to.
+    """
+    names = list(dict.fromkeys((path.absolute(), path.resolve())))
+    beside = [one.with_name(one.name + ending) for one in names for ending in _COMPANIONS]
+    backups = [
+        found
+        for one in names
+        if one.parent.is_dir()
+        for found in one.parent.iterdir()
+        if found.name.startswith(f"{one.name}.v") and found.suffix == ".backup"
+    ]
+    return [*names, *beside, *backups]
 
 
 def find_holder(path: Path) -> str | None:

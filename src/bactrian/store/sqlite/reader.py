@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from pydantic_core import from_json
-from sqlalchemy import ColumnElement, Connection, Engine, Row, Select, Table, exists, func, select
+from sqlalchemy import ColumnElement, Connection, Engine, Row, Select, TableClause, exists, func, select
+from sqlalchemy.sql.base import ReadOnlyColumnCollection
 
+from bactrian.errors import StoreError
 from bactrian.records.candidate import Deliberation
 from bactrian.records.finding import Confirmation
 from bactrian.records.run import Failure, ItemList, Progress
 from bactrian.records.session import Session
+from bactrian.records.tool import Use
+from bactrian.records.turn import Turn
 from bactrian.records.usage import Usage
 from bactrian.store import schema
 from bactrian.store.base import Rows
-from bactrian.store.from_rows import (
-    attach_uses,
-    read_confirmation,
-    read_decision,
-    read_list,
-    read_proposal,
-    read_session,
-    read_use,
-)
+from bactrian.store.mapping import RecordMapping
 from bactrian.store.sqlite.database import explain_errors
 
 _PAGE = 100
@@ -41,30 +39,30 @@ class Reader:
         self._engine = engine
 
     def deliberation(self, session: str, after: int) -> Deliberation:
-        """All proposals and verdicts of the session with this id, those up to turn ``after`` left out."""
-        made, said = schema.proposals, schema.verdicts
+        """The proposals and decisions of the session with this id, for the turns behind turn ``after``."""
+        made, said = schema.proposals.c, schema.verdicts.c
+        proposals = (
+            _select(made, schema.PROPOSALS)
+            .where(made.session == session, made.number > after)
+            .order_by(made.number, made.round, made.place)
+        )
+        decisions = (
+            _select(said, schema.DECISIONS)
+            .where(said.session == session, said.number > after)
+            .order_by(said.number, said.round, said.attempt)
+        )
         with explain_errors(self._path), self._engine.connect() as connection:
-            proposals = (
-                select(made)
-                .where(made.c.session == session, made.c.number > after)
-                .order_by(made.c.number, made.c.round, made.c.place)
-            )
-            verdicts = (
-                select(said)
-                .where(said.c.session == session, said.c.number > after)
-                .order_by(said.c.number, said.c.round, said.c.attempt)
-            )
             return Deliberation(
-                tuple(read_proposal(row) for row in connection.execute(proposals)),
-                tuple(read_decision(row) for row in connection.execute(verdicts)),
+                tuple(map(schema.PROPOSALS.read, connection.execute(proposals))),
+                tuple(map(schema.DECISIONS.read, connection.execute(decisions))),
             )
 
     def confirmations(self, judge: str) -> list[Confirmation]:
         """Everything that the judge of this name has said."""
-        table = schema.confirmations
-        query = select(table).where(table.c.judge == judge).order_by(table.c.row)
+        said = schema.confirmations.c
+        query = _select(said, schema.CONFIRMATIONS).where(said.judge == judge).order_by(said.row)
         with explain_errors(self._path), self._engine.connect() as connection:
-            return [read_confirmation(row) for row in connection.execute(query)]
+            return list(map(schema.CONFIRMATIONS.read, connection.execute(query)))
 
     def recipe(self) -> dict[str, Any] | None:
         """What the run is made from; None if it was not made from a recipe."""
@@ -74,16 +72,19 @@ class Reader:
 
     def item_list(self, list_id: str) -> ItemList | None:
         """The list of items with this id, as far as it is known."""
+        query = _select(schema.lists.c, schema.LISTS).where(schema.lists.c.id == list_id)
         with explain_errors(self._path), self._engine.connect() as connection:
-            row = connection.execute(select(schema.lists).where(schema.lists.c.id == list_id)).first()
-            return None if row is None else read_list(row)
+            row = connection.execute(query).first()
+            return None if row is None else schema.LISTS.read(row)
 
     def item_lists(self, after: int) -> list[tuple[int, ItemList]]:
         """The next lists behind row ``after``, each with its row."""
-        table = schema.lists
-        query = select(table).where(table.c.row > after).order_by(table.c.row).limit(_PAGE)
+        table = schema.lists.c
+        query = (
+            _select(table, schema.LISTS, table.row).where(table.row > after).order_by(table.row).limit(_PAGE)
+        )
         with explain_errors(self._path), self._engine.connect() as connection:
-            return [(row.row, read_list(row)) for row in connection.execute(query)]
+            return [(number, schema.LISTS.read(row)) for number, *row in connection.execute(query)]
 
     def failures(self, after: int) -> list[tuple[int, Failure]]:
         """The next sessions behind row ``after`` that failed, each with its row."""
@@ -140,18 +141,20 @@ class Reader:
 
     def progress(self, after: str) -> list[Progress]:
         """What has become of the next sessions behind the id ``after``."""
-        columns = schema.progress.columns
-        query = select(*columns).where(columns.id > after).order_by(columns.id).limit(_WIDE_PAGE)
+        sessions = schema.sessions.c
+        query = (
+            _select(sessions, schema.PROGRESS)
+            .where(sessions.id > after)
+            .order_by(sessions.id)
+            .limit(_WIDE_PAGE)
+        )
         with explain_errors(self._path), self._engine.connect() as connection:
-            return [Progress(*row) for row in connection.execute(query)]
+            return list(map(schema.PROGRESS.read, connection.execute(query)))
 
     def session(self, session_id: str) -> Session | None:
         """The session with this id, with the turns that are on disk."""
         with explain_errors(self._path), self._engine.connect() as connection:
-            row = connection.execute(
-                select(schema.sessions).where(schema.sessions.c.id == session_id)
-            ).first()
-            return None if row is None else _session(connection, row)
+            return read_session(connection, session_id)
 
     def slices(self, size: int) -> list[Rows]:
         """The sessions that there are now, in slices of at most ``size``."""
@@ -161,13 +164,29 @@ class Reader:
 
     def sessions(self, after: int, until: int) -> list[tuple[int, Session]]:
         """The next sessions behind row ``after``, up to row ``until``, each with its row."""
-        row = schema.sessions.c.row
-        query = select(schema.sessions).where(row > after, row <= until).order_by(row).limit(_PAGE)
+        sessions = schema.sessions.c
+        query = (
+            _select_sessions(sessions.row)
+            .where(sessions.row > after, sessions.row <= until)
+            .order_by(sessions.row)
+            .limit(_PAGE)
+        )
         with explain_errors(self._path), self._engine.connect() as connection:
-            return [(row.row, _session(connection, row)) for row in connection.execute(query).all()]
+            return [(number, _session(connection, row)) for number, *row in connection.execute(query).all()]
 
 
-def _by_speaker(table: Table, *where: ColumnElement[bool]) -> Select[Any]:
+def read_session(connection: Connection, session_id: str) -> Session | None:
+    """The session with this id and its stored turns; None if not found.
+
+    Raises:
+        StoreError: the text of a turn is not what was written.
+    """
+    query = _select_sessions().where(schema.sessions.c.id == session_id)
+    row = connection.execute(query).first()
+    return None if row is None else _session(connection, row)
+
+
+def _by_speaker(table: TableClause, *where: ColumnElement[bool]) -> Select[Any]:
     """Tokens by speaker."""
     columns = (table.c.prompt_tokens, table.c.completion_tokens, table.c.cached_tokens)
     return select(table.c.speaker, *map(func.sum, columns)).where(*where).group_by(table.c.speaker)
@@ -178,7 +197,7 @@ def _deliberated(connection: Connection) -> Iterator[tuple[str, Usage]]:
     included."""
     turns, proposals, verdicts = schema.turns.c, schema.proposals, schema.verdicts
 
-    def spoken(table: Table) -> ColumnElement[bool]:
+    def spoken(table: TableClause) -> ColumnElement[bool]:
         same = (turns.session == table.c.session, turns.number == table.c.number)
         return exists().where(*same).correlate(table)
 
@@ -191,14 +210,62 @@ def _deliberated(connection: Connection) -> Iterator[tuple[str, Usage]]:
         yield row[0], Usage(*(-tokens for tokens in row[1:]))
 
 
-def _session(connection: Connection, row: Row[Any]) -> Session:
-    turns = schema.turns
-    query = select(turns).where(turns.c.session == row.id).order_by(turns.c.number)
-    session = read_session(row, connection.execute(query))
+def _select(
+    table: ReadOnlyColumnCollection[str, Any], mapping: RecordMapping[Any], *before: ColumnElement[Any]
+) -> Select[*tuple[Any, ...]]:
+    columns: list[ColumnElement[Any]] = [*before, *(table[name] for name in mapping.names)]
+    return select(*columns)
+
+
+def _select_sessions(*before: ColumnElement[Any]) -> Select[*tuple[Any, ...]]:
+    table = schema.sessions.c
+    columns = [*before, *(table[name] for name in schema.SESSIONS.names)]
+    return _select(table, schema.ENDINGS, *columns)
+
+
+def _session(connection: Connection, row: Sequence[Any]) -> Session:
+    width = len(schema.SESSIONS.names)
+    session = schema.SESSIONS.read(row)
+    ending = None if row[width] is None else schema.ENDINGS.read(row[width:])
+    turns = schema.turns.c
+    query = _select(turns, schema.TURNS).where(turns.session == session.id).order_by(turns.number)
+    said = tuple(_turn(session.id, one) for one in connection.execute(query))
+    session = replace(session, turns=said, ending=ending)
     if not session.provenance.tools:
         return session
-    tools = schema.tools
+    tools = schema.tools.c
+    columns = [tools[name] for name in schema.TOOL_CALLS.names]
     query = (
-        select(tools).where(tools.c.session == row.id).order_by(tools.c.number, tools.c.round, tools.c.place)
+        _select(tools, schema.TOOL_RESULTS, *columns)
+        .where(tools.session == session.id)
+        .order_by(tools.number, tools.round, tools.place)
     )
-    return attach_uses(session, [read_use(one) for one in connection.execute(query)])
+    return _attach_uses(session, map(_use, connection.execute(query)))
+
+
+def _turn(session: str, row: Row[Any]) -> Turn:
+    if schema.compute_checksum(row.text) != row.checksum:
+        raise StoreError(
+            f"Turn {row.number} of session {session} is damaged: its text is not what was written.",
+            next="Save what is whole: bactrian recover RUN --out NEW.db",
+        )
+    return schema.TURNS.read(row)
+
+
+def _use(row: Sequence[Any]) -> Use:
+    call = schema.TOOL_CALLS.read(row)
+    result = row[len(schema.TOOL_CALLS.names) :]
+    has_result = result[schema.TOOL_RESULTS.names.index("result")] is not None
+    return Use(call, schema.TOOL_RESULTS.read(result) if has_result else None)
+
+
+def _attach_uses(session: Session, uses: Iterable[Use]) -> Session:
+    """``session`` with the tools that were called for its turns."""
+    by_turn: defaultdict[int, list[Use]] = defaultdict(list)
+    for use in uses:
+        by_turn[use.call.number].append(use)
+    turns = tuple(
+        replace(turn, uses=tuple(by_turn.pop(turn.number))) if turn.number in by_turn else turn
+        for turn in session.turns
+    )
+    return replace(session, turns=turns, pending=tuple(by_turn.get(len(turns) + 1, ())))

@@ -6,7 +6,6 @@ import shutil
 import sqlite3
 import tempfile
 import time
-import zlib
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pydantic_core import from_json
-from sqlalchemy import Table, bindparam, delete, func, select
+from sqlalchemy import TableClause, bindparam, delete, func, select
 from sqlalchemy.dialects import sqlite
 
 from bactrian.errors import InputError, StoreError
@@ -27,7 +26,11 @@ _ROWS_OF_A_PAGE = 300
 """More than fit on a page of 4 KB."""
 _FARTHEST = 1 << 40
 """Where nothing can be read after so large a step, nothing more is looked for."""
-_ABOUT_TURNS = (schema.proposals.c.number, schema.verdicts.c.number, schema.confirmations.c.turn)
+_ABOUT_TURNS = (
+    (schema.proposals, "number"),
+    (schema.verdicts, "number"),
+    (schema.confirmations, "turn"),
+)
 """What is said of a turn that is lost would be taken for what is said of the one that is made in its place."""
 _DIALECT = sqlite.dialect(paramstyle="named")
 
@@ -99,8 +102,7 @@ def _take_over(damaged: sqlite3.Connection, new: Path, path: Path) -> RecoveryRe
         with engine.begin() as connection:
             target = connection.connection.driver_connection
             assert isinstance(target, sqlite3.Connection)
-            # In the order in which they can be filled: a turn needs its session.
-            written = {table.name: _copy(damaged, target, table) for table in schema.metadata.sorted_tables}
+            written = {table.name: _copy(damaged, target, table) for table in schema.TABLES}
             if not written["sessions"] and not written["lists"] and not written["run"]:
                 raise StoreError(
                     "Nothing of a run can be read in this file.",
@@ -108,10 +110,10 @@ def _take_over(damaged: sqlite3.Connection, new: Path, path: Path) -> RecoveryRe
                     next="Take an older copy of it; this file is as it was.",
                 )
             target.execute(_AFTER_A_GAP)
-            for number in _ABOUT_TURNS:
-                session = number.table.c.session
+            for table, number in _ABOUT_TURNS:
+                session = table.c.session
                 said = select(func.count()).where(schema.turns.c.session == session).scalar_subquery()
-                connection.execute(delete(number.table).where(number > said))
+                connection.execute(delete(table).where(table.c[number] > said))
             opened = target.execute(_OPEN_AGAIN).rowcount
             sessions, turns = (
                 connection.execute(select(func.count()).select_from(table)).scalar_one()
@@ -137,9 +139,9 @@ WHERE ending_turn > (SELECT count(*) FROM turns WHERE session = sessions.id)
 """
 
 
-def _copy(damaged: sqlite3.Connection, target: sqlite3.Connection, table: Table) -> int:
+def _copy(damaged: sqlite3.Connection, target: sqlite3.Connection, table: TableClause) -> int:
     """Copy the rows of ``table`` that are whole. Gives how many there are."""
-    columns = [name for name in _columns(damaged, table.name) if name in table.columns]
+    columns = [name for name in _columns(damaged, table.name) if name in table.c]
     if "row" not in columns:
         return 0
     insert = str(table.insert().prefix_with("OR IGNORE").compile(dialect=_DIALECT, column_keys=columns))
@@ -161,7 +163,7 @@ def _columns(damaged: sqlite3.Connection, table: str) -> Sequence[str]:
         return []
 
 
-def _rows(damaged: sqlite3.Connection, table: Table, columns: Sequence[str]) -> Generator[sqlite3.Row]:
+def _rows(damaged: sqlite3.Connection, table: TableClause, columns: Sequence[str]) -> Generator[sqlite3.Row]:
     """Every row that can be read."""
     query = select(*(table.c[name] for name in columns)).where(table.c.row >= bindparam("first"))
     sql = str(query.order_by(table.c.row).compile(dialect=_DIALECT))
@@ -212,7 +214,7 @@ def _next_readable(damaged: sqlite3.Connection, sql: str, lost: int) -> int | No
 
 def _is_whole(row: Mapping[str, Any]) -> bool:
     try:
-        if "checksum" in row and zlib.crc32(row["text"].encode()) != row["checksum"]:
+        if "checksum" in row and schema.compute_checksum(row["text"]) != row["checksum"]:
             return False
         for name in _JSON & row.keys():
             if row[name] is not None:

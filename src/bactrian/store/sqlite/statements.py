@@ -1,16 +1,11 @@
-"""The statements that write a run, compiled once from the schema."""
+"""The statements that write a run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
-from operator import itemgetter
 from typing import Any
-
-from sqlalchemy import Table, and_, bindparam, or_, text
-from sqlalchemy.dialects import sqlite
-from sqlalchemy.sql.dml import Insert, Update
 
 from bactrian.store import schema
 
@@ -25,11 +20,9 @@ class Statement:
     place: int
     """Within a transaction a statement comes after those with a lower place: a session before its turns."""
     head: str
-    row: str
+    row: str = ""
     """The placeholders of one row; empty if the statement takes one row at a time."""
-    tail: str
-    values: Callable[[Mapping[str, Any]], tuple[Any, ...]]
-    """Puts the values of a row in the statement's order."""
+    tail: str = ""
 
     def batches(self, rows: Sequence[tuple[Any, ...]]) -> list[tuple[str, tuple[Any, ...]]]:
         """SQL and parameters that together write ``rows``.
@@ -49,81 +42,44 @@ class Statement:
         return made
 
 
-@dataclass(frozen=True, slots=True)
-class Statements:
-    """Everything that is ever written."""
-
-    session: Statement
-    task: Statement
-    turn: Statement
-    ending: Statement
-    call: Statement
-    list: Statement
-    run: Statement
-    proposal: Statement
-    verdict: Statement
-    confirmation: Statement
-    tool: Statement
-    result: Statement
+def _insert(place: int, table: str, *columns: str) -> Statement:
+    """Add a row unless one with its key is there."""
+    row = f"({', '.join('?' * len(columns))})"
+    head = f"INSERT INTO {table} ({_list(columns)}) VALUES "  # noqa: S608
+    return Statement(place, head, row, " ON CONFLICT DO NOTHING")
 
 
-def compile_statements() -> Statements:
-    """Compile the statements for SQLite."""
-    sessions, turns = schema.sessions, schema.turns
-    this = sessions.c.id == bindparam("key")
-    open_ = or_(sessions.c.ending.is_(None), text("ending IN ('failed', 'stopped')"))
-    preparation = ("specified_task", "planned_task", "preparation")
-    totals = ("prompt_tokens", "completion_tokens", "cached_tokens")
-    ending = ("ending", "ending_turn", "ending_speaker", "ending_evidence", *totals)
-    results = ("result", "problem", "tool_seconds", "cut")
-    keys = ("session", "number", "round", "place")
-    call = and_(*(schema.tools.c[name] == bindparam(f"key_{name}") for name in keys))
-    return Statements(
-        session=_insert(0, sessions, leave=("row", *ending)),
-        task=_update(1, sessions.update().where(this).values(_parameters(preparation))),
-        turn=_insert(2, turns, leave=("row",)),
-        ending=_update(3, sessions.update().where(this, open_).values(_parameters(ending))),
-        call=_insert(4, schema.calls, leave=("row",)),
-        list=_replace(5, schema.lists, leave=("row",), key="id"),
-        run=_insert(6, schema.run, leave=()),
-        proposal=_insert(7, schema.proposals, leave=("row",)),
-        verdict=_insert(8, schema.verdicts, leave=("row",)),
-        confirmation=_insert(9, schema.confirmations, leave=("row",)),
-        tool=_insert(10, schema.tools, leave=("row", *results)),
-        result=_update(11, schema.tools.update().where(call).values(_parameters(results))),
-    )
-
-
-def _parameters(names: Sequence[str]) -> dict[str, Any]:
-    return {name: bindparam(name) for name in names}
-
-
-def _insert(place: int, table: Table, *, leave: Sequence[str]) -> Statement:
-    """Add a row if there is none with its key."""
-    columns = [column.name for column in table.columns if column.name not in leave]
-    sql, names = _compiled(sqlite.insert(table).on_conflict_do_nothing(), columns)
-    head, values, rest = sql.partition(" VALUES ")
-    row, end, tail = rest.partition(")")
-    return Statement(place, head + values, row + end, tail, itemgetter(*names))
-
-
-def _replace(place: int, table: Table, *, leave: Sequence[str], key: str) -> Statement:
+def _replace(place: int, table: str, key: str, *columns: str) -> Statement:
     """Add a row, or renew the one that has its key."""
-    columns = [column.name for column in table.columns if column.name not in leave]
-    statement = sqlite.insert(table)
-    renewed = {name: statement.excluded[name] for name in columns if name != key}
-    sql, names = _compiled(statement.on_conflict_do_update(index_elements=[key], set_=renewed), columns)
-    return Statement(place, sql, "", "", itemgetter(*names))
+    renewed = ", ".join(f'"{name}" = excluded."{name}"' for name in columns if name != key)
+    values = ", ".join("?" * len(columns))
+    sql = f"INSERT INTO {table} ({_list(columns)}) VALUES ({values}) ON CONFLICT ({key}) DO UPDATE SET {renewed}"  # noqa: S608
+    return Statement(place, sql)
 
 
-def _update(place: int, statement: Update) -> Statement:
-    sql, names = _compiled(statement, None)
-    return Statement(place, sql, "", "", itemgetter(*names))
+def _update(place: int, table: str, columns: Sequence[str], where: str) -> Statement:
+    """Set columns of the rows for which ``where`` holds. Its values come after those of the columns."""
+    changes = ", ".join(f'"{name}" = ?' for name in columns)
+    return Statement(place, f"UPDATE {table} SET {changes} WHERE {where}")  # noqa: S608
 
 
-def _compiled(statement: Insert | Update, columns: Sequence[str] | None) -> tuple[str, Sequence[str]]:
-    """The SQL, and the names of its parameters in their order."""
-    compiled = statement.compile(dialect=sqlite.dialect(paramstyle="qmark"), column_keys=columns)
-    names = getattr(compiled, "positiontup", None)
-    assert names is not None
-    return str(compiled), names
+def _list(columns: Sequence[str]) -> str:
+    return ", ".join(f'"{name}"' for name in columns)
+
+
+_OPEN = "(ending IS NULL OR ending IN ('failed', 'stopped'))"
+
+ADD_SESSION = _insert(0, "sessions", "created", *schema.SESSIONS.names)
+SAVE_TASK = _update(1, "sessions", schema.PREPARATION.names, "id = ?")
+ADD_TURN = _insert(2, "turns", "session", *schema.TURNS.names)
+END_SESSION = _update(3, "sessions", (*schema.ENDINGS.names, *schema.TOTALS.names), f"id = ? AND {_OPEN}")
+ADD_CALL = _insert(4, "calls", *schema.CALLS.names)
+SAVE_LIST = _replace(5, "lists", "id", *schema.LISTS.names)
+ADD_RECIPE = _insert(6, "run", "row", "recipe", "created")
+ADD_PROPOSAL = _insert(7, "proposals", "session", *schema.PROPOSALS.names)
+ADD_DECISION = _insert(8, "verdicts", "session", *schema.DECISIONS.names)
+ADD_CONFIRMATION = _insert(9, "confirmations", *schema.CONFIRMATIONS.names)
+ADD_TOOL_CALL = _insert(10, "tools", "session", *schema.TOOL_CALLS.names)
+ADD_TOOL_RESULT = _update(
+    11, "tools", schema.RESULT.names, "session = ? AND number = ? AND round = ? AND place = ?"
+)

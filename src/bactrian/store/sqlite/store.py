@@ -9,8 +9,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from pydantic_core import to_json
-
 from bactrian.errors import StoreError
 from bactrian.records.candidate import Decision, Deliberation, Proposal
 from bactrian.records.ending import Ending
@@ -20,25 +18,15 @@ from bactrian.records.session import Session
 from bactrian.records.tool import ToolCall, ToolResult
 from bactrian.records.turn import Turn
 from bactrian.records.usage import Usage
+from bactrian.store import schema
 from bactrian.store.base import Rows
-from bactrian.store.rows import (
-    write_call,
-    write_confirmation,
-    write_decision,
-    write_ending,
-    write_list,
-    write_proposal,
-    write_session,
-    write_task,
-    write_tool_call,
-    write_tool_result,
-    write_turn,
-)
+from bactrian.store.mapping import write_json
+from bactrian.store.sqlite import statements
 from bactrian.store.sqlite.database import check_file, open_for_reading
 from bactrian.store.sqlite.lock import lock_run
 from bactrian.store.sqlite.opening import check_version, connect, is_older
 from bactrian.store.sqlite.reader import Reader
-from bactrian.store.sqlite.statements import Statement, compile_statements
+from bactrian.store.sqlite.statements import Statement
 from bactrian.store.sqlite.writer import Writer
 
 _EVERY = 1 << 62
@@ -51,11 +39,10 @@ class SqliteStore:
         self.path = path
         self._reader = reader
         self._writer = writer
-        self._statements = compile_statements()
 
     async def begin(self, session: Session) -> Session:
         """Store ``session`` if there is none of its id. Gives what the run then holds: turns, ending and all."""
-        if await self._write(self._statements.session, write_session(session, time.time())):
+        if await self._write(statements.ADD_SESSION, (time.time(), *schema.SESSIONS.write(session))):
             return session
         stored = await self.session(session.id)
         if stored is None:
@@ -64,27 +51,28 @@ class SqliteStore:
 
     async def save_task(self, session: Session) -> None:
         """Store the specified and the planned task of ``session``, and what they cost."""
-        await self._write(self._statements.task, {"key": session.id, **write_task(session)})
+        await self._write(statements.SAVE_TASK, (*schema.PREPARATION.write(session), session.id))
 
     async def add_turn(self, session: str, turn: Turn) -> None:
         """Store a turn of the session with this id."""
-        await self._write(self._statements.turn, write_turn(session, turn))
+        await self._write(statements.ADD_TURN, (session, *schema.TURNS.write(turn)))
 
     async def add_proposal(self, session: str, proposal: Proposal) -> None:
         """Store a candidate for a turn of the session with this id."""
-        await self._write(self._statements.proposal, write_proposal(session, proposal))
+        await self._write(statements.ADD_PROPOSAL, (session, *schema.PROPOSALS.write(proposal)))
 
     async def add_decision(self, session: str, decision: Decision) -> None:
         """Store what was said about the candidates for a turn of the session with this id."""
-        await self._write(self._statements.verdict, write_decision(session, decision))
+        await self._write(statements.ADD_DECISION, (session, *schema.DECISIONS.write(decision)))
 
     async def add_tool_call(self, session: str, call: ToolCall) -> None:
         """Store a tool call of the session with this id."""
-        await self._write(self._statements.tool, write_tool_call(session, call))
+        await self._write(statements.ADD_TOOL_CALL, (session, *schema.TOOL_CALLS.write(call)))
 
     async def add_tool_result(self, session: str, result: ToolResult) -> None:
         """Store what a tool call came to."""
-        await self._write(self._statements.result, write_tool_result(session, result))
+        key = (session, result.number, result.round, result.place)
+        await self._write(statements.ADD_TOOL_RESULT, (*schema.RESULT.write(result), *key))
 
     async def deliberation(self, session: str, *, after: int = 0) -> Deliberation:
         """All proposals and verdicts of the session with this id, those up to turn ``after`` left out."""
@@ -92,7 +80,7 @@ class SqliteStore:
 
     async def add_confirmation(self, confirmation: Confirmation) -> None:
         """Store what a judge said of a finding."""
-        await self._write(self._statements.confirmation, write_confirmation(confirmation))
+        await self._write(statements.ADD_CONFIRMATION, schema.CONFIRMATIONS.write(confirmation))
 
     async def confirmations(self, judge: str) -> list[Confirmation]:
         """Everything that the judge of this name has said."""
@@ -103,11 +91,12 @@ class SqliteStore:
 
         A final ending is never replaced.
         """
-        await self._write(self._statements.ending, {"key": session, **write_ending(ending, usage)})
+        row = (*schema.ENDINGS.write(ending), *schema.TOTALS.write(usage), session)
+        await self._write(statements.END_SESSION, row)
 
     async def add_call(self, call: Call) -> None:
         """Store a call to a model, answered or not."""
-        await self._write(self._statements.call, write_call(call))
+        await self._write(statements.ADD_CALL, schema.CALLS.write(call))
 
     async def freeze(self, recipe: Mapping[str, Any]) -> dict[str, Any]:
         """Store what the run is made from, unless it is there already. Gives what is stored.
@@ -115,8 +104,7 @@ class SqliteStore:
         Raises:
             StoreError: it cannot be read or written.
         """
-        row = {"row": 1, "recipe": to_json(recipe).decode(), "created": time.time()}
-        await self._write(self._statements.run, row)
+        await self._write(statements.ADD_RECIPE, (1, write_json(recipe), time.time()))
         stored = await self.recipe()
         assert stored is not None
         return stored
@@ -127,7 +115,7 @@ class SqliteStore:
 
     async def save_list(self, items: ItemList) -> None:
         """Store a list of items, or what it has grown to."""
-        await self._write(self._statements.list, write_list(items))
+        await self._write(statements.SAVE_LIST, schema.LISTS.write(items))
 
     async def item_list(self, list_id: str) -> ItemList | None:
         """The list of items with this id, as far as it is known."""
@@ -189,10 +177,10 @@ class SqliteStore:
         """The sessions that there are now, in slices of at most ``size`` that can be read at the same time."""
         return await asyncio.to_thread(self._reader.slices, size)
 
-    def _write(self, statement: Statement, values: dict[str, Any]) -> Awaitable[bool]:
+    def _write(self, statement: Statement, row: tuple[Any, ...]) -> Awaitable[bool]:
         if self._writer is None:
             raise StoreError("The run was opened for reading only.", where=str(self.path))
-        return self._writer.write(statement, values)
+        return self._writer.write(statement, row)
 
 
 @asynccontextmanager

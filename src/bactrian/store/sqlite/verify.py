@@ -6,14 +6,14 @@ import sqlite3
 from dataclasses import dataclass
 from pathlib import Path
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, func, select
 
 from bactrian.errors import StoreError
 from bactrian.records.session import Session
 from bactrian.store import schema
-from bactrian.store.from_rows import read_session
 from bactrian.store.sqlite.database import check_file, explain_errors, log_is_missing, open_for_reading
 from bactrian.store.sqlite.opening import check_version
+from bactrian.store.sqlite.reader import read_session
 
 _MOST = 100
 """Faults that SQLite is asked to name."""
@@ -69,19 +69,17 @@ def _structure(connection: Connection) -> list[str]:
 
 
 def _session_faults(connection: Connection, session_id: str) -> tuple[int, list[str]]:
-    """Turns that were read, and what is wrong with the session."""
-    sessions, turns = schema.sessions, schema.turns
-    row = connection.execute(select(sessions).where(sessions.c.id == session_id)).one()
-    said = connection.execute(
-        select(turns).where(turns.c.session == session_id).order_by(turns.c.number)
-    ).all()
+    """Turns of the session, and what is wrong with it."""
+    count = select(func.count()).select_from(schema.turns).where(schema.turns.c.session == session_id)
+    turns = connection.execute(count).scalar_one()
     try:
-        session = read_session(row, said)
+        session = read_session(connection, session_id)
+        assert session is not None
     except StoreError as error:
-        return len(said), [error.what]
+        return turns, [error.what]
     except (ValueError, TypeError, KeyError, sqlite3.Error):
-        return len(said), [f"Session {session_id} is damaged: its row cannot be read."]
-    return len(said), _gaps(session)
+        return turns, [f"Session {session_id} is damaged: its row cannot be read."]
+    return turns, _gaps(session)
 
 
 def _gaps(session: Session) -> list[str]:

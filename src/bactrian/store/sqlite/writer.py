@@ -43,10 +43,11 @@ class Writer:
         self._waiting: SimpleQueue[_Write | None] = SimpleQueue()
         self._thread: Thread | None = None
 
-    def write(self, statement: Statement, values: Mapping[str, Any]) -> asyncio.Future[bool]:
-        """Execute ``statement`` with ``values`` in the next transaction. What it gives is done when that is on disk.
+    def write(self, statement: Statement, row: tuple[Any, ...]) -> asyncio.Future[bool]:
+        """Execute ``statement`` with the values of ``row`` in the next transaction.
 
-        The result is False if a row of the same statement and group was there before, and True if all were new.
+        The future is done when that is on disk. Its result is False if a row of the same statement and group was
+        there before, and True if all were new.
         A caller that is cancelled while it waits has its statement executed all the same.
 
         Raises:
@@ -59,7 +60,7 @@ class Writer:
                 next="Open it in the process that uses it.",
             )
         done: asyncio.Future[bool] = self._loop.create_future()
-        self._waiting.put(_Write(statement, statement.values(values), done))
+        self._waiting.put(_Write(statement, row, done))
         if self._thread is None:
             self._thread = Thread(target=self._work, name="bactrian-store", daemon=True)
             self._thread.start()

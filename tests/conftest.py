@@ -1,0 +1,41 @@
+"""What holds for every test: no network, and an environment without the settings of the person that runs them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+from bactrian.models.local.weights import BUILT_IN, fetch_weights, find_cache_folder
+from tests.helpers.network import LOG, guard_network
+
+STARTUP = Path(__file__).parent / "helpers" / "startup"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def guarded_processes(tmp_path_factory: pytest.TempPathFactory) -> Generator[Path]:
+    """Guard this process and those that it starts; gives the file in which refused connections are written down.
+
+    The built-in weights are fetched before, once for all: they are the one thing the tests take from an index.
+    """
+    if not (find_cache_folder() / BUILT_IN.file).exists():
+        fetch_weights(BUILT_IN, find_cache_folder())
+    log = tmp_path_factory.mktemp("network") / "refused.txt"
+    log.touch()
+    path = os.environ.get("PYTHONPATH")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(LOG, str(log))
+        patch.setenv("PYTHONPATH", os.pathsep.join([str(STARTUP), *([path] if path else [])]))
+        guard_network()
+        yield log
+
+
+@pytest.fixture(autouse=True)
+def network_guard(guarded_processes: Path) -> Generator[None]:
+    """Fail a test that reaches beyond this computer, in whichever of its processes, and however it takes it."""
+    yield
+    if refused := guarded_processes.read_text("utf-8"):
+        guarded_processes.write_text("")
+        pytest.fail(f"The test reached for the network:\n{refused}")

@@ -1,0 +1,189 @@
+BEGIN TRANSACTION;
+CREATE TABLE calls (
+	"row" INTEGER NOT NULL, 
+	session TEXT NOT NULL, 
+	agent TEXT NOT NULL, 
+	ordinal INTEGER NOT NULL, 
+	model TEXT NOT NULL, 
+	seconds FLOAT NOT NULL, 
+	raw BLOB NOT NULL, 
+	error TEXT, 
+	usage TEXT, 
+	PRIMARY KEY ("row")
+);
+INSERT INTO "calls" VALUES(1,'970a1dd8dd38','task_specifier',0,'scripted:lines.json',2.70370001089759171009e-05,X'5461736B3A206C6179206F7574206120626564206F6620666F757220686572627320666F72206120636166C3A92773206261636B20796172642C2077697468206120706C616E20666F72206561636820736561736F6E2E',NULL,'{"prompt":88,"completion":22,"cached":0,"estimated":true}');
+INSERT INTO "calls" VALUES(2,'970a1dd8dd38','user',1,'scripted:lines.json',1.95499997062142938375e-05,X'496E737472756374696F6E3A204D6561737572652074686520796172642E0A496E7075743A204261636B20796172642C206E6F72746820736964652E',NULL,'{"prompt":382,"completion":16,"cached":0,"estimated":true}');
+INSERT INTO "calls" VALUES(3,'970a1dd8dd38','assistant',2,'scripted:lines.json',2.46209997385449241846e-05,X'536F6C7574696F6E3A2054686520796172642069732073697820627920666F7572206D65747265732E0A4E65787420726571756573742E',NULL,'{"prompt":324,"completion":14,"cached":0,"estimated":true}');
+INSERT INTO "calls" VALUES(4,'970a1dd8dd38','user',3,'scripted:lines.json',2.46390000029350630939e-05,X'496E737472756374696F6E3A2043686F6F736520666F75722068657262732E0A496E7075743A204E6F6E65',NULL,'{"prompt":412,"completion":11,"cached":0,"estimated":true}');
+INSERT INTO "calls" VALUES(5,'970a1dd8dd38','assistant',4,'scripted:lines.json',2.12939999073569197207e-05,X'5468796D652C206D696E742C20626173696C20616E6420736167652E',NULL,'{"prompt":349,"completion":8,"cached":0,"estimated":true}');
+INSERT INTO "calls" VALUES(6,'970a1dd8dd38','user',5,'scripted:lines.json',2.60940000771370250731e-05,X'496E737472756374696F6E3A20536179207768656E206561636820697320706C616E7465642E0A496E7075743A20E2809C5468796D65E2809D2C20E2809C6D696E74E2809D2C20E7BD97E58B9220616E6420736167652E',NULL,'{"prompt":431,"completion":22,"cached":0,"estimated":true}');
+INSERT INTO "calls" VALUES(7,'970a1dd8dd38','assistant',6,'scripted:lines.json',2.29490001402155030518e-05,X'536F6C7574696F6E3A205468796D6520696E20417072696C2C206D696E7420696E204D61792C20626173696C20696E204A756E652C207361676520696E204D617263682E0A4E65787420726571756573742E',NULL,'{"prompt":379,"completion":21,"cached":0,"estimated":true}');
+INSERT INTO "calls" VALUES(8,'970a1dd8dd38','user',7,'scripted:lines.json',2.92439999611815437674e-05,X'3C43414D454C5F5441534B5F444F4E453E',NULL,'{"prompt":474,"completion":5,"cached":0,"estimated":true}');
+INSERT INTO "calls" VALUES(9,'981bfe210c71','task_specifier',0,'scripted:lines.json',2.00482916000055411132e-01,X'5461736B3A206C6179206F7574206120626564206F6620666F757220686572627320666F72206120636166C3A92773206261636B20796172642C2077697468206120706C616E20666F72206561636820736561736F6E2E',NULL,'{"prompt":88,"completion":22,"cached":0,"estimated":true}');
+INSERT INTO "calls" VALUES(10,'981bfe210c71','task_planner',1,'scripted:lines.json',2.00578699999823584221e-01,X'312E204D6561737572652074686520796172642E0A322E2043686F6F7365207468652068657262732E0A332E20506C616E74207468656D2E',NULL,'{"prompt":78,"completion":15,"cached":0,"estimated":true}');
+INSERT INTO "calls" VALUES(11,'981bfe210c71','user',2,'scripted:lines.json',2.00630450000062410254e-01,X'496E737472756374696F6E3A204D6561737572652074686520796172642E0A496E7075743A204261636B20796172642C206E6F72746820736964652E',NULL,'{"prompt":397,"completion":16,"cached":0,"estimated":true}');
+INSERT INTO "calls" VALUES(12,'981bfe210c71','assistant',3,'scripted:lines.json',2.00462545999926078366e-01,X'536F6C7574696F6E3A2054686520796172642069732073697820627920666F7572206D65747265732E0A4E65787420726571756573742E',NULL,'{"prompt":338,"completion":14,"cached":0,"estimated":true}');
+INSERT INTO "calls" VALUES(13,'981bfe210c71','user',4,'scripted:lines.json',2.00583753999580949312e-01,X'496E737472756374696F6E3A2043686F6F736520666F75722068657262732E0A496E7075743A204E6F6E65',NULL,'{"prompt":427,"completion":11,"cached":0,"estimated":true}');
+INSERT INTO "calls" VALUES(14,'99e0715e7c2f','task_specifier',0,'scripted:lines.json',2.00515176000408246181e-01,X'5461736B3A206C6179206F7574206120626564206F6620666F757220686572627320666F72206120636166C3A92773206261636B20796172642C2077697468206120706C616E20666F72206561636820736561736F6E2E',NULL,'{"prompt":87,"completion":22,"cached":0,"estimated":true}');
+INSERT INTO "calls" VALUES(15,'99e0715e7c2f','user',1,'scripted:lines.json',2.00733875999958399916e-01,X'496E737472756374696F6E3A204D6561737572652074686520796172642E0A496E7075743A204261636B20796172642C206E6F72746820736964652E',NULL,'{"prompt":382,"completion":26,"cached":0,"estimated":true}');
+INSERT INTO "calls" VALUES(16,'99e0715e7c2f','critic',1,'scripted:lines.json',2.00922388999970280565e-01,X'43686F6963653A20310A497420697320746865206D6F737420636F6E63726574652E',NULL,'{"prompt":234,"completion":9,"cached":0,"estimated":true}');
+INSERT INTO "calls" VALUES(17,'99e0715e7c2f','assistant',2,'scripted:lines.json',2.00494677999813575297e-01,X'536F6C7574696F6E3A2054686520796172642069732073697820627920666F7572206D65747265732E0A4E65787420726571756573742E',NULL,'{"prompt":324,"completion":24,"cached":0,"estimated":true}');
+INSERT INTO "calls" VALUES(18,'99e0715e7c2f','critic',2,'scripted:lines.json',2.00722267000401188852e-01,X'43686F6963653A2032',NULL,'{"prompt":243,"completion":3,"cached":0,"estimated":true}');
+CREATE TABLE lists (
+	"row" INTEGER NOT NULL, 
+	id TEXT NOT NULL, 
+	items TEXT NOT NULL, 
+	complete INTEGER NOT NULL, 
+	usage TEXT NOT NULL, 
+	calls INTEGER NOT NULL, 
+	PRIMARY KEY ("row"), 
+	UNIQUE (id)
+);
+CREATE TABLE migrations (
+	number INTEGER NOT NULL, 
+	applied FLOAT NOT NULL, 
+	PRIMARY KEY (number)
+);
+INSERT INTO "migrations" VALUES(1,1.79530651772865247725e+09);
+INSERT INTO "migrations" VALUES(2,1.79530651772865247725e+09);
+INSERT INTO "migrations" VALUES(3,1.79530651772865247725e+09);
+INSERT INTO "migrations" VALUES(4,1.79530651772865247725e+09);
+INSERT INTO "migrations" VALUES(5,1.79530651772865247725e+09);
+CREATE TABLE proposals (
+	"row" INTEGER NOT NULL, 
+	session TEXT NOT NULL, 
+	number INTEGER NOT NULL, 
+	round INTEGER NOT NULL, 
+	place INTEGER NOT NULL, 
+	speaker TEXT NOT NULL, 
+	text TEXT NOT NULL, 
+	prompt_tokens INTEGER NOT NULL, 
+	completion_tokens INTEGER NOT NULL, 
+	cached_tokens INTEGER NOT NULL, 
+	estimated INTEGER NOT NULL, 
+	seconds FLOAT NOT NULL, 
+	model TEXT NOT NULL, 
+	finish TEXT NOT NULL, 
+	lossy INTEGER NOT NULL, 
+	fingerprint TEXT, 
+	PRIMARY KEY ("row"), 
+	UNIQUE (session, number, round, place), 
+	FOREIGN KEY(session) REFERENCES sessions (id)
+);
+INSERT INTO "proposals" VALUES(1,'99e0715e7c2f',1,1,1,'user','Instruction: Measure the yard.
+Input: Back yard, north side.',382,26,0,1,2.04105032999905233737e-01,'scripted:lines.json','stop',0,NULL);
+INSERT INTO "proposals" VALUES(2,'99e0715e7c2f',1,1,2,'user','Instruction: Draw the yard.
+Input: None',0,0,0,0,2.04105032999905233737e-01,'scripted:lines.json','stop',0,NULL);
+INSERT INTO "proposals" VALUES(3,'99e0715e7c2f',2,1,1,'assistant','Solution: The yard is six by four metres.
+Next request.',324,24,0,1,2.03684202000204095384e-01,'scripted:lines.json','stop',0,NULL);
+INSERT INTO "proposals" VALUES(4,'99e0715e7c2f',2,1,2,'assistant','Solution: It is small.
+Next request.',0,0,0,0,2.03684202000204095384e-01,'scripted:lines.json','stop',0,NULL);
+CREATE TABLE run (
+	"row" INTEGER NOT NULL, 
+	recipe TEXT NOT NULL, 
+	created FLOAT NOT NULL, 
+	PRIMARY KEY ("row")
+);
+CREATE TABLE sessions (
+	"row" INTEGER NOT NULL, 
+	id TEXT NOT NULL, 
+	assistant_role TEXT NOT NULL, 
+	assistant_description TEXT NOT NULL, 
+	user_role TEXT NOT NULL, 
+	user_description TEXT NOT NULL, 
+	original_task TEXT NOT NULL, 
+	specified_task TEXT, 
+	planned_task TEXT, 
+	provenance TEXT NOT NULL, 
+	preparation TEXT NOT NULL, 
+	created FLOAT NOT NULL, 
+	ending TEXT, 
+	ending_turn INTEGER, 
+	ending_speaker TEXT, 
+	ending_evidence TEXT, 
+	axis_values TEXT DEFAULT '{}' NOT NULL, 
+	mark TEXT, 
+	prompt_tokens INTEGER, 
+	completion_tokens INTEGER, 
+	cached_tokens INTEGER, 
+	PRIMARY KEY ("row"), 
+	UNIQUE (id)
+);
+INSERT INTO "sessions" VALUES(1,'970a1dd8dd38','Gardener','','Café Owner','','Plan a herb garden','Task: lay out a bed of four herbs for a café''s back yard, with a plan for each season.',NULL,'{"prompts":"ai-society","prompts_hash":"c3273c26d14846dc3309382401c0f910c447a6662019baef4879084700a714c8","protocol":"free","models":{"user":"scripted:lines.json","assistant":"scripted:lines.json","task_specifier":"scripted:lines.json"},"sampling":{"user":{"temperature":0.2,"top_p":null,"max_tokens":1024,"seed":null,"stop":[],"repeat_penalty":null},"assistant":{"temperature":0.2,"top_p":null,"max_tokens":2048,"seed":null,"stop":[],"repeat_penalty":null},"task_specifier":{"temperature":1.4,"top_p":null,"max_tokens":256,"seed":null,"stop":[],"repeat_penalty":null}},"language":null,"preamble":"","needs_code":false,"critic":null}','{"prompt":88,"completion":22,"cached":0,"estimated":true}',1.79530651773954272269e+09,'task_done',7,'user','<CAMEL_TASK_DONE>','{}',NULL,2839,119,0);
+INSERT INTO "sessions" VALUES(2,'981bfe210c71','Gardener','','Café Owner','','Build a bird table','Task: lay out a bed of four herbs for a café''s back yard, with a plan for each season.','1. Measure the yard.
+2. Choose the herbs.
+3. Plant them.','{"prompts":"ai-society","prompts_hash":"c3273c26d14846dc3309382401c0f910c447a6662019baef4879084700a714c8","protocol":"free","models":{"user":"scripted:lines.json","assistant":"scripted:lines.json","task_specifier":"scripted:lines.json","task_planner":"scripted:lines.json"},"sampling":{"user":{"temperature":0.2,"top_p":null,"max_tokens":1024,"seed":null,"stop":[],"repeat_penalty":null},"assistant":{"temperature":0.2,"top_p":null,"max_tokens":2048,"seed":null,"stop":[],"repeat_penalty":null},"task_specifier":{"temperature":1.4,"top_p":null,"max_tokens":256,"seed":null,"stop":[],"repeat_penalty":null},"task_planner":{"temperature":0.2,"top_p":null,"max_tokens":512,"seed":null,"stop":[],"repeat_penalty":null}},"language":null,"preamble":"","needs_code":false,"critic":null}','{"prompt":166,"completion":37,"cached":0,"estimated":true}',1.7953065182430236339e+09,NULL,NULL,NULL,NULL,'{}',NULL,NULL,NULL,NULL);
+INSERT INTO "sessions" VALUES(3,'99e0715e7c2f','Gardener','','Café Owner','','Plant a hedge','Task: lay out a bed of four herbs for a café''s back yard, with a plan for each season.',NULL,'{"prompts":"ai-society","prompts_hash":"c3273c26d14846dc3309382401c0f910c447a6662019baef4879084700a714c8","protocol":"free","models":{"user":"scripted:lines.json","assistant":"scripted:lines.json","task_specifier":"scripted:lines.json","critic":"scripted:lines.json"},"sampling":{"user":{"temperature":0.8,"top_p":null,"max_tokens":1024,"seed":null,"stop":[],"repeat_penalty":null},"assistant":{"temperature":0.8,"top_p":null,"max_tokens":2048,"seed":null,"stop":[],"repeat_penalty":null},"task_specifier":{"temperature":1.4,"top_p":null,"max_tokens":256,"seed":null,"stop":[],"repeat_penalty":null},"critic":{"temperature":0.2,"top_p":null,"max_tokens":512,"seed":null,"stop":[],"repeat_penalty":null}},"language":null,"preamble":"","needs_code":false,"critic":{"role":"Head Gardener","proposals":2,"rounds":1,"criteria":"it improves how well the task is done","unreadable":"first"}}','{"prompt":87,"completion":22,"cached":0,"estimated":true}',1.79530651966192889208e+09,NULL,NULL,NULL,NULL,'{}',NULL,NULL,NULL,NULL);
+CREATE TABLE turns (
+	"row" INTEGER NOT NULL, 
+	session TEXT NOT NULL, 
+	number INTEGER NOT NULL, 
+	speaker TEXT NOT NULL, 
+	role TEXT NOT NULL, 
+	text TEXT NOT NULL, 
+	said TEXT, 
+	prompt_tokens INTEGER NOT NULL, 
+	completion_tokens INTEGER NOT NULL, 
+	cached_tokens INTEGER NOT NULL, 
+	estimated INTEGER NOT NULL, 
+	seconds FLOAT NOT NULL, 
+	first_token FLOAT, 
+	model TEXT NOT NULL, 
+	finish TEXT NOT NULL, 
+	lossy INTEGER NOT NULL, 
+	checksum INTEGER NOT NULL, 
+	fingerprint TEXT, 
+	PRIMARY KEY ("row"), 
+	UNIQUE (session, number), 
+	FOREIGN KEY(session) REFERENCES sessions (id)
+);
+INSERT INTO "turns" VALUES(1,'970a1dd8dd38',1,'user','Café Owner','Instruction: Measure the yard.
+Input: Back yard, north side.','{"instruction":"Measure the yard.","input":"Back yard, north side.","preface":""}',382,16,0,1,2.64527199988151551224e-03,NULL,'scripted:lines.json','stop',0,1625960406,NULL);
+INSERT INTO "turns" VALUES(2,'970a1dd8dd38',2,'assistant','Gardener','Solution: The yard is six by four metres.
+Next request.','{"solution":"The yard is six by four metres.","asks_next":true,"preface":""}',324,14,0,1,2.46794999975463724695e-03,NULL,'scripted:lines.json','stop',0,3798419227,NULL);
+INSERT INTO "turns" VALUES(3,'970a1dd8dd38',3,'user','Café Owner','Instruction: Choose four herbs.
+Input: None','{"instruction":"Choose four herbs.","input":null,"preface":""}',412,11,0,1,2.45785600009185145609e-03,NULL,'scripted:lines.json','stop',0,3655477210,NULL);
+INSERT INTO "turns" VALUES(4,'970a1dd8dd38',4,'assistant','Gardener','Thyme, mint, basil and sage.',NULL,349,8,0,1,2.67971199991734465584e-03,NULL,'scripted:lines.json','stop',0,795338728,NULL);
+INSERT INTO "turns" VALUES(5,'970a1dd8dd38',5,'user','Café Owner','Instruction: Say when each is planted.
+Input: “Thyme”, “mint”, 罗勒 and sage.','{"instruction":"Say when each is planted.","input":"“Thyme”, “mint”, 罗勒 and sage.","preface":""}',431,22,0,1,2.54974600011337315663e-03,NULL,'scripted:lines.json','stop',0,3263342395,NULL);
+INSERT INTO "turns" VALUES(6,'970a1dd8dd38',6,'assistant','Gardener','Solution: Thyme in April, mint in May, basil in June, sage in March.
+Next request.','{"solution":"Thyme in April, mint in May, basil in June, sage in March.","asks_next":true,"preface":""}',379,21,0,1,2.52225599979283288121e-03,NULL,'scripted:lines.json','stop',0,2999730437,NULL);
+INSERT INTO "turns" VALUES(7,'970a1dd8dd38',7,'user','Café Owner','<CAMEL_TASK_DONE>',NULL,474,5,0,1,2.56885799990413943305e-03,NULL,'scripted:lines.json','stop',0,3631827014,NULL);
+INSERT INTO "turns" VALUES(8,'981bfe210c71',1,'user','Café Owner','Instruction: Measure the yard.
+Input: Back yard, north side.','{"instruction":"Measure the yard.","input":"Back yard, north side.","preface":""}',397,16,0,1,2.03999853999903280055e-01,NULL,'scripted:lines.json','stop',0,1625960406,NULL);
+INSERT INTO "turns" VALUES(9,'981bfe210c71',2,'assistant','Gardener','Solution: The yard is six by four metres.
+Next request.','{"solution":"The yard is six by four metres.","asks_next":true,"preface":""}',338,14,0,1,2.03181699000197113491e-01,NULL,'scripted:lines.json','stop',0,3798419227,NULL);
+INSERT INTO "turns" VALUES(10,'981bfe210c71',3,'user','Café Owner','Instruction: Choose four herbs.
+Input: None','{"instruction":"Choose four herbs.","input":null,"preface":""}',427,11,0,1,2.03411573000266798771e-01,NULL,'scripted:lines.json','stop',0,3655477210,NULL);
+INSERT INTO "turns" VALUES(11,'99e0715e7c2f',1,'user','Café Owner','Instruction: Measure the yard.
+Input: Back yard, north side.','{"instruction":"Measure the yard.","input":"Back yard, north side.","preface":""}',616,35,0,1,4.08092894999754207674e-01,NULL,'scripted:lines.json','stop',0,1625960406,NULL);
+CREATE TABLE verdicts (
+	"row" INTEGER NOT NULL, 
+	session TEXT NOT NULL, 
+	number INTEGER NOT NULL, 
+	round INTEGER NOT NULL, 
+	attempt INTEGER NOT NULL, 
+	speaker TEXT NOT NULL, 
+	chooser TEXT NOT NULL, 
+	text TEXT NOT NULL, 
+	place INTEGER, 
+	reason TEXT NOT NULL, 
+	feedback TEXT NOT NULL, 
+	"instead" TEXT, 
+	problem TEXT NOT NULL, 
+	prompt_tokens INTEGER NOT NULL, 
+	completion_tokens INTEGER NOT NULL, 
+	cached_tokens INTEGER NOT NULL, 
+	estimated INTEGER NOT NULL, 
+	seconds FLOAT NOT NULL, 
+	model TEXT NOT NULL, 
+	PRIMARY KEY ("row"), 
+	UNIQUE (session, number, round, attempt), 
+	FOREIGN KEY(session) REFERENCES sessions (id)
+);
+INSERT INTO "verdicts" VALUES(1,'99e0715e7c2f',1,1,1,'user','Head Gardener','Choice: 1
+It is the most concrete.',1,'It is the most concrete.','',NULL,'',234,9,0,1,2.03987861999848973937e-01,'scripted:lines.json');
+INSERT INTO "verdicts" VALUES(2,'99e0715e7c2f',2,1,1,'assistant','Head Gardener','Choice: 2',2,'','',NULL,'',243,3,0,1,2.03955007999866211321e-01,'scripted:lines.json');
+CREATE INDEX sessions_progress ON sessions (id, ending, ending_turn, prompt_tokens, completion_tokens, cached_tokens);
+COMMIT;
+PRAGMA application_id = 1113678708;
