@@ -42,14 +42,16 @@ class Agent:
     """Whose turns it hears, besides its own; None for everyone's."""
     toolbox: Toolbox | None = None
     """The tools that it may use in the course of its turn."""
+    language: str | None = None
+    """The session's, whose own markers count beside the English ones."""
 
     def read(self, text: str) -> Instruction | Solution | None:
         """What ``text`` says by the protocol of its side; None if it does not keep to it, or has no side."""
         match self.speaker:
             case "user":
-                return read_instruction(text)
+                return read_instruction(text, self.language)
             case "assistant":
-                return read_solution(text)
+                return read_solution(text, self.language)
             case _:
                 return None
 

@@ -29,10 +29,13 @@ class TaskDone:
 
     by: frozenset[Speaker] = frozenset(("user",))
     """Whose word it is."""
+    language: str | None = None
+    """The session's, whose own markers count beside the English ones."""
 
     def __call__(self, turns: Sequence[Turn]) -> Ending | None:
         last = turns[-1]
-        return _ending("task_done", last) if last.speaker in self.by and is_done(last.text) else None
+        done = last.speaker in self.by and is_done(last.text, self.language)
+        return make_ending("task_done", last) if done else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,17 +44,27 @@ class EndpointRefused:
 
     def __call__(self, turns: Sequence[Turn]) -> Ending | None:
         last = turns[-1]
-        return _ending("refused", last) if last.finish == "content_filter" else None
+        return make_ending("refused", last) if last.finish == "content_filter" else None
 
 
 @dataclass(frozen=True, slots=True)
 class AssistantInstructs:
-    """The AI assistant begins a line with ``Instruction:``: the roles have flipped."""
+    """The AI assistant gives an instruction, as it would be read from the AI user: the roles have flipped."""
+
+    language: str | None = None
+    """The session's, whose own markers count beside the English ones."""
+    limit: int = 1
+    """Turns in a row."""
 
     def __call__(self, turns: Sequence[Turn]) -> Ending | None:
         last = turns[-1]
-        flip = has_instruction(last.text) if last.speaker == "assistant" else None
-        return _ending("assistant_instruct", last, last.text[flip.start() :]) if flip else None
+        flip = has_instruction(last.text, self.language) if last.speaker == "assistant" else None
+        if flip is None:
+            return None
+        before = [turn.text for turn in turns[-2 * self.limit : -1] if turn.speaker == "assistant"]
+        if len(before) < self.limit - 1 or not all(has_instruction(text, self.language) for text in before):
+            return None
+        return make_ending("assistant_instruct", last, last.text[flip.start() :])
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +79,7 @@ class UserDoesNotInstruct:
         recent = [turn for turn in turns[-2 * self.limit :] if turn.speaker == "user"][-self.limit :]
         if len(recent) < self.limit or any(isinstance(turn.said, Instruction) for turn in recent):
             return None
-        return _ending("user_no_instruct", turns[-1])
+        return make_ending("user_no_instruct", turns[-1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +98,7 @@ class RepeatLoop:
         span = [turn.text for turn in turns[-2 * self.rounds :]]
         thanks = thanks and all(map(_is_courtesy, span))
         again = again and all(map(_alike, span[2:], span[:-2]))
-        return _ending("repeat_loop", last) if thanks or again else None
+        return make_ending("repeat_loop", last) if thanks or again else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,20 +113,20 @@ class MaxMessages:
         return Ending("max_messages", turns[-1].number, turns[-1].speaker, f"{len(turns)} messages")
 
 
-def paper_endings(max_messages: int = 40) -> tuple[Rule, ...]:
-    """The endings of the paper, and refusal by the endpoint."""
+def paper_endings(max_messages: int = 40, *, language: str | None = None) -> tuple[Rule, ...]:
+    """The endings of the paper, and refusal by the endpoint; the markers of ``language`` count beside the English."""
     return (
-        TaskDone(),
+        TaskDone(language=language),
         EndpointRefused(),
-        AssistantInstructs(),
+        AssistantInstructs(language),
         UserDoesNotInstruct(),
         MaxMessages(max_messages),
     )
 
 
-def default_endings(max_messages: int = 40) -> tuple[Rule, ...]:
+def default_endings(max_messages: int = 40, *, language: str | None = None) -> tuple[Rule, ...]:
     """The paper's endings, and the end of a conversation that goes round in circles."""
-    *rules, limit = paper_endings(max_messages)
+    *rules, limit = paper_endings(max_messages, language=language)
     return (*rules, RepeatLoop(), limit)
 
 
@@ -127,7 +140,8 @@ def first_ending(rules: Sequence[Rule], turns: Sequence[Turn]) -> Ending | None:
     return None
 
 
-def _ending(code: EndingCode, turn: Turn, evidence: str | None = None) -> Ending:
+def make_ending(code: EndingCode, turn: Turn, evidence: str | None = None) -> Ending:
+    """The ending that ``turn`` shows, by its text or by ``evidence``."""
     return Ending(code, turn.number, turn.speaker, (evidence or turn.text).strip()[:500])
 
 

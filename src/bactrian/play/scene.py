@@ -76,6 +76,7 @@ def build_role_play(
                 opening=Text(said.opening),
                 form=user_format(small=get_traits(models["user"]).small) if enforced else None,
                 toolbox=toolbox(session, "user", tools),
+                language=origin.language,
             ),
             "assistant": Agent(
                 speaker="assistant",
@@ -85,6 +86,7 @@ def build_role_play(
                 sampling=origin.sampling.get("assistant", Sampling()),
                 form=assistant_format(small=small_talk) if enforced else None,
                 toolbox=toolbox(session, "assistant", tools),
+                language=origin.language,
             ),
         },
         rules=rules,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
 
 from bactrian.errors import ContextFull, Filtered, ModelError, Stopped
 from bactrian.play.endings import first_ending
@@ -32,15 +31,17 @@ async def play_session(scene: Scene) -> AsyncGenerator[Event]:
     state, strategies = SessionState(scene), pick_strategies(scene)
     while (ending := first_ending(scene.rules, state.turns)) is None:
         state.speaker = scene.order.next_speaker(state.turns)
+        events = strategies[state.speaker].take_turn(state)
         try:
-            async with aclosing(strategies[state.speaker].take_turn(state)) as events:
-                async for event in events:
-                    if isinstance(event, Spoke):
-                        state.add_turn(event.turn)
-                    yield event
+            async for event in events:
+                if isinstance(event, Spoke):
+                    state.add_turn(event.turn)
+                yield event
         except ModelError as error:
             yield Ended(_explain_failure(error, len(state.turns), state.speaker), error)
             return
+        finally:
+            await events.aclose()
     yield Ended(ending)
 
 

@@ -45,7 +45,7 @@ class RolePlaySetup:
     paper_endings: bool = False
     """True for the paper's endings only, without the one for repeat loops."""
     endings: tuple[Rule, ...] = ()
-    """The user's own, besides the usual ones."""
+    """The user's own, besides the usual ones; or a choice of endings in place of the usual ones."""
     max_messages: int | None = None
     """None for the paper's 40, or fewer if the built-in model plays."""
     seed: int | None = None
@@ -73,7 +73,7 @@ class RolePlaySetup:
     def rules(self) -> tuple[Rule, ...]:
         """The rules that end the session."""
         limit = self.max_messages or (SMALL_MAX_MESSAGES if self.small else MAX_MESSAGES)
-        return combine_endings(self.endings, paper=self.paper_endings, limit=limit)
+        return combine_endings(self.endings, paper=self.paper_endings, limit=limit, language=self.language)
 
 
 def new_session(setup: RolePlaySetup, pack: Pack, *, name: str | None = None) -> Session:

@@ -71,7 +71,7 @@ class HeardTurn:
     @cached_property
     def is_done(self) -> bool:
         """True if it says that the task is done."""
-        return self.by_user and is_done(self.turn.text)
+        return self.by_user and self.turn.said is None and is_done(self.turn.text)
 
     @property
     def asked(self) -> str:

@@ -45,13 +45,6 @@ class Side(StrEnum):
     assistant = "assistant"
 
 
-class Endings(StrEnum):
-    """Which rules may end a session."""
-
-    default = "default"
-    paper = "paper"
-
-
 def play(
     idea: Annotated[
         str | None,
@@ -145,8 +138,12 @@ def play(
         int, declare_option("--tool-rounds", "Replies of a turn that may call tools.", min=1, max=100)
     ] = 8,
     endings: Annotated[
-        Endings, declare_option("--endings", "The paper's endings, or also the one for repeat loops.")
-    ] = Endings.default,
+        str,
+        declare_option(
+            "--endings",
+            "default, paper, camel, or endings one by one, as in task_done,user_no_instruct=3,max_messages=40.",
+        ),
+    ] = "default",
     max_messages: Annotated[
         int | None,
         declare_option("--max-messages", "Default: 40, or 12 if the built-in model plays both.", min=1),
@@ -188,11 +185,13 @@ def play(
     from bactrian.cli.model_options import read_model_options
     from bactrian.cli.terminal.keyboard import add_person
     from bactrian.play.human import HUMAN
+    from bactrian.play.own_endings import read_endings
     from bactrian.play.run_session import SessionOrder
     from bactrian.play.setup import RolePlaySetup
     from bactrian.prompts.pack import load_pack
     from bactrian.recipes.schema import ToolsSpec
 
+    rules, paper = read_endings(endings)
     if society is not None:
         from bactrian.cli.commands.society import check_flags, play_society
         from bactrian.play.society.group_chat import ChatOptions
@@ -227,7 +226,8 @@ def play(
             _idea(idea or loaded.task),
             ChatOptions(names, language, seed, max_messages, protocol.value if protocol else None),
             prompts,
-            paper_endings=endings is Endings.paper,
+            paper_endings=paper,
+            endings=rules,
         )
         run_async(play_society(wish, reach, run_file, json=json), resume=_resume(run_file), brake=brake)
     if idea is None:
@@ -254,7 +254,8 @@ def play(
         word_limit=word_limit,
         plan=plan,
         protocol=protocol.value if protocol else None,
-        paper_endings=endings is Endings.paper,
+        paper_endings=paper,
+        endings=rules,
         max_messages=max_messages,
         seed=seed,
         language=language,

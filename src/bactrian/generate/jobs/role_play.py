@@ -19,6 +19,7 @@ from bactrian.generate.jobs.base import (
 from bactrian.generate.plan import Plan
 from bactrian.generate.scheduler import Job
 from bactrian.generate.session_cost import guess_role_plays
+from bactrian.play.own_endings import read_endings
 from bactrian.play.run_session import begin_session, run_role_play
 from bactrian.play.setup import RolePlaySetup, new_session
 from bactrian.prompts.pack import Pack, load_pack
@@ -70,7 +71,7 @@ class RolePlayJobs(JobKind[RolePlay]):
         """A typical role-play, with its task made concrete and planned first."""
         job = self.job
         return JobCost(
-            guess_role_plays(job.max_messages, small=self._setup.small),
+            guess_role_plays(job.longest, small=self._setup.small),
             ("user", "assistant"),
             preparation=(*[_SPECIFIED] * job.specify, *[_PLANNED] * job.plan),
             critic=self.plan.recipe.critic,
@@ -93,6 +94,7 @@ class RolePlayJobs(JobKind[RolePlay]):
             "user": job.temperature,
             "task_specifier": job.specify_temperature,
         }
+        endings, paper = read_endings(job.endings)
         return RolePlaySetup(
             idea="",
             assistant=Role(""),
@@ -102,7 +104,8 @@ class RolePlayJobs(JobKind[RolePlay]):
             word_limit=job.word_limit,
             plan=job.plan,
             protocol=job.protocol,
-            paper_endings=job.endings == "paper",
+            paper_endings=paper,
+            endings=endings,
             max_messages=job.max_messages,
             language=job.language,
             preamble=job.preamble,

@@ -12,6 +12,7 @@ from bactrian.generate.plan import Plan
 from bactrian.generate.scheduler import Job
 from bactrian.generate.session_cost import guess_role_plays
 from bactrian.models.registry import find_traits
+from bactrian.play.own_endings import read_endings
 from bactrian.play.society.group_chat import ChatOptions
 from bactrian.play.society.stages import SocietyRun, name_models, play_society
 from bactrian.recipes.job_specs import SocietyJob
@@ -79,12 +80,14 @@ class SocietyPlayer:
         self._models = context.models
         self._seeds = context.seeds
         names = {agent: model.name for agent, model in context.models.items() if agent != "lister"}
+        endings, paper = read_endings(spec.endings)
         self._wish = SocietyRun(
             *society,
             task="",
             given=ChatOptions(names, spec.language, None, spec.max_messages, spec.protocol),
             pack=spec.prompts,
-            paper_endings=spec.endings == "paper",
+            paper_endings=paper,
+            endings=endings,
             mark=plan.mark,
             tools=context.tools,
         )

@@ -15,7 +15,9 @@ from bactrian.models.model import Model
 from bactrian.models.registry import ModelOptions
 from bactrian.play.agent import Listener
 from bactrian.play.critic.critic import CRITIC
+from bactrian.play.endings import Rule
 from bactrian.play.open_models import open_models
+from bactrian.play.own_endings import find_code
 from bactrian.play.run_session import begin_session, run_role_play, run_scene
 from bactrian.play.setup import RolePlaySetup, new_session
 from bactrian.play.society.group_chat import ChatOptions, build_group_chat, new_group_chat
@@ -46,6 +48,8 @@ class SocietyRun:
     pack: str | None = None
     """Prompt pack of the role-plays; None for the one that suits the models."""
     paper_endings: bool = False
+    endings: tuple[Rule, ...] = ()
+    """Of its role-plays, as :attr:`~bactrian.play.setup.RolePlaySetup.endings` has them."""
     tools: Mapping[str, Toolbox] = field(default_factory=dict[str, Toolbox])
     """By agent."""
     name: str | None = None
@@ -73,6 +77,8 @@ class SocietyRun:
             given.max_messages,
         ]
         wish += [given.protocol, self.pack, self.paper_endings]
+        if self.endings:
+            wish.append([find_code(rule) for rule in self.endings])
         if self.tools:
             wish.append({agent: asdict(box.kit) for agent, box in self.tools.items()})
         return hashlib.sha256(json.dumps(wish, sort_keys=True).encode()).hexdigest()[:12]
@@ -211,6 +217,7 @@ def _setup(wish: SocietyRun, stage: SocietyStage, task: str) -> tuple[RolePlaySe
         plan=stage.plan,
         protocol=given.protocol,
         paper_endings=wish.paper_endings,
+        endings=wish.endings,
         max_messages=given.max_messages or stage.max_messages,
         seed=given.seed,
         language=given.language,
