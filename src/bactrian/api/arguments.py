@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypedDict, cast
+from typing import Any, Literal, TypedDict, cast
 
 from bactrian.errors import InputError
 from bactrian.files.plugins import list_plugins, load_plugin
@@ -85,6 +85,8 @@ class PlayOptions(TypedDict, total=False):
     """40 unless given; 12 if the built-in model plays."""
     seed: int | None
     """Of the sampling."""
+    parameters: Mapping[str, Any]
+    """Of the sampling: ``{"temperature": 0.2, "assistant": {"max_tokens": 500}}``; ``"none"`` leaves one out."""
     language: str | None
     """In which to answer."""
     prompts: str | None

@@ -16,6 +16,7 @@ from bactrian.api.models import ModelLike, build_model_options, choose_models
 from bactrian.api.run import Run
 from bactrian.errors import BactrianWarning, BudgetReached, InputError
 from bactrian.generate.jobs.base import ModelChoice
+from bactrian.generate.jobs.registry import choose_models as choose_run_models
 from bactrian.generate.jobs.registry import find_job_kind, make_plan
 from bactrian.generate.lists.source import ListFunction, ListSource
 from bactrian.generate.progress import ProgressSnapshot, RunProgress
@@ -39,6 +40,8 @@ class GenerateOptions(TypedDict, total=False):
 
     seed: int | None
     """Of the sampling."""
+    parameters: Mapping[str, Any]
+    """Of the sampling: ``{"temperature": 0.2, "assistant": {"max_tokens": 500}}``; ``"none"`` leaves one out."""
     concurrency: int | None
     """Conversations at once; 64 unless given, 4 on a model in this process."""
     max_tokens: int | None
@@ -90,7 +93,7 @@ def generate(
     recipe: str | Path | Recipe,
     *,
     run: str | Path,
-    model: ModelLike = "local",
+    model: ModelLike | None = None,
     models: Mapping[str, ModelLike] | None = None,
     limit: int | None = None,
     budget: float | None = None,
@@ -114,12 +117,14 @@ def generate(
     Args:
         recipe: A built-in name, a .toml file, or what :func:`recipe` returned.
         run: File of the run.
-        model: Of every agent: a name, an object with ``reply``, or a function of messages that returns a text.
+        model: Of every agent: a name, an object with ``reply``, or a function of messages that returns a text;
+            the recipe's or ``"local"`` unless given.
         models: Of single agents: ``user``, ``assistant``, ``critic``, ``lister``, ``task`` (specifier and planner).
         limit: Only the first so many jobs of the recipe.
         budget: Stop before the run has cost this many US dollars, earlier calls included.
         endings: Of the user's own, besides the recipe's; for recipes of role-plays.
-        sources: List sources of the user's own, by the name that an axis has as its ``source``.
+        sources: List sources of the user's own, by the name of an axis, or by what an axis has as its
+            ``source``.
         options: See :class:`GenerateOptions`.
 
     Raises:
@@ -194,7 +199,7 @@ def watch_progress(
 def build_run_order(
     recipe: str | Path | Recipe,
     run: str | Path,
-    model: ModelLike,
+    model: ModelLike | None,
     models: Mapping[str, ModelLike] | None,
     *,
     limit: int | None,
@@ -220,10 +225,13 @@ def build_run_order(
             where="endings",
             next='For example recipe("ai-society", role_play={"endings": "paper"}).',
         )
+    loaded = loaded.with_parameters(options.get("parameters", {}), "parameters")
+    axes = [axis.name for axis in loaded.axes if axis.name in (sources or {}) and axis.source is None]
+    loaded = loaded.with_list_sources(dict(zip(axes, axes, strict=True)))
     agents = find_job_kind(loaded).name_models(loaded, ModelChoice(""))
-    chosen = choose_models((_DEFAULT, "lister", *agents), model, models)
+    chosen = choose_models((_DEFAULT, "lister", *agents), "" if model is None else model, models)
     by_agent = {agent: name for agent, name in chosen.names.items() if agent in chosen.given}
-    choice = ModelChoice(chosen.names[_DEFAULT], by_agent)
+    choice = choose_run_models(loaded, chosen.names[_DEFAULT] or None, by_agent)
     plan = replace(make_plan(loaded, choice, options.get("seed")), endings=rules)
     check_acknowledged(loaded, acknowledged=options.get("acknowledge_misuse", False))
     access = build_model_options(

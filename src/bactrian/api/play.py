@@ -19,6 +19,7 @@ from bactrian.play.own_endings import EndingLike, read_endings
 from bactrian.play.run_session import SessionOrder, play_one
 from bactrian.play.setup import WORD_LIMIT, RolePlaySetup
 from bactrian.prompts.pack import load_pack
+from bactrian.recipes.parameters import read_parameters
 from bactrian.records.ending import Ending
 from bactrian.records.events import Ended, Event, Spoke, Started
 from bactrian.records.session import Role, Session
@@ -194,6 +195,7 @@ def build_session_order(
         seed=options.get("seed"),
         language=options.get("language"),
         critic=critic.settings() if critic else None,
+        parameters=read_parameters(options.get("parameters", {})).by_agent(),
     )
     specs, functions = read_tools(tools or (), options)
     return SessionOrder(

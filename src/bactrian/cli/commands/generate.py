@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from types import MappingProxyType
+from typing import Annotated, Any
 
 import typer
 
@@ -14,6 +16,7 @@ from bactrian.api.generate import GenerateOptions, build_run_order, run_order
 from bactrian.cli.model_options import show_model_progress
 from bactrian.cli.options import declare_option
 from bactrian.cli.run_async import StopControl, run_async
+from bactrian.cli.sampling_options import add_sampling_flags
 from bactrian.cli.view.progress import ProgressView, choose_progress_view, show_forecast
 from bactrian.errors import BactrianError, InputError
 from bactrian.generate.forecast import forecast_run
@@ -24,12 +27,16 @@ from bactrian.recipes.load import load_recipe
 SOME_FAILED = 4
 
 
+@add_sampling_flags
 def generate(
     recipe: Annotated[str, typer.Argument(help="Name of a built-in recipe, or a .toml file.")],
     run_file: Annotated[Path, declare_option("--run", "The run; the same command takes it up again.")],
     model: Annotated[
-        str, declare_option("--model", "Model of every agent; see `bactrian models`.")
-    ] = "local",
+        str | None,
+        declare_option(
+            "--model", "Model of every agent; see `bactrian models`. Default: the recipe's, or local."
+        ),
+    ] = None,
     assistant_model: Annotated[
         str | None, declare_option("--assistant-model", "Model of the AI assistant.")
     ] = None,
@@ -105,6 +112,7 @@ def generate(
         ),
     ] = False,
     json: Annotated[bool, declare_option("--json", "Write progress as JSON lines.")] = False,
+    sampling: Mapping[str, Any] = MappingProxyType({}),
 ) -> None:
     """Make every conversation of a recipe, and go on where an earlier command stopped."""
     if fork is not None and fork.absolute() == run_file.absolute():
@@ -137,6 +145,7 @@ def generate(
             retry_failed=retry_failed,
             origin=run_file if fork else None,
             acknowledge_misuse=acknowledge_misuse,
+            parameters=sampling,
         ),
     )
     order = replace(order, access=show_model_progress(order.access))

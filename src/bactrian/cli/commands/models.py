@@ -11,8 +11,9 @@ import typer
 from rich.table import Table
 
 from bactrian.cli.terminal.console import open_output
+from bactrian.files.plugins import list_plugins
 from bactrian.models.providers import FILE, Provider, find_config_folder, load_providers
-from bactrian.models.registry import MODEL_NAMES, list_plugins
+from bactrian.models.registry import MODEL_NAMES, PLUGINS
 
 _CONSTRAINED = {"schema": "JSON schema", "grammar": "grammar", "none": "nothing"}
 
@@ -28,7 +29,7 @@ def models(
         found = {
             "names": dict(MODEL_NAMES),
             "providers": [_describe(row) for row in rows],
-            "packages": list(list_plugins()),
+            "packages": list(list_plugins(PLUGINS)),
             "own_rows": str(own),
         }
         sys.stdout.write(dumps(found, ensure_ascii=False) + "\n")
@@ -37,7 +38,7 @@ def models(
     names = Table("model", "what answers", box=None, pad_edge=False)
     for name, meaning in (
         *MODEL_NAMES.items(),
-        *((f"{kind}:NAME", "an installed package") for kind in list_plugins()),
+        *((f"{kind}:NAME", "an installed package") for kind in list_plugins(PLUGINS)),
     ):
         names.add_row(name, meaning)
     table = Table("provider", "key", "set", "constrained by", box=None, pad_edge=False)

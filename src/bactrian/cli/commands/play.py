@@ -7,7 +7,8 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, NoReturn
+from types import MappingProxyType
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -24,6 +25,7 @@ from bactrian.cli.commands.roles import choose_roles
 from bactrian.cli.options import declare_option, flatten_groups
 from bactrian.cli.play_flags import CriticFlags, ModelFlags, RoleFlags, SessionFlags, ToolFlags
 from bactrian.cli.run_async import run_async
+from bactrian.cli.sampling_options import add_sampling_flags
 from bactrian.cli.view.audience import choose_viewer
 from bactrian.errors import InputError
 from bactrian.models.registry import ModelOptions
@@ -36,6 +38,7 @@ from bactrian.recipes.society import load_society
 from bactrian.records.events import Event, Started
 
 
+@add_sampling_flags
 @flatten_groups
 def play(
     idea: Annotated[
@@ -59,9 +62,12 @@ def play(
         Path | None, declare_option("--run", "Store the session here; the same command resumes it.")
     ] = None,
     json: Annotated[bool, declare_option("--json", "Write events as JSON lines.")] = False,
+    sampling: Mapping[str, Any] = MappingProxyType({}),
 ) -> None:
     """Watch two agents solve a task."""
     if society is not None:
+        if sampling:
+            raise refuse_flag("--temperature and its like")
         check_flags(roles, models, flags, critic, tools)
         _play_society(society, idea, models, flags, run_file, json=json)
     if idea is None:
@@ -90,6 +96,7 @@ def play(
             prompts=flags.prompts,
             tool_rounds=tools.tool_rounds,
             tool_timeout=tools.tool_timeout,
+            parameters=sampling,
         ),
         critic=critic.read(),
         tools=tools.read(),
@@ -123,11 +130,16 @@ def check_flags(
         "--user-description": roles.user_description,
     }
     if wrong := [flag for flag, value in given.items() if value]:
-        raise InputError(
-            f"{wrong[0]} does not go with --society.",
-            where=wrong[0],
-            next="Say it in the society's file; docs/societies.md shows how.",
-        )
+        raise refuse_flag(wrong[0])
+
+
+def refuse_flag(flag: str) -> InputError:
+    """Make the error of a flag that says what a society's file says."""
+    return InputError(
+        f"{flag} does not go with --society.",
+        where=flag,
+        next="Say it in the society's file; docs/societies.md shows how.",
+    )
 
 
 def _choose_models(roles: RoleFlags, models: ModelFlags, critic: CriticFlags) -> ChosenModels:
@@ -153,6 +165,8 @@ def _play_society(
         critic_model=models.critic_model or models.model,
     )
     options, brake = models.open(person=HUMAN in names.values(), idea=idea)
+    given = {models.model, models.task_model, models.critic_model}
+    options = replace(options, distrusted=frozenset(names.values()) - given)
     protocol = flags.protocol.value if flags.protocol else None
     rules, paper = read_endings(flags.endings)
     wish = SocietyRun(
