@@ -15,7 +15,7 @@ import pytest
 from bactrian.recipes.load import read_recipe_text
 from bactrian.store import open_store
 from tests.helpers.command import bactrian, clean_environment
-from tests.helpers.endpoint import Answer, Endpoint, Received, Reply, completion
+from tests.helpers.endpoint import Answer, Endpoint, Plan, Received, completion
 from tests.helpers.generation import RECIPE, TASKS, asks, generate, said, start, stored
 
 
@@ -125,7 +125,7 @@ async def test_a_limit_on_tokens_counts_what_earlier_commands_used(folder: Path)
 async def test_a_job_that_fails_is_kept_with_what_came_and_taken_up_again_on_request(folder: Path) -> None:
     broken = True
 
-    def reply(request: Received) -> Reply:
+    def reply(request: Received) -> Plan:
         if broken and asks(request) == "assistant" and "Fly a kite" in request.json["messages"][0]["content"]:
             return Answer("<html>no</html>", content_type="text/html")
         return said(request)
@@ -160,7 +160,7 @@ async def test_a_job_that_fails_is_kept_with_what_came_and_taken_up_again_on_req
 
 
 async def test_a_list_that_stays_short_is_told(folder: Path) -> None:
-    def reply(request: Received) -> Reply:
+    def reply(request: Received) -> Plan:
         return "1. Bake bread" if asks(request) == "lister" else said(request)
 
     async with Endpoint([reply]) as endpoint:
@@ -185,7 +185,7 @@ async def test_a_refused_key_stops_the_run_after_one_request(folder: Path) -> No
 async def test_too_many_requests_are_waited_out(folder: Path) -> None:
     seen: Counter[bytes] = Counter()
 
-    def reply(request: Received) -> Reply:
+    def reply(request: Received) -> Plan:
         seen[request.body] += 1
         again = seen[request.body] == 1 and asks(request) != "lister"
         return Answer("slow down", status=429, headers={"Retry-After": "0.05"}) if again else said(request)
@@ -199,7 +199,7 @@ async def test_too_many_requests_are_waited_out(folder: Path) -> None:
 async def test_what_is_waited_out_is_told_once_a_minute_and_not_for_each_call(folder: Path) -> None:
     seen: Counter[bytes] = Counter()
 
-    def reply(request: Received) -> Reply:
+    def reply(request: Received) -> Plan:
         seen[request.body] += 1
         if seen[request.body] == 1 and asks(request) != "lister":
             return Answer(f"<html>\x1b[31mBusy {'y' * 500}</html>", status=503, content_type="text/html")
@@ -218,7 +218,7 @@ async def test_what_is_waited_out_is_told_once_a_minute_and_not_for_each_call(fo
 async def test_the_longest_wait_is_the_users_and_what_stays_open_is_told_with_its_reason(
     folder: Path,
 ) -> None:
-    def reply(request: Received) -> Reply:
+    def reply(request: Received) -> Plan:
         if "Fly a kite" in request.body.decode() and asks(request) == "assistant":
             return Answer("slow down", status=429, headers={"Retry-After": "9999"})
         return said(request)
@@ -239,7 +239,7 @@ async def test_the_longest_wait_is_the_users_and_what_stays_open_is_told_with_it
 async def test_a_clock_that_jumps_changes_no_deadline_and_no_wait(folder: Path) -> None:
     seen: Counter[bytes] = Counter()
 
-    def reply(request: Received) -> Reply:
+    def reply(request: Received) -> Plan:
         seen[request.body] += 1
         return (
             Answer("busy", status=429, headers={"Retry-After": "0.2"}) if seen.total() == 1 else said(request)
@@ -268,7 +268,7 @@ async def test_a_clock_that_jumps_changes_no_deadline_and_no_wait(folder: Path) 
 
 
 async def test_one_interrupt_finishes_the_turns_in_flight_and_says_how_to_go_on(folder: Path) -> None:
-    async def slow(request: Received) -> Reply:
+    async def slow(request: Received) -> Plan:
         await asyncio.sleep(0.2)
         return said(request)
 
@@ -289,7 +289,7 @@ async def test_one_interrupt_finishes_the_turns_in_flight_and_says_how_to_go_on(
 
 
 async def test_a_second_interrupt_stops_at_once_and_nothing_stored_is_lost(folder: Path) -> None:
-    async def stuck(request: Received) -> Reply:
+    async def stuck(request: Received) -> Plan:
         if asks(request) == "assistant":
             await asyncio.sleep(60)
         return said(request)
@@ -310,7 +310,7 @@ async def test_a_second_interrupt_stops_at_once_and_nothing_stored_is_lost(folde
 async def test_a_second_command_on_the_same_run_is_refused(folder: Path) -> None:
     refused = asyncio.Event()
 
-    async def held(request: Received) -> Reply:
+    async def held(request: Received) -> Plan:
         await refused.wait()
         return said(request)
 
@@ -358,7 +358,7 @@ question = "{{ problem }}"
     )
     problems = iter(["What is\n1 + 1?", "What is 2 + 3?", "What is 8 * 7?"])
 
-    def reply(request: Received) -> Reply:
+    def reply(request: Received) -> Plan:
         return next(problems) if asks(request) == "lister" else "It is a number."
 
     async with Endpoint([reply]) as endpoint:
@@ -388,7 +388,7 @@ question = "{{ problem }}"
     )
     numbers = iter(range(50))
 
-    def reply(request: Received) -> Reply:
+    def reply(request: Received) -> Plan:
         return f"What is {next(numbers)} + 1?" if asks(request) == "lister" else "A number."
 
     async with Endpoint([reply]) as endpoint:
@@ -402,14 +402,14 @@ question = "{{ problem }}"
 
 
 async def test_a_run_is_translated_with_markers_code_and_done_token_as_they_are(folder: Path) -> None:
-    def speak(request: Received) -> Reply:
+    def speak(request: Received) -> Plan:
         if asks(request) == "assistant":
             return "Solution: Write this:\n```python\nprint('hello')\n```\nNext request."
         if asks(request) == "user" and len(request.json["messages"]) > 2:
             return "<CAMEL_TASK_DONE>"
         return said(request)
 
-    def translate(request: Received) -> Reply:
+    def translate(request: Received) -> Plan:
         return f"[{request.json['messages'][1]['content']}]"
 
     async with Endpoint([speak]) as endpoint:
@@ -437,7 +437,7 @@ async def test_a_run_is_translated_with_markers_code_and_done_token_as_they_are(
 
 
 async def test_bold_markers_and_other_fences_stay_as_they_are_in_all_ten_languages(folder: Path) -> None:
-    def speak(request: Received) -> Reply:
+    def speak(request: Received) -> Plan:
         match asks(request):
             case "lister":
                 return TASKS
@@ -509,7 +509,7 @@ async def test_red_team_work_that_only_answers_needs_no_preamble(folder: Path) -
 async def test_a_system_that_changes_in_mid_run_is_recorded_with_each_turn_and_told(folder: Path) -> None:
     asked = 0
 
-    def reply(request: Received) -> Reply:
+    def reply(request: Received) -> Plan:
         nonlocal asked
         asked += 1
         return {**completion(said(request)), "system_fingerprint": "fp_1" if asked < 4 else "fp_2"}
@@ -525,7 +525,7 @@ async def test_a_system_that_changes_in_mid_run_is_recorded_with_each_turn_and_t
 async def test_an_endpoint_that_goes_down_is_shown_and_waited_for(folder: Path) -> None:
     refused = 0
 
-    def reply(request: Received) -> Reply:
+    def reply(request: Received) -> Plan:
         nonlocal refused
         if asks(request) == "assistant" and refused < 14:
             refused += 1
@@ -548,7 +548,7 @@ criteria = "it fits {{ task }}"
 """
 
 
-def said_with_critic(request: Received) -> Reply:
+def said_with_critic(request: Received) -> Plan:
     body = request.json
     if "numbered proposals" in body["messages"][0]["content"]:
         return "Choice: 2\nIt is longer."
@@ -618,7 +618,7 @@ async def test_what_no_session_can_get_past_stops_the_run_at_its_first_requests(
 
 
 async def test_a_bad_request_of_one_session_fails_that_one_alone(folder: Path) -> None:
-    def reply(request: Received) -> Reply:
+    def reply(request: Received) -> Plan:
         if "Fly a kite" in request.body.decode() and asks(request) == "assistant":
             return Answer({"error": {"message": "No.", "param": "messages"}}, 400)
         return said(request)
@@ -632,7 +632,7 @@ async def test_a_bad_request_of_one_session_fails_that_one_alone(folder: Path) -
 async def test_a_tool_that_nobody_offered_is_not_called_and_the_turn_asked_for_again(folder: Path) -> None:
     called = 0
 
-    def reply(request: Received) -> Reply:
+    def reply(request: Received) -> Plan:
         nonlocal called
         if asks(request) == "assistant" and not called:
             called += 1
@@ -654,7 +654,7 @@ async def test_a_tool_that_nobody_offered_is_not_called_and_the_turn_asked_for_a
 async def test_a_polite_end_finishes_what_is_in_flight_and_the_run_goes_on(
     folder: Path, which: signal.Signals
 ) -> None:
-    async def slow(request: Received) -> Reply:
+    async def slow(request: Received) -> Plan:
         await asyncio.sleep(0.2)
         return said(request)
 
@@ -674,7 +674,7 @@ async def test_a_polite_end_finishes_what_is_in_flight_and_the_run_goes_on(
 async def test_an_interrupt_does_not_sit_out_a_wait(folder: Path, waiting: str) -> None:
     asked = 0
 
-    def reply(request: Received) -> Reply:
+    def reply(request: Received) -> Plan:
         nonlocal asked
         asked += 1
         if asked <= 6 or waiting == "for its turn":
@@ -704,7 +704,7 @@ async def test_what_a_run_takes_lies_in_the_range_of_its_forecast(folder: Path) 
     """Conversations of 6 to 16 messages, of a length that is usual."""
     taken = Counter[str]()
 
-    def reply(request: Received) -> Reply:
+    def reply(request: Received) -> Plan:
         messages = request.json["messages"]
         match asks(request):
             case "user" if len(messages) > 2 * (3 + len(messages[0]["content"]) * 7 % 6):
