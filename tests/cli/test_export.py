@@ -94,7 +94,7 @@ def test_every_flag_reaches_the_data(tmp_path: Path, run: Path) -> None:
         (["--format", "camel-science"], "camel-science cannot hold"),
         (["--format", "preference"], "holds no choices"),
         (["--format", "messages", "--only", "ending=done"], "There is no ending 'done'"),
-        (["--format", "messages", "--only", "task_done"], "is no filter"),
+        (["--format", "messages", "--only", "task_done"], "is not a valid filter"),
         (["--format", "messages", "--drop", "finding=flip"], "Did you mean 'role_flip'?"),
         (["--format", "messages", "--split", "validation=2"], "is no part"),
         (["--format", "messages", "--min-rounds", "9"], "No session is left to write"),

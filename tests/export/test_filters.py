@@ -126,12 +126,12 @@ INNOCENT = [
 
 @pytest.mark.parametrize(("text", "expected"), SECRETS.items())
 def test_what_is_private_is_taken_out(text: str, expected: str) -> None:
-    assert Redactor().text(text) == expected
+    assert Redactor().redact_text(text) == expected
 
 
 @pytest.mark.parametrize("text", INNOCENT)
 def test_what_only_looks_private_stays(text: str) -> None:
-    assert Redactor().text(text) == text
+    assert Redactor().redact_text(text) == text
 
 
 async def test_redaction_reaches_every_text_and_reads_turns_again(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ async def test_redaction_reaches_every_text_and_reads_turns_again(tmp_path: Path
         one, task=replace(one.task, original=f"Ask {secret}", planned=secret), values={"task": secret}
     )
     out, made = await exported(tmp_path, [one], "parquet", "tea", redact=True)
-    found = Redactor().session(one)
+    found = Redactor().redact_session(one)
     assert found.turns[0].said == Instruction("Write to <EMAIL>.", "<EMAIL>")
     for file in out.rglob("*.parquet"):
         import polars
@@ -158,7 +158,7 @@ def pairs_by_part(split: Split, count: int = 40) -> dict[str, set[tuple[str, str
         for u in range(count):
             for task in range(2):
                 one = session(f"{a}_{u}_{task}", assistant=f"A{a}", user=f"U{u}", rounds=1, task=str(task))
-                parts[split.part(one)].add((f"A{a}", f"U{u}"))
+                parts[split.find_part(one)].add((f"A{a}", f"U{u}"))
     return parts
 
 
@@ -172,7 +172,7 @@ def test_no_pair_is_in_two_parts_and_the_shares_are_about_right() -> None:
 def test_questions_of_one_topic_stay_together() -> None:
     split = read_split(["validation=0.5"])
     for topic in map(str, range(20)):
-        parts = {split.part(answer(topic=topic, problem=f"Why {number}?")) for number in range(10)}
+        parts = {split.find_part(answer(topic=topic, problem=f"Why {number}?")) for number in range(10)}
         assert len(parts) == 1
 
 

@@ -10,6 +10,7 @@ from bactrian.models.local.model import LocalModel
 from bactrian.models.scripted import Scripted, ScriptedReply
 from bactrian.recipes.load import load_recipe
 from bactrian.recipes.schema import Axis
+from bactrian.records.seeds import RunSeeds
 from bactrian.records.usage import Usage
 from tests.helpers.scenes import Counting
 
@@ -110,7 +111,10 @@ async def test_the_built_in_model_fills_a_list_without_repeating_itself(recipe: 
     local = LocalModel(window=1024)
     try:
         request = ListRequest(f"{axis.name}@", axis.name, {}, axis.count, axis.count)
-        found = [listing async for listing in ModelSource([axis], local, seed=1).list_items(request)]
+        found = [
+            listing
+            async for listing in ModelSource([axis], local, seeds=RunSeeds(1, scheme=1)).list_items(request)
+        ]
     finally:
         await local.close()
     items = found[-1].items

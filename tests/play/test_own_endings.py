@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from bactrian.errors import InputError
-from bactrian.play.endings import MaxMessages, RepeatLoop, Rule, TaskDone, default_endings
+from bactrian.play.endings import EndpointRefused, MaxMessages, RepeatLoop, Rule, default_endings
 from bactrian.play.own_endings import combine_endings, ending, find_code, read_endings
 from bactrian.play.setup import RolePlaySetup, new_session
 from bactrian.prompts.pack import load_pack
@@ -45,8 +45,11 @@ def test_a_text_is_the_evidence_and_a_class_gives_its_name() -> None:
 
 
 def test_a_code_stands_for_an_ending_and_a_wrong_one_is_named() -> None:
-    assert read_endings("repeat_loop") == ((RepeatLoop(),), False)
-    assert read_endings(["paper", "task_done"]) == ((TaskDone(),), True)
+    assert read_endings("paper") == ((), True)
+    assert read_endings(["default", too_polite]) == ((too_polite,), False)
+    (chosen,), paper = read_endings("repeat_loop=2")
+    rules = combine_endings([chosen], paper=paper, limit=8)
+    assert rules == (EndpointRefused(), RepeatLoop(2), MaxMessages(8))
     with pytest.raises(InputError, match="no ending 'task_dome'.*task_done"):
         read_endings("task_dome")
 

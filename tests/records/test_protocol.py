@@ -63,11 +63,23 @@ def test_the_done_token_alone_is_done_in_any_white_space(before: str, after: str
         ("I will say <CAMEL_TASK_DONE> when we are through.", False),
         ("Instruction: Say <CAMEL_TASK_DONE>\nInput: None", False),
         ("Instruction: One more thing.\nInput: None\n<CAMEL_TASK_DONE>", False),
+        ("<CAMEL_TASK_DONE> Thank you, goodbye!", True),
+        ("Great. <CAMEL_TASK_DONE> Thanks for all your help.", True),
+        ("We are through, <CAMEL_TASK_DONE>, thank you.", True),
+        ("Instruction: <CAMEL_TASK_DONE>\nInput: None", True),
+        ("Instruction: <CAMEL_TASK_DONE> Thank you!\nInput: None", True),
+        ("The last word is `<CAMEL_TASK_DONE>` then.", False),
+        ('You read "<CAMEL_TASK_DONE>" in the rules.', False),
+        ("> <CAMEL_TASK_DONE>\nIs that the word?", False),
+        ("```\n<CAMEL_TASK_DONE>\n```\nThat is the word.", False),
+        ("Do not write <CAMEL_TASK_DONE> yet.", False),
         ("CAMEL_TASK_DONE", False),
         ("", False),
     ],
 )
-def test_the_done_token_counts_only_at_the_end_of_a_turn_without_instruction(text: str, done: bool) -> None:
+def test_the_done_token_counts_in_a_turn_without_instruction_where_it_is_no_quotation(
+    text: str, done: bool
+) -> None:
     assert is_done(text) is done
 
 
@@ -102,3 +114,52 @@ def test_an_instruction_is_found_however_a_model_dresses_it(text: str, read: Ins
 )
 def test_a_role_flip_is_a_line_that_begins_with_an_instruction(text: str, flips: bool) -> None:
     assert (has_instruction(text) is not None) is flips
+
+
+@pytest.mark.parametrize(
+    ("text", "language"),
+    [
+        ("Instruction：写一个函数。\nInput：无", None),
+        ("**Instruction**: Write it.\n**Input**: None", None),
+        ("Instruction 2: Write it.\nInput: None", None),
+        ("OK, Instruction: Write it.\nInput: None", None),
+        ("Anweisung: Schreib es auf.\nEingabe: keine", "German"),
+        ("指令：写一个函数。\n输入：无", "zh"),
+        ("指示：関数を書く。\n入力：なし", "Japanese"),
+        ("Instrucción: Escríbelo.\nEntrada: Ninguna", "Spanish (Mexico)"),
+        ("Instruction : Écris-le.\nEntrée : aucune", "français"),
+        ("التعليمات: اكتب دالة.\nالمدخلات: لا يوجد", "ar"),
+        ("निर्देश: इसे लिखें।\nइनपुट: कोई नहीं", "Hindi"),
+        ("Istruzione: Scrivilo.\nInput: nessuno", "it"),
+        ("지시: 함수를 쓰세요.\n입력: 없음", "Korean"),
+        ("Инструкция: Напиши это.\nВвод: нет", "ru"),
+    ],
+)
+def test_what_is_an_instruction_of_the_user_is_a_flip_of_the_assistant(
+    text: str, language: str | None
+) -> None:
+    read = read_instruction(text, language)
+    assert read is not None
+    assert read.input is None
+    assert has_instruction(text, language)
+    assert not is_done(f"{text}\n{DONE}", language)
+
+
+def test_another_languages_marker_is_an_ordinary_word() -> None:
+    assert read_instruction("Anweisung: Schreib es auf.") is None
+    assert not has_instruction("Anweisung: Schreib es auf.", "French")
+
+
+@pytest.mark.parametrize(
+    ("text", "language"),
+    [
+        ("Solution：完成了。\nNext request。", None),
+        ("Lösung: Fertig.\nNächste Anfrage.", "German"),
+        ("解决方案：完成了。\n下一个请求。", "Chinese"),
+    ],
+)
+def test_a_solution_is_read_in_the_sessions_language(text: str, language: str | None) -> None:
+    read = read_solution(text, language)
+    assert read is not None
+    assert read.asks_next
+    assert read.solution in ("完成了。", "Fertig.")

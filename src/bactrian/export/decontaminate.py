@@ -30,12 +30,12 @@ class Benchmark:
     problems: int
     grams: frozenset[str]
 
-    def quoted_in(self, session: Session) -> bool:
+    def is_quoted_in(self, session: Session) -> bool:
         """True if a turn of ``session``, or its task, has 13 words in a row with the benchmark in common."""
         texts = (session.task.text, *(turn.text for turn in session.turns))
         return any(gram in self.grams for text in texts for gram in _grams(text))
 
-    def described(self) -> dict[str, object]:
+    def describe(self) -> dict[str, object]:
         """For the manifest."""
         return {"file": self.name, "sha256": self.sha256, "problems": self.problems, "words": GRAM}
 

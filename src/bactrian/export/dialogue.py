@@ -12,6 +12,9 @@ from bactrian.records.text import Text
 from bactrian.records.tool import to_messages
 from bactrian.records.turn import Speaker, Turn
 
+THOUGHT = "reasoning_content"
+"""Key of what a model thought before it said a message, as the chat templates of reasoning models read it."""
+
 
 def make_alternating(session: Session) -> tuple[Turn, ...]:
     """The turns up to the first that is missing or out of turn: user, assistant, user, assistant …"""
@@ -64,6 +67,15 @@ def build_dialogue(
 def to_plain_text(messages: Sequence[Message]) -> list[dict[str, object]]:
     """Messages as most tools take them."""
     return [_plain(message) for message in messages]
+
+
+def add_thoughts(rows: Sequence[dict[str, object]], session: Session, side: Speaker) -> None:
+    """Put what ``side`` thought into the rows that it said. The other agent's thoughts it never heard."""
+    said = (row for row in rows if row["role"] == "assistant" and "tool_calls" not in row)
+    own = (turn for turn in session.turns if turn.speaker == side)
+    for row, turn in zip(said, own, strict=False):
+        if turn.thought:
+            row[THOUGHT] = turn.thought
 
 
 def _plain(message: Message) -> dict[str, object]:

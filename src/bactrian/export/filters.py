@@ -29,7 +29,7 @@ class Filters:
     benchmark: Benchmark | None = None
     """Sessions that quote this are left out."""
 
-    def described(self) -> dict[str, object]:
+    def describe(self) -> dict[str, object]:
         """The filters that are set, for the manifest."""
         made: dict[str, object] = {
             "only_endings": sorted(self.endings),
@@ -37,7 +37,7 @@ class Filters:
             "min_rounds": self.min_rounds,
             "unfinished": self.unfinished,
             "dedup": self.dedup,
-            "decontaminated": self.benchmark.described() if self.benchmark else None,
+            "decontaminated": self.benchmark.describe() if self.benchmark else None,
         }
         return {name: value for name, value in made.items() if value}
 
@@ -64,7 +64,7 @@ class SessionFilter:
             if key in self._seen:
                 return "duplicate"
             self._seen.add(key)
-        if filters.benchmark and filters.benchmark.quoted_in(session):
+        if filters.benchmark and filters.benchmark.is_quoted_in(session):
             return f"quotes {filters.benchmark.name}"
         return next((name for name, predicate in filters.reject.items() if predicate(session)), None)
 

@@ -57,7 +57,7 @@ class Redactor:
         self.found: Counter[str] = Counter()
         """Passages by kind."""
 
-    def text(self, text: str) -> str:
+    def redact_text(self, text: str) -> str:
         """``text`` without them."""
         for kind, find in self._finders:
             for passage in sorted(set(find(text)), key=lambda one: (-len(one), one)):
@@ -65,34 +65,37 @@ class Redactor:
                 text = text.replace(passage, f"<{kind}>")
         return text
 
-    def session(self, session: Session) -> Session:
+    def redact_session(self, session: Session) -> Session:
         """``session`` without them, wherever text is that a model or a person wrote."""
         task, ending = session.task, session.ending
         return replace(
             session,
             assistant=self._role(session.assistant),
             user=self._role(session.user),
-            task=Task(self.text(task.original), self._maybe(task.specified), self._maybe(task.planned)),
+            task=Task(
+                self.redact_text(task.original), self._maybe(task.specified), self._maybe(task.planned)
+            ),
             turns=tuple(self._turn(turn) for turn in session.turns),
-            ending=ending and replace(ending, evidence=self.text(ending.evidence)),
-            values={name: self.text(value) for name, value in session.values.items()},
+            ending=ending and replace(ending, evidence=self.redact_text(ending.evidence)),
+            values={name: self.redact_text(value) for name, value in session.values.items()},
         )
 
-    def choice(self, choice: Preference) -> Preference:
+    def redact_choice(self, choice: Preference) -> Preference:
         """``choice`` without them."""
-        texts = tuple(self.text(text) for text in choice.texts)
-        return replace(choice, texts=texts, reason=self.text(choice.reason))
+        texts = tuple(self.redact_text(text) for text in choice.texts)
+        return replace(choice, texts=texts, reason=self.redact_text(choice.reason))
 
     def _maybe(self, text: str | None) -> str | None:
-        return None if text is None else self.text(text)
+        return None if text is None else self.redact_text(text)
 
     def _role(self, role: Role) -> Role:
-        return Role(self.text(role.name), self.text(role.description))
+        return Role(self.redact_text(role.name), self.redact_text(role.description))
 
     def _turn(self, turn: Turn) -> Turn:
-        text = self.text(turn.text)
-        if turn.uses:
-            turn = replace(turn, uses=tuple(self._use(use) for use in turn.uses))
+        text = self.redact_text(turn.text)
+        if turn.uses or turn.thought:
+            uses = tuple(self._use(use) for use in turn.uses)
+            turn = replace(turn, uses=uses, thought=self.redact_text(turn.thought))
         if text == turn.text:
             return turn
         said = (read_instruction if turn.speaker == "user" else read_solution)(text)
@@ -100,10 +103,10 @@ class Redactor:
 
     def _use(self, use: Use) -> Use:
         call, result = use.call, use.result
-        wanted = replace(call.wanted, arguments=self.text(call.wanted.arguments))
+        wanted = replace(call.wanted, arguments=self.redact_text(call.wanted.arguments))
         return Use(
-            replace(call, wanted=wanted, text=Text(self.text(call.text))),
-            result and replace(result, text=Text(self.text(result.text))),
+            replace(call, wanted=wanted, text=Text(self.redact_text(call.text))),
+            result and replace(result, text=Text(self.redact_text(result.text))),
         )
 
 

@@ -1,8 +1,13 @@
-"""Every format by its name."""
+"""Every format by its name: the built-in ones, and those that other packages bring.
+
+A package offers a format under the entry-point group ``bactrian.export_formats``; the entry point is a
+:class:`~bactrian.export.format.Format`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib.metadata import entry_points
 from types import MappingProxyType
 
 from bactrian.errors import InputError
@@ -22,6 +27,7 @@ from bactrian.export.formats import (
 )
 from bactrian.files.toml import suggest_name
 
+GROUP = "bactrian.export_formats"
 _MODULES = (
     messages,
     sharegpt,
@@ -36,18 +42,37 @@ _MODULES = (
     camel_translated,
 )
 FORMATS: Mapping[str, Format] = MappingProxyType({module.FORMAT.name: module.FORMAT for module in _MODULES})
+"""The built-in formats."""
 
 
 def find_format(name: str) -> Format:
-    """The format of this name.
+    """Return the format of this name, a built-in one before one that a package brings.
 
     Raises:
-        InputError: there is none.
+        InputError: no format has this name, or a package's cannot be loaded.
     """
-    if name not in FORMATS:
+    if name in FORMATS:
+        return FORMATS[name]
+    others = {one.name: one for one in entry_points(group=GROUP)}
+    if name not in others:
+        known = (*FORMATS, *others)
         raise InputError(
-            f"There is no format {name!r}.{suggest_name(name, FORMATS)}",
+            f"There is no format {name!r}.{suggest_name(name, known)}",
             where="--format",
-            next=f"Formats: {', '.join(FORMATS)}.",
+            next=f"Formats: {', '.join(known)}.",
         )
-    return FORMATS[name]
+    try:
+        found: object = others[name].load()
+    except Exception as error:  # A package's own code may raise anything.
+        raise InputError(
+            f"The format cannot be loaded: {type(error).__name__}: {error}",
+            where=f"{others[name].value}, the entry point {name!r} of {GROUP}",
+            next="Mend or update the package that brings it.",
+        ) from error
+    if not isinstance(found, Format):
+        raise InputError(
+            f"This is a {type(found).__name__} and not a bactrian.export.format.Format.",
+            where=f"{others[name].value}, the entry point {name!r} of {GROUP}",
+            next="Point the entry point to a Format.",
+        )
+    return found

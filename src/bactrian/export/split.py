@@ -23,7 +23,7 @@ class Split:
         """All parts, ``train`` first."""
         return (TRAIN, *self.shares)
 
-    def part(self, session: Session) -> str:
+    def find_part(self, session: Session) -> str:
         """The part that ``session`` belongs to.
 
         All sessions of a pair of roles fall into one part, in whatever run or language, so that a model is never

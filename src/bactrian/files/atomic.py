@@ -1,66 +1,150 @@
 """Files that appear whole or not at all.
 
-Everything is written into a folder beside the target, flushed to disk, and moved to its final name at the end. A
-process that is killed leaves that folder, ``.NAME.….part``, and nothing under the final name.
+Everything is written into a folder beside the target, ``.NAME.….part``, and flushed to disk. One rename to
+``.NAME.….ready`` decides that it is complete; then each file moves to its final name. A process that is killed
+leaves ``.part``, which the next one that writes to the same target removes, or ``.ready``, which it finishes.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
 import tempfile
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from bactrian.errors import BactrianError, InputError
+from bactrian.files.identity import check_replaceable
 
 MANIFEST = "manifest.json"
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+_REPLACED = ".replaced"
+"""Where, in the ``.ready`` folder, lies what was in the way."""
 
 
 @contextmanager
 def write_atomically(
-    target: Path, *, overwrite: bool = False, shared: frozenset[str] = frozenset()
+    target: Path,
+    *,
+    overwrite: bool = False,
+    shared: frozenset[str] = frozenset(),
+    protect: Iterable[Path] = (),
 ) -> Generator[Path]:
     """Give a folder in which to write what will lie beside each other at ``target``, and put it there at the end.
 
-    Files whose names are in ``shared`` may replace what is there in any case: their writer kept its content.
+    Args:
+        target: The file or folder that is written.
+        overwrite: True to replace an export that is there.
+        shared: Names of files that replace what is there in any case: their writer kept its content.
+        protect: Files that are never replaced, by whatever name ``target`` leads to them.
 
     Raises:
         InputError: something is there already, or the place cannot be written.
         BactrianError: no space is left.
     """
     target = target.absolute()
+    protected = tuple(protect)
+    check_replaceable(target, protected)
+    _sweep(target)
     _check(target, overwrite=overwrite)
-    with _explaining(target):
-        stage = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent))
+    with _explaining(target), _open_stage(target) as stage:
         try:
-            stage.chmod(0o777 & ~_umask())
             yield stage
-            names = sorted((file.name for file in stage.iterdir()), key=lambda name: _place(name, target))
+            names = [file.name for file in stage.iterdir()]
             for name in names:
+                check_replaceable(target.with_name(name), protected)
                 if name not in shared:
                     _check(target.with_name(name), overwrite=overwrite)
             _flush(stage)
-            _move(stage, target.parent, names)
+            _finish(_commit(stage), target)
         except OSError as error:
             # Some libraries pass the reason on in words only.
             if error.errno in _FULL or "No space left" in str(error):
                 raise _no_space(stage, target) from error
             raise
-        finally:
-            shutil.rmtree(stage, ignore_errors=True)
 
 
-def companion_path(target: Path, ending: str) -> str:
+def name_companion(target: Path, ending: str) -> str:
     """Name of a file that belongs to ``target`` and lies beside it."""
     return f"{target.name}.{ending}"
 
 
-def _place(name: str, target: Path) -> tuple[bool, bool, str]:
-    """The target comes first and the manifest last: where that is, all is there."""
+@contextmanager
+def _open_stage(target: Path) -> Generator[Path]:
+    """Make the folder to write in, and hold it, so that another process does not take it for a leftover."""
+    stage = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent))
+    handle = _hold(stage)
+    try:
+        stage.chmod(0o777 & ~_umask())
+        yield stage
+    finally:
+        shutil.rmtree(stage, ignore_errors=True)
+        if handle is not None:
+            os.close(handle)
+
+
+def _hold(folder: Path) -> int | None:
+    """Lock ``folder`` until the handle is closed or the process ends; None if another process holds it."""
+    import fcntl
+
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(handle)
+        return None
+    return handle
+
+
+def _commit(stage: Path) -> Path:
+    """Decide that what was written is complete. What happens from here on is finished, by this process or the next."""
+    ready = stage.with_suffix(".ready")
+    stage.rename(ready)
+    _flush_folder(ready.parent)
+    return ready
+
+
+def _finish(ready: Path, target: Path) -> None:
+    """Move each file of ``ready`` to its final name, the target first and its manifest last."""
+    folder = target.parent
+    staged = [file.name for file in ready.iterdir() if file.name != _REPLACED]
+    for name in sorted(staged, key=lambda name: _rank(name, target)):
+        new, final = ready / name, folder / name
+        if final.exists() and (final.is_dir() or new.is_dir()):
+            # Only a file is replaced by a file in one step.
+            (ready / _REPLACED).mkdir(exist_ok=True)
+            final.rename(ready / _REPLACED / name)
+        new.replace(final)
+    _flush_folder(folder)
+    shutil.rmtree(ready, ignore_errors=True)
+
+
+def _sweep(target: Path) -> None:
+    """Finish, or remove, what processes left that were killed while they wrote ``target``."""
+    leftover = re.compile(rf"\.{re.escape(target.name)}\.[a-z0-9_]{{8}}\.(part|ready)")
+    try:
+        found = [path for path in target.parent.iterdir() if leftover.fullmatch(path.name)]
+    except OSError:
+        return
+    for path in found:
+        with suppress(OSError):
+            handle = None if path.is_symlink() or not path.is_dir() else _hold(path)
+            if handle is None:
+                continue
+            try:
+                if path.suffix == ".ready":
+                    _finish(path, target)
+                else:
+                    shutil.rmtree(path, ignore_errors=True)
+            finally:
+                os.close(handle)
+
+
+def _rank(name: str, target: Path) -> tuple[bool, bool, str]:
+    """The target comes first and the manifest last: where a manifest is new, all is new."""
     return (name != target.name, name.endswith(MANIFEST), name)
 
 
@@ -81,34 +165,17 @@ def _check(path: Path, *, overwrite: bool) -> None:
 
 
 def _is_export(folder: Path) -> bool:
-    made = (folder / MANIFEST).exists() or folder.with_name(companion_path(folder, MANIFEST)).exists()
+    made = (folder / MANIFEST).exists() or folder.with_name(name_companion(folder, MANIFEST)).exists()
     return made or not any(folder.iterdir())
 
 
 def _flush(folder: Path) -> None:
     for path in (folder, *folder.rglob("*")):
-        handle = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        _flush_folder(path)
 
 
-def _move(stage: Path, folder: Path, names: list[str]) -> None:
-    old = stage / ".replaced"
-    old.mkdir()
-    for name in reversed(names):
-        # A manifest never stands beside data that it does not describe.
-        if (folder / name).exists():
-            (folder / name).rename(old / name)
-    try:
-        for name in names:
-            (stage / name).rename(folder / name)
-    except OSError:
-        for kept in old.iterdir():
-            kept.rename(folder / kept.name)
-        raise
-    handle = os.open(folder, os.O_RDONLY)
+def _flush_folder(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:
@@ -124,7 +191,7 @@ def _umask() -> int:
 def _no_space(stage: Path, target: Path) -> BactrianError:
     """What was written until then did fit, and more would not."""
     written = sum(file.stat().st_size for file in stage.rglob("*") if file.is_file())
-    disk = os.statvfs(stage)
+    disk = os.statvfs(target.parent)
     free = disk.f_bavail * disk.f_frsize
     return BactrianError(
         f"No space is left on the disk: more than {written + free:,} bytes are needed. Nothing was written.",

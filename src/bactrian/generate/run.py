@@ -5,11 +5,12 @@ from __future__ import annotations
 import gc
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from bactrian.generate.fork import copy_lists, open_origin
-from bactrian.generate.jobs.base import Grid, JobContext, ListStyle
+from bactrian.generate.jobs.base import Grid, JobContext, JobKind
 from bactrian.generate.jobs.registry import find_job_kind
 from bactrian.generate.lists.ask import ModelSource
 from bactrian.generate.lists.source import ListFunction, ListSource, find_list_source
@@ -21,6 +22,8 @@ from bactrian.generate.scheduler import DoneJobs, GridAxis, Job, Scheduler
 from bactrian.models.registry import ModelOptions
 from bactrian.models.wrappers.budget import UsageMeter
 from bactrian.play.tools.loading import open_tools
+from bactrian.recipes.schema import Recipe
+from bactrian.records.seeds import RunSeeds
 from bactrian.store import Store, open_store
 
 
@@ -69,15 +72,18 @@ async def prepare_run(order: RunOrder) -> AsyncGenerator[PreparedRun]:
         store = await stack.enter_async_context(open_store(order.run))
         tools = await stack.enter_async_context(open_tools(kind.tools()))
         content = plan.content(kind.content(), tools)
-        check_same(await store.freeze(content), content, str(order.run))
+        frozen = await store.freeze(content)
+        check_same(frozen, content, str(order.run))
+        seeds = RunSeeds.of_run(frozen)
         if origin is not None:
             await copy_lists(origin, store, plan.recipe)
+        access = replace(order.access, distrusted=order.access.distrusted | plan.distrusted)
         crew = await stack.enter_async_context(
-            open_run_models(plan.models, order.access, order.limits, meter, store.add_call)
+            open_run_models(plan.models, access, order.limits, meter, store.add_call)
         )
         grid = await kind.read_grid()
-        player = await kind.open(JobContext(crew.models, tools, stack))
-        sources = _find_sources(plan, kind.list_style(), crew, order.list_sources)
+        player = await kind.open(JobContext(crew.models, tools, seeds, stack))
+        sources = _find_sources(plan.recipe, _make_lister(kind, crew, seeds), order.list_sources)
         tally = RunProgress(
             meter, 0, has_price=set(plan.models.values()) <= meter.prices.keys(), throttle=crew.pressure
         )
@@ -139,24 +145,29 @@ class _KnownLists:
         return stored.items
 
 
+def _make_lister(kind: JobKind[Any], crew: RunModels, seeds: RunSeeds) -> ModelSource:
+    """Return what asks the model for the lists of a recipe."""
+    style = kind.list_style()
+    return ModelSource(
+        kind.plan.recipe.axes,
+        crew.models["lister"],
+        preamble=style.preamble,
+        enforced=style.enforced,
+        seeds=seeds,
+    )
+
+
 def _find_sources(
-    plan: Plan, style: ListStyle, crew: RunModels, own: Mapping[str, ListSource | ListFunction]
+    recipe: Recipe, model: ListSource, own: Mapping[str, ListSource | ListFunction]
 ) -> dict[str, ListSource]:
     """Where the lists of each axis come from.
 
     Raises:
         InputError: a source is not there.
     """
-    model = ModelSource(
-        plan.recipe.axes,
-        crew.models["lister"],
-        preamble=style.preamble,
-        enforced=style.enforced,
-        seed=plan.seed,
-    )
     return {
         axis.name: model if axis.source is None else find_list_source(axis.source, own)
-        for axis in plan.recipe.axes
+        for axis in recipe.axes
     }
 
 

@@ -1,41 +1,104 @@
 """The inception protocol: how an instruction and a solution look as text (paper, section 3.2 and figure 2).
 
-A turn is read leniently, because models decorate (``**Instruction:**``) and chat before they come to the point,
-but the protocol's words inside a fenced code block are quotations and count for nothing.
+A turn is read leniently, because models decorate (``**Instruction:**``), translate (``Anweisung:``), write another
+script's colon (``Instruction：``) and chat before they come to the point. The protocol's words inside a fenced code
+block are quotations and count for nothing. One pattern reads the turns of both sides: what is an instruction from the
+AI user is a role flip from the AI assistant.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from types import MappingProxyType
 
+from bactrian.language.identify import identify_language
+from bactrian.language.markers import MARKERS, NOTHING, Marker
 from bactrian.records.turn import Instruction, Solution
 
 DONE = "<CAMEL_TASK_DONE>"
 """The done token: what the AI user says, alone, when the task is solved."""
 
 # A block may begin behind a marker: "Solution: ```python".
-_FENCED = re.compile(r"(?:^|(?<=[:*]))[ \t]*(```|~~~).*?(?:^[ \t]*\1[^\n]*$|\Z)", re.MULTILINE | re.DOTALL)
-_AT_LINE_START = {
-    # Bold before the marker closes after it: **Instruction:** or **Instruction**: are both common.
-    marker: re.compile(rf"^[ \t>#]*(\*\*|__)?{marker}(?(1)(?::\1|\1:)|:)[ \t]*", re.MULTILINE)
-    for marker in ("Instruction", "Input", "Solution")
-}
-_ANYWHERE = {marker: re.compile(rf"\b{marker}:[ \t]*") for marker in _AT_LINE_START}
-_NEXT_REQUEST = re.compile(r"\s*(?:\*\*|__)?Next request\.?(?:\*\*|__)?\s*\Z")
-_NO_INPUT = re.compile(r"(?:none|n/a)?[.\s]*", re.IGNORECASE)
+_FENCED = re.compile(r"(?:^|(?<=[:：*]))[ \t]*(```|~~~).*?(?:^[ \t]*\1[^\n]*$|\Z)", re.MULTILINE | re.DOTALL)
+_NO_INPUT = re.compile(rf"(?:{NOTHING})?[.。\s]*", re.IGNORECASE)
 _WRAPPING = " \t\r\n*_`\"'.!"
+_QUOTED = re.compile(
+    rf"`[^`\n]*{DONE}[^`\n]*`|\"[^\"\n]*{DONE}[^\"\n]*\"|[“„«][^”“»\n]*{DONE}[^”“»\n]*[”“»]"
+    rf"|(?<!\w)'[^'\n]*{DONE}[^'\n]*'(?!\w)|^[ \t]*>[^\n]*{DONE}[^\n]*",
+    re.MULTILINE,
+)
+"""The done token as somebody else's word."""
+_SPOKEN_OF = re.compile(
+    r"\b(?:say|write|reply|respond|send|use|type|will|would|when|until|unless|once|not|never|before|token)\b|n't\b",
+    re.IGNORECASE,
+)
+"""In the sentence of a done token: the sentence speaks about it."""
+_SENTENCE_END = re.compile(r"[.!?。！？]+\s|\n")
 
 
-def read_instruction(text: str) -> Instruction | None:
-    """Read an AI user's turn. None if it holds no instruction."""
+@dataclass(frozen=True, slots=True)
+class _Patterns:
+    """How the markers of one language look, the English ones included."""
+
+    hints: Mapping[Marker, tuple[str, ...]]
+    """Plain substrings of which a text with the marker has one."""
+    leading: Mapping[Marker, re.Pattern[str]]
+    """The marker where it begins a line."""
+    inside: Mapping[Marker, re.Pattern[str]]
+    """The marker behind what ends a sentence or a phrase."""
+    next_request: re.Pattern[str]
+
+
+@cache
+def _patterns(language: str) -> _Patterns:
+    own: Mapping[Marker, str] = MARKERS.get(language, {})
+
+    def words(marker: Marker) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((marker, *own.get(marker, marker).split("|"))))
+
+    hints: dict[Marker, tuple[str, ...]] = {}
+    leading: dict[Marker, re.Pattern[str]] = {}
+    inside: dict[Marker, re.Pattern[str]] = {}
+    markers: tuple[Marker, ...] = ("Instruction", "Input", "Solution")
+    for marker in markers:
+        hints[marker] = words(marker)
+        either = rf"(?:{'|'.join(map(re.escape, words(marker)))})"
+        # Bold before the marker closes after it: **Instruction:** or **Instruction**: are both common. French has a
+        # space before its colon.
+        bold = rf"(\*\*|__)?{either}(?:[ ]?\#?\d{{1,3}})?(?(1)(?:{_COLON}\1|\1{_COLON})|{_COLON})[ \t]*"
+        leading[marker] = re.compile(rf"^[ \t>#]*{bold}", re.MULTILINE)
+        inside[marker] = re.compile(rf"(?:{_PHRASE_END})[ \t]*{bold}")
+    hints["Next request"] = words("Next request")
+    ends = "|".join(re.escape(word).replace(r"\ ", " ") for word in words("Next request"))
+    last = re.compile(rf"\s*(?:\*\*|__)?(?:{ends})[.。]?(?:\*\*|__)?\s*\Z")
+    return _Patterns(
+        MappingProxyType(hints),
+        MappingProxyType(leading),
+        MappingProxyType(inside),
+        last,
+    )
+
+
+_COLON = "[ \u00a0\u202f]?[:：]"
+_PHRASE_END = r"(?<=[.!?,;)…—–。！？，；）”])|(?<=[.!?][\"')*_])|(?<=[.!?]\*\*)|(?<= -)"
+
+
+def read_instruction(text: str, language: str | None = None) -> Instruction | None:
+    """Read an AI user's turn. None if it holds no instruction.
+
+    ``language`` is the session's, whose own markers count beside the English ones.
+    """
     visible = strip_code(text)
-    marker = _find("Instruction", visible)
+    marker = _find("Instruction", visible, language)
     if marker is None:
         return None
     rest = marker.end()
-    split = _find("Input", visible, rest)
+    split = _find("Input", visible, language, rest)
     instruction = text[rest : split.start() if split else None].strip()
-    if instruction.strip(_WRAPPING) in ("", DONE):
+    if not instruction.strip(_WRAPPING) or instruction.lstrip(_WRAPPING).startswith(DONE):
         return None
     given = text[split.end() :].strip() if split else ""
     return Instruction(
@@ -45,18 +108,16 @@ def read_instruction(text: str) -> Instruction | None:
     )
 
 
-def read_solution(text: str) -> Solution | None:
+def read_solution(text: str, language: str | None = None) -> Solution | None:
     """Read an AI assistant's turn. None if nothing in it is marked as a solution."""
-    marker = _find("Solution", strip_code(text))
+    marker = _find("Solution", strip_code(text), language)
     if marker is None:
         return None
     body = text[marker.end() :]
+    patterns = _patterns(_name(language))
     # Only where it could stand: looked for from the beginning, every space of a long solution would be tried.
-    end = (
-        _NEXT_REQUEST.search(body, max(0, body.rfind("Next request") - 40))
-        if "Next request" in body
-        else None
-    )
+    last = max(body.rfind(words) for words in patterns.hints["Next request"])
+    end = patterns.next_request.search(body, max(0, last - 40)) if last >= 0 else None
     return Solution(
         body[: end.start() if end else None].strip(),
         asks_next=end is not None,
@@ -74,18 +135,29 @@ def write_solution(solution: str) -> str:
     return f"Solution: {solution}\nNext request."
 
 
-def is_done(text: str) -> bool:
+def is_done(text: str, language: str | None = None) -> bool:
     """True if an AI user's turn says that the task is done.
 
-    That is the done token alone, or at the end of a turn that holds no instruction. A token that is only
-    mentioned, inside an instruction or earlier in the text, does not count.
+    It does if it holds no instruction and has the done token at its end, or anywhere outside code and quotations. A
+    token that a sentence speaks about ("I will say … when we are through") does not count.
     """
-    return text.rstrip(_WRAPPING).endswith(DONE) and read_instruction(text) is None
+    if DONE not in text or read_instruction(text, language) is not None:
+        return False
+    return text.rstrip(_WRAPPING).endswith(DONE) or _says_done(text)
 
 
-def has_instruction(text: str) -> re.Match[str] | None:
-    """Where a line of ``text`` begins with ``Instruction:``, which only the AI user may write."""
-    return _AT_LINE_START["Instruction"].search(strip_code(text)) if "Instruction:" in text else None
+def _says_done(text: str) -> bool:
+    visible = _QUOTED.sub(lambda quoted: " " * len(quoted[0]), strip_code(text))
+    for sentence in _SENTENCE_END.split(visible):
+        before, token, after = sentence.partition(DONE)
+        if token and not _SPOKEN_OF.search(before) and (not before.strip() or not _SPOKEN_OF.search(after)):
+            return True
+    return False
+
+
+def has_instruction(text: str, language: str | None = None) -> re.Match[str] | None:
+    """Where ``text`` gives an instruction, which only the AI user may do."""
+    return _find("Instruction", strip_code(text), language)
 
 
 def strip_code(text: str) -> str:
@@ -95,6 +167,13 @@ def strip_code(text: str) -> str:
     return _FENCED.sub(lambda block: re.sub(r"[^\n]", " ", block[0]), text)
 
 
-def _find(marker: str, text: str, start: int = 0) -> re.Match[str] | None:
-    """The marker where it begins a line; failing that, where it stands first."""
-    return _AT_LINE_START[marker].search(text, start) or _ANYWHERE[marker].search(text, start)
+def _find(marker: Marker, text: str, language: str | None, start: int = 0) -> re.Match[str] | None:
+    """The marker where it begins a line; failing that, where it begins a sentence or a phrase."""
+    patterns = _patterns(_name(language))
+    if not any(word in text for word in patterns.hints[marker]):
+        return None
+    return patterns.leading[marker].search(text, start) or patterns.inside[marker].search(text, start)
+
+
+def _name(language: str | None) -> str:
+    return "english" if language is None else identify_language(language) or "english"

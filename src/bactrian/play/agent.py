@@ -14,6 +14,7 @@ from bactrian.play.tools.toolbox import Toolbox
 from bactrian.records.candidate import Proposal
 from bactrian.records.message import Message
 from bactrian.records.sampling import Sampling
+from bactrian.records.seeds import derive_sampling
 from bactrian.records.session import Role
 from bactrian.records.text import Text
 from bactrian.records.tool import to_messages
@@ -41,14 +42,16 @@ class Agent:
     """Whose turns it hears, besides its own; None for everyone's."""
     toolbox: Toolbox | None = None
     """The tools that it may use in the course of its turn."""
+    language: str | None = None
+    """The session's, whose own markers count beside the English ones."""
 
     def read(self, text: str) -> Instruction | Solution | None:
         """What ``text`` says by the protocol of its side; None if it does not keep to it, or has no side."""
         match self.speaker:
             case "user":
-                return read_instruction(text)
+                return read_instruction(text, self.language)
             case "assistant":
-                return read_solution(text)
+                return read_solution(text, self.language)
             case _:
                 return None
 
@@ -154,7 +157,7 @@ async def ask_agent(
     agent = view.agent
     request = Request(
         messages=[*view.question(), *used] if used else view.question(),
-        sampling=with_seed(agent.sampling, number),
+        sampling=derive_sampling(agent.sampling, agent.speaker, number),
         response_format=agent.form,
         tools=agent.toolbox.kit.tools if agent.toolbox else (),
         allow_tool_calls=allow_tool_calls,
@@ -168,7 +171,7 @@ async def ask_agent(
     usage = reply.usage
     if not _says_something(reply):
         reply = await agent.model.reply(
-            replace(request, sampling=with_seed(agent.sampling, number + _SECOND_TRY))
+            replace(request, sampling=derive_sampling(agent.sampling, agent.speaker, number, retry=True))
         )
         usage += reply.usage
         if not _says_something(reply):
@@ -201,18 +204,6 @@ def make_turn(agent: Agent, number: int, reply: Reply, *, usage: Usage, seconds:
     )
 
 
-_SECOND_TRY = 1_000_003
-"""Added to the seed of a turn that is asked for again; larger than any number of turns."""
-
-
 def _says_something(reply: Reply) -> bool:
     first = reply.choices[0]
     return bool(first.text.strip() or first.calls) or first.refusal or first.finish == "content_filter"
-
-
-def with_seed(sampling: Sampling, number: int) -> Sampling:
-    """``sampling`` for turn ``number``.
-
-    One seed for a whole session would make a small model say the same thing again in each turn.
-    """
-    return sampling if sampling.seed is None else replace(sampling, seed=sampling.seed + number)

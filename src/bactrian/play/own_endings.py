@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import cast, overload
 
 from bactrian.errors import BactrianError, InputError
-from bactrian.files.plugins import list_plugins, load_plugin
-from bactrian.files.toml import suggest_name
+from bactrian.files.plugins import load_plugin
+from bactrian.play.ending_sets.chosen import ChosenEndings, NamedEnding
 from bactrian.play.endings import (
     AssistantInstructs,
     EndpointRefused,
@@ -21,11 +21,10 @@ from bactrian.play.endings import (
     default_endings,
     paper_endings,
 )
+from bactrian.recipes.ending_list import GROUP, parse_endings
 from bactrian.records.ending import Ending
 from bactrian.records.turn import Turn
 
-GROUP = "bactrian.endings"
-"""Entry points of other packages: an ending by its code."""
 BUILT_IN: dict[str, type[Rule]] = {
     "task_done": TaskDone,
     "refused": EndpointRefused,
@@ -35,8 +34,6 @@ BUILT_IN: dict[str, type[Rule]] = {
     "max_messages": MaxMessages,
 }
 """The endings of this program by code."""
-PAPER = "paper"
-"""Stands for the endings of the paper, in place of the default ones."""
 _CODE = re.compile(r"[a-z][a-z0-9_]{0,63}")
 
 EndingFunction = Callable[[Sequence[Turn]], bool | str | Ending | None]
@@ -120,53 +117,64 @@ def find_code(rule: object) -> str:
 def read_endings(given: Iterable[EndingLike] | EndingLike) -> tuple[tuple[Rule, ...], bool]:
     """The rules that ``given`` names or holds, and whether the paper's endings are to be the others.
 
+    Names are read by :func:`~bactrian.recipes.ending_list.parse_endings`: ``"paper"``, ``"camel"``, ``"default"``, or
+    codes with thresholds, which mean these endings and no others. Functions and objects are asked besides.
+
     Raises:
-        InputError: a code stands for no ending, or something is neither a code nor can be called.
+        InputError: a name stands for no ending, or something is neither a name nor can be called.
     """
     listed = [given] if isinstance(given, str) or callable(given) else list(given)
-    paper = PAPER in listed
-    rules = tuple(_read(one) for one in listed if one not in (PAPER, "default"))
-    return rules, paper
+    names = ",".join(one for one in listed if isinstance(one, str))
+    rules = tuple(_read(one) for one in listed if not isinstance(one, str))
+    if names in ("", "default", "paper"):
+        return rules, names == "paper"
+    return (ChosenEndings(parse_endings(names)), *rules), False
 
 
-def combine_endings(own: Sequence[Rule], *, paper: bool, limit: int) -> tuple[Rule, ...]:
-    """The paper's or the default endings with ``own``, which are asked last but for the limit of messages.
+def combine_endings(
+    own: Sequence[Rule], *, paper: bool, limit: int, language: str | None = None
+) -> tuple[Rule, ...]:
+    """The chosen, the paper's or the default endings with ``own``, which are asked last but for the limit of messages.
 
     One of ``own`` that is of the kind of a usual ending takes its place.
     """
-    usual = paper_endings(limit) if paper else default_endings(limit)
-    codes = {find_code(rule): rule for rule in own}
+    usual = (paper_endings if paper else default_endings)(limit, language=language)
+    for rule in own:
+        if isinstance(rule, ChosenEndings):
+            usual = tuple(
+                OwnEnding(one.code, load_ending(one.code)) if isinstance(one, NamedEnding) else one
+                for one in rule.build_rules(limit=limit, language=language)
+            )
+    codes = {find_code(rule): rule for rule in own if not isinstance(rule, ChosenEndings)}
     kept = [codes.pop(find_code(rule), rule) for rule in usual]
     return (*kept[:-1], *codes.values(), kept[-1])
 
 
-def _read(given: EndingLike) -> Rule:
-    if not isinstance(given, str):
-        if not callable(given):
-            raise InputError(
-                f"{given!r} is not an ending.",
-                where="endings",
-                next="Pass a code or a function of the turns.",
-            )
-        if type(given) in BUILT_IN.values() or isinstance(given, OwnEnding):
-            return cast("Rule", given)
-        return OwnEnding(_check(find_code(given)), given)
-    if given in BUILT_IN:
-        return BUILT_IN[given]()
-    if given not in list_plugins(GROUP):
-        known = [*BUILT_IN, *list_plugins(GROUP)]
-        raise InputError(
-            f"There is no ending {given!r}.{suggest_name(given, known)}",
-            where="endings",
-            next=f"Endings: {', '.join(known)}.",
-        )
-    found = load_plugin(GROUP, given)
+def load_ending(code: str) -> EndingFunction:
+    """Load the ending that an installed package registers under ``code``.
+
+    Raises:
+        InputError: it cannot be loaded or called.
+    """
+    found = load_plugin(GROUP, code)
     made = found() if isinstance(found, type) else found
     if not callable(made):
         raise InputError(
-            f"The ending {given!r} cannot be called.", where=GROUP, next="Mend the package that registers it."
+            f"The ending {code!r} cannot be called.", where=GROUP, next="Mend the package that registers it."
         )
-    return OwnEnding(given, cast("EndingFunction", made))
+    return cast("EndingFunction", made)
+
+
+def _read(given: Rule | EndingFunction) -> Rule:
+    if not callable(given):
+        raise InputError(
+            f"{given!r} is not an ending.",
+            where="endings",
+            next="Pass a name or a function of the turns.",
+        )
+    if type(given) in BUILT_IN.values() or isinstance(given, OwnEnding):
+        return cast("Rule", given)
+    return OwnEnding(_check(find_code(given)), given)
 
 
 def _check(code: str) -> str:

@@ -13,6 +13,7 @@ from bactrian.play.setup import RolePlaySetup
 from bactrian.prompts.pack import Pack
 from bactrian.records.message import Message
 from bactrian.records.sampling import Sampling
+from bactrian.records.seeds import derive_sampling
 from bactrian.records.session import Session
 from bactrian.records.text import Text
 from bactrian.records.usage import Usage
@@ -101,7 +102,7 @@ async def _answer(
     sampling = session.provenance.sampling.get(agent, Sampling())
     request = Request(
         messages=(Message("user", Text(prompt)),),
-        sampling=sampling,
+        sampling=derive_sampling(sampling, agent, 0),
         session=session.id,
         agent=agent,
         call_index=call_index,
@@ -110,7 +111,7 @@ async def _answer(
     reply = await model.reply(request)
     usage = reply.usage
     if not reply.text.strip():
-        again = replace(sampling, seed=None if sampling.seed is None else sampling.seed + 1)
+        again = derive_sampling(sampling, agent, 0, retry=True)
         reply = await model.reply(replace(request, sampling=again))
         usage += reply.usage
     if not reply.text.strip():

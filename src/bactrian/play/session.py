@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
 
 from bactrian.errors import ContextFull, Filtered, ModelError, Stopped
-from bactrian.play.endings import first_ending
+from bactrian.play.endings import find_ending
 from bactrian.play.scene import Scene
 from bactrian.play.turns.beam_search import BeamSearch
 from bactrian.play.turns.chosen import Chosen
@@ -30,17 +29,19 @@ async def play_session(scene: Scene) -> AsyncGenerator[Event]:
         yield Ended(scene.session.ending)
         return
     state, strategies = SessionState(scene), pick_strategies(scene)
-    while (ending := first_ending(scene.rules, state.turns)) is None:
+    while (ending := find_ending(scene.rules, state.turns)) is None:
         state.speaker = scene.order.next_speaker(state.turns)
+        events = strategies[state.speaker].take_turn(state)
         try:
-            async with aclosing(strategies[state.speaker].take_turn(state)) as events:
-                async for event in events:
-                    if isinstance(event, Spoke):
-                        state.add_turn(event.turn)
-                    yield event
+            async for event in events:
+                if isinstance(event, Spoke):
+                    state.add_turn(event.turn)
+                yield event
         except ModelError as error:
             yield Ended(_explain_failure(error, len(state.turns), state.speaker), error)
             return
+        finally:
+            await events.aclose()
     yield Ended(ending)
 
 

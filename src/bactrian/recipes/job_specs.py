@@ -2,12 +2,40 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from collections.abc import Sequence
+from typing import Annotated, ClassVar, Literal, cast
 
-from pydantic import Field
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 from pydantic.config import JsonDict
 
+from bactrian.errors import InputError
+from bactrian.recipes.ending_list import parse_endings
 from bactrian.recipes.schema import Filled, JobSpec, Recipe, Temperature, make_fault
+
+
+def _join(given: object) -> object:
+    match given:
+        case list() | tuple():
+            return ",".join(map(str, cast("Sequence[object]", given)))
+        case _:
+            return given
+
+
+def _check_endings(text: str) -> str:
+    try:
+        parse_endings(text)
+    except InputError as error:
+        raise ValueError(f"{error.what} {error.next or ''}".strip()) from error
+    return text
+
+
+EndingText = Annotated[
+    str,
+    BeforeValidator(_join),
+    AfterValidator(_check_endings),
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),
+]
+"""``default``, ``paper``, ``camel``, or a list of endings with their thresholds."""
 
 
 class RolePlay(JobSpec):
@@ -48,8 +76,11 @@ class RolePlay(JobSpec):
         Field(description="Default: enforced if the built-in model plays both, else free."),
     ] = None
     endings: Annotated[
-        Literal["default", "paper"],
-        Field(description="The paper's endings, or also the one for repeat loops."),
+        EndingText,
+        Field(
+            description="default, paper, camel, or endings one by one, as in "
+            "task_done,user_no_instruct=3,max_messages=40."
+        ),
     ] = "default"
     max_messages: Annotated[
         int | None,
@@ -70,8 +101,16 @@ class RolePlay(JobSpec):
         str, Field(description="Put before both agents' system prompts. Only where `red_team` is true.")
     ] = ""
 
+    @property
+    def longest(self) -> int | None:
+        """Messages at which a session ends, by ``max_messages`` or by the list of endings."""
+        return self.max_messages or parse_endings(self.endings).max_messages
+
     def check(self, recipe: Recipe) -> None:
-        """A preamble is for red-team work only."""
+        """A preamble is for red-team work only, and the limit of messages is given once."""
+        listed = parse_endings(self.endings).max_messages
+        if listed is not None and self.max_messages not in (None, listed):
+            raise make_fault("`endings` has another limit of messages", self.key, "max_messages")
         if self.preamble and not recipe.red_team:
             raise make_fault("this is only for a recipe with red_team = true", self.key, "preamble")
 
@@ -130,7 +169,7 @@ class SocietyJob(JobSpec):
         Literal["free", "enforced"] | None,
         Field(description="Default: enforced if its models are in this process, else free."),
     ] = None
-    endings: Annotated[Literal["default", "paper"], Field(description="Of its role-plays.")] = "default"
+    endings: Annotated[EndingText, Field(description="Of its role-plays.")] = "default"
     max_messages: Annotated[
         int | None, Field(gt=0, strict=True, description="Of each stage. Default: what the society says.")
     ] = None

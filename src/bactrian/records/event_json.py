@@ -1,157 +1,242 @@
-"""Events as JSON lines."""
+"""Events as JSON objects and back: what ``bactrian play --json`` writes, one a line (docs/events.md)."""
 
 from __future__ import annotations
 
-import json
-import sys
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final, get_type_hints
 
+from pydantic_core import from_json, to_json, to_jsonable_python
+
+from bactrian.errors import BactrianError
 from bactrian.records.candidate import Decision, Proposal
+from bactrian.records.ending import Ending
 from bactrian.records.events import Called, Chose, Ended, Event, Proposed, Returned, Spoke, Started
+from bactrian.records.message import Invocation
+from bactrian.records.plain import find_builder
+from bactrian.records.session import Provenance, Role, Session, Task
 from bactrian.records.tool import ToolCall, ToolResult, read_arguments
 from bactrian.records.turn import Turn
 from bactrian.records.usage import Usage
 
-
-def write_line(event: Event, **more: object) -> None:
-    """Write one event to standard output as one line of JSON."""
-    sys.stdout.write(json.dumps(to_object(event) | more, ensure_ascii=False) + "\n")
-    sys.stdout.flush()
+Json = dict[str, Any]
+SECONDS_DIGITS: Final = 4
+"""Decimal places of durations."""
 
 
-def to_object(event: Event) -> dict[str, object]:
-    """The event as a JSON object, in the shape that ``bactrian play --json`` promises."""
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """The keys of a record's JSON object, each with the field that it holds."""
+
+    record: type
+    keys: Mapping[str, str]
+    optional: frozenset[str] = frozenset()
+    """Keys that are left out where there is nothing to say."""
+
+
+_NUMBERED = {"turn": "number"}
+_OPTIONAL = frozenset({"fingerprint", "thought"})
+
+
+def _same(*names: str) -> dict[str, str]:
+    return {name: name for name in names}
+
+
+_USAGE = _Shape(
+    Usage,
+    {
+        "prompt_tokens": "prompt",
+        "completion_tokens": "completion",
+        "cached_tokens": "cached",
+        "estimated": "estimated",
+    },
+)
+_TURN = _Shape(
+    Turn,
+    {
+        **_NUMBERED,
+        **_same("speaker", "role", "text", "said", "usage", "seconds", "first_token", "model", "finish"),
+        **_same("lossy", "fingerprint", "thought"),
+    },
+    _OPTIONAL,
+)
+_PROPOSAL = _Shape(
+    Proposal,
+    {
+        **_NUMBERED,
+        **_same("round", "place", "parent", "speaker", "text", "usage", "seconds", "model", "finish"),
+        **_same("lossy", "fingerprint", "thought"),
+    },
+    _OPTIONAL,
+)
+_DECISION = _Shape(
+    Decision,
+    {
+        **_NUMBERED,
+        **_same("round", "attempt", "speaker", "chooser", "place", "kept", "instead", "reason"),
+        **_same("feedback", "problem", "text", "usage", "seconds", "model"),
+    },
+)
+_CALL = _Shape(
+    ToolCall, {**_NUMBERED, **_same("round", "place", "speaker", "text", "usage", "seconds", "model")}
+)
+_RESULT = _Shape(
+    ToolResult,
+    {**_NUMBERED, **_same("round", "place", "speaker", "name", "text", "problem", "seconds", "cut")},
+)
+_ENDING = _Shape(Ending, _same("code", "turn", "speaker", "evidence"))
+_ORIGIN = _Shape(
+    Provenance,
+    {
+        **_same("protocol", "prompts", "prompts_hash", "models", "sampling", "language"),
+        **_same("preamble", "needs_code", "critic", "tools"),
+    },
+    frozenset({"preamble", "needs_code", "critic", "tools"}),
+)
+
+
+def write_event(event: Event) -> Json:
+    """The event as a JSON object. Durations are rounded to 0.1 ms, and the turns of a resumed session only counted."""
     match event:
         case Started(session):
-            origin = session.provenance
-            return {
-                "event": "started",
-                "session": session.id,
-                "assistant_role": session.assistant.name,
-                "user_role": session.user.name,
-                "assistant_description": session.assistant.description,
-                "user_description": session.user.description,
-                "agents": {name: role.name for name, role in origin.cast.items()},
-                "original_task": session.task.original,
-                "specified_task": session.task.specified,
-                "planned_task": session.task.planned,
-                "protocol": origin.protocol,
-                "prompts": origin.prompts,
-                "prompts_hash": origin.prompts_hash,
-                "models": dict(origin.models),
-                "sampling": {agent: asdict(sampling) for agent, sampling in origin.sampling.items()},
-                "language": origin.language,
-                "usage": _usage(session.preparation),
-                "stored_turns": len(session.turns),
-            }
+            return {"event": "started", **_write_session(session)}
         case Spoke(turn):
-            return {"event": "spoke", **_turn(turn)}
+            return {"event": "spoke", **_write(_TURN, turn)}
         case Proposed(proposal):
-            return {"event": "proposed", **_proposal(proposal)}
-        case Chose(verdict):
-            return {"event": "chose", **_verdict(verdict)}
+            return {"event": "proposed", **_write(_PROPOSAL, proposal)}
+        case Chose(decision):
+            return {"event": "chose", **_write(_DECISION, decision)}
         case Called(call):
-            return {"event": "called", **_call(call)}
-        case Returned(result):
-            return {"event": "returned", **_result(result)}
-        case Ended(ending, error):
-            line: dict[str, object] = {
-                "event": "ended",
-                "code": ending.code,
-                "turn": ending.turn,
-                "speaker": ending.speaker,
-                "evidence": ending.evidence,
+            return {
+                "event": "called",
+                **_write(_CALL, call),
+                "name": call.wanted.name,
+                "call": call.wanted.id,
+                "arguments": read_arguments(call.wanted.arguments),
             }
+        case Returned(result):
+            return {"event": "returned", **_write(_RESULT, result)}
+        case Ended(ending, error):
+            line = {"event": "ended", **_write(_ENDING, ending)}
             return line if error is None else line | {"error": str(error)}
 
 
-def _turn(turn: Turn) -> dict[str, object]:
-    return {
-        "turn": turn.number,
-        "speaker": turn.speaker,
-        "role": turn.role,
-        "text": turn.text,
-        "said": asdict(turn.said) if turn.said is not None else None,
-        "usage": _usage(turn.usage),
-        "seconds": round(turn.seconds, 4),
-        "first_token": None if turn.first_token is None else round(turn.first_token, 4),
-        "model": turn.model,
-        "finish": turn.finish,
-        "lossy": turn.lossy,
-        **({"thought": turn.thought} if turn.thought else {}),
+def read_event(line: Mapping[str, Any]) -> Event:
+    """The event that :func:`write_event` made this object from; keys that are not its own are ignored.
+
+    A session comes without its turns, and the error behind an ending ``failed`` as a
+    :class:`~bactrian.errors.BactrianError` with its text.
+
+    Raises:
+        ValueError: it is not an event, or lacks a key.
+    """
+    try:
+        return _read_event(line)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"not an event: {error}") from error
+
+
+def _read_event(line: Mapping[str, Any]) -> Event:
+    match line["event"]:
+        case "started":
+            return Started(_read_session(line))
+        case "spoke":
+            return Spoke(_read(_TURN, line))
+        case "proposed":
+            return Proposed(_read(_PROPOSAL, line))
+        case "chose":
+            return Chose(_read(_DECISION, line))
+        case "called":
+            wanted = Invocation(line["call"], line["name"], _write_arguments(line["arguments"]))
+            return Called(_read(_CALL, line, wanted=wanted))
+        case "returned":
+            return Returned(_read(_RESULT, line))
+        case "ended":
+            error = line.get("error")
+            return Ended(_read(_ENDING, line), None if error is None else BactrianError(error))
+        case other:
+            raise ValueError(f"there is no event {other!r}")
+
+
+def _write_session(session: Session) -> Json:
+    origin = session.provenance
+    line = {
+        "session": session.id,
+        "assistant_role": session.assistant.name,
+        "user_role": session.user.name,
+        "assistant_description": session.assistant.description,
+        "user_description": session.user.description,
+        "agents": {name: role.name for name, role in origin.cast.items()},
+        "agent_descriptions": {
+            name: role.description for name, role in origin.cast.items() if role.description
+        },
+        "original_task": session.task.original,
+        "specified_task": session.task.specified,
+        "planned_task": session.task.planned,
+        **_write(_ORIGIN, origin),
+        "usage": _write(_USAGE, session.preparation),
+        "stored_turns": len(session.turns),
+        "values": dict(session.values),
+        "mark": session.mark,
     }
+    return {key: value for key, value in line.items() if value or key not in _SESSION_OPTIONAL}
 
 
-def _proposal(proposal: Proposal) -> dict[str, object]:
-    return {
-        "turn": proposal.number,
-        "round": proposal.round,
-        "place": proposal.place,
-        "parent": proposal.parent,
-        "speaker": proposal.speaker,
-        "text": proposal.text,
-        "usage": _usage(proposal.usage),
-        "seconds": round(proposal.seconds, 4),
-        "model": proposal.model,
-        "finish": proposal.finish,
-        "lossy": proposal.lossy,
-        **({"thought": proposal.thought} if proposal.thought else {}),
+_SESSION_OPTIONAL: Final = frozenset({"agent_descriptions", "values", "mark"})
+
+
+def _read_session(line: Mapping[str, Any]) -> Session:
+    described = line.get("agent_descriptions", {})
+    return Session(
+        id=line["session"],
+        assistant=Role(line["assistant_role"], line["assistant_description"]),
+        user=Role(line["user_role"], line["user_description"]),
+        task=Task(line["original_task"], line["specified_task"], line["planned_task"]),
+        provenance=_read(
+            _ORIGIN,
+            line,
+            cast={agent: Role(name, described.get(agent, "")) for agent, name in line["agents"].items()},
+        ),
+        preparation=_read(_USAGE, line["usage"]),
+        values=line.get("values", {}),
+        mark=line.get("mark"),
+    )
+
+
+def _write(shape: _Shape, record: object) -> Json:
+    line = {key: _plain(getattr(record, field)) for key, field in shape.keys.items()}
+    return {key: value for key, value in line.items() if value or key not in shape.optional}
+
+
+def _plain(value: object) -> Any:
+    if isinstance(value, Usage):
+        return _write(_USAGE, value)
+    if isinstance(value, float):
+        return round(value, SECONDS_DIGITS)
+    return value if value is None or type(value) in (str, int, bool) else to_jsonable_python(value)
+
+
+def _read(shape: _Shape, line: Mapping[str, Any], **more: object) -> Any:
+    builders = _find_builders(shape.record)
+    given = {
+        field: _read(_USAGE, line[key]) if field == "usage" else builders[field](line[key])
+        for key, field in shape.keys.items()
+        if key in line or key not in shape.optional
     }
+    return shape.record(**given, **more)
 
 
-def _verdict(verdict: Decision) -> dict[str, object]:
-    return {
-        "turn": verdict.number,
-        "round": verdict.round,
-        "attempt": verdict.attempt,
-        "speaker": verdict.speaker,
-        "chooser": verdict.chooser,
-        "place": verdict.place,
-        "kept": list(verdict.kept),
-        "instead": verdict.instead,
-        "reason": verdict.reason,
-        "feedback": verdict.feedback,
-        "problem": verdict.problem,
-        "text": verdict.text,
-        "usage": _usage(verdict.usage),
-        "seconds": round(verdict.seconds, 4),
-        "model": verdict.model,
-    }
+@cache
+def _find_builders(record: type) -> Json:
+    return {name: find_builder(hint) for name, hint in get_type_hints(record).items()}
 
 
-def _call(call: ToolCall) -> dict[str, object]:
-    return {
-        "turn": call.number,
-        "round": call.round,
-        "place": call.place,
-        "speaker": call.speaker,
-        "name": call.wanted.name,
-        "arguments": read_arguments(call.wanted.arguments),
-        "text": call.text,
-        "usage": _usage(call.usage),
-        "seconds": round(call.seconds, 4),
-        "model": call.model,
-    }
-
-
-def _result(result: ToolResult) -> dict[str, object]:
-    return {
-        "turn": result.number,
-        "round": result.round,
-        "place": result.place,
-        "speaker": result.speaker,
-        "name": result.name,
-        "text": result.text,
-        "problem": result.problem,
-        "seconds": round(result.seconds, 4),
-        "cut": result.cut,
-    }
-
-
-def _usage(usage: Usage) -> dict[str, object]:
-    return {
-        "prompt_tokens": usage.prompt,
-        "completion_tokens": usage.completion,
-        "cached_tokens": usage.cached,
-        "estimated": usage.estimated,
-    }
+def _write_arguments(value: object) -> str:
+    """The arguments of a call as its model may have written them; text that is not JSON stays as it is."""
+    if isinstance(value, str):
+        try:
+            from_json(value)
+        except ValueError:
+            return value
+    return to_json(value).decode()

@@ -8,9 +8,11 @@ from dataclasses import dataclass, fields
 from operator import attrgetter
 from typing import Any, Generic, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from pydantic_core import from_json, to_json
+
+from bactrian.records.plain import find_builder
 from bactrian.records.text import Text
 from bactrian.records.usage import Usage
-from bactrian.store.json_column import make_json_reader, write_json
 
 Record = TypeVar("Record")
 Convert = Callable[[Any], Any]
@@ -133,6 +135,11 @@ def table_of(
     )
 
 
+def write_json(value: object) -> str | None:
+    """``value`` as JSON; None stays None, which is the database's own null."""
+    return None if value is None else to_json(value).decode()
+
+
 def _columns_of(
     record: type, leave: Sequence[str], overrides: Mapping[str, Override], prefix: str
 ) -> tuple[list[Column], Convert]:
@@ -168,9 +175,9 @@ def _columns_of_field(
         left = [field.name for field in fields(plain) if field.name not in override.columns]
         return _columns_of(plain, left, override.columns, f"{path}.")
     if isinstance(override, Json):
-        read = make_json_reader(plain)
+        build = find_builder(plain)
         column = Column(override.column or name, path, "TEXT", nullable, write_json)
-        return [column], lambda values: read(values[0])
+        return [column], lambda values: None if values[0] is None else build(from_json(values[0]))
     if plain in PARTS:
         return _columns_of(plain, (), PARTS[plain].columns, f"{path}.")
     column = Column(override, path, _sql_type(plain), nullable)

@@ -60,11 +60,10 @@ def analyze(
 ) -> None:
     """Report endings, behaviours and costs of a run, or how another differs from it."""
     from bactrian.errors import InputError
+    from bactrian.files.identity import is_same_file
 
-    named = [path.absolute() for path in (run_file, other, findings, page) if path is not None]
-    for path in (findings, page):
-        if path is not None and named.count(path.absolute()) > 1:
-            raise InputError("This file is named twice.", where=str(path), next="Name another one.")
+    if findings is not None and page is not None and is_same_file(findings, page):
+        raise InputError("This file is named twice.", where=str(page), next="Name another one.")
     if judge is not None and other is not None:
         raise InputError("A judge looks at one run.", where="--judge", next="Leave RUN2 out.")
     prices = read_prices(price, base_url)
@@ -107,12 +106,15 @@ async def _analyze(
     from bactrian.cli.view.judging import ask_judge
     from bactrian.cli.view.report import show_differences, show_report
     from bactrian.files.atomic import write_atomically
+    from bactrian.store import list_run_files
 
+    runs = [name for run in (run_file, other) if run is not None for name in list_run_files(run)]
     with ExitStack() as stack:
         places = [
             None
             if path is None
-            else stack.enter_context(write_atomically(path, overwrite=wish.overwrite)) / path.name
+            else stack.enter_context(write_atomically(path, overwrite=wish.overwrite, protect=runs))
+            / path.name
             for path in (wish.findings, wish.page)
         ]
         keep = None if places[0] is None else _keeper(stack, places[0])

@@ -62,6 +62,10 @@ def export(
             "--redact", "Take out secrets, e-mail addresses, telephone, card and account numbers."
         ),
     ] = False,
+    thoughts: Annotated[
+        bool,
+        declare_option("--thoughts", "What reasoning models thought, too, where the format can hold it."),
+    ] = False,
     split: Annotated[
         list[str] | None, declare_option("--split", "Part of the role pairs to set aside: validation=0.05.")
     ] = None,
@@ -84,8 +88,9 @@ def export(
     from bactrian.export.split import read_split
     from bactrian.prompts.pack import load_pack
 
-    wish = ExportOptions(
-        format=find_format(form),
+    chosen = find_format(form)
+    options = ExportOptions(
+        format=chosen,
         out=out,
         filters=Filters(
             endings=frozenset(_endings(only or [])),
@@ -97,14 +102,15 @@ def export(
         ),
         split=read_split(split or []),
         side=side.value,
-        findings=find_behaviours if form == "parquet" else None,
+        findings=find_behaviours if "findings" in chosen.needs else None,
         tool=tool.value if tool else None,
         redact=redact,
+        thoughts=thoughts,
         overwrite=overwrite,
         license=license_name,
         pack=load_pack(prompts) if prompts else None,
     )
-    run_async(_export(run_file, wish, json=json), resume="Nothing was written.")
+    run_async(_export(run_file, options, json=json), resume="Nothing was written.")
 
 
 def _endings(only: list[str]) -> list[str]:
@@ -134,7 +140,7 @@ def _code(text: str, flag: str, kinds: tuple[str, ...]) -> tuple[str, str]:
     kind, _, code = text.partition("=")
     if kind not in kinds or not code:
         raise InputError(
-            f"{text!r} is no filter.",
+            f"{text!r} is not a valid filter.",
             where=flag,
             next=f"Write {' or '.join(f'{one}=CODE' for one in kinds)}.",
         )
@@ -148,7 +154,7 @@ def _code(text: str, flag: str, kinds: tuple[str, ...]) -> tuple[str, str]:
     return kind, code
 
 
-async def _export(run_file: Path, wish: ExportOptions, *, json: bool) -> int:
+async def _export(run_file: Path, options: ExportOptions, *, json: bool) -> int:
     """Write the data and say what was written."""
     from bactrian.cli.terminal.console import open_output, open_progress, to_printable
     from bactrian.export.exporter import export_run
@@ -156,21 +162,21 @@ async def _export(run_file: Path, wish: ExportOptions, *, json: bool) -> int:
     from bactrian.store import open_store
 
     async with open_store(run_file, read_only=True) as store:
-        made = await export_run(store, wish)
+        made = await export_run(store, options)
     if json:
         print(list_written(made), end="")
     said = open_progress() if json else open_output()
     counts = made["counts"]
     said.print(
         to_printable(
-            f"{wish.out}: {wish.format.name}, {sum(counts['rows'].values()):,} rows"
+            f"{options.out}: {options.format.name}, {sum(counts['rows'].values()):,} rows"
             f" from {counts['sessions']:,} sessions with {counts['messages']:,} messages"
         )
     )
     for name, rows in counts["rows"].items():
-        if len(wish.split.names) > 1:
+        if len(options.split.names) > 1:
             said.print(f"  {name}: {rows:,} rows")
-    for name in wish.split.names:
+    for name in options.split.names:
         if name not in counts["rows"]:
             open_progress().print(f"{name} is empty: no pair of the run's {counts['pairs']:,} falls into it.")
     for reason, count in counts["left_out"].items():

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from contextlib import aclosing
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from bactrian.cli.options import declare_option
 from bactrian.cli.run_async import StopControl, run_async
+from bactrian.cli.sampling_options import add_sampling_flags
 from bactrian.errors import ContextFull, ModelError
 
 if TYPE_CHECKING:
@@ -45,13 +49,7 @@ class Side(StrEnum):
     assistant = "assistant"
 
 
-class Endings(StrEnum):
-    """Which rules may end a session."""
-
-    default = "default"
-    paper = "paper"
-
-
+@add_sampling_flags
 def play(
     idea: Annotated[
         str | None,
@@ -145,8 +143,12 @@ def play(
         int, declare_option("--tool-rounds", "Replies of a turn that may call tools.", min=1, max=100)
     ] = 8,
     endings: Annotated[
-        Endings, declare_option("--endings", "The paper's endings, or also the one for repeat loops.")
-    ] = Endings.default,
+        str,
+        declare_option(
+            "--endings",
+            "default, paper, camel, or endings one by one, as in task_done,user_no_instruct=3,max_messages=40.",
+        ),
+    ] = "default",
     max_messages: Annotated[
         int | None,
         declare_option("--max-messages", "Default: 40, or 12 if the built-in model plays both.", min=1),
@@ -181,6 +183,7 @@ def play(
         Path | None, declare_option("--run", "Store the session here; the same command takes it up again.")
     ] = None,
     json: Annotated[bool, declare_option("--json", "Write events as JSON lines.")] = False,
+    sampling: Mapping[str, Any] = MappingProxyType({}),
 ) -> None:
     """Watch two agents solve a task."""
     from bactrian.cli.commands.roles import choose_roles
@@ -188,11 +191,14 @@ def play(
     from bactrian.cli.model_options import read_model_options
     from bactrian.cli.terminal.keyboard import add_person
     from bactrian.play.human import HUMAN
+    from bactrian.play.own_endings import read_endings
     from bactrian.play.run_session import SessionOrder
     from bactrian.play.setup import RolePlaySetup
     from bactrian.prompts.pack import load_pack
+    from bactrian.recipes.parameters import read_parameters
     from bactrian.recipes.schema import ToolsSpec
 
+    rules, paper = read_endings(endings)
     if society is not None:
         from bactrian.cli.commands.society import check_flags, play_society
         from bactrian.play.society.group_chat import ChatOptions
@@ -213,11 +219,14 @@ def play(
             "--user-model": user_model,
             "--assistant-description": assistant_description,
             "--user-description": user_description,
+            "--temperature and its like": sampling,
         }
         check_flags(inside)
         loaded, templates = load_society(society)
         names = name_models(loaded, model, task_model=task_model or model, critic_model=critic_model or model)
         reach = read_model_options(base_url, window=window, timeout=timeout, longest_wait=max_wait)
+        given = {model, task_model, critic_model}
+        reach = replace(reach, distrusted=frozenset(names.values()) - given)
         brake = StopControl()
         if HUMAN in names.values():
             reach = add_person(reach, brake, idea)
@@ -227,7 +236,8 @@ def play(
             _idea(idea or loaded.task),
             ChatOptions(names, language, seed, max_messages, protocol.value if protocol else None),
             prompts,
-            paper_endings=endings is Endings.paper,
+            paper_endings=paper,
+            endings=rules,
         )
         run_async(play_society(wish, reach, run_file, json=json), resume=_resume(run_file), brake=brake)
     if idea is None:
@@ -254,11 +264,13 @@ def play(
         word_limit=word_limit,
         plan=plan,
         protocol=protocol.value if protocol else None,
-        paper_endings=endings is Endings.paper,
+        paper_endings=paper,
+        endings=rules,
         max_messages=max_messages,
         seed=seed,
         language=language,
         critic=read_critic_settings(critic, proposals, critic_rounds, criteria, unreadable.value, search),
+        parameters=read_parameters(sampling, "flags").by_agent(),
     )
     wanted = {
         tools_for.value: ToolsSpec(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import AbstractContextManager, nullcontext
+from json import dumps
 from typing import Protocol
 
 from bactrian.cli.terminal.console import open_output, open_progress
 from bactrian.cli.view.conversation import ConversationView
 from bactrian.play.agent import Listener
-from bactrian.records.event_json import write_line
+from bactrian.records.event_json import write_event
 from bactrian.records.events import Event, Spoke, Started
 
 
@@ -39,7 +41,12 @@ class _Program:
         return nullcontext(for_what)
 
     def show(self, event: Event) -> None:
-        write_line(event)
+        _write_line(event)
         if isinstance(event, Started):
             for turn in event.session.turns:
-                write_line(Spoke(turn), stored=True)
+                _write_line(Spoke(turn), stored=True)
+
+
+def _write_line(event: Event, **more: object) -> None:
+    sys.stdout.write(dumps(write_event(event) | more, ensure_ascii=False) + "\n")
+    sys.stdout.flush()

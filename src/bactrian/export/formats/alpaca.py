@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bactrian.export.dialogue import list_rounds
-from bactrian.export.format import Add, ExportContext, Format
+from bactrian.export.format import Add, ExportContext, Format, Sample
 from bactrian.export.writers.json_lines import open_json_array
 from bactrian.records.session import Session, find_kind
 from bactrian.records.turn import Instruction, Solution
@@ -27,15 +27,16 @@ def list_triples(session: Session) -> Iterator[tuple[int, str, str, str]]:
 
 
 @contextmanager
-def open_alpaca(path: Path, frame: ExportContext) -> Generator[Add]:
+def open_alpaca(path: Path, context: ExportContext) -> Generator[Add]:
     """Open ``path`` for one array."""
     with open_json_array(path) as write:
 
-        def add(session: Session) -> int:
+        def add(sample: Sample) -> int:
+            session = sample.session
             rows = 0
             for turn, instruction, given, output in list_triples(session):
                 row = {"instruction": str(instruction), "input": given, "output": str(output), "turn": turn}
-                write(row | trace_source(session, frame.run))
+                write(row | trace_source(session, context.run))
                 rows += 1
             return rows
 

@@ -14,7 +14,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bactrian.export.format import Add, ExportContext, Format
+from bactrian.export.format import Add, ExportContext, Format, Sample
 from bactrian.export.writers.archive import open_archive
 from bactrian.records.session import Session
 from bactrian.tables.camel import write_termination
@@ -79,14 +79,15 @@ def make_file_name(session_id: str) -> str:
 
 
 @contextmanager
-def open_camel_chat(path: Path, frame: ExportContext) -> Generator[Add]:
+def open_camel_chat(path: Path, context: ExportContext) -> Generator[Add]:
     """Open a folder or an archive, as the name says, for one file a session."""
     distinct = DistinctTasks()
     with open_archive(path) as put:
 
-        def add(session: Session) -> int:
+        def add(sample: Sample) -> int:
+            session = sample.session
             task = distinct(session)
-            frame.notes[RENAMED] += task != session.task.original
+            context.notes[RENAMED] += task != session.task.original
             put(make_file_name(session.id), json.dumps(build_chat(session, task)).encode())
             return 1
 

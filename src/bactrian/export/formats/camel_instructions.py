@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bactrian.export.dialogue import list_rounds
-from bactrian.export.format import Add, ExportContext, Format
+from bactrian.export.format import Add, ExportContext, Format, Sample
 from bactrian.export.writers.json_lines import open_json_array
 from bactrian.records.session import Session
 from bactrian.records.turn import Instruction, Solution
@@ -24,7 +24,8 @@ def open_camel_instructions(path: Path, _: ExportContext) -> Generator[Add]:
     """Open ``path`` for one array."""
     with open_json_array(path) as write:
 
-        def add(session: Session) -> int:
+        def add(sample: Sample) -> int:
+            session = sample.session
             rows = 0
             for asked, answered in list_rounds(session):
                 ask, answer = asked.said, answered.said

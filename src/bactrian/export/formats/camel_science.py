@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bactrian.export.dialogue import list_rounds
-from bactrian.export.format import Add, ExportContext, Format
+from bactrian.export.format import Add, ExportContext, Format, Sample
 from bactrian.export.formats.camel_chat import make_file_name
 from bactrian.export.writers.archive import open_archive
 from bactrian.records.session import Session
@@ -22,7 +22,8 @@ def open_camel_science(path: Path, _: ExportContext) -> Generator[Add]:
     """Open a folder or an archive, as the name says, for one file a problem."""
     with open_archive(path) as put:
 
-        def add(session: Session) -> int:
+        def add(sample: Sample) -> int:
+            session = sample.session
             for asked, answered in list_rounds(session)[:1]:
                 row = _row(session, asked.text, answered.text)
                 put(make_file_name(session.id), json.dumps(row).encode())

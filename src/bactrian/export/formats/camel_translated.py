@@ -13,23 +13,23 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from bactrian.export.format import Add, ExportContext, Format
+from bactrian.export.format import Add, ExportContext, Format, Sample
 from bactrian.export.formats.camel_chat import RENAMED, DistinctTasks, build_chat, make_file_name
 from bactrian.export.writers.archive import open_archive
-from bactrian.records.session import Session
 
 
 @contextmanager
-def open_camel_translated(path: Path, frame: ExportContext) -> Generator[Add]:
+def open_camel_translated(path: Path, context: ExportContext) -> Generator[Add]:
     """Open a folder or an archive, as the name says, for one folder a language."""
     distinct: defaultdict[str, DistinctTasks] = defaultdict(DistinctTasks)
     with open_archive(path) as put:
 
-        def add(session: Session) -> int:
+        def add(sample: Sample) -> int:
+            session = sample.session
             language = session.values.get("language", "unknown")
             own = replace(session, id=session.values.get("source", session.id))
             task = distinct[language](own)
-            frame.notes[RENAMED] += task != own.task.original
+            context.notes[RENAMED] += task != own.task.original
             content = json.dumps(build_chat(own, task), ensure_ascii=False, indent=4)
             put(
                 f"{make_file_name(language).removesuffix('.json')}/{make_file_name(own.id)}", content.encode()

@@ -10,8 +10,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bactrian.export.format import Add, ExportContext, Format
-from bactrian.records.session import Session
+from bactrian.export.format import Add, ExportContext, Format, Sample
 from bactrian.tables.lineage import COLUMNS, trace_source
 from bactrian.tables.tables import list_tool_uses
 
@@ -25,17 +24,22 @@ def to_cell(value: str) -> str:
 
 
 @contextmanager
-def open_csv(path: Path, frame: ExportContext) -> Generator[Add]:
+def open_csv(path: Path, context: ExportContext) -> Generator[Add]:
     """Open ``path`` for one table."""
     with path.open("w", encoding="utf-8", newline="") as file:
         table = csv.writer(file)
-        table.writerow(("turn", "speaker", "text", "original_task", "specified_task", *COLUMNS, "tools"))
+        more = ("thought",) if context.thoughts else ()
+        table.writerow(
+            ("turn", "speaker", "text", "original_task", "specified_task", *COLUMNS, "tools", *more)
+        )
 
-        def add(session: Session) -> int:
-            source = trace_source(session, frame.run).values()
+        def add(sample: Sample) -> int:
+            session = sample.session
+            source = trace_source(session, context.run).values()
             tasks = (session.task.original, session.task.specified or session.task.original)
             for turn in session.turns:
-                cells = (turn.speaker, turn.text, *tasks, *source, list_tool_uses(turn) or "")
+                thought = (turn.thought,) if context.thoughts else ()
+                cells = (turn.speaker, turn.text, *tasks, *source, list_tool_uses(turn) or "", *thought)
                 table.writerow((turn.number, *(to_cell(value) for value in cells)))
             return len(session.turns)
 
@@ -43,5 +47,10 @@ def open_csv(path: Path, frame: ExportContext) -> Generator[Add]:
 
 
 FORMAT = Format(
-    "csv", open_csv, ".csv", frozenset(("role-play", "translation", "answer", "talk")), tools=True
+    "csv",
+    open_csv,
+    ".csv",
+    frozenset(("role-play", "translation", "answer", "talk")),
+    tools=True,
+    thoughts=True,
 )

@@ -8,31 +8,32 @@ from pathlib import Path
 from typing import Any
 
 from bactrian.export.card import write_card
-from bactrian.export.format import Add, ExportContext, Format
+from bactrian.export.dialogue import THOUGHT
+from bactrian.export.format import Add, ExportContext, Format, Sample
 from bactrian.export.formats import messages
 from bactrian.export.writers.parquet import ParquetWriter, require_polars
-from bactrian.records.session import Session
 from bactrian.tables.lineage import COLUMNS
 
 
 @contextmanager
-def open_hf(path: Path, frame: ExportContext) -> Generator[Add]:
+def open_hf(path: Path, context: ExportContext) -> Generator[Add]:
     """Open ``data/PART-00000.parquet`` and so on for the rows of :mod:`bactrian.export.formats.messages`."""
     require_polars("hf")
     import polars as pl
 
     text = pl.String()
-    message = pl.Struct({"role": text, "content": text})
+    message = pl.Struct(dict.fromkeys(("role", "content", *([THOUGHT] if context.thoughts else [])), text))
     first = ("original_task", "specified_task", "side", "system_prompt")
     pieces = ParquetWriter(
         path.parent, path.name, {"messages": pl.List(message), **dict.fromkeys((*first, *COLUMNS), text)}
     )
 
-    def add(session: Session) -> int:
-        row = messages.build_row(session, frame)
+    def add(sample: Sample) -> int:
+        session = sample.session
+        row = messages.build_row(session, context)
         if row is None:
             return 0
-        pieces.add(row, sum(len(turn.text) for turn in session.turns) + 4000)
+        pieces.add(row, sum(len(turn.text) + len(turn.thought) for turn in session.turns) + 4000)
         return 1
 
     yield add
@@ -44,4 +45,13 @@ def finish(folder: Path, manifest: Mapping[str, Any]) -> None:
     (folder / "README.md").write_text(write_card(manifest), "utf-8")
 
 
-FORMAT = Format("hf", open_hf, "", messages.FORMAT.kinds, sides=True, layout="data/{part}", finish=finish)
+FORMAT = Format(
+    "hf",
+    open_hf,
+    "",
+    messages.FORMAT.kinds,
+    sides=True,
+    thoughts=True,
+    layout="data/{part}",
+    finish=finish,
+)

@@ -6,13 +6,13 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bactrian.export.format import Add, ExportContext, Format
+from bactrian.export.format import Add, ExportContext, Format, Sample
 from bactrian.export.writers.parquet import ParquetWriter, require_polars
-from bactrian.records.session import Session
 from bactrian.tables.tables import (
     FINDINGS,
     MESSAGES,
     SESSIONS,
+    Table,
     build_schema,
     make_finding_row,
     make_message_rows,
@@ -21,26 +21,42 @@ from bactrian.tables.tables import (
 
 
 @contextmanager
-def open_parquet(path: Path, frame: ExportContext) -> Generator[Add]:
-    """Open a folder for the tables of sessions, of messages and, if somebody looks for them, of findings."""
+def open_parquet(path: Path, context: ExportContext) -> Generator[Add]:
+    """Open a folder for the tables of sessions, of messages and, if somebody looked for them, of findings."""
     require_polars("parquet")
     path.mkdir()
-    kinds = {"sessions": SESSIONS, "messages": MESSAGES} | ({"findings": FINDINGS} if frame.findings else {})
+    thought: Table = {"thought": "text"} if context.thoughts else {}
+    kinds: dict[str, Table] = {
+        "sessions": SESSIONS,
+        "messages": {**MESSAGES, **thought},
+        "findings": FINDINGS,
+    }
+    kept = {"sessions", "messages"}
     tables = {name: ParquetWriter(path, name, build_schema(table)) for name, table in kinds.items()}
 
-    def add(session: Session) -> int:
-        tables["sessions"].add(make_session_row(session, frame.run), len(session.task.text) + 1000)
-        for row in make_message_rows(session, frame.run):
-            tables["messages"].add(row, 2 * len(str(row["text"])) + 500)
-        for finding in frame.findings(session) if frame.findings else ():
-            tables["findings"].add(make_finding_row(session, finding, frame.run), len(finding.quote) + 200)
+    def add(sample: Sample) -> int:
+        session = sample.session
+        tables["sessions"].add(make_session_row(session, context.run), len(session.task.text) + 1000)
+        for turn, row in zip(session.turns, make_message_rows(session, context.run), strict=True):
+            more = {"thought": turn.thought} if context.thoughts else {}
+            tables["messages"].add(row | more, 2 * len(turn.text) + len(turn.thought) + 500)
+        if sample.findings is not None:
+            kept.add("findings")
+        for finding in sample.findings or ():
+            tables["findings"].add(make_finding_row(session, finding, context.run), len(finding.quote) + 200)
         return 1
 
     yield add
-    for name, table in tables.items():
-        table.join(path / f"{name}.parquet")
+    for name in sorted(kept):
+        tables[name].join(path / f"{name}.parquet")
 
 
 FORMAT = Format(
-    "parquet", open_parquet, "", frozenset(("role-play", "translation", "answer", "talk")), tools=True
+    "parquet",
+    open_parquet,
+    "",
+    frozenset(("role-play", "translation", "answer", "talk")),
+    needs=frozenset(("findings",)),
+    tools=True,
+    thoughts=True,
 )

@@ -7,14 +7,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bactrian.export.dialogue import make_alternating, to_plain_text, view_from_side
-from bactrian.export.format import Add, ExportContext, Format
+from bactrian.export.format import Add, ExportContext, Format, Sample
 from bactrian.export.writers.json_lines import open_json_lines
 from bactrian.records.candidate import Preference
 from bactrian.records.session import Session
 from bactrian.tables.lineage import trace_source
 
 
-def build_pairs(session: Session, choice: Preference, frame: ExportContext) -> Iterator[dict[str, object]]:
+def build_pairs(session: Session, choice: Preference, context: ExportContext) -> Iterator[dict[str, object]]:
     """The chosen candidate beside each of the others, after the conversation as the speaker saw it.
 
     A candidate that says the same as the chosen one teaches nothing and is left out, and so is a choice that does not
@@ -24,7 +24,7 @@ def build_pairs(session: Session, choice: Preference, frame: ExportContext) -> I
     turn = "assistant" if len(before) % 2 else "user"
     if len(before) != choice.number - 1 or choice.speaker != turn:
         return
-    prompt = to_plain_text(view_from_side(session, choice.speaker, before, frame.prompts))
+    prompt = to_plain_text(view_from_side(session, choice.speaker, before, context.prompts))
     chosen = choice.texts[choice.index]
     for text in dict.fromkeys(choice.texts):
         if text.strip() != chosen.strip():
@@ -36,19 +36,20 @@ def build_pairs(session: Session, choice: Preference, frame: ExportContext) -> I
                 "side": choice.speaker,
                 "chooser": choice.chooser,
                 "reason": choice.reason,
-                **trace_source(session, frame.run),
+                **trace_source(session, context.run),
             }
 
 
 @contextmanager
-def open_preference(path: Path, frame: ExportContext) -> Generator[Add]:
+def open_preference(path: Path, context: ExportContext) -> Generator[Add]:
     """Open ``path`` for one pair a line."""
     with open_json_lines(path) as write:
 
-        def add(session: Session) -> int:
+        def add(sample: Sample) -> int:
+            session = sample.session
             rows = 0
-            for choice in frame.choices(session) if frame.choices else ():
-                for row in build_pairs(session, choice, frame):
+            for choice in sample.choices:
+                for row in build_pairs(session, choice, context):
                     write(row)
                     rows += 1
             return rows
@@ -56,4 +57,4 @@ def open_preference(path: Path, frame: ExportContext) -> Generator[Add]:
         yield add
 
 
-FORMAT = Format("preference", open_preference, needs="choices: of a critic, a person or a judge")
+FORMAT = Format("preference", open_preference, needs=frozenset(("choices",)))

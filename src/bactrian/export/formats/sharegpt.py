@@ -7,22 +7,22 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bactrian.export.dialogue import build_dialogue
-from bactrian.export.format import Add, ExportContext, Format
+from bactrian.export.format import Add, ExportContext, Format, Sample
 from bactrian.export.formats import messages
 from bactrian.export.writers.json_lines import open_json_lines
-from bactrian.records.session import Session
 from bactrian.tables.lineage import trace_source
 
 NAMES = {"system": "system", "user": "human", "assistant": "gpt"}
 
 
 @contextmanager
-def open_sharegpt(path: Path, frame: ExportContext) -> Generator[Add]:
+def open_sharegpt(path: Path, context: ExportContext) -> Generator[Add]:
     """Open ``path`` for one chat a line."""
     with open_json_lines(path) as write:
 
-        def add(session: Session) -> int:
-            said = build_dialogue(session, frame.side, frame.prompts)
+        def add(sample: Sample) -> int:
+            session = sample.session
+            said = build_dialogue(session, context.side, context.prompts)
             if not said:
                 return 0
             conversation = [{"from": NAMES[one.role], "value": str(one.text)} for one in said]
@@ -31,8 +31,8 @@ def open_sharegpt(path: Path, frame: ExportContext) -> Generator[Add]:
                     "conversations": conversation,
                     "original_task": session.task.original,
                     "specified_task": session.task.specified or session.task.original,
-                    "side": frame.side,
-                    **trace_source(session, frame.run),
+                    "side": context.side,
+                    **trace_source(session, context.run),
                 }
             )
             return 1

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 
 from bactrian.generate.jobs.base import JobContext, JobCost, JobKind, make_filler
-from bactrian.generate.jobs.role_play import AGENTS, SEEDS_APART
+from bactrian.generate.jobs.role_play import AGENTS
 from bactrian.generate.plan import Plan
 from bactrian.generate.scheduler import Job
 from bactrian.generate.session_cost import Estimate, SessionCost
@@ -17,6 +17,7 @@ from bactrian.play.endings import EndpointRefused
 from bactrian.play.run_session import begin_session, run_scene
 from bactrian.play.scene import Scene
 from bactrian.recipes.job_specs import Answer
+from bactrian.recipes.parameters import apply_parameters
 from bactrian.records.ending import Ending
 from bactrian.records.events import Event
 from bactrian.records.sampling import Sampling
@@ -79,14 +80,19 @@ class AnswerPlayer:
         self._fill = make_filler(plan)
         self._recipe = plan.recipe.name
         self._model = context.models["assistant"]
-        self._seed = plan.seed
+        self._seeds = context.seeds
+        self._parameters = plan.parameters.get("assistant", ())
         self._mark = plan.mark
         self._hash = hashlib.sha256(f"{spec.system}\0{spec.question}".encode()).hexdigest()
+
+    def _sample(self, longest: int, seed: int | None) -> Sampling:
+        usual = Sampling(self._spec.temperature, max_tokens=longest, seed=seed)
+        return apply_parameters(usual, self._parameters)
 
     def _session(self, job: Job) -> Session:
         """The session of ``job``: its task is the question."""
         spec = self._spec
-        seed = None if self._seed is None else self._seed + SEEDS_APART * job.number
+        seed = self._seeds.find_job(job.number)
         small = get_traits(self._model).small
         longest = min(spec.max_tokens, 600) if small else spec.max_tokens
         return Session(
@@ -99,7 +105,7 @@ class AnswerPlayer:
                 prompts_hash=self._hash,
                 protocol="free",
                 models={"assistant": self._model.name},
-                sampling={"assistant": Sampling(spec.temperature, max_tokens=longest, seed=seed)},
+                sampling={"assistant": self._sample(longest, seed)},
             ),
             values=job.values,
             mark=self._mark,

@@ -17,6 +17,7 @@ from bactrian.models.model import Model
 from bactrian.play.tools.toolbox import Toolbox
 from bactrian.recipes.schema import CriticSpec, JobSpec, Recipe, ToolsSpec
 from bactrian.records.events import Event
+from bactrian.records.seeds import RunSeeds
 from bactrian.records.usage import Usage
 from bactrian.store import Store
 
@@ -37,6 +38,10 @@ class JobPlayer(Protocol):
         ...
 
 
+LOCAL = "local"
+"""The model of all agents where nothing is said of them."""
+
+
 @dataclass(frozen=True, slots=True)
 class ModelChoice:
     """The models that a user names."""
@@ -44,6 +49,13 @@ class ModelChoice:
     default: str
     by_agent: Mapping[str, str] = field(default_factory=dict[str, str])
     """For agents with a model of their own."""
+    from_file: frozenset[str] = frozenset()
+    """Names that the recipe gives and not the user."""
+
+    @property
+    def trusted(self) -> frozenset[str]:
+        """Names that the user gives."""
+        return frozenset((self.default, *self.by_agent.values())) - self.from_file
 
     def find(self, agent: str) -> str:
         """The model of ``agent``."""
@@ -58,6 +70,7 @@ class JobContext:
     """By agent."""
     tools: Mapping[str, Toolbox]
     """By agent."""
+    seeds: RunSeeds
     stack: AsyncExitStack
     """Closes what a kind opens, when the run ends."""
 

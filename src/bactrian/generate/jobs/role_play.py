@@ -19,6 +19,7 @@ from bactrian.generate.jobs.base import (
 from bactrian.generate.plan import Plan
 from bactrian.generate.scheduler import Job
 from bactrian.generate.session_cost import guess_role_plays
+from bactrian.play.own_endings import read_endings
 from bactrian.play.run_session import begin_session, run_role_play
 from bactrian.play.setup import RolePlaySetup, new_session
 from bactrian.prompts.pack import Pack, load_pack
@@ -32,8 +33,6 @@ from bactrian.store import Store
 
 AGENTS = ("task_specifier", "task_planner", "user", "assistant")
 """The agents whose models are frozen in a run: since its first version all four, also where one has nothing to do."""
-SEEDS_APART = 10_000
-"""Between the seeds of two jobs; more than the turns of a session, each of which adds one."""
 _SPECIFIED = Usage(prompt=140, completion=70)
 _PLANNED = Usage(prompt=200, completion=200)
 
@@ -72,7 +71,7 @@ class RolePlayJobs(JobKind[RolePlay]):
         """A typical role-play, with its task made concrete and planned first."""
         job = self.job
         return JobCost(
-            guess_role_plays(job.max_messages, small=self._setup.small),
+            guess_role_plays(job.longest, small=self._setup.small),
             ("user", "assistant"),
             preparation=(*[_SPECIFIED] * job.specify, *[_PLANNED] * job.plan),
             critic=self.plan.recipe.critic,
@@ -95,6 +94,7 @@ class RolePlayJobs(JobKind[RolePlay]):
             "user": job.temperature,
             "task_specifier": job.specify_temperature,
         }
+        endings, paper = read_endings(job.endings)
         return RolePlaySetup(
             idea="",
             assistant=Role(""),
@@ -104,14 +104,15 @@ class RolePlayJobs(JobKind[RolePlay]):
             word_limit=job.word_limit,
             plan=job.plan,
             protocol=job.protocol,
-            paper_endings=job.endings == "paper",
+            paper_endings=paper,
+            endings=endings,
             max_messages=job.max_messages,
-            seed=self.plan.seed,
             language=job.language,
             preamble=job.preamble,
             needs_code=job.needs_code,
             critic=critic and to_critic_settings(critic),
             temperatures={agent: value for agent, value in temperatures.items() if value is not None},
+            parameters=self.plan.parameters,
         )
 
 
@@ -128,6 +129,7 @@ class RolePlayPlayer:
         self._tools = context.tools
         self._pack = pack
         self._models = context.models
+        self._seeds = context.seeds
         self._mark = plan.mark
         self._rules = setup.rules()
         self._provenance: Provenance | None = None
@@ -135,13 +137,12 @@ class RolePlayPlayer:
     def _session(self, job: Job) -> Session:
         """The session of ``job``, before anything was said."""
         fill, values = self._fill, job.values
-        seed = self._setup.seed
         setup = replace(
             self._setup,
             idea=fill("idea", values),
             assistant=Role(fill("assistant", values), fill("assistant_description", values).strip()),
             user=Role(fill("user", values), fill("user_description", values).strip()),
-            seed=None if seed is None else seed + SEEDS_APART * job.number,
+            seed=self._seeds.find_job(job.number),
             critic=self._critic(values),
         )
         session = new_session(setup, self._pack, name=job.id)

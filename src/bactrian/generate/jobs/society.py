@@ -8,11 +8,11 @@ from functools import cached_property
 from typing import Any, cast
 
 from bactrian.generate.jobs.base import JobContext, JobCost, JobKind, ModelChoice, make_filler
-from bactrian.generate.jobs.role_play import SEEDS_APART
 from bactrian.generate.plan import Plan
 from bactrian.generate.scheduler import Job
 from bactrian.generate.session_cost import guess_role_plays
 from bactrian.models.registry import find_traits
+from bactrian.play.own_endings import read_endings
 from bactrian.play.society.group_chat import ChatOptions
 from bactrian.play.society.stages import SocietyRun, name_models, play_society
 from bactrian.recipes.job_specs import SocietyJob
@@ -78,25 +78,26 @@ class SocietyPlayer:
     ) -> None:
         self._fill = make_filler(plan)
         self._models = context.models
-        self._seed = plan.seed
+        self._seeds = context.seeds
         names = {agent: model.name for agent, model in context.models.items() if agent != "lister"}
+        endings, paper = read_endings(spec.endings)
         self._wish = SocietyRun(
             *society,
             task="",
-            given=ChatOptions(names, spec.language, plan.seed, spec.max_messages, spec.protocol),
+            given=ChatOptions(names, spec.language, None, spec.max_messages, spec.protocol),
             pack=spec.prompts,
-            paper_endings=spec.endings == "paper",
+            paper_endings=paper,
+            endings=endings,
             mark=plan.mark,
             tools=context.tools,
         )
 
     async def play(self, job: Job, store: Store) -> AsyncGenerator[Event]:
         """Play the stages; only the ending of the last one, or of one that broke off, is given."""
-        seed = None if self._seed is None else self._seed + SEEDS_APART * job.number
         wish = replace(
             self._wish,
             task=self._fill("task", job.values),
-            given=replace(self._wish.given, seed=seed),
+            given=replace(self._wish.given, seed=self._seeds.find_job(job.number)),
             name=job.id,
             values=job.values,
         )

@@ -19,7 +19,7 @@ from bactrian.generate.jobs.base import (
     JobKind,
     make_filler,
 )
-from bactrian.generate.jobs.role_play import AGENTS, SEEDS_APART
+from bactrian.generate.jobs.role_play import AGENTS
 from bactrian.generate.plan import Plan
 from bactrian.generate.scheduler import Job
 from bactrian.generate.session_cost import Estimate, SessionCost
@@ -28,12 +28,14 @@ from bactrian.models.model import Request
 from bactrian.models.traits import get_traits
 from bactrian.play.run_session import begin_session, end_as_failed
 from bactrian.recipes.job_specs import Translate
+from bactrian.recipes.parameters import apply_parameters
 from bactrian.recipes.schema import Recipe
 from bactrian.records.ending import Ending
 from bactrian.records.events import Ended, Event, Spoke, Started
 from bactrian.records.message import Message
 from bactrian.records.run import Progress
 from bactrian.records.sampling import Sampling
+from bactrian.records.seeds import derive_sampling, is_derived
 from bactrian.records.session import Provenance, Session
 from bactrian.records.text import Text, clean_text
 from bactrian.records.turn import Turn
@@ -148,13 +150,18 @@ class TranslatePlayer:
         self._recipe = plan.recipe.name
         self._model = context.models["assistant"]
         self._source = source
-        self._seed = plan.seed
+        self._seeds = context.seeds
+        self._parameters = plan.parameters.get("translator", ())
         self._hash = hashlib.sha256(spec.system.encode()).hexdigest()
+
+    def _sample(self, longest: int, seed: int | None) -> Sampling:
+        usual = Sampling(self._spec.temperature, max_tokens=longest, seed=seed)
+        return apply_parameters(usual, self._parameters)
 
     def _session(self, job: Job, original: Session) -> Session:
         """The session of ``job``, before anything is translated: the original's roles and task."""
         name = self._spec.languages.get(job.values["language"], job.values["language"])
-        seed = None if self._seed is None else self._seed + SEEDS_APART * job.number
+        seed = self._seeds.find_job(job.number)
         longest = self._spec.max_tokens
         if get_traits(self._model).small:
             longest = min(longest, _SMALL_LONGEST)
@@ -166,7 +173,7 @@ class TranslatePlayer:
                 prompts_hash=self._hash,
                 protocol="free",
                 models={"translator": self._model.name},
-                sampling={"translator": Sampling(self._spec.temperature, max_tokens=longest, seed=seed)},
+                sampling={"translator": self._sample(longest, seed)},
                 language=name,
             ),
             turns=(),
@@ -231,12 +238,15 @@ class TranslatePlayer:
 
     def _request(self, text: str, turn: int, piece: int, session: Session) -> Request:
         values = {"language": session.values["language"], "language_name": session.provenance.language or ""}
+        sampling = session.provenance.sampling["translator"]
+        if is_derived(sampling.seed):  # Earlier runs ask for all pieces of a session with one seed.
+            sampling = derive_sampling(sampling, "translator", turn, piece)
         return Request(
             messages=(
                 Message("system", Text(self._fill("system", values).strip())),
                 Message("user", Text(text)),
             ),
-            sampling=session.provenance.sampling["translator"],
+            sampling=sampling,
             session=session.id,
             agent="translator",
             call_index=turn * 100 + piece,

@@ -19,6 +19,7 @@ from bactrian.models.traits import get_traits
 from bactrian.recipes.schema import Axis
 from bactrian.records.message import Message
 from bactrian.records.sampling import Sampling
+from bactrian.records.seeds import RunSeeds
 from bactrian.records.text import Text
 from bactrian.records.usage import Usage
 
@@ -75,14 +76,14 @@ class ModelSource:
         *,
         preamble: str = "",
         enforced: bool = False,
-        seed: int | None = None,
+        seeds: RunSeeds | None = None,
     ) -> None:
         self._axes = {axis.name: axis for axis in axes}
         self._model = model
         self._preamble = preamble
         self._style = _SMALL_MODEL if get_traits(model).small else _Style()
         self._enforced = enforced
-        self._seed = seed
+        self._seeds = seeds or RunSeeds(None)
 
     async def list_items(
         self, request: ListRequest, begun: ListProgress | None = None
@@ -135,7 +136,7 @@ class ModelSource:
         template = compile_template(axis.ask, may=frozenset({"count", *axis.per}))
         question = template.render({"count": size, **request.values})
         shown = so_far.items[-self._style.shown :] if self._style.shown else ()
-        seed = None if self._seed is None else self._seed + so_far.calls
+        seed = self._seeds.find_list(request.id, so_far.calls)
         return Request(
             messages=(Message("user", Text(_join(self._preamble, question, shown))),),
             sampling=self._style.make_sampling(axis, size, seed),

@@ -17,7 +17,7 @@ from bactrian.models.local.weights import BUILT_IN, Progress, fetch_weights, fin
 from bactrian.models.model import Reply, ReplyChoice, Request, ResponseFormat
 from bactrian.models.text_tools.calls import add_tools_as_text
 from bactrian.models.traits import BUILT_IN_MODEL, OWN_WEIGHTS
-from bactrian.models.window import fit_reply
+from bactrian.models.window import find_reply_length
 from bactrian.records.sampling import Sampling
 from bactrian.records.text import Text, clean_text
 from bactrian.records.turn import Finish
@@ -28,6 +28,8 @@ WINDOW = 4096
 
 _MOST_FALLS = 3
 _REMEMBERED = 1024
+_SEEDS = 2**31
+"""llama.cpp takes seeds below this one."""
 """Agents whose exact tokens are remembered, at four bytes a token."""
 
 _FINISH: dict[str, Finish] = {"eos": "stop", "word": "stop", "limit": "length"}
@@ -94,7 +96,7 @@ class LocalModel:
         key = (request.session, request.agent)
         text = await ready.llama.chat(request.messages)
         prompt = await _tokens(ready, key, text)
-        room = fit_reply(request.sampling.max_tokens or 1, len(prompt), ready.window, self.name)
+        room = find_reply_length(request.sampling.max_tokens or 1, len(prompt), ready.window, self.name)
         if request.sampling.max_tokens is not None:
             request = replace(request, sampling=replace(request.sampling, max_tokens=room))
         watch = _FirstText(request)
@@ -167,7 +169,7 @@ class LocalModel:
     def _settings(self, request: Request, number: int) -> dict[str, object]:
         sampling = request.sampling
         if sampling.seed is not None:
-            sampling = replace(sampling, seed=sampling.seed + number)
+            sampling = replace(sampling, seed=(sampling.seed + number) % _SEEDS)
         settings: dict[str, object] = {}
         if self._path is None:
             settings |= _BUILT_IN_MANNERS | (_NO_ECHO if sampling.repeat_penalty is None else {})

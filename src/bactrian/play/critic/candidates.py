@@ -9,14 +9,12 @@ from time import perf_counter
 
 from bactrian.errors import BactrianError, Refused
 from bactrian.models.model import Reply, Request
-from bactrian.play.agent import View, with_seed
+from bactrian.play.agent import View
 from bactrian.records.candidate import Proposal
 from bactrian.records.message import Message
+from bactrian.records.seeds import derive_sampling
 from bactrian.records.turn import Speaker
 from bactrian.records.usage import Usage
-
-_SEEDS_APART = 100_003
-"""Between the seeds of two candidates for a turn; more than a session has turns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +93,7 @@ class Proposer:
         position = sum(message.role == "assistant" for message in (*view.messages, *wanted.used))
         request = Request(
             messages=[*view.question(), *more] if more else view.question(),
-            sampling=with_seed(agent.sampling, wanted.number + _SEEDS_APART * attempt),
+            sampling=derive_sampling(agent.sampling, agent.speaker, wanted.number, attempt),
             n=len(places),
             response_format=agent.form,
             tools=agent.toolbox.kit.tools if agent.toolbox else (),

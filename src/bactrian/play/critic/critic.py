@@ -9,7 +9,6 @@ from time import perf_counter
 from bactrian.errors import BadReply
 from bactrian.models.model import Model, Request, ResponseFormat
 from bactrian.models.traits import get_traits
-from bactrian.play.agent import with_seed
 from bactrian.play.critic.answer_format import (
     CriticAnswer,
     answer_format,
@@ -21,6 +20,7 @@ from bactrian.play.critic.choosing import CriticQuestion
 from bactrian.records.candidate import Decision
 from bactrian.records.message import Message
 from bactrian.records.sampling import Sampling
+from bactrian.records.seeds import derive_sampling
 from bactrian.records.session import Role
 from bactrian.records.text import Text
 from bactrian.records.turn import Turn
@@ -32,7 +32,6 @@ _ATTEMPTS = 2
 _AGAIN = (
     "Your answer cannot be read. {problem} Answer again. The first line must be {form}, and nothing else."
 )
-_SEEDS_APART = 100_003
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +70,7 @@ class CriticAgent:
         form = _constraint(question, small=get_traits(self.model).small) if self.constrained else None
         request = Request(
             messages=messages,
-            sampling=with_seed(self.sampling, question.number + _SEEDS_APART * before),
+            sampling=derive_sampling(self.sampling, CRITIC, question.number, before),
             response_format=form,
             session=question.session,
             agent=CRITIC,

@@ -15,7 +15,9 @@ from bactrian.models.model import Model
 from bactrian.models.registry import ModelOptions
 from bactrian.play.agent import Listener
 from bactrian.play.critic.critic import CRITIC
+from bactrian.play.endings import Rule
 from bactrian.play.open_models import open_models
+from bactrian.play.own_endings import find_code
 from bactrian.play.run_session import begin_session, run_role_play, run_scene
 from bactrian.play.setup import RolePlaySetup, new_session
 from bactrian.play.society.group_chat import ChatOptions, build_group_chat, new_group_chat
@@ -26,6 +28,7 @@ from bactrian.recipes.schema import to_critic_settings
 from bactrian.recipes.society import Society, SocietyPrompts, SocietyStage
 from bactrian.records.ending import Ending
 from bactrian.records.events import Ended, Event, Spoke, Started
+from bactrian.records.seeds import derive_stage_seed
 from bactrian.records.session import Role
 from bactrian.records.turn import Solution, Turn
 from bactrian.store import Store, open_store
@@ -45,6 +48,8 @@ class SocietyRun:
     pack: str | None = None
     """Prompt pack of the role-plays; None for the one that suits the models."""
     paper_endings: bool = False
+    endings: tuple[Rule, ...] = ()
+    """Of its role-plays, as :attr:`~bactrian.play.setup.RolePlaySetup.endings` has them."""
     tools: Mapping[str, Toolbox] = field(default_factory=dict[str, Toolbox])
     """By agent."""
     name: str | None = None
@@ -72,6 +77,8 @@ class SocietyRun:
             given.max_messages,
         ]
         wish += [given.protocol, self.pack, self.paper_endings]
+        if self.endings:
+            wish.append([find_code(rule) for rule in self.endings])
         if self.tools:
             wish.append({agent: asdict(box.kit) for agent, box in self.tools.items()})
         return hashlib.sha256(json.dumps(wish, sort_keys=True).encode()).hexdigest()[:12]
@@ -168,8 +175,9 @@ async def _run_stage(
     listener: Listener | None,
 ) -> AsyncGenerator[Event]:
     """Play the session of a stage, from where it stands."""
-    society, given = wish.society, wish.given
     name = wish.session_id(stage)
+    given = replace(wish.given, seed=derive_stage_seed(wish.given.seed, stage.name))
+    society, wish = wish.society, replace(wish, given=given)
     if stage.agents:
         session = new_group_chat(society, stage, task, given, name, wish.tools)
         session = await begin_session(replace(session, values=wish.values, mark=wish.mark), store)
@@ -209,11 +217,17 @@ def _setup(wish: SocietyRun, stage: SocietyStage, task: str) -> tuple[RolePlaySe
         plan=stage.plan,
         protocol=given.protocol,
         paper_endings=wish.paper_endings,
+        endings=wish.endings,
         max_messages=given.max_messages or stage.max_messages,
         seed=given.seed,
         language=given.language,
         critic=stage.critic and to_critic_settings(stage.critic),
         tools={side: box.kit for side, box in _seated_tools(stage, wish.tools).items()},
+        parameters={
+            side: (agent.parameters,)
+            for side, agent in (("user", user), ("assistant", assistant))
+            if agent.parameters is not None
+        },
     )
     return setup, load_pack(wish.pack or setup.pack)
 

@@ -6,6 +6,8 @@ import os
 import re
 from pathlib import Path
 
+from bactrian.errors import InputError
+
 # SQLite's log needs memory that all who open it share, and that ends with the computer.
 _MOUNTS = Path("/proc/self/mountinfo")
 _NETWORK = frozenset(
@@ -25,13 +27,45 @@ _NETWORK = frozenset(
         "glusterfs",
     }
 )
+_COMPANIONS = ("-wal", "-shm", "-journal", ".lock")
 _ESCAPED = re.compile(r"\\([0-7]{3})")
+
+
+def follow_link(path: Path) -> Path:
+    """The file that ``path`` links to; ``path`` itself if it is not a link.
+
+    A run has its log and its lock beside it. Beside a link they would be others.
+
+    Raises:
+        InputError: the link leads nowhere but to itself.
+    """
+    try:
+        return path.resolve() if path.is_symlink() else path
+    except (OSError, RuntimeError) as error:
+        raise InputError("The link leads to itself.", where=str(path), next="Check the path.") from error
 
 
 def count_free_bytes(path: Path) -> int:
     """Bytes that may still be written where ``path`` lies."""
     disk = os.statvfs(path.absolute().parent)
     return disk.f_bavail * disk.f_frsize
+
+
+def list_run_files(path: Path) -> list[Path]:
+    """List the files that belong to the run at ``path``, whether they are there or not: itself, log, lock, backups.
+
+    A run that is named by a link has files beside the link and beside the file that it leads to.
+    """
+    names = list(dict.fromkeys((path.absolute(), path.resolve())))
+    beside = [one.with_name(one.name + ending) for one in names for ending in _COMPANIONS]
+    backups = [
+        found
+        for one in names
+        if one.parent.is_dir()
+        for found in one.parent.iterdir()
+        if found.name.startswith(f"{one.name}.v") and found.suffix == ".backup"
+    ]
+    return [*names, *beside, *backups]
 
 
 def find_holder(path: Path) -> str | None:

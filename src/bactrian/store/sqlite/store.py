@@ -20,9 +20,10 @@ from bactrian.records.turn import Turn
 from bactrian.records.usage import Usage
 from bactrian.store import schema
 from bactrian.store.base import Rows
-from bactrian.store.json_column import write_json
+from bactrian.store.mapping import write_json
 from bactrian.store.sqlite import statements
 from bactrian.store.sqlite.database import check_file, open_for_reading
+from bactrian.store.sqlite.filesystem import follow_link
 from bactrian.store.sqlite.lock import lock_run
 from bactrian.store.sqlite.opening import check_version, connect, is_older
 from bactrian.store.sqlite.reader import Reader
@@ -193,6 +194,7 @@ async def open_store(path: Path, *, read_only: bool = False) -> AsyncGenerator[S
         InputError: the path holds something else, or cannot be written.
         StoreError: the run is damaged, in use, or of a newer version of this program.
     """
+    path = follow_link(path)
     check_file(path, create=not read_only)
     if read_only:
         if await asyncio.to_thread(is_older, path):
@@ -205,8 +207,10 @@ async def open_store(path: Path, *, read_only: bool = False) -> AsyncGenerator[S
         finally:
             reading.dispose()
         return
-    with lock_run(path):
-        writer = Writer(await asyncio.to_thread(connect, path), path)
+    with lock_run(path) as lock:
+        connection = await asyncio.to_thread(connect, path)
+        lock.guard_run()
+        writer = Writer(connection, path, lock.check)
         reading = open_for_reading(path)
         try:
             yield SqliteStore(path, Reader(path, reading), writer)

@@ -1,0 +1,118 @@
+"""A replacement that is killed at any step is whole after the next start, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bactrian.errors import InputError
+from bactrian.files.atomic import write_atomically
+
+WRITE = """
+import os, signal, sys
+from pathlib import Path
+from bactrian.files.atomic import write_atomically
+
+target, text, left = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+
+def audit(event, arguments):
+    # Every change of a name, from the first rename on: the kill comes before the step is done.
+    global left
+    if event in ("os.rename", "os.rmdir") or (event == "os.remove" and started):
+        left -= 1
+        if left < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+started = True
+sys.addaudithook(audit)
+with write_atomically(target, overwrite=True) as stage:
+    if text.startswith("folder"):
+        (stage / target.name).mkdir()
+        (stage / target.name / "data").write_text(text)
+        (stage / target.name / "manifest.json").write_text(text)
+    else:
+        (stage / target.name).write_text(text)
+        (stage / (target.name + ".manifest.json")).write_text(text)
+"""
+
+
+def write(target: Path, text: str, steps: int = 1000) -> int:
+    """Write in a process of its own that is killed after ``steps`` changes; gives its exit code."""
+    return subprocess.run(
+        [sys.executable, "-c", WRITE, str(target), text, str(steps)], check=False, timeout=60
+    ).returncode
+
+
+def read(target: Path) -> list[str]:
+    names = (
+        [target / "data", target / "manifest.json"]
+        if target.is_dir()
+        else [target, target.with_name(f"{target.name}.manifest.json")]
+    )
+    return [path.read_text() for path in names if path.exists()]
+
+
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_a_replacement_killed_at_any_step_is_finished_or_undone_by_the_next_start(
+    tmp_path: Path, kind: str
+) -> None:
+    killed, target = 0, tmp_path / "tea"
+    for steps in range(12):
+        target = tmp_path / str(steps) / "tea"
+        target.parent.mkdir()
+        assert write(target, f"{kind} old") == 0
+        code = write(target, f"{kind} new", steps)
+        if code == 0:
+            break
+        assert code == -signal.SIGKILL
+        killed += 1
+        if kind == "file":
+            assert len(read(target)) == 2, "no moment without data or without a manifest"
+        # Without leave to replace: what is there stays, and what was decided is finished.
+        with pytest.raises(InputError, match="there already"), write_atomically(target):
+            pass
+        assert read(target) in ([f"{kind} old"] * 2, [f"{kind} new"] * 2)
+        assert not [path for path in target.parent.iterdir() if path.suffix in (".part", ".ready")]
+    assert killed >= 3
+    assert read(target) == [f"{kind} new"] * 2
+
+
+def test_a_leftover_of_another_target_is_left_alone(tmp_path: Path) -> None:
+    others = [tmp_path / ".coffee.abcd1234.part", tmp_path / ".tea.my-notes.part"]
+    for other in others:
+        other.mkdir()
+    with write_atomically(tmp_path / "tea") as stage:
+        (stage / "tea").write_text("new")
+    assert all(other.exists() for other in others)
+
+
+def test_what_another_process_is_writing_is_no_leftover(tmp_path: Path) -> None:
+    held = """
+import sys
+from pathlib import Path
+from bactrian.files.atomic import write_atomically
+with write_atomically(Path(sys.argv[1])) as stage:
+    (stage / "tea").write_text("slow")
+    print("open", flush=True)
+    sys.stdin.readline()
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", held, str(tmp_path / "tea")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as other:
+        assert other.stdin is not None and other.stdout is not None
+        assert other.stdout.readline() == "open\n"
+        with write_atomically(tmp_path / "tea", overwrite=True) as stage:
+            (stage / "tea").write_text("fast")
+        assert (tmp_path / "tea").read_text() == "fast"
+        other.stdin.write("\n")
+        other.stdin.close()
+        assert other.wait() != 0  # It may not replace what has come in between.
+    assert (tmp_path / "tea").read_text() == "fast"
+    assert [path.name for path in tmp_path.iterdir()] == ["tea"]

@@ -1,0 +1,150 @@
+"""What an endpoint refuses or cannot do for a while stops a run, or is waited out."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.command import clean_environment
+from tests.helpers.endpoint import Answer, Endpoint, Plan, Received
+from tests.helpers.generation import asks, generate, said, stored
+
+
+async def test_a_refused_key_stops_the_run_after_one_request(folder: Path) -> None:
+    async with Endpoint([Answer({"error": {"message": "bad key"}}, status=401)]) as endpoint:
+        code, _, err = await generate(folder, endpoint)
+        assert code == 1
+        assert "401" in err
+        assert len(endpoint.requests) == 1
+
+
+async def test_too_many_requests_are_waited_out(folder: Path) -> None:
+    seen: Counter[bytes] = Counter()
+
+    def reply(request: Received) -> Plan:
+        seen[request.body] += 1
+        again = seen[request.body] == 1 and asks(request) != "lister"
+        return Answer("slow down", status=429, headers={"Retry-After": "0.05"}) if again else said(request)
+
+    async with Endpoint([reply]) as endpoint:
+        code, lines, err = await generate(folder, endpoint, "--json")
+        assert code == 0, err
+        assert (lines[-1]["done"], lines[-1]["failed_calls"]) == (12, 48)
+
+
+async def test_what_is_waited_out_is_told_once_a_minute_and_not_for_each_call(folder: Path) -> None:
+    seen: Counter[bytes] = Counter()
+
+    def reply(request: Received) -> Plan:
+        seen[request.body] += 1
+        if seen[request.body] == 1 and asks(request) != "lister":
+            return Answer(f"<html>\x1b[31mBusy {'y' * 500}</html>", status=503, content_type="text/html")
+        return said(request)
+
+    async with Endpoint([reply]) as endpoint:
+        code, lines, err = await generate(folder, endpoint, "--json")
+    assert (code, lines[-1]["failed_calls"]) == (0, 48)
+    (told,) = [line for line in err.splitlines() if line]
+    assert "answered 503: <html> [31mBusy yyy" in told
+    assert told.count("y" * 170) == 1
+    assert "y" * 200 not in told
+    assert re.search(r"Asking again in \d+\.\d s\.$", told)
+
+
+async def test_the_longest_wait_is_the_users_and_what_stays_open_is_told_with_its_reason(
+    folder: Path,
+) -> None:
+    def reply(request: Received) -> Plan:
+        if "Fly a kite" in request.body.decode() and asks(request) == "assistant":
+            return Answer("slow down", status=429, headers={"Retry-After": "9999"})
+        return said(request)
+
+    async with Endpoint([reply]) as endpoint:
+        code, lines, _ = await generate(folder, endpoint, "--json", "--max-wait", "0.2")
+        assert (code, lines[-1]["done"], lines[-1]["open"]) == (4, 9, 3)
+        told = re.compile(
+            r"The endpoint answered 429: slow down\. Asked (once|twice) in \d+ s\. It asks to wait 9999 s\."
+        )
+        assert sum(lines[-1]["reasons"].values()) == 3
+        assert [reason for reason in lines[-1]["reasons"] if not told.fullmatch(reason)] == []
+    async with Endpoint([said]) as endpoint:
+        code, lines, _ = await generate(folder, endpoint, "--json")
+        assert (code, lines[-1]["done"]) == (0, 12)
+
+
+async def test_a_clock_that_jumps_changes_no_deadline_and_no_wait(folder: Path) -> None:
+    seen: Counter[bytes] = Counter()
+
+    def reply(request: Received) -> Plan:
+        seen[request.body] += 1
+        return (
+            Answer("busy", status=429, headers={"Retry-After": "0.2"}) if seen.total() == 1 else said(request)
+        )
+
+    jumping = (
+        "import itertools, sys, time\n"
+        "clock, day = time.time, itertools.cycle((-86_400, 86_400, 0))\n"
+        "time.time = lambda: clock() + next(day)\n"
+        "from bactrian.cli.main import main\n"
+        "main()\n"
+    )
+    async with Endpoint([reply]) as endpoint:
+        where = ("--model", "openai:any", "--base-url", endpoint.url, "--timeout", "30", "--json")
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", jumping, "generate", "small.toml", "--run", "run.db", *where),
+            cwd=folder,
+            env=clean_environment(),
+            stdout=-1,
+            stderr=-1,
+        )
+        out, _ = await asyncio.wait_for(process.communicate(), 60)
+    last = json.loads(out.splitlines()[-1])
+    assert (process.returncode, last["done"]) == (0, 12)
+    assert 0 < last["seconds"] < 60
+
+
+async def test_an_endpoint_that_goes_down_is_shown_and_waited_for(folder: Path) -> None:
+    refused = 0
+
+    def reply(request: Received) -> Plan:
+        nonlocal refused
+        if asks(request) == "assistant" and refused < 14:
+            refused += 1
+            return Answer(status=500, body="down")
+        return said(request)
+
+    async with Endpoint([reply]) as endpoint:
+        code, lines, _ = await generate(folder, endpoint, "--limit", "12", "--json")
+    assert code == 0
+    assert len(await stored(folder)) == 12
+    assert [line for line in lines if line["silent"] and line["closed_for"] > 0]
+    assert not lines[-1]["silent"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (Answer("<!doctype html><title>Log in</title>", content_type="text/html"), "did you omit /v1?"),
+        (
+            Answer({"error": {"message": "No such value.", "param": "temperature"}}, 400),
+            "parameter 'temperature'",
+        ),
+        (Answer({"detail": "Not Found"}, 404), "did you omit /v1?"),
+    ],
+    ids=["login page", "bad parameter", "wrong path"],
+)
+async def test_what_no_session_can_get_past_stops_the_run_at_its_first_requests(
+    folder: Path, answer: Answer, says: str
+) -> None:
+    async with Endpoint([answer]) as endpoint:
+        code, _, err = await generate(folder, endpoint)
+        assert code == 1
+        assert says in err
+        assert len(endpoint.requests) == 1
+        assert [session.ending for session in await stored(folder)] == []

@@ -1,0 +1,70 @@
+"""Every request of a run has a seed of its own, and runs that began with other seeds keep those."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bactrian.records.sampling import Sampling
+from bactrian.records.seeds import RunSeeds, derive_sampling, derive_seed, derive_stage_seed, is_derived
+
+SEEDS = st.integers(-(2**63), 2**63)
+
+
+def seeds_of(run: RunSeeds, jobs: range, turns: range, attempts: range) -> list[int | None]:
+    """The seeds of all these requests, of two agents each."""
+    return [
+        derive_sampling(Sampling(seed=run.find_job(job)), agent, turn, attempt, retry=retry).seed
+        for job in jobs
+        for turn in turns
+        for attempt in attempts
+        for agent in ("assistant", "critic")
+        for retry in (False, True)
+    ]
+
+
+@given(SEEDS, st.integers(0, 25_000_000), st.integers(0, 40), st.integers(0, 100))
+def test_no_two_requests_of_a_run_share_a_seed(seed: int, job: int, turn: int, attempt: int) -> None:
+    jobs, turns, attempts = range(job, job + 12), range(turn, turn + 10), range(attempt, attempt + 4)
+    found = seeds_of(RunSeeds(seed), jobs, turns, attempts)
+    assert len(set(found)) == len(found) == 12 * 10 * 4 * 2 * 2
+
+
+def test_a_whole_run_of_conversations_shares_no_seed() -> None:
+    found = seeds_of(RunSeeds(7), range(1_000), range(41), range(3))
+    assert len(set(found)) == len(found)
+
+
+def test_the_seeds_of_scheme_1_collided() -> None:
+    found = seeds_of(RunSeeds(0, scheme=1), range(12), range(1, 5), range(2))
+    assert len(set(found)) < len(found)
+
+
+@given(SEEDS, st.lists(st.one_of(st.integers(), st.text()), max_size=4))
+def test_a_derived_seed_is_a_number_that_every_json_reader_keeps(seed: int, place: list[int | str]) -> None:
+    derived = derive_seed(seed, *place)
+    assert is_derived(derived)
+    assert int(float(derived)) == derived
+
+
+def test_a_derived_seed_is_the_same_on_every_machine_and_in_every_version() -> None:
+    assert derive_seed(7, 10, "user", 4, 0) == 8190885170026952
+    assert RunSeeds(7).find_list("task@001", 0) == derive_seed(7, "task@001", 0)
+
+
+def test_a_run_that_froze_no_scheme_keeps_the_seeds_that_it_began_with() -> None:
+    run = RunSeeds.of_run({"seed": 5})
+    session = Sampling(seed=run.find_job(3))
+    assert session.seed == 30_005
+    assert derive_sampling(session, "user", 4).seed == 30_009
+    assert derive_sampling(session, "user", 4, retry=True).seed == 30_009 + 1_000_003
+    assert derive_sampling(session, "assistant", 4, 2).seed == 30_009 + 2 * 100_003
+    assert derive_sampling(session, "task_specifier", 0).seed == 30_005
+    assert derive_sampling(session, "task_specifier", 0, retry=True).seed == 30_006
+    assert (run.find_list("task@001", 2), derive_stage_seed(session.seed, "plan")) == (7, 30_005)
+
+
+def test_without_a_seed_there_is_none() -> None:
+    run = RunSeeds.of_run({"seed": None, "seeds": 2})
+    assert (run.find_job(3), run.find_list("task@", 0), derive_stage_seed(None, "plan")) == (None, None, None)
+    assert derive_sampling(Sampling(0.2), "user", 4) == Sampling(0.2)
