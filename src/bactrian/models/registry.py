@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import cast
 
 from bactrian.errors import InputError
+from bactrian.files.plugins import list_plugins, load_plugin
 from bactrian.models.model import Model
 from bactrian.models.traits import BUILT_IN_MODEL, OWN_WEIGHTS, Traits, get_traits
 from bactrian.models.wrappers.retry import MAX_WAIT
@@ -112,11 +112,6 @@ def find_traits(name: str) -> Traits:
     return Traits()
 
 
-def list_plugins() -> tuple[str, ...]:
-    """The kinds of models that installed packages bring."""
-    return tuple(sorted(entry_points(group=PLUGINS).names))
-
-
 async def load_local(model: Model) -> None:
     """Load ``model`` if it is one on this computer, so that what is wrong with it is known before it is needed.
 
@@ -156,7 +151,7 @@ def _open_other(name: str, access: ModelOptions) -> Model:
     if not rest and kind in providers:
         raise InputError(f"{name!r} is a provider and not a model.", next=f"Name its model: {name}:NAME.")
     own = [row.name for row in providers.values() if row.families and name.lower().startswith(row.families)]
-    kinds = {*providers, *_KINDS, *list_plugins()}
+    kinds = {*providers, *_KINDS, *list_plugins(PLUGINS)}
     near = get_close_matches(kind, kinds, n=1)
     if own and not rest:
         near = [f"{own[0]}:{name}"]
@@ -176,13 +171,6 @@ def _find_plugin(kind: str) -> Callable[[str, ModelOptions], Model] | None:
     Raises:
         InputError: the package cannot be imported.
     """
-    found = [point for point in entry_points(group=PLUGINS) if point.name == kind]
-    if not found:
+    if kind not in list_plugins(PLUGINS):
         return None
-    try:
-        return cast("Callable[[str, ModelOptions], Model]", found[0].load())
-    except (ImportError, AttributeError) as error:
-        package = found[0].dist.name if found[0].dist else found[0].value
-        raise InputError(
-            f"The package {package} cannot be used: {error}.", where=f"{kind}:", next="Reinstall it."
-        ) from error
+    return cast("Callable[[str, ModelOptions], Model]", load_plugin(PLUGINS, kind))

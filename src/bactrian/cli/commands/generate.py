@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from bactrian.cli.options import declare_option
 from bactrian.cli.pricing_options import read_prices
 from bactrian.cli.run_async import StopControl, run_async
+from bactrian.cli.sampling_options import add_sampling_flags
 from bactrian.errors import BactrianError, InputError
 
 if TYPE_CHECKING:
@@ -21,12 +24,16 @@ if TYPE_CHECKING:
 SOME_FAILED = 4
 
 
+@add_sampling_flags
 def generate(
     recipe: Annotated[str, typer.Argument(help="Name of a built-in recipe, or a .toml file.")],
     run_file: Annotated[Path, declare_option("--run", "The run; the same command takes it up again.")],
     model: Annotated[
-        str, declare_option("--model", "Model of every agent; see `bactrian models`.")
-    ] = "local",
+        str | None,
+        declare_option(
+            "--model", "Model of every agent; see `bactrian models`. Default: the recipe's, or local."
+        ),
+    ] = None,
     assistant_model: Annotated[
         str | None, declare_option("--assistant-model", "Model of the AI assistant.")
     ] = None,
@@ -102,12 +109,12 @@ def generate(
         ),
     ] = False,
     json: Annotated[bool, declare_option("--json", "Write progress as JSON lines.")] = False,
+    sampling: Mapping[str, Any] = MappingProxyType({}),
 ) -> None:
     """Make every conversation of a recipe, and go on where an earlier command stopped."""
     from bactrian.cli.model_options import read_model_options
     from bactrian.cli.view.progress import choose_progress_view
-    from bactrian.generate.jobs.base import ModelChoice
-    from bactrian.generate.jobs.registry import make_plan
+    from bactrian.generate.jobs.registry import choose_models, make_plan
     from bactrian.generate.run import RunOrder
     from bactrian.generate.run_models import RunLimits
     from bactrian.models.wrappers.budget import UsageMeter
@@ -124,7 +131,8 @@ def generate(
         "critic": critic_model,
         "lister": list_model,
     }
-    choice = ModelChoice(model, {agent: name for agent, name in own.items() if name is not None})
+    loaded = loaded.with_parameters(sampling, "flags")
+    choice = choose_models(loaded, model, {agent: name for agent, name in own.items() if name is not None})
     plan = make_plan(loaded, choice, seed)
     if loaded.red_team and not acknowledge_misuse:
         raise InputError(

@@ -17,8 +17,9 @@ def models(
     json: Annotated[bool, typer.Option("--json", help="Write one JSON object.")] = False,
 ) -> None:
     """List the models that can be named, the providers, whether their keys are set, and what constrains them."""
+    from bactrian.files.plugins import list_plugins
     from bactrian.models.providers import FILE, find_config_folder, load_providers
-    from bactrian.models.registry import MODEL_NAMES, list_plugins
+    from bactrian.models.registry import MODEL_NAMES, PLUGINS
 
     rows = list(load_providers().values())
     own = find_config_folder() / FILE
@@ -29,7 +30,7 @@ def models(
         found = {
             "names": dict(MODEL_NAMES),
             "providers": [_describe(row) for row in rows],
-            "packages": list(list_plugins()),
+            "packages": list(list_plugins(PLUGINS)),
             "own_rows": str(own),
         }
         sys.stdout.write(dumps(found, ensure_ascii=False) + "\n")
@@ -41,7 +42,7 @@ def models(
     names = Table("model", "what answers", box=None, pad_edge=False)
     for name, meaning in (
         *MODEL_NAMES.items(),
-        *((f"{kind}:NAME", "an installed package") for kind in list_plugins()),
+        *((f"{kind}:NAME", "an installed package") for kind in list_plugins(PLUGINS)),
     ):
         names.add_row(name, meaning)
     table = Table("provider", "key", "set", "constrained by", box=None, pad_edge=False)

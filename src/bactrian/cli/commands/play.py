@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from contextlib import aclosing
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from bactrian.cli.options import declare_option
 from bactrian.cli.run_async import StopControl, run_async
+from bactrian.cli.sampling_options import add_sampling_flags
 from bactrian.errors import ContextFull, ModelError
 
 if TYPE_CHECKING:
@@ -45,6 +49,7 @@ class Side(StrEnum):
     assistant = "assistant"
 
 
+@add_sampling_flags
 def play(
     idea: Annotated[
         str | None,
@@ -178,6 +183,7 @@ def play(
         Path | None, declare_option("--run", "Store the session here; the same command takes it up again.")
     ] = None,
     json: Annotated[bool, declare_option("--json", "Write events as JSON lines.")] = False,
+    sampling: Mapping[str, Any] = MappingProxyType({}),
 ) -> None:
     """Watch two agents solve a task."""
     from bactrian.cli.commands.roles import choose_roles
@@ -189,6 +195,7 @@ def play(
     from bactrian.play.run_session import SessionOrder
     from bactrian.play.setup import RolePlaySetup
     from bactrian.prompts.pack import load_pack
+    from bactrian.recipes.parameters import read_parameters
     from bactrian.recipes.schema import ToolsSpec
 
     rules, paper = read_endings(endings)
@@ -212,11 +219,14 @@ def play(
             "--user-model": user_model,
             "--assistant-description": assistant_description,
             "--user-description": user_description,
+            "--temperature and its like": sampling,
         }
         check_flags(inside)
         loaded, templates = load_society(society)
         names = name_models(loaded, model, task_model=task_model or model, critic_model=critic_model or model)
         reach = read_model_options(base_url, window=window, timeout=timeout, longest_wait=max_wait)
+        given = {model, task_model, critic_model}
+        reach = replace(reach, distrusted=frozenset(names.values()) - given)
         brake = StopControl()
         if HUMAN in names.values():
             reach = add_person(reach, brake, idea)
@@ -260,6 +270,7 @@ def play(
         seed=seed,
         language=language,
         critic=read_critic_settings(critic, proposals, critic_rounds, criteria, unreadable.value, search),
+        parameters=read_parameters(sampling, "flags").by_agent(),
     )
     wanted = {
         tools_for.value: ToolsSpec(

@@ -112,6 +112,7 @@ class RolePlayJobs(JobKind[RolePlay]):
             needs_code=job.needs_code,
             critic=critic and to_critic_settings(critic),
             temperatures={agent: value for agent, value in temperatures.items() if value is not None},
+            parameters=self.plan.parameters,
         )
 
 
