@@ -31,9 +31,13 @@ def read_model_options(
         max_wait=longest_wait,
         progress=_fetching(),
         notice=_now_and_then(),
-        report=_warn,
+        report=_say,
         recorded=Recorded,
     )
+
+
+def _say(text: str) -> None:
+    print(to_printable(f"bactrian: {text}"), file=sys.stderr)
 
 
 def _warn(text: str) -> None:
