@@ -66,8 +66,8 @@ class Run:
 
         async def frame() -> polars.DataFrame:
             pieces = [pl.DataFrame(schema=columns)]
-            async with open_store(self.path, read_only=True) as store:
-                async for some in _batches(store.sessions()):
+            async with open_store(self.path, read_only=True) as store, store.snapshot() as run:
+                async for some in _batches(run.sessions()):
                     found = [row for session in some for row in rows(session)]
                     pieces.append(pl.DataFrame(found, schema=columns, orient="row"))
             return pl.concat(pieces)
