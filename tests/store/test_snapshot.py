@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
-from bactrian.analyze.frames import Run
+from bactrian.analyze.frames import read_frame
 from bactrian.analyze.measure import measure
 from bactrian.export.exporter import ExportOptions, export_run
 from bactrian.export.filters import Filters
@@ -95,10 +95,10 @@ async def test_a_run_is_open_while_it_is_written(tmp_path: Path) -> None:
         assert not await reader.is_open()
 
 
-def test_a_data_frame_is_one_state_of_a_run_that_is_being_written(tmp_path: Path) -> None:
+async def test_a_data_frame_is_one_state_of_a_run_that_is_being_written(tmp_path: Path) -> None:
     path = tmp_path / "run.db"
     names = [f"{number:04}" for number in range(1100)]  # more than become rows at a time
-    asyncio.run(make_run(path, names))
+    await make_run(path, names)
     seen: list[str] = []
 
     def look(found: Session) -> list[Row]:
@@ -107,4 +107,4 @@ def test_a_data_frame_is_one_state_of_a_run_that_is_being_written(tmp_path: Path
         seen.append(found.id)
         return list(make_message_rows(found, "run"))
 
-    assert len(Run(path)._frame(MESSAGES, look)) == len(names)
+    assert len(await read_frame(path, MESSAGES, look)) == len(names)
