@@ -58,12 +58,13 @@ async def _ask(name: str, reach: ModelOptions) -> int:
     from bactrian.errors import BactrianError
     from bactrian.models.model import Request
     from bactrian.models.registry import open_model
+    from bactrian.prompts.engine import render_prompt
     from bactrian.records.message import Message
     from bactrian.records.sampling import Sampling
     from bactrian.records.text import Text
 
     model = open_model(name, reach)
-    question = Message("user", Text("Reply with one word: ready"))
+    question = Message("user", Text(render_prompt("doctor_question")))
     try:
         reply = await model.reply(Request((question,), Sampling(max_tokens=16)))
     except BactrianError as error:
