@@ -12,7 +12,7 @@ from bactrian.models.http.timeouts import Timeouts
 from bactrian.models.model import Request
 from bactrian.models.openai.client import OpenAIModel
 from bactrian.models.openai.errors import FullWindow, read_window
-from bactrian.models.window import LEAST_REPLY, fit_reply
+from bactrian.models.window import LEAST_REPLY, find_reply_length
 from bactrian.records.message import Message
 from bactrian.records.sampling import Sampling
 from bactrian.records.text import Text
@@ -66,12 +66,12 @@ def asked(length: int, longest: int) -> Request:
 
 
 def test_a_reply_has_what_is_left_down_to_a_least() -> None:
-    assert fit_reply(2048, 1000, WINDOW) == 2048
-    assert fit_reply(2048, 3000, WINDOW) == 1096
-    assert fit_reply(2048, WINDOW - LEAST_REPLY, WINDOW) == LEAST_REPLY
-    assert fit_reply(20, WINDOW - 20, WINDOW) == 20
+    assert find_reply_length(2048, 1000, WINDOW) == 2048
+    assert find_reply_length(2048, 3000, WINDOW) == 1096
+    assert find_reply_length(2048, WINDOW - LEAST_REPLY, WINDOW) == LEAST_REPLY
+    assert find_reply_length(20, WINDOW - 20, WINDOW) == 20
     with pytest.raises(ContextFull):
-        fit_reply(2048, WINDOW - LEAST_REPLY + 1, WINDOW)
+        find_reply_length(2048, WINDOW - LEAST_REPLY + 1, WINDOW)
 
 
 @pytest.mark.parametrize("wording", WORDINGS)
@@ -108,7 +108,7 @@ async def test_a_window_that_is_given_is_never_asked_for_more() -> None:
 
 @pytest.mark.parametrize("wording", ["OpenAI", "vLLM", "llama.cpp"])
 async def test_a_small_window_carries_a_whole_session(wording: str) -> None:
-    said = [text + " So it is." * 50 for text in rounds(20)]
+    said = [f"{text}{' So it is.' * 50}" for text in rounds(20)]
     answer, allowed = small(wording, lambda number: said[number])
     async with Endpoint([answer] * 200) as endpoint:
         model = OpenAIModel("m", base_url=endpoint.url)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -77,8 +77,9 @@ async def prepare_run(order: RunOrder) -> AsyncGenerator[PreparedRun]:
         seeds = RunSeeds.of_run(frozen)
         if origin is not None:
             await copy_lists(origin, store, plan.recipe)
+        access = replace(order.access, distrusted=order.access.distrusted | plan.distrusted)
         crew = await stack.enter_async_context(
-            open_run_models(plan.models, order.access, order.limits, meter, store.add_call)
+            open_run_models(plan.models, access, order.limits, meter, store.add_call)
         )
         grid = await kind.read_grid()
         player = await kind.open(JobContext(crew.models, tools, seeds, stack))

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cache
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import cast
 
 from bactrian.errors import InputError
+from bactrian.files.plugins import list_plugins, load_plugin
 from bactrian.models.model import Model
 from bactrian.models.traits import BUILT_IN_MODEL, OWN_WEIGHTS, Traits, get_traits
 from bactrian.models.wrappers.retry import MAX_WAIT
@@ -62,6 +62,8 @@ class ModelOptions:
     """Told once of each thing that is done in another way than was asked."""
     recorded: Callable[[str], Model] | None = None
     """Opens a stored run; it lies above this folder, which knows nothing of stores."""
+    objects: Mapping[str, Model] = field(default_factory=dict[str, Model])
+    """Models that are objects of the user's own, by the name that they go by."""
     person: Callable[[], Model] | None = None
     """The person who takes part under the name ``human``; None where nobody can."""
 
@@ -72,6 +74,8 @@ def open_model(name: str, access: ModelOptions) -> Model:
     Raises:
         InputError: there is no such kind of model, or its file cannot be used.
     """
+    if name in access.objects:
+        return access.objects[name]
     kind, _, rest = name.partition(":")
     match kind:
         case "local" if rest or name == kind:
@@ -110,11 +114,6 @@ def find_traits(name: str) -> Traits:
             found: object = getattr(opener, "traits", None)
             return found if isinstance(found, Traits) else Traits(remote=True)
     return Traits()
-
-
-def list_plugins() -> tuple[str, ...]:
-    """The kinds of models that installed packages bring."""
-    return tuple(sorted(entry_points(group=PLUGINS).names))
 
 
 async def load_local(model: Model) -> None:
@@ -156,7 +155,7 @@ def _open_other(name: str, access: ModelOptions) -> Model:
     if not rest and kind in providers:
         raise InputError(f"{name!r} is a provider and not a model.", next=f"Name its model: {name}:NAME.")
     own = [row.name for row in providers.values() if row.families and name.lower().startswith(row.families)]
-    kinds = {*providers, *_KINDS, *list_plugins()}
+    kinds = {*providers, *_KINDS, *list_plugins(PLUGINS)}
     near = get_close_matches(kind, kinds, n=1)
     if own and not rest:
         near = [f"{own[0]}:{name}"]
@@ -176,13 +175,6 @@ def _find_plugin(kind: str) -> Callable[[str, ModelOptions], Model] | None:
     Raises:
         InputError: the package cannot be imported.
     """
-    found = [point for point in entry_points(group=PLUGINS) if point.name == kind]
-    if not found:
+    if kind not in list_plugins(PLUGINS):
         return None
-    try:
-        return cast("Callable[[str, ModelOptions], Model]", found[0].load())
-    except (ImportError, AttributeError) as error:
-        package = found[0].dist.name if found[0].dist else found[0].value
-        raise InputError(
-            f"The package {package} cannot be used: {error}.", where=f"{kind}:", next="Reinstall it."
-        ) from error
+    return cast("Callable[[str, ModelOptions], Model]", load_plugin(PLUGINS, kind))

@@ -8,7 +8,7 @@ LEAST_REPLY = 256
 """Tokens that must be left for a reply that may be longer: in less, nothing whole can be said."""
 
 
-def fit_reply(longest: int, prompt: int, window: int, where: str | None = None) -> int:
+def find_reply_length(longest: int, prompt: int, window: int, where: str | None = None) -> int:
     """Return how many tokens a reply of up to ``longest`` may have after ``prompt`` tokens in ``window``.
 
     Raises:

@@ -18,6 +18,7 @@ from bactrian.play.own_endings import combine_endings, find_code
 from bactrian.play.sampling_defaults import MAX_MESSAGES, SMALL_MAX_MESSAGES, default_sampling
 from bactrian.prompts.pack import Pack
 from bactrian.prompts.values import check_idea, check_name, check_role
+from bactrian.recipes.parameters import SamplingSpec, apply_parameters
 from bactrian.records.candidate import CriticSettings
 from bactrian.records.sampling import Sampling
 from bactrian.records.session import Provenance, Role, Session, Task
@@ -58,6 +59,10 @@ class RolePlaySetup:
     """What ``user`` and ``assistant`` may use."""
     temperatures: Mapping[str, float] = field(default_factory=dict[str, float])
     """By agent, in place of its usual one."""
+    parameters: Mapping[str, tuple[SamplingSpec, ...]] = field(
+        default_factory=dict[str, tuple[SamplingSpec, ...]]
+    )
+    """What is said of an agent's sampling, in place of what is usual; the last word counts."""
 
     @property
     def small(self) -> bool:
@@ -97,6 +102,8 @@ def new_session(setup: RolePlaySetup, pack: Pack, *, name: str | None = None) ->
                 next="Leave it out, or let a model play.",
             )
     check_tools(setup.tools, setup.models)
+    if setup.protocol == "enforced":
+        _check_enforceable(setup)
     if setup.tools and setup.critic is not None and setup.critic.searches:
         raise InputError(
             "Tools and a search do not go together: a search tries out turns that are never said, "
@@ -111,6 +118,17 @@ def new_session(setup: RolePlaySetup, pack: Pack, *, name: str | None = None) ->
         task=Task(original=setup.idea),
         provenance=_provenance(setup, pack),
     )
+
+
+def _check_enforceable(setup: RolePlaySetup) -> None:
+    for side in ("user", "assistant"):
+        name = setup.models[side]
+        if find_traits(name).constrained_by == "none":
+            raise InputError(
+                f"The protocol cannot be enforced on {name!r}: nothing constrains what it writes.",
+                where="--protocol",
+                next="Use the free protocol, or another model; `bactrian models` shows what constrains each.",
+            )
 
 
 def check_tools(tools: Iterable[str], models: Mapping[str, str]) -> None:
@@ -153,7 +171,8 @@ def _provenance(setup: RolePlaySetup, pack: Pack) -> Provenance:
 
 def _sampling(agent: str, setup: RolePlaySetup, *, varied: bool) -> Sampling:
     usual = default_sampling(agent, setup.models[agent], setup.seed, varied=varied)
-    return replace(usual, temperature=setup.temperatures.get(agent, usual.temperature))
+    warm = replace(usual, temperature=setup.temperatures.get(agent, usual.temperature))
+    return apply_parameters(warm, setup.parameters.get(agent, ()))
 
 
 def list_earlier_ids(setup: RolePlaySetup, pack: Pack) -> tuple[str, ...]:
@@ -184,6 +203,12 @@ def _describe(setup: RolePlaySetup) -> dict[str, Any]:
         wish["endings"] = [find_code(rule) for rule in setup.endings]
     if setup.critic is None:  # A session without one is the same as before there were any.
         del wish["critic"]
+    del wish["parameters"]
+    if setup.parameters:
+        wish["parameters"] = {
+            agent: [spec.model_dump(mode="json", exclude_none=True) for spec in specs]
+            for agent, specs in setup.parameters.items()
+        }
     if not setup.temperatures:
         del wish["temperatures"]
     if not setup.tools:

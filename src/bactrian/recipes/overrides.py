@@ -12,9 +12,10 @@ from pydantic import BaseModel
 from bactrian.errors import InputError
 from bactrian.files.toml import TomlSource, check_table, suggest_name
 from bactrian.files.validation_errors import Place
+from bactrian.recipes.parameters import AGENT_NAMES, RecipeModels, SamplingSpec
 from bactrian.recipes.schema import Axis, CriticSpec, Recipe, RolePlayTools
 
-_ADDED: dict[str, type[BaseModel]] = {"critic": CriticSpec, "tools": RolePlayTools}
+_ADDED: dict[str, type[BaseModel]] = {"critic": CriticSpec, "tools": RolePlayTools, "models": RecipeModels}
 """Tables that a setting may add."""
 
 
@@ -58,6 +59,8 @@ def apply_overrides(
     part.table[last] = value
     if name in _ADDED:
         data[name] = part.table
+    elif part.place[:1] == ("parameters",):
+        _add_parameters(data, part)
     return [(*part.place, last)]
 
 
@@ -69,6 +72,14 @@ def list_tables(data: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
         for each in (cast("list[Any]", found) if isinstance(found, list) else [])
         if isinstance(each, dict)
     ]
+
+
+def _add_parameters(data: dict[str, Any], part: _Part) -> None:
+    """Put the table of parameters, or that of one agent in it, where it may not have been."""
+    if part.place == ("parameters",):
+        data["parameters"] = part.table
+    else:
+        data["parameters"] = {**check_table(data.get("parameters")), str(part.place[1]): part.table}
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +99,20 @@ def _parts(data: dict[str, Any], model: type[Recipe]) -> dict[str, _Part]:
         str(axis.get("name")): _Part(("axes", number), axis, tuple(Axis.model_fields))
         for number, axis in enumerate(list_tables(data, "axes"))
     }
-    parts[""] = _Part((), data, tuple(key for key in model.model_fields if key not in ("axes", *tables)))
+    parts[""] = _Part(
+        (), data, tuple(key for key in model.model_fields if key not in ("axes", "parameters", *tables))
+    )
     for name, table_model in tables.items():
         table = data.get(name, {} if name in _ADDED else None)
         if isinstance(table, dict):
             parts[name] = _Part((name,), cast("dict[str, Any]", table), tuple(table_model.model_fields))
+    parameters = check_table(data.get("parameters"))
+    parts["parameters"] = _Part(("parameters",), parameters, tuple(SamplingSpec.model_fields))
+    for agent in AGENT_NAMES:
+        own = _Part(
+            ("parameters", agent), check_table(parameters.get(agent)), tuple(SamplingSpec.model_fields)
+        )
+        parts[f"parameters.{agent}"] = own
     for name in model.specs:
         for key, value in check_table(data.get(name)).items():
             if value and check_table(value) is value:

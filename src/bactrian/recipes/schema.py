@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, field_validat
 from pydantic.config import JsonDict, JsonValue
 from pydantic_core import PydanticCustomError
 
+from bactrian.recipes.parameters import Parameters, RecipeModels, merge_parameters
 from bactrian.records.candidate import CRITERIA, CriticSettings, Unreadable, read_search
 
 _NAME = r"^[a-z][a-z0-9_]{0,63}$"
@@ -303,6 +304,12 @@ class Recipe(Part):
     axes: Annotated[tuple[Axis, ...], Field(min_length=1)]
     critic: CriticSpec | None = None
     tools: RolePlayTools | None = None
+    models: Annotated[
+        RecipeModels | None, Field(description="Of its agents, where the command names no others.")
+    ] = None
+    parameters: Annotated[
+        Parameters | None, Field(description="Sampling of all agents, and of single ones.")
+    ] = None
 
     @property
     def job(self) -> JobSpec:
@@ -317,6 +324,10 @@ class Recipe(Part):
     def content(self) -> dict[str, Any]:
         """All that the recipe says, as it is frozen in a run."""
         return self.model_dump(mode="json", exclude_none=True)
+
+    def with_parameters(self, given: Mapping[str, Any], where: str) -> Self:
+        """The recipe with parameters that a person gives, which count for more than its own."""
+        return self.model_copy(update={"parameters": merge_parameters(self.parameters, given, where)})
 
     def with_list_sources(self, names: Mapping[str, str]) -> Self:
         """The recipe with the lists of some axes from sources: the name of the source by that of the axis."""

@@ -17,6 +17,7 @@ from bactrian.errors import InputError
 from bactrian.files.template import TemplateFault, compile_template
 from bactrian.files.toml import FileKind, TomlSource, check_table, find_file, list_built_in, resolve_beside
 from bactrian.files.validation_errors import explain_validation_error
+from bactrian.recipes.parameters import SamplingSpec
 from bactrian.recipes.schema import CriticSpec, Part, ToolsSpec
 
 _KIND = FileKind("society", InputError, "docs/societies.md", "societies")
@@ -49,6 +50,10 @@ class SocietyAgent(Part):
     ] = None
     temperature: Annotated[float | None, Field(ge=0, le=5)] = None
     max_tokens: Annotated[int | None, Field(gt=0, strict=True)] = None
+    parameters: Annotated[
+        SamplingSpec | None,
+        Field(description="Further parameters of its sampling, or none to leave one out."),
+    ] = None
     tools: Annotated[
         ToolsSpec | None, Field(description="What it may call; where a critic searches, it does without.")
     ] = None
@@ -128,7 +133,11 @@ class Society(Part):
     @property
     def hash(self) -> str:
         """SHA-256, hexadecimal, of all that the file says."""
-        return hashlib.sha256(json.dumps(self.model_dump(mode="json"), sort_keys=True).encode()).hexdigest()
+        content = self.model_dump(mode="json")
+        for agent in content["agents"]:
+            if agent["parameters"] is None:  # A society without any is the same as before there were any.
+                del agent["parameters"]
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     @model_validator(mode="after")
     def _knows_its_names(self) -> Self:

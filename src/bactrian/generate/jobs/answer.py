@@ -17,6 +17,7 @@ from bactrian.play.endings import EndpointRefused
 from bactrian.play.run_session import begin_session, run_scene
 from bactrian.play.scene import Scene
 from bactrian.recipes.job_specs import Answer
+from bactrian.recipes.parameters import apply_parameters
 from bactrian.records.ending import Ending
 from bactrian.records.events import Event
 from bactrian.records.sampling import Sampling
@@ -80,8 +81,13 @@ class AnswerPlayer:
         self._recipe = plan.recipe.name
         self._model = context.models["assistant"]
         self._seeds = context.seeds
+        self._parameters = plan.parameters.get("assistant", ())
         self._mark = plan.mark
         self._hash = hashlib.sha256(f"{spec.system}\0{spec.question}".encode()).hexdigest()
+
+    def _sample(self, longest: int, seed: int | None) -> Sampling:
+        usual = Sampling(self._spec.temperature, max_tokens=longest, seed=seed)
+        return apply_parameters(usual, self._parameters)
 
     def _session(self, job: Job) -> Session:
         """The session of ``job``: its task is the question."""
@@ -99,7 +105,7 @@ class AnswerPlayer:
                 prompts_hash=self._hash,
                 protocol="free",
                 models={"assistant": self._model.name},
-                sampling={"assistant": Sampling(spec.temperature, max_tokens=longest, seed=seed)},
+                sampling={"assistant": self._sample(longest, seed)},
             ),
             values=job.values,
             mark=self._mark,

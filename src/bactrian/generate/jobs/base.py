@@ -38,6 +38,10 @@ class JobPlayer(Protocol):
         ...
 
 
+LOCAL = "local"
+"""The model of all agents where nothing is said of them."""
+
+
 @dataclass(frozen=True, slots=True)
 class ModelChoice:
     """The models that a user names."""
@@ -45,6 +49,13 @@ class ModelChoice:
     default: str
     by_agent: Mapping[str, str] = field(default_factory=dict[str, str])
     """For agents with a model of their own."""
+    from_file: frozenset[str] = frozenset()
+    """Names that the recipe gives and not the user."""
+
+    @property
+    def trusted(self) -> frozenset[str]:
+        """Names that the user gives."""
+        return frozenset((self.default, *self.by_agent.values())) - self.from_file
 
     def find(self, agent: str) -> str:
         """The model of ``agent``."""

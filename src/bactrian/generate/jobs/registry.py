@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, cast
 
 from bactrian.files.plugins import load_plugin
 from bactrian.generate.jobs.answer import AnswerJobs
-from bactrian.generate.jobs.base import JobKind, ModelChoice
+from bactrian.generate.jobs.base import LOCAL, JobKind, ModelChoice
 from bactrian.generate.jobs.role_play import RolePlayJobs
 from bactrian.generate.jobs.society import SocietyJobs
 from bactrian.generate.jobs.translate import TranslateJobs
@@ -30,6 +31,18 @@ def find_job_kind(recipe: Recipe) -> type[JobKind[Any]]:
     return cast("type[JobKind[Any]]", load_plugin(JOBS, key))
 
 
+def choose_models(recipe: Recipe, default: str | None, by_agent: Mapping[str, str]) -> ModelChoice:
+    """The models of a run: what a person says counts for more than what the recipe says, and is trusted more.
+
+    ``default`` is the model of all agents, in place of all that the recipe names; None if nothing is said of it.
+    """
+    models = recipe.models if default is None else None
+    own = models.by_agent() if models else {}
+    usual = default or (models.default if models else None)
+    named = frozenset(filter(None, (*own.values(), usual if default is None else None)))
+    return ModelChoice(usual or LOCAL, {**own, **by_agent}, named - set(by_agent.values()))
+
+
 def make_plan(recipe: Recipe, choice: ModelChoice, seed: int | None = None) -> Plan:
     """Return the plan of a run: the recipe, with the model of each agent that its jobs have.
 
@@ -39,4 +52,4 @@ def make_plan(recipe: Recipe, choice: ModelChoice, seed: int | None = None) -> P
     kind = find_job_kind(recipe)
     kind.check(recipe)
     models = {"lister": choice.find("lister"), **kind.name_models(recipe, choice)}
-    return Plan(recipe, models, seed)
+    return Plan(recipe, models, seed, distrusted=frozenset(models.values()) - choice.trusted)

@@ -105,13 +105,14 @@ class RolePlayJobs(JobKind[RolePlay]):
             plan=job.plan,
             protocol=job.protocol,
             paper_endings=paper,
-            endings=endings,
+            endings=(*endings, *self.plan.endings),
             max_messages=job.max_messages,
             language=job.language,
             preamble=job.preamble,
             needs_code=job.needs_code,
             critic=critic and to_critic_settings(critic),
             temperatures={agent: value for agent, value in temperatures.items() if value is not None},
+            parameters=self.plan.parameters,
         )
 
 

@@ -28,6 +28,7 @@ from bactrian.models.model import Request
 from bactrian.models.traits import get_traits
 from bactrian.play.run_session import begin_session, end_as_failed
 from bactrian.recipes.job_specs import Translate
+from bactrian.recipes.parameters import apply_parameters
 from bactrian.recipes.schema import Recipe
 from bactrian.records.ending import Ending
 from bactrian.records.events import Ended, Event, Spoke, Started
@@ -150,7 +151,12 @@ class TranslatePlayer:
         self._model = context.models["assistant"]
         self._source = source
         self._seeds = context.seeds
+        self._parameters = plan.parameters.get("translator", ())
         self._hash = hashlib.sha256(spec.system.encode()).hexdigest()
+
+    def _sample(self, longest: int, seed: int | None) -> Sampling:
+        usual = Sampling(self._spec.temperature, max_tokens=longest, seed=seed)
+        return apply_parameters(usual, self._parameters)
 
     def _session(self, job: Job, original: Session) -> Session:
         """The session of ``job``, before anything is translated: the original's roles and task."""
@@ -167,7 +173,7 @@ class TranslatePlayer:
                 prompts_hash=self._hash,
                 protocol="free",
                 models={"translator": self._model.name},
-                sampling={"translator": Sampling(self._spec.temperature, max_tokens=longest, seed=seed)},
+                sampling={"translator": self._sample(longest, seed)},
                 language=name,
             ),
             turns=(),

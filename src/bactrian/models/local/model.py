@@ -17,7 +17,7 @@ from bactrian.models.local.weights import BUILT_IN, Progress, fetch_weights, fin
 from bactrian.models.model import Reply, ReplyChoice, Request, ResponseFormat
 from bactrian.models.text_tools.calls import add_tools_as_text
 from bactrian.models.traits import BUILT_IN_MODEL, OWN_WEIGHTS
-from bactrian.models.window import fit_reply
+from bactrian.models.window import find_reply_length
 from bactrian.records.sampling import Sampling
 from bactrian.records.text import Text, clean_text
 from bactrian.records.turn import Finish
@@ -96,7 +96,7 @@ class LocalModel:
         key = (request.session, request.agent)
         text = await ready.llama.chat(request.messages)
         prompt = await _tokens(ready, key, text)
-        room = fit_reply(request.sampling.max_tokens or 1, len(prompt), ready.window, self.name)
+        room = find_reply_length(request.sampling.max_tokens or 1, len(prompt), ready.window, self.name)
         if request.sampling.max_tokens is not None:
             request = replace(request, sampling=replace(request.sampling, max_tokens=room))
         watch = _FirstText(request)

@@ -27,7 +27,7 @@ from bactrian.models.openai import stream as stream_reader
 from bactrian.models.openai.dialect import OTHER_WORD, Dialect
 from bactrian.models.openai.lenient_json import decode_json
 from bactrian.models.traits import Traits
-from bactrian.models.window import LEAST_REPLY, fit_reply
+from bactrian.models.window import LEAST_REPLY, find_reply_length
 
 OFFICIAL_HOST = "api.openai.com"
 DEFAULT_URL = f"https://{OFFICIAL_HOST}/v1"
@@ -99,7 +99,7 @@ class OpenAIModel:
         form = request.response_format
         if form is not None and self._dialect.constrained_by == "none":
             request = replace(request, response_format=None)
-        stream = request.on_text is not None and (form is None or wire.takes_grammar(form, self._dialect))
+        stream = request.on_text is not None and (form is None or wire.has_grammar(form, self._dialect))
         try:
             reply = await self._ask_as_it_takes(request, stream=stream)
         except (TransportFault, ModelError) as fault:
@@ -111,7 +111,7 @@ class OpenAIModel:
         longest = request.sampling.max_tokens
         most = longest
         while True:
-            asked = with_length(request, most)
+            asked = _with_length(request, most)
             refusable = wire.build_parameters(asked.sampling, self._dialect, self._without).keys()
             parts = wire.build_request_parts(
                 self._model, asked, stream=stream, dialect=self._dialect, without=self._without
@@ -161,7 +161,7 @@ class OpenAIModel:
         """Tokens that a reply may have beside a request of ``sent`` bytes. Raises ContextFull if too few are left."""
         if self._window is None:
             return longest
-        return fit_reply(longest, round(sent / self._bytes_per_token * _SLACK), self._window)
+        return find_reply_length(longest, round(sent / self._bytes_per_token * _SLACK), self._window)
 
     def _learn_window(self, fault: ContextFull, sent: int, most: int) -> int | None:
         """Tokens to ask for next, after the endpoint has found that ``most`` do not fit; None if it is no use."""
@@ -212,7 +212,7 @@ class OpenAIModel:
     async def _whole(self, response: Response, request: Request, sent: int) -> Reply:
         reply = wire.read_reply(await response.read_all(), sent=sent, ratio=self._bytes_per_token)
         form = request.response_format
-        if form is not None and not wire.takes_grammar(form, self._dialect):
+        if form is not None and not wire.has_grammar(form, self._dialect):
             reply = replace(
                 reply, choices=tuple(wire.apply_response_format(choice, form) for choice in reply.choices)
             )
@@ -287,7 +287,7 @@ class OpenAIModel:
         return error
 
 
-def with_length(request: Request, most: int | None) -> Request:
+def _with_length(request: Request, most: int | None) -> Request:
     """``request`` for a reply of up to ``most`` tokens."""
     if most == request.sampling.max_tokens:
         return request

@@ -125,13 +125,13 @@ def build_parameters(
     return {name: value for name, value in named if value is not None and name not in without}
 
 
-def takes_grammar(form: ResponseFormat | None, dialect: Dialect) -> bool:
+def has_grammar(form: ResponseFormat | None, dialect: Dialect) -> bool:
     """True if the reply will have the protocol's own text, because a grammar holds it to that."""
     return form is not None and bool(form.grammar) and dialect.constrained_by == "grammar"
 
 
 def _constraint(form: ResponseFormat, dialect: Dialect) -> dict[str, object]:
-    if takes_grammar(form, dialect):
+    if has_grammar(form, dialect):
         return {"grammar": form.grammar}
     if dialect.constrained_by == "none":
         return {}

@@ -196,9 +196,10 @@ def _order(stage: SocietyStage, roles: Mapping[str, str]) -> SpeakerOrder:
 def _sampling(agent: Wanted, model: str, seed: int | None) -> Sampling:
     small = find_traits(model).small
     temperature = agent.temperature if agent.temperature is not None else 0.4 if small else 0.7
-    return Sampling(
+    usual = Sampling(
         temperature,
         0.9 if small else None,
         agent.max_tokens or (_SMALL_TOKENS if small else _TOKENS),
         seed,
     )
+    return agent.parameters.apply(usual) if agent.parameters else usual

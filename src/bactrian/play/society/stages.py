@@ -223,6 +223,11 @@ def _setup(wish: SocietyRun, stage: SocietyStage, task: str) -> tuple[RolePlaySe
         language=given.language,
         critic=stage.critic and to_critic_settings(stage.critic),
         tools={side: box.kit for side, box in _seated_tools(stage, wish.tools).items()},
+        parameters={
+            side: (agent.parameters,)
+            for side, agent in (("user", user), ("assistant", assistant))
+            if agent.parameters is not None
+        },
     )
     return setup, load_pack(wish.pack or setup.pack)
 

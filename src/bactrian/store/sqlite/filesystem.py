@@ -6,6 +6,8 @@ import os
 import re
 from pathlib import Path
 
+from bactrian.errors import InputError
+
 # SQLite's log needs memory that all who open it share, and that ends with the computer.
 _MOUNTS = Path("/proc/self/mountinfo")
 _NETWORK = frozenset(
@@ -27,6 +29,20 @@ _NETWORK = frozenset(
 )
 _COMPANIONS = ("-wal", "-shm", "-journal", ".lock")
 _ESCAPED = re.compile(r"\\([0-7]{3})")
+
+
+def follow_link(path: Path) -> Path:
+    """The file that ``path`` links to; ``path`` itself if it is not a link.
+
+    A run has its log and its lock beside it. Beside a link they would be others.
+
+    Raises:
+        InputError: the link leads nowhere but to itself.
+    """
+    try:
+        return path.resolve() if path.is_symlink() else path
+    except (OSError, RuntimeError) as error:
+        raise InputError("The link leads to itself.", where=str(path), next="Check the path.") from error
 
 
 def count_free_bytes(path: Path) -> int:

@@ -20,6 +20,7 @@ from bactrian.errors import InputError, StoreError
 from bactrian.store import schema
 from bactrian.store.migrations import migrate
 from bactrian.store.sqlite.database import explain_errors, find_log, open_for_writing
+from bactrian.store.sqlite.filesystem import follow_link
 
 _JSON = frozenset({"provenance", "preparation", "axis_values", "said", "recipe", "items", "usage"})
 _ROWS_OF_A_PAGE = 300
@@ -55,6 +56,7 @@ def recover(path: Path, out: Path) -> RecoveryReport:
         InputError: there is no file, or ``out`` exists.
         StoreError: nothing of a run can be read in it.
     """
+    path = follow_link(path)
     _check(path, out)
     with (
         explain_errors(out),

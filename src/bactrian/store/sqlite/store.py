@@ -22,7 +22,8 @@ from bactrian.store import schema
 from bactrian.store.base import Rows
 from bactrian.store.mapping import write_json
 from bactrian.store.sqlite import statements
-from bactrian.store.sqlite.database import check_file, open_for_reading
+from bactrian.store.sqlite.database import check_file, open_for_reading, open_snapshot
+from bactrian.store.sqlite.filesystem import follow_link
 from bactrian.store.sqlite.lock import lock_run
 from bactrian.store.sqlite.opening import check_version, connect, is_older
 from bactrian.store.sqlite.reader import Reader
@@ -177,6 +178,21 @@ class SqliteStore:
         """The sessions that there are now, in slices of at most ``size`` that can be read at the same time."""
         return await asyncio.to_thread(self._reader.slices, size)
 
+    @asynccontextmanager
+    async def snapshot(self) -> AsyncGenerator[SqliteStore]:
+        """The run as it is now, whatever is written meanwhile."""
+        reading = open_snapshot(self.path)
+        try:
+            reader = Reader(self.path, reading)
+            await asyncio.to_thread(reader.is_open)
+            yield SqliteStore(self.path, reader, None)
+        finally:
+            reading.dispose()
+
+    async def is_open(self) -> bool:
+        """True if a process writes the run, or was killed while it did."""
+        return await asyncio.to_thread(self._reader.is_open)
+
     def _write(self, statement: Statement, row: tuple[Any, ...]) -> Awaitable[bool]:
         if self._writer is None:
             raise StoreError("The run was opened for reading only.", where=str(self.path))
@@ -193,6 +209,7 @@ async def open_store(path: Path, *, read_only: bool = False) -> AsyncGenerator[S
         InputError: the path holds something else, or cannot be written.
         StoreError: the run is damaged, in use, or of a newer version of this program.
     """
+    path = follow_link(path)
     check_file(path, create=not read_only)
     if read_only:
         if await asyncio.to_thread(is_older, path):
@@ -205,8 +222,10 @@ async def open_store(path: Path, *, read_only: bool = False) -> AsyncGenerator[S
         finally:
             reading.dispose()
         return
-    with lock_run(path):
-        writer = Writer(await asyncio.to_thread(connect, path), path)
+    with lock_run(path) as lock:
+        connection = await asyncio.to_thread(connect, path)
+        lock.guard_run()
+        writer = Writer(connection, path, lock.check)
         reading = open_for_reading(path)
         try:
             yield SqliteStore(path, Reader(path, reading), writer)

@@ -12,6 +12,7 @@ from bactrian.errors import StoreError
 from bactrian.records.session import Session
 from bactrian.store import schema
 from bactrian.store.sqlite.database import check_file, explain_errors, log_is_missing, open_for_reading
+from bactrian.store.sqlite.filesystem import follow_link
 from bactrian.store.sqlite.opening import check_version
 from bactrian.store.sqlite.reader import read_session
 
@@ -39,6 +40,7 @@ def verify(path: Path) -> Verification:
         InputError: there is no run.
         StoreError: nothing of it can be read.
     """
+    path = follow_link(path)
     check_file(path, create=False)
     faults = [_MISSING_LOG] if log_is_missing(path) else []
     reading = open_for_reading(path)

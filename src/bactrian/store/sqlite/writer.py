@@ -6,7 +6,7 @@ import asyncio
 import os
 import sqlite3
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,11 +33,14 @@ class Writer:
 
     While one group goes to disk the next one gathers. The thread takes it without asking the event loop, which may be
     busy; the two meet twice for each group, not for each row.
+
+    Before each group ``check`` raises StoreError if the run may no longer be written.
     """
 
-    def __init__(self, connection: Connection, path: Path) -> None:
+    def __init__(self, connection: Connection, path: Path, check: Callable[[], None]) -> None:
         self._connection = connection
         self._path = path
+        self._check = check
         self._loop = asyncio.get_running_loop()
         self._process = os.getpid()
         self._waiting: SimpleQueue[_Write | None] = SimpleQueue()
@@ -71,7 +74,9 @@ class Writer:
         if self._thread is not None:
             self._waiting.put(None)
             await asyncio.to_thread(self._thread.join)
-        mark_closed(self._connection)
+        with suppress(StoreError):  # else another process writes it, and closes it
+            self._check()
+            mark_closed(self._connection)
         self._connection.close()
         self._connection.engine.dispose()  # else its pool would keep the file open, and the log beside it
 
@@ -92,6 +97,7 @@ class Writer:
 
     def _commit(self, group: Sequence[_Write]) -> dict[Statement, bool]:
         """Write a group. Gives for each statement whether all its rows were new."""
+        self._check()
         rows: defaultdict[Statement, list[tuple[Any, ...]]] = defaultdict(list)
         for one in group:
             rows[one.statement].append(one.values)

@@ -1,0 +1,88 @@
+"""Flags that say how agents sample: one table, and a flag for all agents and for each of them."""
+
+from __future__ import annotations
+
+import inspect
+import tomllib
+from collections.abc import Callable
+from functools import wraps
+from typing import Annotated, Any
+
+from bactrian.cli.options import declare_option
+
+_AGENTS = ("assistant", "user", "task", "critic")
+_FLAGS = {
+    "temperature": ("temperature", "Of all agents. Each of these flags takes none, which leaves it out."),
+    "top_p": ("top-p", "Nucleus sampling, of all agents."),
+    "max_tokens": ("reply-length", "Longest reply of all agents, in tokens."),
+    "stop": ("stop", "Text that ends a reply of any agent."),
+    "reasoning_effort": ("reasoning-effort", "How long all agents think: mostly low, medium or high."),
+    "body": ("body", "Further fields of all requests, as in 'top_k=40'. Can be given often."),
+    "seed": ("seed", ""),
+}
+"""Flags by parameter. The verbs have a --seed for all agents already."""
+
+
+def add_sampling_flags(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the flags to ``command``; what they say is its argument ``sampling``, in the shape of a recipe's table.
+
+    ``--assistant-temperature`` and its like are not shown in the help, which would be full of them.
+    """
+    flags = [(None, key) for key in _FLAGS if key != "seed"]
+    flags += [(agent, key) for agent in _AGENTS for key in _FLAGS]
+    names = {_argument(agent, key): (agent, key) for agent, key in flags}
+
+    @wraps(command)
+    def run(**arguments: Any) -> None:
+        given: dict[str, Any] = {}
+        for name, (agent, key) in names.items():
+            if (written := arguments.pop(name)) not in (None, []):
+                table = given if agent is None else given.setdefault(agent, {})
+                table[key] = _read_body(written) if key == "body" else _read(key, written)
+        command(**arguments, sampling=given)
+
+    signature = inspect.signature(command, eval_str=True)
+    own = [each for each in signature.parameters.values() if each.name != "sampling"]
+    more = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_declare(agent, key))
+        for name, (agent, key) in names.items()
+    ]
+    run.__dict__["__signature__"] = signature.replace(parameters=[*own, *more])
+    run.__annotations__ = {each.name: each.annotation for each in (*own, *more)} | {"return": None}
+    return run
+
+
+def _argument(agent: str | None, key: str) -> str:
+    return f"{agent or 'all'}_{key}"
+
+
+def _declare(agent: str | None, key: str) -> Any:
+    flag, text = _FLAGS[key]
+    kind = list[str] | None if key == "body" else str | None
+    name = f"--{flag}" if agent is None else f"--{agent}-{flag}"
+    if key == "temperature" and agent is None:
+        text += " For one agent: --assistant-…, --user-…, --task-…, --critic-…."
+    return Annotated[kind, declare_option(name, text, hidden=agent is not None, metavar="VALUE")]
+
+
+def _read(key: str, written: str) -> object:
+    """A number where it is one; texts stay as they are."""
+    if key in ("stop", "reasoning_effort"):
+        return written
+    try:
+        return float(written) if key in ("temperature", "top_p") else int(written)
+    except ValueError:
+        return written
+
+
+def _read_body(written: list[str]) -> dict[str, object]:
+    """Fields of a body: what is a TOML value is one, anything else a text."""
+    body: dict[str, object] = {}
+    for each in written:
+        name, _, value = each.partition("=")
+        try:
+            found = tomllib.loads(f"value = {value}")
+            body[name.strip()] = found["value"] if found.keys() == {"value"} else value
+        except (ValueError, RecursionError):
+            body[name.strip()] = value
+    return body

@@ -1,0 +1,135 @@
+"""One process writes a run, by whatever name it is opened and whatever becomes of the lock's file."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from bactrian.errors import InputError, StoreError
+from bactrian.store import open_store
+from bactrian.store.sqlite.recover import recover
+from bactrian.store.sqlite.verify import verify
+from tests.store.test_store import WRITER, session, turn
+
+
+def link_to(run: Path) -> Path:
+    """A link to the run in a folder of its own."""
+    folder = run.parent / "links"
+    folder.mkdir()
+    link = folder / "linked.db"
+    link.symlink_to(os.path.relpath(run, folder))
+    return link
+
+
+async def test_a_run_that_is_written_is_refused_through_a_link_to_it(tmp_path: Path) -> None:
+    link = link_to(tmp_path / "run.db")
+    async with open_store(tmp_path / "run.db") as store:
+        await store.begin(session())
+        with pytest.raises(StoreError, match="is being written by another process"):
+            async with open_store(link):
+                pass
+        async with open_store(link, read_only=True) as reader:
+            assert await reader.session("one") == session()
+    assert os.listdir(link.parent) == ["linked.db"]
+
+
+async def test_a_run_that_is_made_through_a_link_has_its_lock_and_log_beside_itself(tmp_path: Path) -> None:
+    link = link_to(tmp_path / "run.db")
+    async with open_store(link) as store:
+        await store.begin(session())
+        with pytest.raises(StoreError, match="is being written by another process"):
+            async with open_store(tmp_path / "run.db"):
+                pass
+        assert {"run.db", "run.db-wal", "run.db.lock"} <= set(os.listdir(tmp_path))
+    assert link.is_symlink()
+    assert os.listdir(link.parent) == ["linked.db"]
+
+
+def test_what_a_killed_writer_left_in_the_log_is_found_through_a_link(tmp_path: Path) -> None:
+    link = link_to(tmp_path / "run.db")
+    with subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(link)], stdout=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdout is not None
+        for _ in range(20):
+            child.stdout.readline()
+        child.send_signal(signal.SIGKILL)
+    copy = link_to_copy(tmp_path, link)
+    assert recover(copy, tmp_path / "new.db").turns >= 20
+    found = verify(copy)
+    assert found.faults == ()
+    assert found.turns >= 20
+
+
+def link_to_copy(folder: Path, link: Path) -> Path:
+    """A link to a copy of the run and its log, which no process has open."""
+    (folder / "copy").mkdir()
+    for name in ("run.db", "run.db-wal"):
+        shutil.copy(folder / name, folder / "copy" / name)
+    copy = link.with_name("copy.db")
+    copy.symlink_to(folder / "copy" / "run.db")
+    return copy
+
+
+async def test_a_link_to_itself_is_refused(tmp_path: Path) -> None:
+    link = tmp_path / "run.db"
+    link.symlink_to(link)
+    with pytest.raises(InputError):
+        async with open_store(link):
+            pass
+
+
+def delete_lock(run: Path) -> None:
+    run.with_name("run.db.lock").unlink()
+
+
+def replace_lock(run: Path) -> None:
+    lock = run.with_name("run.db.lock")
+    lock.with_suffix(".new").touch()
+    lock.with_suffix(".new").rename(lock)
+
+
+def replace_run(run: Path) -> None:
+    shutil.copy(run, run.with_suffix(".copy"))
+    run.with_suffix(".copy").rename(run)
+
+
+@pytest.mark.parametrize("tamper", [delete_lock, replace_lock, replace_run, Path.unlink])
+async def test_nothing_is_written_once_the_lock_or_the_run_was_taken_away(
+    tmp_path: Path, tamper: Callable[[Path], None]
+) -> None:
+    path = tmp_path / "run.db"
+    async with open_store(path) as store:
+        await store.begin(session())
+        await store.add_turn("one", turn(1))
+        tamper(path)
+        with pytest.raises(StoreError, match="was taken away while it was written"):
+            await store.add_turn("one", turn(2))
+        with pytest.raises(StoreError, match="was taken away while it was written"):
+            await store.add_turn("one", turn(3))
+
+
+async def test_a_second_writer_that_got_in_by_the_lock_s_deletion_is_the_only_one(tmp_path: Path) -> None:
+    path = tmp_path / "run.db"
+    async with open_store(path) as first:
+        await first.begin(session())
+        await first.add_turn("one", turn(1))
+        delete_lock(path)
+        async with open_store(path) as second:
+            begun = await second.begin(session())
+            assert begun.turns == (turn(1),)
+            with pytest.raises(StoreError, match="was taken away"):
+                await first.add_turn("one", turn(2, "Of the first."))
+            await second.add_turn("one", turn(2))
+    assert verify(path).faults == ()
+    async with open_store(path, read_only=True) as reader:
+        found = await reader.session("one")
+    assert found is not None
+    assert found.turns == (turn(1), turn(2))
