@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 from tests.helpers.command import bactrian
-from tests.helpers.endpoint import Answer, Endpoint, Received, Reply, completion
+from tests.helpers.endpoint import Answer, Endpoint, Plan, Received, completion
 from tests.helpers.generation import TASKS, asks, generate, said
 
 
@@ -33,7 +33,7 @@ async def test_what_a_run_takes_lies_in_the_range_of_its_forecast(folder: Path) 
     """Conversations of 6 to 16 messages, of a length that is usual."""
     taken = Counter[str]()
 
-    def reply(request: Received) -> Reply:
+    def reply(request: Received) -> Plan:
         messages = request.json["messages"]
         match asks(request):
             case "user" if len(messages) > 2 * (3 + len(messages[0]["content"]) * 7 % 6):

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from bactrian.files.escape import to_code_span, to_line, to_markdown
+from bactrian.language.escape import to_code_span, to_line, to_markdown
 from bactrian.stats.proportion import Proportion
 
 _SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))

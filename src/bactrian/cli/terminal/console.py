@@ -1,10 +1,10 @@
-"""What may go to a terminal, and how."""
+"""The two consoles: data and progress."""
 
 from __future__ import annotations
 
 from rich.console import Console
 
-from bactrian.files.escape import to_printable
+from bactrian.records.text import to_printable
 
 __all__ = ["open_output", "open_progress", "to_printable"]
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from bactrian.export.format import Add, ExportContext, Format, Sample
 from bactrian.export.writers.archive import open_archive
-from bactrian.files.escape import to_file_name
+from bactrian.language.escape import to_file_name
 from bactrian.records.session import Session
 from bactrian.tables.camel import write_termination
 

@@ -1,7 +1,8 @@
-"""The one place through which text of others goes to a terminal, into Markdown and into the name of a file.
+"""The one place through which text of others goes into Markdown and into the name of a file.
 
-Models, people and files may say anything: sequences that steer a terminal, Markdown and HTML that a page would take
-as its own, names that no file system takes. HTML goes through Jinja's autoescape instead.
+Models, people and files may say anything: Markdown and HTML that a page would take
+as its own, names that no file system takes. To a terminal it goes
+through :func:`bactrian.records.text.to_printable`, and into HTML through Jinja's autoescape.
 """
 
 from __future__ import annotations
@@ -9,26 +10,12 @@ from __future__ import annotations
 import hashlib
 import html
 import re
-import unicodedata
 
-# A reply can hold sequences that retitle a terminal or write to its clipboard.
-_SEQUENCES = re.compile(
-    r"\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[PX^_][^\x1b]*(?:\x1b\\)?|\x1b\[[0-?]*[ -/]*[@-~]|\x1b[@-_]?"
-)
-_BIDI = re.compile("[\u202a-\u202e\u2066-\u2069]")
+from bactrian.records.text import to_printable
+
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]()#|!~$])|(?<=://)|(?<=\bwww)(?=\.)|(?<=\w)(?=@)")
 _LONGEST_NAME = 200
 """Bytes of a file's name; file systems take 255, and endings are added."""
-
-
-def to_printable(text: str) -> str:
-    """``text`` without anything that would steer the terminal instead of being shown on it."""
-    text = _BIDI.sub("", _SEQUENCES.sub("", text))
-    return "".join(
-        character
-        for character in text
-        if character in "\n\t" or unicodedata.category(character) not in ("Cc", "Cs")
-    )
 
 
 def to_line(text: str) -> str:
