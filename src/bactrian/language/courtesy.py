@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from bactrian.language.body import is_blank
-from bactrian.language.words import STOP_WORDS, split_sentences, tokenize
+from bactrian.language.words import STOP_WORDS, iterate_sentences, tokenize
 from bactrian.records.session import Session
 
 _LONGEST = 600
@@ -139,24 +139,26 @@ def is_courtesy(body: str, topic: frozenset[str] = frozenset(), *, by_user: bool
         return True
     polite = False
     before = ""
-    for sentence in split_sentences(body.lower().replace("’", "'")):
+    for sentence in iterate_sentences(body.lower().replace("’", "'")):
         words = tokenize(sentence)
-        courteous = _POLITE.search(sentence) is not None
+        strange = [word for word in words if word not in _POLITE_WORDS]
+        # Most turns are let go here, before the long pattern is tried on them.
         signs = before.endswith(",") and len(words) <= _SIGNATURE
         intends = _INTENDS.match(sentence) is not None and len(words) <= _LONGEST_INTENT
+        passes = signs or intends or not strange
+        if not (passes or _says_little(sentence, words, strange, topic)):
+            return False
+        courteous = _POLITE.search(sentence) is not None
+        if not (passes or courteous):
+            return False
         polite = polite or courteous
         before = sentence
-        if not (signs or intends or _says_little(sentence, words, topic, courteous=courteous)):
-            return False
     return polite
 
 
-def _says_little(sentence: str, words: list[str], topic: frozenset[str], *, courteous: bool) -> bool:
-    """True if a sentence says nothing, or little beside a word of courtesy."""
-    strange = [word for word in words if word not in _POLITE_WORDS]
-    if not strange:
-        return True
-    if not courteous or any(map(str.isdigit, sentence)):
+def _says_little(sentence: str, words: list[str], strange: list[str], topic: frozenset[str]) -> bool:
+    """True if a sentence with a word of courtesy says little beside it."""
+    if any(map(str.isdigit, sentence)):
         return False
     if len(strange) == len(words):
         return len(words) <= _LONGEST_FOREIGN
