@@ -2,10 +2,11 @@
 
 from typing import TYPE_CHECKING
 
+from bactrian._version import __version__
+
 if TYPE_CHECKING:
     from bactrian.analyze.frames import open_run
 
-__version__ = "0.1.0"
 __all__ = ["__version__", "open_run"]
 
 
