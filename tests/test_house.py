@@ -28,7 +28,7 @@ VERBS = frozenset(
     confirm connect continue convert copy count cover create cut decide declare decode defer delete
     derive describe detect discard dispatch divide doctor download draw drop dump edit emit enable
     encode end ensure enter escape estimate evaluate exclude execute exit expand explain export
-    extend extract fail feed fetch fill filter find finish fit flush fold follow forecast forget
+    extend extract fail feed fetch fill filter find finish fit flatten flush fold follow forecast forget
     format forward freeze gather generate get give grade group guard guess handle has hash have hear
     hide hold identify import include index infer ingest inject insert inspect install interpret
     interrupt invoke is iterate join judge keep kill label launch learn leave lend let limit link
@@ -58,6 +58,7 @@ NOUNS = {
     "new_session": "builds a record; as short as its class",
     "options": "typer's callback for the options of the command itself",
     "paper_endings": "builds the paper's; the sibling of default_endings",
+    "recipe": "a name of the public API, as short as what it returns",
     "with_length": "a copy that differs in the length, as with_suffix of pathlib",
 }
 """Public functions that begin with no verb, and why."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from difflib import get_close_matches
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import cast
 
@@ -18,6 +18,7 @@ from bactrian.models.wrappers.retry import MAX_WAIT
 MODEL_NAMES = {
     "local": "the built-in model, SmolLM2-135M-Instruct, in this process",
     "local:PATH": "a GGUF file of your own, in this process",
+    "local:OWNER/REPO[:FILE]": "a GGUF file from the Hugging Face hub, in this process",
     "PROVIDER:NAME": "a model of a provider; `bactrian models` lists them",
     "PROVIDER:NAME@ADDRESS": "the same at another address, such as vllm:NAME@http://host:8000/v1",
     "scripted:FILE": "replies from a JSON file",
@@ -62,6 +63,8 @@ class ModelOptions:
     """Told once of each thing that is done in another way than was asked."""
     recorded: Callable[[str], Model] | None = None
     """Opens a stored run; it lies above this folder, which knows nothing of stores."""
+    objects: Mapping[str, Model] = field(default_factory=dict[str, Model])
+    """Models that are objects of the user's own, by the name that they go by."""
     person: Callable[[], Model] | None = None
     """The person who takes part under the name ``human``; None where nobody can."""
 
@@ -72,6 +75,8 @@ def open_model(name: str, access: ModelOptions) -> Model:
     Raises:
         InputError: there is no such kind of model, or its file cannot be used.
     """
+    if name in access.objects:
+        return access.objects[name]
     kind, _, rest = name.partition(":")
     match kind:
         case "local" if rest or name == kind:
@@ -128,8 +133,15 @@ async def load_local(model: Model) -> None:
 
 def _open_local(rest: str, access: ModelOptions) -> Model:
     from bactrian.models.local.gguf import check_gguf
+    from bactrian.models.local.hub import fetch_from_hub, read_hub_name
     from bactrian.models.local.model import LocalModel
+    from bactrian.models.local.weights import find_cache_folder
 
+    if (wanted := read_hub_name(rest)) is not None:
+        fetch = partial(
+            fetch_from_hub, wanted, find_cache_folder(), progress=access.progress, report=access.report
+        )
+        return LocalModel(slots=access.slots, fetch=fetch, name=f"local:{rest}")
     path = Path(rest).expanduser() if rest else None
     if path is not None:
         check_gguf(path)

@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 from bactrian.language.protocol import DONE, write_instruction, write_solution
 from bactrian.models.model import ResponseFormat
+from bactrian.prompts.engine import render_prompt
 
 
 class _UserFields(BaseModel):
@@ -34,9 +35,9 @@ def user_format(*, small: bool = False) -> ResponseFormat:
     return ResponseFormat(
         name="instruction",
         schema=_object(
-            done={"type": "boolean", "description": "true only when the whole task is solved"},
-            instruction={"type": "string", "description": "the next instruction; empty when done"},
-            input={"type": ["string", "null"], "description": "what the instruction needs, or null"},
+            done={"type": "boolean", "description": render_prompt("schema_done")},
+            instruction={"type": "string", "description": render_prompt("schema_instruction")},
+            input={"type": ["string", "null"], "description": render_prompt("schema_input")},
         ),
         grammar=_grammar("small-instruction" if small else "instruction"),
         read=_read_user,
@@ -47,7 +48,7 @@ def assistant_format(*, small: bool = False) -> ResponseFormat:
     """A solution that ends by asking for the next instruction. ``small``: for the built-in model."""
     return ResponseFormat(
         name="solution",
-        schema=_object(solution={"type": "string", "description": "the solution, in full"}),
+        schema=_object(solution={"type": "string", "description": render_prompt("schema_solution")}),
         grammar=_grammar("small-solution" if small else "solution"),
         read=lambda text: write_solution(_AssistantFields.model_validate_json(text).solution),
     )
@@ -57,7 +58,7 @@ def small_task_format() -> ResponseFormat:
     """One sentence that names a task, for the built-in model as task specifier."""
     return ResponseFormat(
         name="task",
-        schema=_object(task={"type": "string", "description": "the task"}),
+        schema=_object(task={"type": "string", "description": render_prompt("schema_task")}),
         grammar=_grammar("small-task"),
         read=lambda text: _TaskFields.model_validate_json(text).task,
     )
