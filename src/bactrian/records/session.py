@@ -42,6 +42,10 @@ class Task:
         return f"{task}\n{self.planned}" if self.planned else task
 
 
+IMPORTED = "imported from "
+"""What the name of the prompt pack begins with in a session that another program made."""
+
+
 @dataclass(frozen=True, slots=True)
 class Provenance:
     """Where a session came from: all that is needed to trace it back or to make it again."""
@@ -70,6 +74,11 @@ class Provenance:
     engine_hash: str | None = None
     """SHA-256 of what the program itself says (``prompts/engine.toml``); None in sessions of earlier versions. It is no
     part of a session's id: a session goes on under a later wording, and this tells under which it began."""
+
+    @property
+    def is_imported(self) -> bool:
+        """True if another program made the conversation; messages may be missing in it."""
+        return self.prompts.startswith(IMPORTED)
 
 
 @dataclass(frozen=True, slots=True)
