@@ -66,7 +66,7 @@ def measure_alpha(units: Sequence[Sequence[Hashable | None]], scale: Scale = "no
 
 
 def _measure(items: Sequence[_Item], compute: Callable[[Sequence[_Item]], float]) -> Agreement:
-    draw = Random(_SEED)
+    draw = Random(_SEED)  # noqa: S311
     drawn = sorted(
         value
         for _ in range(_DRAWS if len(items) > 1 else 0)
