@@ -20,10 +20,10 @@ from bactrian.generate.run_models import RunLimits, RunModels, open_run_models
 from bactrian.generate.runner import Runner
 from bactrian.generate.scheduler import DoneJobs, GridAxis, Job, Scheduler
 from bactrian.models.registry import ModelOptions
+from bactrian.models.seeds import RunSeeds
 from bactrian.models.wrappers.budget import UsageMeter
 from bactrian.play.tools.loading import open_tools
 from bactrian.recipes.schema import Recipe
-from bactrian.records.seeds import RunSeeds
 from bactrian.store import Store, open_store
 
 
@@ -198,6 +198,6 @@ async def _find_done(
 
 
 async def _count_spent(store: Store, tally: RunProgress, models: Mapping[str, str]) -> None:
-    for agent, usage in (await store.spent()).items():
+    for agent, usage in (await store.count_spent()).items():
         price = tally.meter.prices.get(models.get(agent, models["lister"]))
         tally.count_before(usage, price.cost(usage) if price else 0.0)

@@ -30,7 +30,7 @@ class _TaskFields(BaseModel):
     task: str
 
 
-def user_format(*, small: bool = False) -> ResponseFormat:
+def build_user_format(*, small: bool = False) -> ResponseFormat:
     """An instruction with its input, or the done token. ``small``: for the built-in model."""
     return ResponseFormat(
         name="instruction",
@@ -44,7 +44,7 @@ def user_format(*, small: bool = False) -> ResponseFormat:
     )
 
 
-def assistant_format(*, small: bool = False) -> ResponseFormat:
+def build_assistant_format(*, small: bool = False) -> ResponseFormat:
     """A solution that ends by asking for the next instruction. ``small``: for the built-in model."""
     return ResponseFormat(
         name="solution",
@@ -54,7 +54,7 @@ def assistant_format(*, small: bool = False) -> ResponseFormat:
     )
 
 
-def small_task_format() -> ResponseFormat:
+def build_small_task_format() -> ResponseFormat:
     """One sentence that names a task, for the built-in model as task specifier."""
     return ResponseFormat(
         name="task",

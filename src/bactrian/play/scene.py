@@ -15,7 +15,7 @@ from bactrian.play.critic.human_critic import HumanCritic
 from bactrian.play.endings import RepeatLoop, Rule, default_endings
 from bactrian.play.human import Human
 from bactrian.play.order import Alternate, SpeakerOrder
-from bactrian.play.response_formats import assistant_format, user_format
+from bactrian.play.response_formats import build_assistant_format, build_user_format
 from bactrian.play.tools.toolbox import NO_TOOLS, Toolbox
 from bactrian.prompts.inception import render_criticism, render_inception
 from bactrian.prompts.pack import Pack
@@ -74,8 +74,8 @@ def build_role_play(
                 model=models["user"],
                 sampling=origin.sampling.get("user", Sampling()),
                 opening=Text(said.opening),
-                form=user_format(small=get_traits(models["user"]).small) if enforced else None,
-                toolbox=toolbox(session, "user", tools),
+                form=build_user_format(small=get_traits(models["user"]).small) if enforced else None,
+                toolbox=find_toolbox(session, "user", tools),
                 language=origin.language,
             ),
             "assistant": Agent(
@@ -84,8 +84,8 @@ def build_role_play(
                 system=Text(said.assistant),
                 model=models["assistant"],
                 sampling=origin.sampling.get("assistant", Sampling()),
-                form=assistant_format(small=small_talk) if enforced else None,
-                toolbox=toolbox(session, "assistant", tools),
+                form=build_assistant_format(small=small_talk) if enforced else None,
+                toolbox=find_toolbox(session, "assistant", tools),
                 language=origin.language,
             ),
         },
@@ -127,7 +127,7 @@ def build_critic(
     return SessionCritic(critic, of, wish, known, pack.engine)
 
 
-def toolbox(session: Session, agent: Speaker, tools: Mapping[str, Toolbox]) -> Toolbox | None:
+def find_toolbox(session: Session, agent: Speaker, tools: Mapping[str, Toolbox]) -> Toolbox | None:
     """The tools of ``agent``; None if the session's record gives it none.
 
     Raises:

@@ -145,7 +145,7 @@ class RunReader(Protocol):
         """Mean seconds of the last thousand turns that a model made; None if there are none."""
         ...
 
-    async def spent(self) -> dict[str, Usage]:
+    async def count_spent(self) -> dict[str, Usage]:
         """The usage of the run by agent: ``user``, ``assistant``, ``critic``, ``task_specifier`` (with the planner),
         ``lister``.
 

@@ -200,7 +200,7 @@ async def _play(order: SessionOrder, *, json: bool) -> int:
     """Play the session and give the exit code."""
     watching = choose_viewer(json=json)
     async with aclosing(play_one(order, watching.listener)) as events:
-        with watching.waiting("thinking about the task"):
+        with watching.show_waiting("thinking about the task"):
             event = await anext(events)
         if isinstance(event, Started):
             watching.show(event)

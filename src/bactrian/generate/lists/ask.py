@@ -15,12 +15,12 @@ from bactrian.generate.lists.grammar import build_list_grammar, build_list_schem
 from bactrian.generate.lists.parse import read_item, read_list
 from bactrian.generate.lists.source import ListProgress, ListRequest
 from bactrian.models.model import Model, Request, ResponseFormat
+from bactrian.models.seeds import RunSeeds
 from bactrian.models.traits import get_traits
 from bactrian.prompts.engine import render_prompt
 from bactrian.recipes.schema import Axis
 from bactrian.records.message import Message
 from bactrian.records.sampling import Sampling
-from bactrian.records.seeds import RunSeeds
 from bactrian.records.text import Text
 from bactrian.records.usage import Usage
 

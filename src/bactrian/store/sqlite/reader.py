@@ -124,7 +124,7 @@ class Reader:
         with explain_errors(self._path), self._engine.connect() as connection:
             return connection.execute(select(func.avg(last.c.seconds))).scalar()
 
-    def spent(self) -> dict[str, Usage]:
+    def count_spent(self) -> dict[str, Usage]:
         """What the run has used, by agent."""
         spent: dict[str, Usage] = {}
         with explain_errors(self._path), self._engine.connect() as connection:
