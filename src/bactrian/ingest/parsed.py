@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from bactrian.language.protocol import is_done, read_instruction, read_solution
 from bactrian.records.ending import Ending
-from bactrian.records.session import Provenance, Session
+from bactrian.records.session import IMPORTED, Provenance, Session
 from bactrian.records.text import Text, clean_text
 from bactrian.records.turn import Speaker, Turn
 from bactrian.records.usage import Usage
@@ -48,7 +48,7 @@ class Origin:
     def provenance(self, form: str) -> Provenance:
         """Where a session of this format comes from. The files do not hold the prompts."""
         return Provenance(
-            prompts=f"imported from {form}",
+            prompts=f"{IMPORTED}{form}",
             prompts_hash="",
             protocol="free",
             models={"assistant": self.model, "user": self.model} if self.model else {},

@@ -40,6 +40,10 @@ class Task:
         return f"{task}\n{self.planned}" if self.planned else task
 
 
+IMPORTED = "imported from "
+"""What the name of the prompts begins with where the session was read from a file of another program."""
+
+
 @dataclass(frozen=True, slots=True)
 class Provenance:
     """Where a session came from: all that is needed to trace it back or to make it again."""
