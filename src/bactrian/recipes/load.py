@@ -83,13 +83,14 @@ def list_earlier_recipes(wanted: Recipe) -> Iterator[Recipe]:
 
 def _restore(wanted: Any, new: Any, old: Any) -> Any:
     """``wanted`` with what it has of ``new`` as it was in ``old``."""
-    if isinstance(wanted, dict) and isinstance(new, dict) and isinstance(old, dict):
-        tables = cast("tuple[dict[str, Any], ...]", (wanted, new, old))
+    three: tuple[Any, Any, Any] = (wanted, new, old)
+    if all(isinstance(each, dict) for each in three):
+        tables = cast("tuple[dict[str, Any], ...]", three)
         keys = dict.fromkeys(key for table in tables for key in table)
         restored = {key: _restore(*(table.get(key) for table in tables)) for key in keys}
         return {key: value for key, value in restored.items() if value is not None}
-    if isinstance(wanted, list) and isinstance(new, list) and isinstance(old, list):
-        lists = cast("tuple[list[Any], ...]", (wanted, new, old))
+    if all(isinstance(each, list) for each in three):
+        lists = cast("tuple[list[Any], ...]", three)
         if len({len(each) for each in lists}) == 1:
             return [_restore(*each) for each in zip(*lists, strict=True)]
     return old if wanted == new else wanted
