@@ -22,20 +22,29 @@ LINES_OF_A_FILE = 400
 LINES_OF_A_FUNCTION = 80
 
 VERBS = frozenset(
-    """abort add aggregate align allow analyze answer append apply ask assign attach back begin bind
-    bootstrap build call can cancel check choose clean clear close collect combine compare compile
-    compute configure confirm connect convert copy count create cut declare decode delete derive
-    describe detect divide doctor drop edit encode end ensure estimate evaluate expand explain
-    export extend extract feed fetch fill filter find finish fit flush forecast format freeze
-    generate get give group guard guess has have hear hold identify import ingest is iterate join
-    judge label learn lend link list load lock log look make map mark match measure merge migrate
-    move name normalize note open order parse persist pick plan play prepare print propose provide
-    put raise rank read rebuild record recover redact redirect refuse register release remove rename
-    render replace reply report require resample resolve restart resume retry return run sample save
-    search select send serialize set settle show skip sleep sort speak specify split start stem stop
-    store stream strip suggest summarize supply take takes tell test to tokenize trace train
-    translate trim tune unpack update upgrade validate verify view wait wake walk warn watch weigh
-    wrap write """.split()
+    """abort accept acquire add aggregate align allocate allow analyze annotate answer append apply arrange
+    ask assign attach await back begin bind bootstrap build call can cancel cap capture carry catch
+    check choose claim clean clear close collect combine compare compile complete compute configure
+    confirm connect continue convert copy count cover create cut decide declare decode defer delete
+    derive describe detect discard dispatch divide doctor download draw drop dump edit emit enable
+    encode end ensure enter escape estimate evaluate exclude execute exit expand explain export
+    extend extract fail feed fetch fill filter find finish fit flatten flush fold follow forecast forget
+    format forward freeze gather generate get give grade group guard guess handle has hash have hear
+    hide hold identify import include index infer ingest inject insert inspect install interpret
+    interrupt invoke is iterate join judge keep kill label launch learn leave lend let limit link
+    list load locate lock log look lower make map mark match measure merge migrate mix modify move
+    name normalize note notify number obtain offer omit open order pad page pair parse partition
+    pass pause peek perform persist pick plan play pop post prepare preserve prevent print probe
+    process propose protect prove provide publish pull push put query quote raise rank reach read
+    rebuild record recover redact redirect reduce refresh refuse register reject release remove
+    rename render repair repeat replace reply report require resample reserve reset resolve respond
+    restart restore restrict resume retry return review revise rewrite round run sample sanitize
+    save scale scan schedule score seal search seed select send serialize set settle share shift
+    shorten show shrink shuffle shut simulate skip sleep slice solve sort spawn speak specify spend
+    split start stem stop store stream strip subtract suggest sum summarize supply swap sweep switch
+    sync take takes tell terminate test time to tokenize touch trace train transform translate
+    traverse treat trim try tune turn undo unlock unpack unwrap update upgrade use validate verify
+    view vote wait wake walk warn watch weigh wrap write yield """.split()
 )
 """First words of a public function. A word that is missing is added here; a noun is not."""
 NOUNS = {
@@ -49,6 +58,7 @@ NOUNS = {
     "new_session": "builds a record; as short as its class",
     "options": "typer's callback for the options of the command itself",
     "paper_endings": "builds the paper's; the sibling of default_endings",
+    "recipe": "a name of the public API, as short as what it returns",
     "with_length": "a copy that differs in the length, as with_suffix of pathlib",
 }
 """Public functions that begin with no verb, and why."""
@@ -70,7 +80,7 @@ CALLED_BY_OTHERS = frozenset(("buffer_updated", "connection_lost", "connection_m
 """Methods that asyncio calls by these names."""
 
 KNOWN: dict[str, frozenset[str]] = {
-    "files": frozenset(("analyze/behaviours", "play")),
+    "files": frozenset(("analyze/behaviours", "play", "records")),
     "file lines": frozenset(),
     "function lines": frozenset(("cli/commands/generate.py: generate", "cli/commands/play.py: play")),
     "classes": frozenset(("_Fields", "_Line", "_Program")),
@@ -79,7 +89,6 @@ KNOWN: dict[str, frozenset[str]] = {
             "cli/view/audience.py: Viewer.waiting",
             "cli/view/audience.py: _Program.waiting",
             "cli/view/conversation.py: ConversationView.waiting",
-            "analyze/behaviours/reading.py: SessionReading.finding",
             "play/critic/answer_format.py: ranking_format",
             "store/base.py: RunReader.spent",
             "store/sqlite/reader.py: Reader.spent",
@@ -93,7 +102,6 @@ KNOWN: dict[str, frozenset[str]] = {
             "models/openai/errors.py: error_of_status",
             "models/openai/errors.py: error_of_transport",
             "play/critic/answer_format.py: ranking_format",
-            "play/endings.py: first_ending",
             "play/response_formats.py: assistant_format",
             "play/response_formats.py: small_task_format",
             "play/response_formats.py: user_format",

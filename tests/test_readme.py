@@ -47,11 +47,7 @@ def test_links_lead_somewhere(document: str) -> None:
 
 
 def test_the_changelog_and_the_package_agree_on_verbs() -> None:
-    verbs = {
-        command.name or command.callback.__name__
-        for command in main.app.registered_commands
-        if command.callback
-    }
+    verbs = main.COMMANDS
     changelog = (ROOT / "CHANGELOG.md").read_text("utf-8")
     assert all(f"bactrian {verb}" in changelog for verb in verbs)
     assert bactrian.__version__

@@ -1,18 +1,87 @@
 """Bactrian: two agents role-play until a task is solved. Importing this package does no work."""
 
+import sys
+from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from bactrian.analyze.frames import open_run
+    from bactrian.analyze.behaviours.own import behaviour
+    from bactrian.api.arguments import Critic
+    from bactrian.api.generate import generate, recipe
+    from bactrian.api.models import load_model
+    from bactrian.api.play import Interrupted, play, stream
+    from bactrian.api.report import Report
+    from bactrian.api.run import Run, open_run
+    from bactrian.errors import BactrianError
+    from bactrian.models.scripted import Scripted
+    from bactrian.play.endings import default_endings
+    from bactrian.play.own_endings import ending
+    from bactrian.records.session import Role, Session
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "open_run"]
+__all__ = [
+    "BactrianError",
+    "Critic",
+    "Interrupted",
+    "Report",
+    "Role",
+    "Run",
+    "Scripted",
+    "Session",
+    "__version__",
+    "behaviour",
+    "default_endings",
+    "ending",
+    "generate",
+    "load_model",
+    "open_run",
+    "play",
+    "recipe",
+    "stream",
+]
+_HOMES = {
+    "BactrianError": "errors",
+    "Critic": "api.arguments",
+    "Interrupted": "api.play",
+    "Report": "api.report",
+    "Role": "records.session",
+    "Run": "api.run",
+    "Scripted": "models.scripted",
+    "Session": "records.session",
+    "behaviour": "analyze.behaviours.own",
+    "default_endings": "play.endings",
+    "ending": "play.own_endings",
+    "generate": "api.generate",
+    "load_model": "api.models",
+    "open_run": "api.run",
+    "play": "api.play",
+    "recipe": "api.generate",
+    "stream": "api.play",
+}
+"""The module of each public name, which is imported when the name is first used."""
 
 
 def __getattr__(name: str) -> object:
-    """Import :func:`open_run` when it is asked for, so that importing the package costs nothing."""
-    if name == "open_run":
-        from bactrian.analyze.frames import open_run
+    """Import a public name when it is asked for, so that importing the package costs nothing."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"bactrian.{_HOMES[name]}"), name)
 
-        return open_run
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+class _Package(ModuleType):
+    """This package. Its functions ``play`` and ``generate`` are named as two of its folders are.
+
+    Importing a folder would put the module in the place of the function: it stays out, and is imported as ever.
+    """
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if not (name in _HOMES and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

@@ -78,7 +78,7 @@ async def test_each_finding_is_put_to_the_judge_once_with_the_turns_and_the_defi
 
 async def test_answers_are_kept_when_the_judge_falls_silent(tmp_path: Path) -> None:
     await make_run(tmp_path / "tea.db", [flaky(str(number)) for number in range(6)])
-    replies: list[Reply] = ["Yes."] * 3 + [Answer(status=401, body={"error": {"message": "key revoked"}})]
+    replies: list[Reply] = [*["Yes."] * 3, Answer(status=401, body={"error": {"message": "key revoked"}})]
     async with Endpoint(replies) as endpoint:
         words = (
             "analyze",

@@ -6,13 +6,12 @@ import asyncio
 import json
 import signal
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from bactrian.store import open_store
 from tests.helpers.command import LINES, Command, bactrian, clean_environment, events
-from tests.helpers.endpoint import Answer, Endpoint, completion
+from tests.helpers.endpoint import Endpoint, Plan, Received, completion
 
 
 @pytest.fixture
@@ -119,7 +118,7 @@ def test_an_idea_from_standard_input_is_checked_too(
     assert says in done.stderr
 
 
-def conversation(request: Any) -> Answer:
+def conversation(request: Received) -> Plan:
     """Turns of a long conversation, each one different, a moment after it was asked for."""
     number = len(request.json["messages"])
     asks = "and you instruct" in request.json["messages"][0]["content"]

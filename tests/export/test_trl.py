@@ -1,4 +1,4 @@
-"""TRL's own trainers prepare what we write. Runs where the ``train`` extra is installed: TRL needs PyTorch."""
+"""TRL's own trainers prepare what we write. Runs where the ``trl`` extra is installed: TRL needs PyTorch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bactrian.records.candidate import Preference
 from tests.helpers.exports import exported
 from tests.helpers.runs import session
 
-trl = pytest.importorskip("trl")
+trl = pytest.importorskip("trl", reason="needs TRL and PyTorch: pip install 'bactrian[trl]'")
 transformers = pytest.importorskip("transformers")
 tokenizers = pytest.importorskip("tokenizers")
 datasets = pytest.importorskip("datasets")

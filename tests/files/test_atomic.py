@@ -60,7 +60,7 @@ def read(target: Path) -> list[str]:
 def test_a_replacement_killed_at_any_step_is_finished_or_undone_by_the_next_start(
     tmp_path: Path, kind: str
 ) -> None:
-    killed = 0
+    killed, target = 0, tmp_path / "tea"
     for steps in range(12):
         target = tmp_path / str(steps) / "tea"
         target.parent.mkdir()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.helpers.endpoint import Endpoint, Received, Reply
+from tests.helpers.endpoint import Endpoint, Plan, Received
 from tests.helpers.generation import asks, generate, stored
 
 
@@ -25,7 +25,7 @@ question = "{{ problem }}"
     )
     problems = iter(["What is\n1 + 1?", "What is 2 + 3?", "What is 8 * 7?"])
 
-    def reply(request: Received) -> Reply:
+    def reply(request: Received) -> Plan:
         return next(problems) if asks(request) == "lister" else "It is a number."
 
     async with Endpoint([reply]) as endpoint:
@@ -55,7 +55,7 @@ question = "{{ problem }}"
     )
     numbers = iter(range(50))
 
-    def reply(request: Received) -> Reply:
+    def reply(request: Received) -> Plan:
         return f"What is {next(numbers)} + 1?" if asks(request) == "lister" else "A number."
 
     async with Endpoint([reply]) as endpoint:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.command import clean_environment
-from tests.helpers.endpoint import Answer, Endpoint, Received, Reply
+from tests.helpers.endpoint import Answer, Endpoint, Plan, Received
 from tests.helpers.generation import asks, generate, said, stored
 
 
@@ -27,7 +27,7 @@ async def test_a_refused_key_stops_the_run_after_one_request(folder: Path) -> No
 async def test_too_many_requests_are_waited_out(folder: Path) -> None:
     seen: Counter[bytes] = Counter()
 
-    def reply(request: Received) -> Reply:
+    def reply(request: Received) -> Plan:
         seen[request.body] += 1
         again = seen[request.body] == 1 and asks(request) != "lister"
         return Answer("slow down", status=429, headers={"Retry-After": "0.05"}) if again else said(request)
@@ -41,7 +41,7 @@ async def test_too_many_requests_are_waited_out(folder: Path) -> None:
 async def test_what_is_waited_out_is_told_once_a_minute_and_not_for_each_call(folder: Path) -> None:
     seen: Counter[bytes] = Counter()
 
-    def reply(request: Received) -> Reply:
+    def reply(request: Received) -> Plan:
         seen[request.body] += 1
         if seen[request.body] == 1 and asks(request) != "lister":
             return Answer(f"<html>\x1b[31mBusy {'y' * 500}</html>", status=503, content_type="text/html")
@@ -60,7 +60,7 @@ async def test_what_is_waited_out_is_told_once_a_minute_and_not_for_each_call(fo
 async def test_the_longest_wait_is_the_users_and_what_stays_open_is_told_with_its_reason(
     folder: Path,
 ) -> None:
-    def reply(request: Received) -> Reply:
+    def reply(request: Received) -> Plan:
         if "Fly a kite" in request.body.decode() and asks(request) == "assistant":
             return Answer("slow down", status=429, headers={"Retry-After": "9999"})
         return said(request)
@@ -81,7 +81,7 @@ async def test_the_longest_wait_is_the_users_and_what_stays_open_is_told_with_it
 async def test_a_clock_that_jumps_changes_no_deadline_and_no_wait(folder: Path) -> None:
     seen: Counter[bytes] = Counter()
 
-    def reply(request: Received) -> Reply:
+    def reply(request: Received) -> Plan:
         seen[request.body] += 1
         return (
             Answer("busy", status=429, headers={"Retry-After": "0.2"}) if seen.total() == 1 else said(request)
@@ -112,7 +112,7 @@ async def test_a_clock_that_jumps_changes_no_deadline_and_no_wait(folder: Path) 
 async def test_an_endpoint_that_goes_down_is_shown_and_waited_for(folder: Path) -> None:
     refused = 0
 
-    def reply(request: Received) -> Reply:
+    def reply(request: Received) -> Plan:
         nonlocal refused
         if asks(request) == "assistant" and refused < 14:
             refused += 1

@@ -6,14 +6,14 @@ import json
 from pathlib import Path
 
 from tests.helpers.command import bactrian
-from tests.helpers.endpoint import Answer, Endpoint, Received, Reply, completion
+from tests.helpers.endpoint import Answer, Endpoint, Plan, Received, completion
 from tests.helpers.generation import asks, generate, said, stored
 
 
 async def test_a_job_that_fails_is_kept_with_what_came_and_taken_up_again_on_request(folder: Path) -> None:
     broken = True
 
-    def reply(request: Received) -> Reply:
+    def reply(request: Received) -> Plan:
         if broken and asks(request) == "assistant" and "Fly a kite" in request.json["messages"][0]["content"]:
             return Answer("<html>no</html>", content_type="text/html")
         return said(request)
@@ -48,7 +48,7 @@ async def test_a_job_that_fails_is_kept_with_what_came_and_taken_up_again_on_req
 
 
 async def test_a_list_that_stays_short_is_told(folder: Path) -> None:
-    def reply(request: Received) -> Reply:
+    def reply(request: Received) -> Plan:
         return "1. Bake bread" if asks(request) == "lister" else said(request)
 
     async with Endpoint([reply]) as endpoint:
@@ -63,7 +63,7 @@ async def test_a_list_that_stays_short_is_told(folder: Path) -> None:
 
 
 async def test_a_bad_request_of_one_session_fails_that_one_alone(folder: Path) -> None:
-    def reply(request: Received) -> Reply:
+    def reply(request: Received) -> Plan:
         if "Fly a kite" in request.body.decode() and asks(request) == "assistant":
             return Answer({"error": {"message": "No.", "param": "messages"}}, 400)
         return said(request)
@@ -77,7 +77,7 @@ async def test_a_bad_request_of_one_session_fails_that_one_alone(folder: Path) -
 async def test_a_tool_that_nobody_offered_is_not_called_and_the_turn_asked_for_again(folder: Path) -> None:
     called = 0
 
-    def reply(request: Received) -> Reply:
+    def reply(request: Received) -> Plan:
         nonlocal called
         if asks(request) == "assistant" and not called:
             called += 1

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.helpers.command import Command, bactrian, clean_environment
-from tests.helpers.endpoint import Answer, Endpoint, Received, Reply, completion
+from tests.helpers.endpoint import Answer, Endpoint, Plan, Received, completion
 from tests.helpers.generation import TASKS, asks, generate, said
 
 
@@ -38,7 +38,7 @@ async def test_what_a_run_takes_lies_in_the_range_of_its_forecast(folder: Path) 
     """Conversations of 6 to 16 messages, of a length that is usual."""
     taken = Counter[str]()
 
-    def reply(request: Received) -> Reply:
+    def reply(request: Received) -> Plan:
         messages = request.json["messages"]
         match asks(request):
             case "user" if len(messages) > 2 * (3 + len(messages[0]["content"]) * 7 % 6):
@@ -126,7 +126,7 @@ def play_a_part(request: Received, asked: Counter[str]) -> str:
 async def test_the_forecast_of_each_built_in_recipe_holds_what_it_takes(tmp_path: Path, recipe: str) -> None:
     taken, asked = Counter[str](), Counter[str]()
 
-    def reply(request: Received) -> Reply:
+    def reply(request: Received) -> Plan:
         text = play_a_part(request, asked)
         said = sum(len(message["content"]) for message in request.json["messages"])
         usage = {"prompt_tokens": said // 4, "completion_tokens": len(text) // 4}
@@ -162,7 +162,7 @@ async def test_a_question_that_is_asked_alone_names_no_other_unless_the_recipe_s
     async def longest(name: str, *more: str) -> tuple[int, float]:
         questions: list[str] = []
 
-        def reply(request: Received) -> Reply:
+        def reply(request: Received) -> Plan:
             questions.append(request.json["messages"][0]["content"])
             return play_a_part(request, asked)
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.endpoint import Answer, Endpoint, Received, Reply
+from tests.helpers.endpoint import Answer, Endpoint, Plan, Received
 from tests.helpers.generation import asks, generate, said, start, stored
 
 
 async def test_one_interrupt_finishes_the_turns_in_flight_and_says_how_to_go_on(folder: Path) -> None:
-    async def slow(request: Received) -> Reply:
+    async def slow(request: Received) -> Plan:
         await asyncio.sleep(0.2)
         return said(request)
 
@@ -35,7 +35,7 @@ async def test_one_interrupt_finishes_the_turns_in_flight_and_says_how_to_go_on(
 
 
 async def test_a_second_interrupt_stops_at_once_and_nothing_stored_is_lost(folder: Path) -> None:
-    async def stuck(request: Received) -> Reply:
+    async def stuck(request: Received) -> Plan:
         if asks(request) == "assistant":
             await asyncio.sleep(60)
         return said(request)
@@ -57,7 +57,7 @@ async def test_a_second_interrupt_stops_at_once_and_nothing_stored_is_lost(folde
 async def test_a_polite_end_finishes_what_is_in_flight_and_the_run_goes_on(
     folder: Path, which: signal.Signals
 ) -> None:
-    async def slow(request: Received) -> Reply:
+    async def slow(request: Received) -> Plan:
         await asyncio.sleep(0.2)
         return said(request)
 
@@ -77,7 +77,7 @@ async def test_a_polite_end_finishes_what_is_in_flight_and_the_run_goes_on(
 async def test_an_interrupt_does_not_sit_out_a_wait(folder: Path, waiting: str) -> None:
     asked = 0
 
-    def reply(request: Received) -> Reply:
+    def reply(request: Received) -> Plan:
         nonlocal asked
         asked += 1
         if asked <= 6 or waiting == "for its turn":

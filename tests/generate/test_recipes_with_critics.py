@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from bactrian.store import open_store
-from tests.helpers.endpoint import Endpoint, Received, Reply, completion
+from tests.helpers.endpoint import Endpoint, Plan, Received, completion
 from tests.helpers.generation import RECIPE, generate, said
 
 CRITIC = """
@@ -16,7 +16,7 @@ criteria = "it fits {{ task }}"
 """
 
 
-def said_with_critic(request: Received) -> Reply:
+def said_with_critic(request: Received) -> Plan:
     body = request.json
     if "numbered proposals" in body["messages"][0]["content"]:
         return "Choice: 2\nIt is longer."

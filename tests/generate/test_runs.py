@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.endpoint import Endpoint, Received, Reply, completion
+from tests.helpers.endpoint import Endpoint, Plan, Received, completion
 from tests.helpers.generation import RECIPE, asks, generate, said, start, stored
 
 
@@ -86,7 +86,7 @@ async def test_figures_of_a_command_are_its_own_and_those_of_the_run_stand_besid
 async def test_a_second_command_on_the_same_run_is_refused(folder: Path) -> None:
     refused = asyncio.Event()
 
-    async def held(request: Received) -> Reply:
+    async def held(request: Received) -> Plan:
         await refused.wait()
         return said(request)
 
@@ -121,7 +121,7 @@ async def test_temperatures_that_are_set_reach_the_endpoint(folder: Path) -> Non
 async def test_a_system_that_changes_in_mid_run_is_recorded_with_each_turn_and_told(folder: Path) -> None:
     asked = 0
 
-    def reply(request: Received) -> Reply:
+    def reply(request: Received) -> Plan:
         nonlocal asked
         asked += 1
         return {**completion(said(request)), "system_fingerprint": "fp_1" if asked < 4 else "fp_2"}

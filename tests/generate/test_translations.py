@@ -7,19 +7,19 @@ from pathlib import Path
 
 from bactrian.recipes.load import read_recipe_text
 from tests.helpers.command import bactrian
-from tests.helpers.endpoint import Endpoint, Received, Reply
+from tests.helpers.endpoint import Endpoint, Plan, Received
 from tests.helpers.generation import TASKS, asks, generate, said, stored
 
 
 async def test_a_run_is_translated_with_markers_code_and_done_token_as_they_are(folder: Path) -> None:
-    def speak(request: Received) -> Reply:
+    def speak(request: Received) -> Plan:
         if asks(request) == "assistant":
             return "Solution: Write this:\n```python\nprint('hello')\n```\nNext request."
         if asks(request) == "user" and len(request.json["messages"]) > 2:
             return "<CAMEL_TASK_DONE>"
         return said(request)
 
-    def translate(request: Received) -> Reply:
+    def translate(request: Received) -> Plan:
         return f"[{request.json['messages'][1]['content']}]"
 
     async with Endpoint([speak]) as endpoint:
@@ -47,7 +47,7 @@ async def test_a_run_is_translated_with_markers_code_and_done_token_as_they_are(
 
 
 async def test_bold_markers_and_other_fences_stay_as_they_are_in_all_ten_languages(folder: Path) -> None:
-    def speak(request: Received) -> Reply:
+    def speak(request: Received) -> Plan:
         match asks(request):
             case "lister":
                 return TASKS

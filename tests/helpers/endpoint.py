@@ -101,7 +101,9 @@ def streamed(text: str) -> bytes:
     """The same reply as server-sent events, a word each."""
     words = [word + " " for word in text.split(" ")]
     words[-1] = words[-1][:-1]
-    deltas = [{"index": 0, "delta": {"content": word}, "finish_reason": None} for word in words]
+    deltas: list[dict[str, Any]] = [
+        {"index": 0, "delta": {"content": word}, "finish_reason": None} for word in words
+    ]
     deltas.append({"index": 0, "delta": {}, "finish_reason": "stop"})
     chunks: list[dict[str, Any]] = [{"model": "served-model", "choices": [delta]} for delta in deltas]
     chunks.append({"model": "served-model", "choices": [], "usage": completion(text)["usage"]})
@@ -119,7 +121,7 @@ def streamed_calls(plan: Calls) -> bytes:
             {"tool_calls": [part]}
             for part in (head, *({"index": index, "function": {"arguments": piece}} for piece in pieces))
         ]
-    choices = [{"index": 0, "delta": delta, "finish_reason": None} for delta in deltas]
+    choices: list[dict[str, Any]] = [{"index": 0, "delta": delta, "finish_reason": None} for delta in deltas]
     choices.append({"index": 0, "delta": {}, "finish_reason": "tool_calls"})
     chunks: list[dict[str, Any]] = [{"model": "served-model", "choices": [choice]} for choice in choices]
     chunks.append({"model": "served-model", "choices": [], "usage": completion("")["usage"]})

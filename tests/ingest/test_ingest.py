@@ -218,9 +218,9 @@ async def test_what_was_broken_off_is_completed(tmp_path: Path) -> None:
 async def test_chats_of_two_data_sets_with_the_same_id_are_both_kept_once(tmp_path: Path) -> None:
     one = zipped(tmp_path / "ai_society.zip", encoded(chat()))
     two = zipped(tmp_path / "code.zip", encoded(chat(role_1="Python_RoleType.ASSISTANT")))
-    for _ in range(2):
-        await taken(one, tmp_path / "run.db")
-        found, _ = await taken(two, tmp_path / "run.db")
+    for source in (one, two, one):
+        await taken(source, tmp_path / "run.db")
+    found, _ = await taken(two, tmp_path / "run.db")
     assert [one.assistant.name for one in found] == ["Actor", "Python"]
     assert found[0].id == "002_005_001"
     assert found[1].id.startswith("002_005_001-")

@@ -244,7 +244,10 @@ async def test_a_thought_that_is_not_closed_is_not_passed_on() -> None:
 
 @pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
 async def test_a_field_of_thoughts_is_gathered_beside_the_text(field: str) -> None:
-    pieces = [chunk(None, **{field: "Two and "}), chunk(None, **{field: "two."}), chunk("4", finish="stop")]
+    def thought(text: str) -> bytes:
+        return chunk(None, index=0, finish=None, **{field: text})
+
+    pieces = [thought("Two and "), thought("two."), chunk("4", finish="stop")]
     reply, heard = await stream(events(*pieces))
     assert (heard, reply.text, reply.choices[0].thought) == (["4"], "4", "Two and two.")
 

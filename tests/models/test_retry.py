@@ -57,7 +57,7 @@ class Failing:
     asked: int = 0
     name: str = "failing"
 
-    async def reply(self, _request: Request) -> Reply:
+    async def reply(self, request: Request) -> Reply:
         self.asked += 1
         if self.faults:
             raise self.faults.pop(0)

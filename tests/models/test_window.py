@@ -108,7 +108,7 @@ async def test_a_window_that_is_given_is_never_asked_for_more() -> None:
 
 @pytest.mark.parametrize("wording", ["OpenAI", "vLLM", "llama.cpp"])
 async def test_a_small_window_carries_a_whole_session(wording: str) -> None:
-    said = [text + " So it is." * 50 for text in rounds(20)]
+    said = [f"{text}{' So it is.' * 50}" for text in rounds(20)]
     answer, allowed = small(wording, lambda number: said[number])
     async with Endpoint([answer] * 200) as endpoint:
         model = OpenAIModel("m", base_url=endpoint.url)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from bactrian.errors import InputError, RecipeError
 from bactrian.language.protocol import DONE
 from bactrian.play.own_endings import read_endings
 from bactrian.recipes.ending_list import SETS, THRESHOLDS, parse_endings
+from bactrian.recipes.job_specs import RolePlay
 from bactrian.recipes.load import load_recipe
 from tests.helpers.scenes import ANSWER, ASK, played, rounds, scene, script, setup
 
@@ -19,7 +21,7 @@ THANKS = ["Instruction: Thank you, bye\nInput: None", "Solution: Welcome.\nNext 
 FLIP = ["Instruction: Go on.\nInput: None", "Solution: the Instruction: I gave.\nNext request."]
 
 
-async def ended(lines: list[str], endings: str, **more: object) -> tuple[str, int]:
+async def ended(lines: list[str], endings: str, **more: Any) -> tuple[str, int]:
     rules, paper = read_endings(endings)
     stage = scene(script(*lines), endings=rules, paper_endings=paper, **more)
     turns, ending = await played(stage)
@@ -81,9 +83,11 @@ def test_a_list_that_cannot_be_meant_is_refused(text: str, says: str) -> None:
 
 
 def test_a_recipe_may_list_endings_and_keeps_the_limit_in_one_place(tmp_path: Path) -> None:
-    role_play = load_recipe("ai-society", ["endings=task_done,user_no_instruct=2,max_messages=6"]).role_play
+    role_play = load_recipe("ai-society", ["endings=task_done,user_no_instruct=2,max_messages=6"]).job
+    assert isinstance(role_play, RolePlay)
     assert role_play.longest == 6
-    listed = load_recipe("ai-society", ['endings=["paper", "repeat_loop=3"]']).role_play
+    listed = load_recipe("ai-society", ['endings=["paper", "repeat_loop=3"]']).job
+    assert isinstance(listed, RolePlay)
     assert listed.endings == "paper,repeat_loop=3"
     with pytest.raises(RecipeError, match="another limit of messages"):
         load_recipe("ai-society", ["endings=max_messages=6", "max_messages=8"])

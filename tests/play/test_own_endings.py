@@ -82,7 +82,9 @@ def test_a_code_has_to_fit_into_files_and_filters() -> None:
 
 
 def made(*endings: Rule) -> str:
-    models = dict.fromkeys(("user", "assistant", "task_specifier", "task_planner"), "scripted:x.json")
+    models: dict[str, str] = dict.fromkeys(
+        ("user", "assistant", "task_specifier", "task_planner"), "scripted:x.json"
+    )
     setup = RolePlaySetup("Choose a tea", Role("Merchant"), Role("Guest"), models, endings=endings)
     return new_session(setup, load_pack("ai-society")).id
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -44,7 +45,7 @@ SAME = ["Instruction: Write the test again.\nInput: None", "Solution: Here is th
     ],
 )
 async def test_each_ending_is_reached(
-    lines: Sequence[str | ScriptedReply], more: dict[str, object], code: str, turn: int
+    lines: Sequence[str | ScriptedReply], more: dict[str, Any], code: str, turn: int
 ) -> None:
     turns, ending = await played(scene(script(*lines), **more))
     assert (ending.code, ending.turn) == (code, turn)

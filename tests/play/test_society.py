@@ -249,7 +249,7 @@ async def test_the_two_agent_play_is_the_two_node_society(tmp_path: Path) -> Non
     )
     one, other = two_stages(), two_stages()
     await performed(wish(pair), one)
-    names = dict.fromkeys(("user", "assistant"), "scripted")
+    names: dict[str, str] = dict.fromkeys(("user", "assistant"), "scripted")
     setup = RolePlaySetup("Make tea", Role("Cook"), Role("Guest"), names, specify=False)
     pack = load_pack("ai-society")
     scene = build_role_play(

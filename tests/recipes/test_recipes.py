@@ -69,8 +69,9 @@ def test_every_number_can_be_changed() -> None:
         "code", ["programming_language.count=2", "axes.task.count=3", "word_limit=20", "plan=true"]
     )
     assert changed.size == 2 * 50 * 3
-    assert changed.role_play is not None
-    assert (changed.role_play.word_limit, changed.role_play.plan) == (20, True)
+    job = changed.job
+    assert isinstance(job, RolePlay)
+    assert (job.word_limit, job.plan) == (20, True)
 
 
 def numbers(table: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, float]]:

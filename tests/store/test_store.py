@@ -174,6 +174,7 @@ async def test_a_full_disk_keeps_what_was_committed(tmp_path: Path) -> None:
     try:
         async with open_store(tmp_path / "run.db") as store:
             await store.begin(session())
+            number = 0
             with pytest.raises(StoreError) as caught:
                 for number in range(1, 1000):
                     await store.add_turn("one", turn(number, "x" * 10_000))

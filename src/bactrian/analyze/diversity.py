@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import Any
 
 from bactrian.errors import MissingExtra
+from bactrian.language.similarity import compute_jaccard
 from bactrian.stats.proportion import Proportion
 from bactrian.stats.streaming import StreamingMean
 
@@ -77,12 +78,7 @@ def _near_duplicates(texts: Sequence[Sequence[str]]) -> int:
     for number, minhash in enumerate(hashes):
         if number not in alike:
             for other in map(int, index.query(minhash)):
-                if other != number and _jaccard(different[number], different[other]) >= ALIKE:
+                if other != number and compute_jaccard(different[number], different[other]) >= ALIKE:
                     alike |= {number, other}
                     break
     return sum(times[different[number]] for number in alike)
-
-
-def _jaccard(one: frozenset[str], other: frozenset[str]) -> float:
-    both = len(one & other)
-    return both / (len(one) + len(other) - both) if both else 0.0

@@ -44,17 +44,24 @@ async def measure(
         InputError: the run holds no session, or a behaviour of the user's own fails.
         StoreError: it cannot be read.
     """
-    slices = await store.slices(_SLICE)
     own = find_installed() if own is None else tuple(own)
+    keep_findings = on_findings is not None
     whole = Aggregate()
-    read = partial(_read, store.path, own, keep_findings=on_findings is not None)
-    async for part in _parts(read, slices, processes or os.cpu_count() or 1):
-        if on_findings is not None:
-            on_findings(part.findings)
-            part.findings = []
-        whole.merge(part)
-        if on_progress is not None:
-            on_progress(len(whole.facts))
+    async with store.snapshot() as run:
+        slices = await run.slices(_SLICE)
+        # Each process has a snapshot of its own, and these are the same only if nothing is written.
+        alone = processes == 1 or await run.is_open()
+        if alone:
+            read = partial(_read_snapshot, run, own, keep_findings=keep_findings)
+        else:
+            read = partial(_read, store.path, own, keep_findings=keep_findings)
+        async for part in _parts(read, slices, 1 if alone else processes or os.cpu_count() or 1):
+            if on_findings is not None:
+                on_findings(part.findings)
+                part.findings = []
+            whole.merge(part)
+            if on_progress is not None:
+                on_progress(len(whole.facts))
     if not whole.facts:
         raise InputError(
             "The run holds no session.", where=str(store.path), next="Generate or import some first."
@@ -88,6 +95,12 @@ async def _parts(
             yield await waiting.pop(0)
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _read_snapshot(
+    run: RunReader, own: Sequence[OwnBehaviour], rows: Rows, *, keep_findings: bool
+) -> Aggregate:
+    return asyncio.run(aggregate_slice(run.sessions(rows), own, keep_findings=keep_findings))
 
 
 def _read(path: Path, own: Sequence[OwnBehaviour], rows: Rows, *, keep_findings: bool) -> Aggregate:

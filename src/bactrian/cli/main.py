@@ -4,56 +4,124 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
+import warnings
 from collections.abc import Generator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from errno import EACCES, EISDIR, ELOOP, ENAMETOOLONG, ENOENT, ENOTDIR, EPERM
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
+import typer.core
+import typer.main
 
 import bactrian
-from bactrian.cli.commands import (
-    analyze,
-    doctor,
-    export,
-    failures,
-    generate,
-    ingest,
-    models,
-    play,
-    prompts,
-    recipes,
-    recover,
-    roles,
-    verify,
-)
 from bactrian.cli.environment import read_dotenv
 from bactrian.cli.terminal.streams import ReaderLeft, guard_streams
 from bactrian.errors import BactrianError, BactrianWarning, InputError
 
 _WRONG_PATH = frozenset({ENAMETOOLONG, ENOENT, ENOTDIR, EISDIR, ELOOP, EACCES, EPERM})
 
+
+@dataclass(frozen=True, slots=True)
+class LazyCommand:
+    """A verb: its module is imported when it is called, and its help is known before."""
+
+    module: str
+    """In ``bactrian.cli.commands``."""
+    attribute: str
+    """The function, or the app of a verb with verbs of its own."""
+    help: str
+    """The first line of the command's own help."""
+
+    def load(self, name: str) -> Any:
+        """Import the command."""
+        found = getattr(import_module(f"bactrian.cli.commands.{self.module}"), self.attribute)
+        if not isinstance(found, typer.Typer):
+            app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+            app.command(name)(found)
+            found = app
+        made = typer.main.get_command(found)
+        made.name = name
+        return made
+
+
+COMMANDS = {
+    "play": LazyCommand("play", "play", "Watch two agents solve a task."),
+    "generate": LazyCommand(
+        "generate",
+        "generate",
+        "Make every conversation of a recipe, and go on where an earlier command stopped.",
+    ),
+    "failures": LazyCommand(
+        "failures", "failures", "List the jobs that failed, with the reason and what came instead of a reply."
+    ),
+    "analyze": LazyCommand(
+        "analyze",
+        "analyze",
+        "Report endings, behaviours and costs of a run, or how another differs from it.",
+    ),
+    "export": LazyCommand(
+        "export", "export", "Write a run in a format that other tools read, whole or not at all."
+    ),
+    "import": LazyCommand(
+        "ingest", "ingest", "Store conversations that other programs wrote, so that everything works on them."
+    ),
+    "verify": LazyCommand(
+        "verify", "verify", "Read all of a run and compare it with its checksums and counts. Changes nothing."
+    ),
+    "recover": LazyCommand(
+        "recover", "recover", "Write a new run with all that can be read of a damaged one."
+    ),
+    "roles": LazyCommand(
+        "roles", "roles", "Ask a model which roles a task needs, who they are and what they can do."
+    ),
+    "recipes": LazyCommand("recipes", "app", "What there is to generate."),
+    "models": LazyCommand(
+        "models",
+        "models",
+        "List the models that can be named, the providers, whether their keys are set, and what constrains them.",
+    ),
+    "prompts": LazyCommand("prompts", "app", "List the prompt packs, or show one."),
+    "doctor": LazyCommand(
+        "doctor", "doctor", "Say what is installed and what is missing, and ask the model for a word."
+    ),
+}
+"""The verbs in the order of the help."""
+
+
+class LazyGroup(typer.core.TyperGroup):
+    """Imports a command when it is called, and none to list them.
+
+    Newer versions of Typer bring a click of their own, so that its types have no name that holds for all.
+    """
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
+        """Names of all verbs."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
+        """The command of a verb; None if not found."""
+        found = COMMANDS.get(cmd_name)
+        return None if found is None else found.load(cmd_name)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
+        """List the verbs with what they do."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, command.help) for name, command in COMMANDS.items()])
+
+
 app = typer.Typer(
     name="bactrian",
+    cls=LazyGroup,
     help="Two language-model agents role-play until a task is solved.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
     rich_markup_mode=None,
 )
-app.command()(play.play)
-app.command()(generate.generate)
-app.command()(failures.failures)
-app.command()(analyze.analyze)
-app.command()(export.export)
-app.command("import")(ingest.ingest)
-app.command()(verify.verify)
-app.command()(recover.recover)
-app.command()(roles.roles)
-app.add_typer(recipes.app, name="recipes")
-app.command()(models.models)
-app.add_typer(prompts.app, name="prompts")
-app.command()(doctor.doctor)
 
 
 def _show_version(wanted: bool) -> None:
@@ -88,8 +156,6 @@ def main() -> None:
         sys.exit(gone.exit_code)
     except BactrianError as error:
         if os.environ.get("BACTRIAN_DEBUG"):
-            import traceback
-
             traceback.print_exc()
         _explain(error)
         sys.exit(error.exit_code)
@@ -111,8 +177,6 @@ def _explaining() -> Generator[None]:
 
 def _plain_warnings() -> None:
     """Show our own warnings as a sentence, without the line of code that gave them."""
-    import warnings
-
     usual = warnings.showwarning
 
     def show(message: Warning | str, category: type[Warning], *place: Any) -> None:

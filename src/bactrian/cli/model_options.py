@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
-from bactrian.cli.terminal.console import to_printable
+from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn
+
+from bactrian.api.models import build_model_options
+from bactrian.cli.terminal.console import open_progress, to_printable
 from bactrian.models.registry import ModelOptions
 
 _WARN_EVERY = 60.0
@@ -21,19 +24,15 @@ def read_model_options(
     timeout: float = 600.0,
     longest_wait: float = 600.0,
 ) -> ModelOptions:
-    """What the flags say, and what they leave open from ``OPENAI_BASE_URL``. Keys are looked up where they are used."""
-    from bactrian.play.recorded import Recorded
-
-    return ModelOptions(
-        base_url=base_url or os.environ.get("OPENAI_BASE_URL") or None,
-        window=window,
-        timeout=timeout,
-        max_wait=longest_wait,
-        progress=_fetching(),
-        notice=_now_and_then(),
-        report=_warn,
-        recorded=Recorded,
+    """What the flags say, and what they leave open from the environment."""
+    return show_model_progress(
+        build_model_options(base_url, window=window, timeout=timeout, max_wait=longest_wait)
     )
+
+
+def show_model_progress(options: ModelOptions) -> ModelOptions:
+    """``options`` with warnings, and a progress bar for weights that are fetched, on standard error."""
+    return replace(options, progress=_fetching(), notice=_now_and_then(), report=_warn)
 
 
 def _warn(text: str) -> None:
@@ -55,10 +54,6 @@ def _now_and_then() -> Callable[[str], None]:
 
 def _fetching() -> Callable[[int, int], None]:
     """A progress bar on standard error that appears when weights are fetched."""
-    from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn
-
-    from bactrian.cli.terminal.console import open_progress
-
     bar = Progress(TextColumn("Fetching the model"), BarColumn(), DownloadColumn(), console=open_progress())
     shown: list[TaskID] = []
 

@@ -1,8 +1,12 @@
-"""Options that several verbs have in common."""
+"""How a command declares its options: with their mirrors in the environment, and in groups."""
 
 from __future__ import annotations
 
-from typing import Any
+import inspect
+from collections.abc import Callable
+from dataclasses import MISSING, fields, is_dataclass
+from functools import wraps
+from typing import Any, get_type_hints
 
 import typer
 
@@ -11,3 +15,39 @@ def declare_option(names: str, text: str, **more: Any) -> Any:
     """An option that ``BACTRIAN_…`` in the environment mirrors."""
     variable = names.split("/", maxsplit=1)[0].removeprefix("--").replace("-", "_").upper()
     return typer.Option(names, envvar=f"BACTRIAN_{variable}", help=text, show_envvar=False, **more)
+
+
+def flatten_groups(command: Callable[..., None]) -> Callable[..., None]:
+    """Let a command take dataclasses of options: each field becomes an option of the command line.
+
+    The order of the command's parameters is that of its help.
+    """
+    hints = get_type_hints(command, include_extras=True)
+    groups: dict[str, tuple[type[Any], list[str]]] = {}
+    parameters: list[inspect.Parameter] = []
+    for name, parameter in inspect.signature(command).parameters.items():
+        kind = hints[name]
+        if not is_dataclass(kind) or not isinstance(kind, type):
+            parameters.append(_make_parameter(name, hints[name], parameter.default))
+            continue
+        types = get_type_hints(kind, include_extras=True)
+        groups[name] = kind, [field.name for field in fields(kind)]
+        for field in fields(kind):
+            assert field.default is not MISSING
+            parameters.append(_make_parameter(field.name, types[field.name], field.default))
+
+    @wraps(command)
+    def flat(**given: Any) -> None:
+        made = {
+            name: kind(**{field: given.pop(field) for field in names})
+            for name, (kind, names) in groups.items()
+        }
+        command(**given, **made)
+
+    flat.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    flat.__annotations__ = {one.name: one.annotation for one in parameters}
+    return flat
+
+
+def _make_parameter(name: str, kind: Any, default: object) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import signal
 import sys
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING
+from typing import NoReturn
 
 import typer
 
-if TYPE_CHECKING:
-    import signal
+from bactrian.cli.terminal.watchdog import watch_event_loop
 
 INTERRUPTED = 130
 TERMINATED = 143
@@ -21,15 +22,15 @@ class StopControl:
     stop: Callable[[], Coroutine[object, object, None]] | None = None
 
 
-def run_async(work: Coroutine[object, object, int], *, resume: str, brake: StopControl | None = None) -> None:
+def run_async(
+    work: Coroutine[object, object, int], *, resume: str, brake: StopControl | None = None
+) -> NoReturn:
     """Run ``work`` and end the command with the exit code it gives.
 
     SIGINT, SIGTERM and a closed terminal cancel it, so that it can put away what it has; ``resume`` then tells the
     user how to go on. With a ``brake``, the first signal pulls that, and the work has 30 s (10 s after any other
     than SIGINT) to finish what it is at; the second signal cancels it.
     """
-    import asyncio
-
     code = asyncio.run(_interruptible(work, brake or StopControl()))
     if code in (INTERRUPTED, TERMINATED):
         print(f"\nInterrupted. {resume}", file=sys.stderr)
@@ -41,11 +42,6 @@ def _warn(text: str) -> None:
 
 
 async def _interruptible(work: Coroutine[object, object, int], brake: StopControl) -> int:
-    import asyncio
-    import signal
-
-    from bactrian.cli.terminal.watchdog import watch_event_loop
-
     task = asyncio.ensure_future(work)
     caught: list[signal.Signals] = []
     pulled: list[asyncio.Task[None]] = []

@@ -58,7 +58,7 @@ class ExportOptions:
 
 
 async def export_run(store: RunReader, options: ExportOptions) -> dict[str, Any]:
-    """Write the run as ``options`` say. Returns the manifest of what was written.
+    """Write the run, as it is now, as ``options`` say. Returns the manifest of what was written.
 
     Raises:
         InputError: the target is there already or cannot be written, or the run holds nothing for it.
@@ -67,6 +67,11 @@ async def export_run(store: RunReader, options: ExportOptions) -> dict[str, Any]
         StoreError: the run cannot be read.
     """
     _check_options(options)
+    async with store.snapshot() as run:
+        return await _export(run, options)
+
+
+async def _export(store: RunReader, options: ExportOptions) -> dict[str, Any]:
     recipe = await store.recipe()
     context = ExportContext(
         store.path.stem, SystemPrompts(recipe, options.pack), options.side, options.thoughts

@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from bactrian.errors import InputError
+from bactrian.play.endings import Rule
+from bactrian.play.own_endings import find_code
 from bactrian.play.tools.toolbox import NO_TOOLS, Toolbox
 from bactrian.recipes.load import find_differences
 from bactrian.recipes.parameters import SamplingSpec
@@ -26,6 +28,8 @@ class Plan:
     models: Mapping[str, str]
     """Model name by agent."""
     seed: int | None = None
+    endings: tuple[Rule, ...] = ()
+    """The user's own, besides those of the recipe."""
     distrusted: frozenset[str] = frozenset()
     """Names of models that a file gives and not the user: no key goes to an address in one of them."""
 
@@ -54,6 +58,7 @@ class Plan:
             **({"tools": offered} if offered else {}),
             "recipe": self.recipe.content(),
             **own,
+            **({"endings": [find_code(rule) for rule in self.endings]} if self.endings else {}),
             "models": dict(self.models),
             "seed": self.seed,
             **({} if self.seed is None else {"seeds": SCHEME}),

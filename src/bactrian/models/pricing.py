@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterable
+from functools import cache
+
 from bactrian.errors import InputError, MissingExtra
 from bactrian.models.providers import load_providers, split_name
 from bactrian.models.registry import find_traits
@@ -75,3 +78,64 @@ def find_price(name: str, base_url: str | None) -> Price | None:
         )
     except LookupError:
         return None
+
+
+def make_pricing(
+    given: str | None, base_url: str | None, *, needed: bool = False
+) -> Callable[[str], Price | None]:
+    """Return what tells the price of a model by its name: the user's word ``given``, or else the table.
+
+    Raises:
+        InputError: ``given`` is not a price.
+        MissingExtra: from what is returned, if a price is ``needed`` and the table is not installed.
+    """
+    own = read_price(given) if given is not None else None
+
+    @cache
+    def price(model: str) -> Price | None:
+        if own is not None:
+            # What nobody named was made elsewhere, and for money.
+            return own if not model or _may_cost(model) else FREE
+        try:
+            return find_price(model, base_url) if model else None
+        except MissingExtra:
+            if needed:
+                raise
+            return None
+
+    return price
+
+
+def _may_cost(model: str) -> bool:
+    """True if the tokens of the model with this name may cost money: it is behind an address, or the user's own."""
+    return model.startswith("python:") or find_traits(model).priced
+
+
+def choose_prices(
+    models: Iterable[str],
+    given: str | None,
+    base_url: str | None,
+    *,
+    budget: float | None = None,
+    own: Collection[str] = (),
+) -> dict[str, Price]:
+    """The known prices of ``models`` by name. Models of the ``own`` that the user gave no price for are free.
+
+    Raises:
+        InputError: ``given`` is not a price, or there is a ``budget`` and a price is not known.
+        MissingExtra: there is a budget and the table is not installed.
+    """
+    pricing = make_pricing(given, base_url, needed=budget is not None)
+    names = sorted(set(models))
+    known: dict[str, Price] = {}
+    for name in names:
+        price = FREE if given is None and name in own else pricing(name)
+        if price is not None:
+            known[name] = price
+    if budget is not None and (unknown := [name for name in names if name not in known]):
+        raise InputError(
+            f"A limit in dollars needs the price of {unknown[0]!r}.",
+            where="--budget",
+            next="Give it with --price PROMPT/COMPLETION, or limit the tokens with --max-tokens.",
+        )
+    return known

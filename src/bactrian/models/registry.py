@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
@@ -62,6 +62,8 @@ class ModelOptions:
     """Told once of each thing that is done in another way than was asked."""
     recorded: Callable[[str], Model] | None = None
     """Opens a stored run; it lies above this folder, which knows nothing of stores."""
+    objects: Mapping[str, Model] = field(default_factory=dict[str, Model])
+    """Models that are objects of the user's own, by the name that they go by."""
     person: Callable[[], Model] | None = None
     """The person who takes part under the name ``human``; None where nobody can."""
 
@@ -72,6 +74,8 @@ def open_model(name: str, access: ModelOptions) -> Model:
     Raises:
         InputError: there is no such kind of model, or its file cannot be used.
     """
+    if name in access.objects:
+        return access.objects[name]
     kind, _, rest = name.partition(":")
     match kind:
         case "local" if rest or name == kind:

@@ -60,6 +60,12 @@ class Scripted:
         self._lines = lines
         self._window = window
 
+    def for_agent(self, agent: str) -> Scripted:
+        """The same script for one agent alone: a list of replies then holds only its own."""
+        if isinstance(self._lines, Mapping):
+            return self
+        return Scripted({agent: self._lines}, name=self.name, window=self._window)
+
     async def reply(self, request: Request) -> Reply:
         """Say the next line of the script.
 

@@ -7,13 +7,16 @@ the session.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
+from bactrian.language.body import read_body
+from bactrian.language.courtesy import find_topic, is_courtesy
 from bactrian.language.protocol import has_instruction, is_done
+from bactrian.language.similarity import is_alike, split_words
 from bactrian.records.ending import Ending, EndingCode
+from bactrian.records.session import Session
 from bactrian.records.turn import Instruction, Speaker, Turn
 
 
@@ -87,18 +90,27 @@ class RepeatLoop:
     """Several rounds in a row bring nothing new: thanks and goodbyes, or the round before over again."""
 
     rounds: int = 4
+    topic: frozenset[str] = frozenset()
+    """Words of the roles and of the task, which thanks may hold too."""
 
     def __call__(self, turns: Sequence[Turn]) -> Ending | None:
         last = turns[-1]
         if last.speaker != "assistant" or len(turns) < 2 * self.rounds:
             return None
-        thanks, again = _is_courtesy(last.text), _alike(last.text, turns[-3].text)
+        thanks, again = self._is_courtesy(last), len(turns) > 2 and _is_alike(last, turns[-3])
         if not (thanks or again):
             return None  # An ordinary conversation is let go after one look at its newest turn.
-        span = [turn.text for turn in turns[-2 * self.rounds :]]
-        thanks = thanks and all(map(_is_courtesy, span))
-        again = again and all(map(_alike, span[2:], span[:-2]))
+        span = turns[-2 * self.rounds :]
+        thanks = thanks and all(map(self._is_courtesy, span))
+        again = again and all(map(_is_alike, span[2:], span[:-2]))
         return make_ending("repeat_loop", last) if thanks or again else None
+
+    def set_topic(self, session: Session) -> RepeatLoop:
+        """The same rule for the turns of ``session``."""
+        return replace(self, topic=find_topic(session))
+
+    def _is_courtesy(self, turn: Turn) -> bool:
+        return is_courtesy(read_body(turn), self.topic, by_user=turn.speaker == "user")
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +142,7 @@ def default_endings(max_messages: int = 40, *, language: str | None = None) -> t
     return (*rules, RepeatLoop(), limit)
 
 
-def first_ending(rules: Sequence[Rule], turns: Sequence[Turn]) -> Ending | None:
+def find_ending(rules: Sequence[Rule], turns: Sequence[Turn]) -> Ending | None:
     """The ending that the turns call for, or None."""
     if not turns:
         return None
@@ -145,49 +157,5 @@ def make_ending(code: EndingCode, turn: Turn, evidence: str | None = None) -> En
     return Ending(code, turn.number, turn.speaker, (evidence or turn.text).strip()[:500])
 
 
-_MARKERS = re.compile(r"Instruction:|Input:[ \t]*None\b|Input:|Solution:|Next request\.?")
-_COURTESY = re.compile(
-    r"\b(?:thank(?:s| you)|good ?bye|bye|farewell|welcome|my pleasure|glad (?:to|i)|take care|see you"
-    r"|good luck|best (?:wishes|regards)|have a (?:great|good|nice|wonderful) \w+|cheers)\b",
-    re.IGNORECASE,
-)
-_COURTESY_HINTS = (
-    "thank",
-    "bye",
-    "farewell",
-    "welcome",
-    "pleasure",
-    "glad",
-    "care",
-    "see you",
-    "luck",
-    "wish",
-    "regard",
-    "have a",
-    "cheers",
-)
-_COURTESY_WORDS = 40
-"""A turn longer than this says something besides thanks."""
-_ALIKE = 0.9
-"""Share of their words that near-identical turns have in common."""
-
-
-def _is_courtesy(text: str) -> bool:
-    """True if a turn does nothing but thank, welcome or say goodbye."""
-    # Most turns say no such thing: a look for plain substrings spares them the patterns.
-    if len(text) > 12 * _COURTESY_WORDS or not any(map(text.lower().__contains__, _COURTESY_HINTS)):
-        return False
-    words = _MARKERS.sub(" ", text).split()
-    courtesies = sum(len(found.split()) for found in _COURTESY.findall(text))
-    return 0 < len(words) <= _COURTESY_WORDS and courtesies > 0 and len(words) <= 8 * courtesies
-
-
-def _alike(one: str, other: str) -> bool:
-    """True if two turns are the same but for a word here and there."""
-    if one == other:
-        return True
-    if not 0.8 < (len(one) + 1) / (len(other) + 1) < 1.25:
-        return False
-    left, right = set(one.split()), set(other.split())
-    common = len(left & right)
-    return common >= _ALIKE * (len(left) + len(right) - common)
+def _is_alike(one: Turn, other: Turn) -> bool:
+    return one.text == other.text or is_alike(split_words(read_body(one)), split_words(read_body(other)))

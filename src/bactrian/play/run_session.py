@@ -6,7 +6,7 @@ as the jobs of a run have them; :func:`play_one` opens what one session needs an
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,7 +23,7 @@ from bactrian.play.scene import Scene, build_role_play
 from bactrian.play.session import play_session
 from bactrian.play.setup import RolePlaySetup, list_earlier_ids, new_session
 from bactrian.play.tools.loading import open_tools
-from bactrian.play.tools.toolbox import NO_TOOLS, Toolbox
+from bactrian.play.tools.toolbox import NO_TOOLS, Runnable, Toolbox
 from bactrian.prompts.pack import Pack
 from bactrian.recipes.schema import ToolsSpec
 from bactrian.records.candidate import NOTHING_KNOWN
@@ -44,6 +44,10 @@ class SessionOrder:
     """What each agent may call."""
     run: Path | None = None
     """Where the session is stored; None for nowhere."""
+    functions: Mapping[str, Sequence[Callable[..., object] | Runnable]] = field(
+        default_factory=dict[str, Sequence[Callable[..., object] | Runnable]]
+    )
+    """What each agent may call besides: Python functions as they are."""
 
 
 async def play_one(order: SessionOrder, listener: Listener | None = None) -> AsyncGenerator[Event]:
@@ -54,7 +58,7 @@ async def play_one(order: SessionOrder, listener: Listener | None = None) -> Asy
         StoreError: the run is damaged, in use, or of a newer version of this program.
     """
     async with AsyncExitStack() as stack:
-        tools = await stack.enter_async_context(open_tools(order.tools))
+        tools = await stack.enter_async_context(open_tools(order.tools, order.functions))
         setup = replace(order.setup, tools={agent: box.kit for agent, box in tools.items()})
         session = new_session(setup, order.pack)
         names = {agent: setup.models[agent] for agent in session.provenance.models}

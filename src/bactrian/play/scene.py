@@ -12,10 +12,10 @@ from bactrian.play.agent import Agent, Listener
 from bactrian.play.critic.choosing import SessionCritic
 from bactrian.play.critic.critic import CRITIC, CriticAgent
 from bactrian.play.critic.human_critic import HumanCritic
-from bactrian.play.endings import Rule, default_endings
+from bactrian.play.endings import RepeatLoop, Rule, default_endings
 from bactrian.play.human import Human
 from bactrian.play.order import Alternate, SpeakerOrder
-from bactrian.play.response_formats import assistant_format, user_format
+from bactrian.play.response_formats import assistant_format, describe_fields, user_format
 from bactrian.play.tools.toolbox import NO_TOOLS, Toolbox
 from bactrian.prompts.inception import render_criticism, render_inception
 from bactrian.prompts.pack import Pack
@@ -70,7 +70,7 @@ def build_role_play(
             "user": Agent(
                 speaker="user",
                 role=session.user,
-                system=Text(said.user),
+                system=_add_fields(said.user, "user", models["user"], enforced=enforced),
                 model=models["user"],
                 sampling=origin.sampling.get("user", Sampling()),
                 opening=Text(said.opening),
@@ -81,7 +81,7 @@ def build_role_play(
             "assistant": Agent(
                 speaker="assistant",
                 role=session.assistant,
-                system=Text(said.assistant),
+                system=_add_fields(said.assistant, "assistant", models["assistant"], enforced=enforced),
                 model=models["assistant"],
                 sampling=origin.sampling.get("assistant", Sampling()),
                 form=assistant_format(small=small_talk) if enforced else None,
@@ -89,7 +89,7 @@ def build_role_play(
                 language=origin.language,
             ),
         },
-        rules=rules,
+        rules=tuple(rule.set_topic(session) if isinstance(rule, RepeatLoop) else rule for rule in rules),
         critic=origin.critic and build_critic(session, pack, models, origin.critic, known),
         listener=listener,
     )
@@ -122,6 +122,12 @@ def build_critic(
         constrained=session.provenance.protocol == "enforced" or model.name.partition(":")[0] == "local",
     )
     return SessionCritic(critic, of, wish, known)
+
+
+def _add_fields(system: str, speaker: str, model: Model, *, enforced: bool) -> Text:
+    """The system prompt, with what goes into which field where a schema holds the model to fields."""
+    told = enforced and get_traits(model).constrained_by == "schema" and not isinstance(model, Human)
+    return Text(f"{system}\n\n{describe_fields(speaker)}" if told else system)
 
 
 def toolbox(session: Session, agent: Speaker, tools: Mapping[str, Toolbox]) -> Toolbox | None:

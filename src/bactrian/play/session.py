@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 
 from bactrian.errors import ContextFull, Filtered, ModelError, Stopped
-from bactrian.play.endings import first_ending
+from bactrian.play.endings import find_ending
 from bactrian.play.scene import Scene
 from bactrian.play.turns.beam_search import BeamSearch
 from bactrian.play.turns.chosen import Chosen
@@ -29,7 +29,7 @@ async def play_session(scene: Scene) -> AsyncGenerator[Event]:
         yield Ended(scene.session.ending)
         return
     state, strategies = SessionState(scene), pick_strategies(scene)
-    while (ending := first_ending(scene.rules, state.turns)) is None:
+    while (ending := find_ending(scene.rules, state.turns)) is None:
         state.speaker = scene.order.next_speaker(state.turns)
         events = strategies[state.speaker].take_turn(state)
         try:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from html import escape
 from typing import Literal
 
 from bactrian.records.candidate import CriticSettings
 from bactrian.records.ending import Ending
 from bactrian.records.sampling import Sampling
+from bactrian.records.text import show, to_printable
 from bactrian.records.tool import Toolkit, Use
 from bactrian.records.turn import Turn
 from bactrian.records.usage import Usage
@@ -73,7 +75,17 @@ class Provenance:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A role-play conversation, from the first instruction to its ending."""
+    """A role-play conversation, from the first instruction to its ending.
+
+    Printing it gives the transcript, and a notebook shows it as a page.
+
+    Example:
+        >>> import bactrian as bt
+        >>> script = ["Instruction: Name one.\\nInput: None", "Solution: Sencha.\\nNext request.", "<CAMEL_TASK_DONE>"]
+        >>> session = bt.play("Choose a tea", model=bt.Scripted(script), specify=False)
+        >>> session.ending.code, len(session.turns), session.turns[1].said.solution
+        ('task_done', 3, 'Sencha.')
+    """
 
     id: str
     assistant: Role
@@ -97,6 +109,17 @@ class Session:
         """Tokens of the whole session, preparation included."""
         return sum((turn.usage for turn in self.turns), start=self.preparation)
 
+    def __str__(self) -> str:
+        """The transcript, safe to print."""
+        return write_transcript(self)
+
+    def _repr_html_(self) -> str:
+        return render_transcript(self)
+
+    def show(self) -> None:
+        """Display the session in a notebook, or print its transcript elsewhere."""
+        show(self)
+
 
 Kind = Literal["role-play", "translation", "answer", "talk"]
 
@@ -110,3 +133,58 @@ def find_kind(session: Session) -> Kind:
         return "translation"
     alone = "assistant" in agents and "user" not in agents
     return "answer" if alone else "role-play"
+
+
+_PART: dict[str, str] = {"user": "AI user", "assistant": "AI assistant"}
+# The colours are those of the page around it, so that it can be read on dark and on light.
+_FRAME = "border-left:3px solid currentColor;padding:0 0 0 .8em;margin:.6em 0"
+_FAINT = "opacity:.65;font-size:90%"
+
+
+def write_transcript(session: Session) -> str:
+    """The whole conversation as plain text, without anything that would steer a terminal."""
+    parts = [_title(session), *(f"{name}: {text}" for name, text in _steps(session))]
+    parts += [f"\n{_who(session, turn.speaker, turn.role)}\n{turn.text.strip()}" for turn in session.turns]
+    parts.append(f"\n{_outcome(session)}")
+    return to_printable("\n".join(parts))
+
+
+def render_transcript(session: Session) -> str:
+    """The whole conversation as a piece of HTML that needs no style of its own; all text is escaped."""
+    steps = "".join(f'<div style="{_FAINT}">{name}: {_html(text)}</div>' for name, text in _steps(session))
+    turns = "".join(
+        f'<div style="{_FRAME}"><b>{_html(_who(session, turn.speaker, turn.role))}</b>'
+        f'<div style="white-space:pre-wrap">{_html(turn.text.strip())}</div></div>'
+        for turn in session.turns
+    )
+    return (
+        f"<div><div><b>{_html(_title(session))}</b></div>{steps}{turns}"
+        f'<div style="{_FAINT}">{_html(_outcome(session))}</div></div>'
+    )
+
+
+def _title(session: Session) -> str:
+    cast = session.provenance.cast.values() or (session.assistant, session.user)
+    return " × ".join(role.name for role in cast)
+
+
+def _steps(session: Session) -> list[tuple[str, str]]:
+    task = session.task
+    steps = (("idea", task.original), ("task", task.specified), ("plan", task.planned))
+    return [(name, text) for name, text in steps if text is not None]
+
+
+def _who(session: Session, speaker: str, role: str) -> str:
+    part = None if session.provenance.cast else _PART.get(speaker)
+    return f"{role} ({part})" if part else role
+
+
+def _outcome(session: Session) -> str:
+    used = session.usage
+    about = "about " if used.estimated else ""
+    how = "not ended" if session.ending is None else f"{session.ending.code} at turn {session.ending.turn}"
+    return f"{how} · {len(session.turns)} messages · {about}{used.total:,} tokens · session {session.id}"
+
+
+def _html(text: str) -> str:
+    return escape(to_printable(text))

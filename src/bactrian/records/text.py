@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import re
+import sys
+import unicodedata
 from typing import Self
 
 from pydantic_core import to_json
 
 _NUL = "\0"
+# A reply can hold sequences that retitle a terminal or write to its clipboard.
+_SEQUENCES = re.compile(
+    r"\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[PX^_][^\x1b]*(?:\x1b\\)?|\x1b\[[0-?]*[ -/]*[@-~]|\x1b[@-_]?"
+)
+_BIDI = re.compile("[\u202a-\u202e\u2066-\u2069]")
 
 
 def clean_text(text: str) -> str:
@@ -40,3 +48,22 @@ class Text(str):
         self = super().__new__(cls, text)
         self.json = to_json(text)
         return self
+
+
+def to_printable(text: str) -> str:
+    """``text`` without anything that would steer the terminal instead of being shown on it."""
+    text = _BIDI.sub("", _SEQUENCES.sub("", text))
+    return "".join(
+        character for character in text if character in "\n\t" or unicodedata.category(character) != "Cc"
+    )
+
+
+def show(shown: object) -> None:
+    """Display ``shown`` where a notebook runs, and write it to standard output elsewhere."""
+    if "IPython" in sys.modules:
+        from importlib import import_module
+
+        if import_module("IPython").get_ipython() is not None:
+            import_module("IPython.display").display(shown)
+            return
+    sys.stdout.write(f"{shown}\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -83,6 +84,17 @@ class RunReader(Protocol):
     @property
     def path(self) -> Path:
         """The file of the run."""
+        ...
+
+    def snapshot(self) -> AbstractAsyncContextManager[RunReader]:
+        """The run as it is now, however long the reading takes and whatever is written meanwhile.
+
+        It holds back the cleaning up of what is written meanwhile, so leave it soon.
+        """
+        ...
+
+    async def is_open(self) -> bool:
+        """True if a process writes the run, or was killed while it did."""
         ...
 
     async def session(self, session_id: str) -> Session | None:

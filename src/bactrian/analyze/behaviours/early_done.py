@@ -30,9 +30,9 @@ def detect_early_done(reading: SessionReading) -> Iterator[Finding]:
             solved = solved or _is_work(heard)
         elif DONE in heard.turn.text:
             if heard.is_done and not solved:
-                yield reading.finding(heard, "early_done", 0.9, heard.turn.text)
+                yield reading.make_finding(heard, "early_done", 0.9, heard.turn.text)
             elif _goes_on(heard):
-                yield reading.finding(heard, "early_done", 0.7, heard.turn.text)
+                yield reading.make_finding(heard, "early_done", 0.7, heard.turn.text)
 
 
 def _is_work(heard: HeardTurn) -> bool:

@@ -206,7 +206,7 @@ def detect_flake_replies(reading: SessionReading) -> Iterator[Finding]:
     for heard in reading.heard:
         confidence = is_flake(heard)
         if confidence:
-            yield reading.finding(heard, "flake_reply", confidence, heard.body)
+            yield reading.make_finding(heard, "flake_reply", confidence, heard.body)
 
 
 def is_flake(heard: HeardTurn) -> float:

@@ -36,7 +36,7 @@ def detect_missing_markers(reading: SessionReading) -> Iterator[Finding]:
         if heard.turn.said is not None or heard.is_done or is_empty(heard):
             continue
         confidence = 0.4 if _other_form(heard) else 1.0
-        yield reading.finding(heard, "missing_marker", confidence, heard.turn.text)
+        yield reading.make_finding(heard, "missing_marker", confidence, heard.turn.text)
 
 
 def _other_form(heard: HeardTurn) -> bool:

@@ -31,7 +31,7 @@ def detect_near_duplicates(reading: SessionReading) -> Iterator[Finding]:
         mine = earlier[heard.by_user]
         likeness = max((_likeness(heard, other) for other in mine), default=0.0)
         if likeness >= _ALIKE:
-            yield reading.finding(heard, "near_duplicate", round(likeness, 2), heard.body)
+            yield reading.make_finding(heard, "near_duplicate", round(likeness, 2), heard.body)
         mine.append(heard)
 
 

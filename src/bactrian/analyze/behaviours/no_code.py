@@ -41,7 +41,7 @@ def detect_missing_code(reading: SessionReading) -> Iterator[Finding]:
         return
     for heard in reading.heard:
         if not heard.by_user and not is_empty(heard) and not _holds_code(heard.body):
-            yield reading.finding(heard, "no_code", _confidence(heard), heard.body)
+            yield reading.make_finding(heard, "no_code", _confidence(heard), heard.body)
 
 
 def _holds_code(text: str) -> bool:

@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from functools import cached_property
 
+from bactrian.language.body import read_body
 from bactrian.language.protocol import is_done, strip_code
 from bactrian.records.finding import LONGEST_QUOTE, Behaviour, Finding
 from bactrian.records.session import Session
-from bactrian.records.turn import Instruction, Solution, Turn
-
-_MARKERS = re.compile(
-    r"^[ \t>#*_-]*(?:Instruction|Input|Solution)[*_]*:[*_]*[ \t]*(?:None\.?[ \t]*$)?",
-    re.MULTILINE | re.IGNORECASE,
-)
-_NEXT_REQUEST = re.compile(
-    r"(?:^[ \t*_]*|(?<=[^\w\s,;])[ \t*_]+)Next request\.?[*_]*\s*\Z", re.MULTILINE | re.IGNORECASE
-)
-_TAIL = 60
-"""Characters in which the request for the next instruction stands: from the start, every space would be tried."""
+from bactrian.records.turn import Turn
 
 
 # Not slotted: a cached property needs a place to be kept in. Turns hang on each other: no chain of comparisons.
@@ -49,14 +39,7 @@ class HeardTurn:
     @cached_property
     def body(self) -> str:
         """What is said, code included, without the words of the protocol."""
-        said = self.turn.said
-        if isinstance(said, Solution):
-            return f"{said.preface}\n{said.solution}".strip() if said.preface else said.solution
-        if isinstance(said, Instruction):
-            return "\n".join(part for part in (said.preface, said.instruction, said.input) if part)
-        text = self.turn.text.rstrip()
-        asks = _NEXT_REQUEST.search(text, max(0, len(text) - _TAIL))
-        return _MARKERS.sub("", text[: asks.start()] if asks else text).strip()
+        return read_body(self.turn)
 
     @cached_property
     def word_list(self) -> list[str]:
@@ -92,7 +75,7 @@ class SessionReading:
         first = self.session.turns[0] if self.session.turns else None
         return not (first is not None and first.said is None and first.text == self.session.task.original)
 
-    def finding(self, heard: HeardTurn, behaviour: Behaviour, confidence: float, quote: str) -> Finding:
+    def make_finding(self, heard: HeardTurn, behaviour: Behaviour, confidence: float, quote: str) -> Finding:
         """What ``heard`` shows, quoted no longer than a finding may."""
         return Finding(
             self.session.id, heard.turn.number, behaviour, confidence, quote.strip()[:LONGEST_QUOTE]

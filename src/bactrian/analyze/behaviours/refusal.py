@@ -124,7 +124,7 @@ def detect_refusals(reading: SessionReading) -> Iterator[Finding]:
         found = is_refusal(heard)
         if found is not None:
             confidence, quote = found
-            yield reading.finding(heard, "refusal", confidence, quote)
+            yield reading.make_finding(heard, "refusal", confidence, quote)
 
 
 def is_refusal(heard: HeardTurn) -> tuple[float, str] | None:

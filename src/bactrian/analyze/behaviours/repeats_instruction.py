@@ -80,7 +80,7 @@ def detect_repeated_instructions(reading: SessionReading) -> Iterator[Finding]:
     for heard in reading.heard:
         confidence = is_repeat(heard)
         if confidence:
-            yield reading.finding(heard, "repeats_instruction", confidence, heard.body)
+            yield reading.make_finding(heard, "repeats_instruction", confidence, heard.body)
 
 
 def is_repeat(heard: HeardTurn) -> float:

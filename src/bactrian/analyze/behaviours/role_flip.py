@@ -217,7 +217,7 @@ def detect_role_flips(reading: SessionReading) -> Iterator[Finding]:
         found = _user(heard, names[0]) if heard.by_user else _assistant(heard, *names)
         if found is not None:
             confidence, quote = found
-            yield reading.finding(heard, "role_flip", confidence, quote)
+            yield reading.make_finding(heard, "role_flip", confidence, quote)
 
 
 def _assistant(heard: HeardTurn, own: str, other: str) -> tuple[float, str] | None:

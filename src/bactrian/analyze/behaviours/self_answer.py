@@ -37,7 +37,7 @@ def detect_self_answers(reading: SessionReading) -> Iterator[Finding]:
         found = _answer(heard.plain[begins.end() :], name)
         if found is not None:
             confidence, quote = found
-            yield reading.finding(heard, "self_answer", confidence, quote)
+            yield reading.make_finding(heard, "self_answer", confidence, quote)
 
 
 def _may(heard: HeardTurn, name: str) -> bool:

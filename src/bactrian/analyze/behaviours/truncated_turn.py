@@ -38,7 +38,7 @@ def detect_truncated_turns(reading: SessionReading) -> Iterator[Finding]:
     for heard in reading.heard:
         confidence = _truncated(heard)
         if confidence:
-            yield reading.finding(heard, "truncated_turn", confidence, heard.turn.text.rstrip()[-60:])
+            yield reading.make_finding(heard, "truncated_turn", confidence, heard.turn.text.rstrip()[-60:])
 
 
 def _truncated(heard: HeardTurn) -> float:

@@ -27,7 +27,7 @@ def detect_wrong_language(reading: SessionReading) -> Iterator[Finding]:
     language = identify_language(reading.session.provenance.language)
     for heard in reading.heard:
         if is_in_language(heard.lower, language) and not _may_be_asked_for(heard):
-            yield reading.finding(heard, "wrong_language", 0.9, heard.turn.text)
+            yield reading.make_finding(heard, "wrong_language", 0.9, heard.turn.text)
 
 
 def _may_be_asked_for(heard: HeardTurn) -> bool:

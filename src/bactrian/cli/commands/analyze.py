@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Protocol
+from typing import Annotated, Protocol
 
 import typer
+from rich.console import Console
+from rich.status import Status
 
+from bactrian.analyze.aggregate import Aggregate
+from bactrian.analyze.confirm import Key, list_judged
+from bactrian.analyze.measure import measure
+from bactrian.analyze.report_tables import WIDE
+from bactrian.api.report import Report
+from bactrian.cli.model_options import read_model_options
 from bactrian.cli.options import declare_option
-from bactrian.cli.pricing_options import read_prices
 from bactrian.cli.run_async import run_async
-
-if TYPE_CHECKING:
-    from bactrian.analyze.aggregate import Aggregate
-    from bactrian.analyze.confirm import Key
-    from bactrian.analyze.report import Json
-    from bactrian.cli.view.judging import JudgeOptions
-    from bactrian.models.wrappers.budget import Price
-    from bactrian.records.finding import Confirmation, Finding
+from bactrian.cli.terminal.console import open_output, open_progress, to_printable
+from bactrian.cli.view.judging import JudgeOptions, ask_judge
+from bactrian.errors import InputError
+from bactrian.files.atomic import write_atomically
+from bactrian.files.identity import is_same_file
+from bactrian.models.pricing import make_pricing
+from bactrian.models.wrappers.budget import Price, UsageMeter
+from bactrian.records.finding import Confirmation, Finding
+from bactrian.store import list_run_files, open_store
 
 
 def analyze(
@@ -59,14 +69,12 @@ def analyze(
     json: Annotated[bool, declare_option("--json", "Write the report as JSON.")] = False,
 ) -> None:
     """Report endings, behaviours and costs of a run, or how another differs from it."""
-    from bactrian.errors import InputError
-    from bactrian.files.identity import is_same_file
 
     if findings is not None and page is not None and is_same_file(findings, page):
         raise InputError("This file is named twice.", where=str(page), next="Name another one.")
     if judge is not None and other is not None:
         raise InputError("A judge looks at one run.", where="--judge", next="Leave RUN2 out.")
-    prices = read_prices(price, base_url)
+    prices = make_pricing(price, base_url)
     work = _analyze(
         run_file,
         other,
@@ -97,16 +105,6 @@ async def _analyze(
     prices: Callable[[str], Price | None],
     judge: JudgeOptions | None,
 ) -> int:
-    from json import dumps
-
-    from bactrian.analyze.compare import compare_reports
-    from bactrian.analyze.confirm import list_judged
-    from bactrian.analyze.html import render_report
-    from bactrian.analyze.report import build_report
-    from bactrian.cli.view.judging import ask_judge
-    from bactrian.cli.view.report import show_differences, show_report
-    from bactrian.files.atomic import write_atomically
-    from bactrian.store import list_run_files
 
     runs = [name for run in (run_file, other) if run is not None for name in list_run_files(run)]
     with ExitStack() as stack:
@@ -119,39 +117,39 @@ async def _analyze(
         ]
         keep = None if places[0] is None else _keeper(stack, places[0])
         found: list[Finding] = []
-        parts = [await _read(run_file, found.extend if judge else keep)]
+        parts = [(run_file, await _read(run_file, found.extend if judge else keep))]
+        if other is not None:
+            parts.append((other, await _read(other, None)))
         alike = other is not None and other.stem == run_file.stem
-        reports = [build_report(str(run_file) if alike else run_file.stem, parts[0], prices)]
-        changes: Json | None = None
+        report = Report.of(
+            *((str(path) if alike else path.stem, part) for path, part in parts), prices=prices
+        )
         if judge is not None:
-            facts = parts[0].facts
+            facts = parts[0][1].facts
             said = sum(one.usage.completion for one in facts) / max(sum(one.messages for one in facts), 1)
             answers = await ask_judge(run_file, found, judge, said)
-            reports[0]["judged"] = list_judged(judge.name, found, answers, len(facts))
+            report = report.with_judged(list_judged(judge.name, found, answers, len(facts)))
             if keep is not None:
                 keep(found, answers)
-        if other is not None:
-            parts.append(await _read(other, None))
-            reports.append(build_report(str(other) if alike else other.stem, parts[1], prices))
-            changes = compare_reports(parts[0], parts[1])
         if places[1] is not None:
-            places[1].write_text(render_report(reports, changes), "utf-8")
+            places[1].write_text(report.render_page(), "utf-8")
     if wish.json:
-        print(dumps(reports[0] if changes is None else {"runs": reports, "differences": changes}))
-    elif changes is None:
-        show_report(reports[0])
+        print(dumps(dict(report.data)))
     else:
-        show_differences(reports, changes)
+        report.write(_open_wide())
     return 0
+
+
+def _open_wide() -> Console:
+    """The console for data; where no terminal says how wide it is, tables get enough room."""
+    console = open_output()
+    if not console.is_terminal:
+        console.width = max(console.width, WIDE)
+    return console
 
 
 async def _read(run_file: Path, keep: Callable[[list[Finding]], None] | None) -> Aggregate:
     """Measure a run, and say how far that is."""
-    from rich.status import Status
-
-    from bactrian.analyze.measure import measure
-    from bactrian.cli.terminal.console import open_progress, to_printable
-    from bactrian.store import open_store
 
     async with open_store(run_file, read_only=True) as store:
         with Status("Reading", console=open_progress()) as shown:
@@ -170,8 +168,6 @@ class _Keep(Protocol):
 
 def _keeper(stack: ExitStack, place: Path) -> _Keep:
     """What writes findings to ``place``, a line each, with what a judge says of them if one was asked."""
-    import json
-    from dataclasses import asdict
 
     file = stack.enter_context(place.open("w", encoding="utf-8"))
 
@@ -194,9 +190,6 @@ def _judge(
     max_tokens: int | None,
     prices: Callable[[str], Price | None],
 ) -> JudgeOptions:
-    from bactrian.cli.model_options import read_model_options
-    from bactrian.cli.view.judging import JudgeOptions
-    from bactrian.models.wrappers.budget import UsageMeter
 
     price = prices(name)
     meter = UsageMeter(max_tokens, budget, {} if price is None else {name: price})

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from typing import Annotated
 
 import typer
 
+import bactrian
+from bactrian.cli.model_options import read_model_options
 from bactrian.cli.run_async import run_async
-
-if TYPE_CHECKING:
-    from bactrian.models.registry import ModelOptions
+from bactrian.cli.terminal.console import to_printable
+from bactrian.errors import BactrianError
+from bactrian.models.model import Request
+from bactrian.models.registry import ModelOptions, open_model
+from bactrian.records.message import Message
+from bactrian.records.sampling import Sampling
+from bactrian.records.text import Text
 
 EXTRAS = {
     "local": ("xllamacpp", "the built-in model and GGUF files, in this process"),
@@ -28,11 +37,6 @@ def doctor(
     ] = None,
 ) -> None:
     """Say what is installed and what is missing, and ask the model for a word."""
-    import sys
-    from importlib.util import find_spec
-
-    import bactrian
-    from bactrian.cli.model_options import read_model_options
 
     print(f"bactrian {bactrian.__version__} · Python {sys.version.split()[0]}")
     for extra, (module, gives) in EXTRAS.items():
@@ -44,7 +48,6 @@ def doctor(
 
 
 def _version(module: str) -> str:
-    from importlib.metadata import PackageNotFoundError, version
 
     try:
         return version(module)
@@ -54,13 +57,6 @@ def _version(module: str) -> str:
 
 async def _ask(name: str, reach: ModelOptions) -> int:
     """Ask the model for a short reply. 0 if it gives one, 1 if not."""
-    from bactrian.cli.terminal.console import to_printable
-    from bactrian.errors import BactrianError
-    from bactrian.models.model import Request
-    from bactrian.models.registry import open_model
-    from bactrian.records.message import Message
-    from bactrian.records.sampling import Sampling
-    from bactrian.records.text import Text
 
     model = open_model(name, reach)
     question = Message("user", Text("Reply with one word: ready"))

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 
+from bactrian.api.export import ExportChoices, export_session_data
 from bactrian.cli.options import declare_option
 from bactrian.cli.run_async import run_async
-
-if TYPE_CHECKING:
-    from bactrian.export.exporter import ExportOptions
-    from bactrian.export.filters import Predicate
+from bactrian.cli.terminal.console import open_output, open_progress, to_printable
+from bactrian.export.manifest import list_written
+from bactrian.export.split import read_split
 
 
 class ExportSide(StrEnum):
@@ -80,103 +81,44 @@ def export(
     json: Annotated[bool, declare_option("--json", "Write the manifest.")] = False,
 ) -> None:
     """Write a run in a format that other tools read, whole or not at all."""
-    from bactrian.analyze.behaviours.catalogue import find_behaviours
-    from bactrian.export.decontaminate import read_benchmark
-    from bactrian.export.exporter import ExportOptions
-    from bactrian.export.filters import Filters
-    from bactrian.export.registry import find_format
-    from bactrian.export.split import read_split
-    from bactrian.prompts.pack import load_pack
-
-    chosen = find_format(form)
-    options = ExportOptions(
-        format=chosen,
-        out=out,
-        filters=Filters(
-            endings=frozenset(_endings(only or [])),
-            reject=_rejected(drop or []),
-            min_rounds=min_rounds,
-            unfinished=unfinished,
-            dedup=dedup,
-            benchmark=read_benchmark(decontaminate) if decontaminate else None,
-        ),
-        split=read_split(split or []),
+    more = ExportChoices(
         side=side.value,
-        findings=find_behaviours if "findings" in chosen.needs else None,
-        tool=tool.value if tool else None,
+        min_rounds=min_rounds,
+        unfinished=unfinished,
+        dedup=dedup,
+        decontaminate=decontaminate,
         redact=redact,
         thoughts=thoughts,
-        overwrite=overwrite,
+        split=split or [],
+        tool=tool.value if tool else None,
         license=license_name,
-        pack=load_pack(prompts) if prompts else None,
+        prompts=prompts,
     )
-    run_async(_export(run_file, options, json=json), resume="Nothing was written.")
+    work = export_session_data(
+        run_file, form, out, only=only or (), drop=drop or (), overwrite=overwrite, more=more
+    )
+    run_async(_export(work, out, read_split(split or []).names, json=json), resume="Nothing was written.")
 
 
-def _endings(only: list[str]) -> list[str]:
-    return [_code(text, "--only", ("ending",))[1] for text in only]
-
-
-def _rejected(drop: list[str]) -> dict[str, Predicate]:
-    """What is to be left out, by the words of the command."""
-    return {text: _predicate(*_code(text, "--drop", ("finding", "ending"))) for text in drop}
-
-
-def _predicate(kind: str, code: str) -> Predicate:
-    if kind == "ending":
-        return lambda session: session.ending is not None and session.ending.code == code
-    from bactrian.analyze.behaviours.catalogue import find_behaviours
-
-    return lambda session: any(found.behaviour == code for found in find_behaviours(session))
-
-
-def _code(text: str, flag: str, kinds: tuple[str, ...]) -> tuple[str, str]:
-    """The two sides of ``ending=task_done``."""
-    from bactrian.errors import InputError
-    from bactrian.files.toml import suggest_name
-    from bactrian.records.ending import ENDING_CODES
-    from bactrian.records.finding import BEHAVIOURS
-
-    kind, _, code = text.partition("=")
-    if kind not in kinds or not code:
-        raise InputError(
-            f"{text!r} is not a valid filter.",
-            where=flag,
-            next=f"Write {' or '.join(f'{one}=CODE' for one in kinds)}.",
-        )
-    codes = ENDING_CODES if kind == "ending" else BEHAVIOURS
-    if code not in codes:
-        raise InputError(
-            f"There is no {kind} {code!r}.{suggest_name(code, codes)}",
-            where=flag,
-            next=f"There are {', '.join(codes)}.",
-        )
-    return kind, code
-
-
-async def _export(run_file: Path, options: ExportOptions, *, json: bool) -> int:
+async def _export(
+    work: Coroutine[Any, Any, dict[str, Any]], out: Path, parts: tuple[str, ...], *, json: bool
+) -> int:
     """Write the data and say what was written."""
-    from bactrian.cli.terminal.console import open_output, open_progress, to_printable
-    from bactrian.export.exporter import export_run
-    from bactrian.export.manifest import list_written
-    from bactrian.store import open_store
-
-    async with open_store(run_file, read_only=True) as store:
-        made = await export_run(store, options)
+    made = await work
     if json:
         print(list_written(made), end="")
     said = open_progress() if json else open_output()
     counts = made["counts"]
     said.print(
         to_printable(
-            f"{options.out}: {options.format.name}, {sum(counts['rows'].values()):,} rows"
+            f"{out}: {made['format']}, {sum(counts['rows'].values()):,} rows"
             f" from {counts['sessions']:,} sessions with {counts['messages']:,} messages"
         )
     )
     for name, rows in counts["rows"].items():
-        if len(options.split.names) > 1:
+        if len(parts) > 1:
             said.print(f"  {name}: {rows:,} rows")
-    for name in options.split.names:
+    for name in parts:
         if name not in counts["rows"]:
             open_progress().print(f"{name} is empty: no pair of the run's {counts['pairs']:,} falls into it.")
     for reason, count in counts["left_out"].items():

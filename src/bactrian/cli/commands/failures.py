@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from bactrian.cli.options import declare_option
 from bactrian.cli.run_async import run_async
-
-if TYPE_CHECKING:
-    from bactrian.records.run import Failure
+from bactrian.cli.terminal.console import to_printable
+from bactrian.records.run import Failure
+from bactrian.store import open_store
 
 _SHOWN = 200
 """Characters of a reply that a person is shown; ``--json`` gives all that was kept."""
@@ -26,7 +27,6 @@ def failures(
 
 
 async def _list(run_file: Path, *, json: bool) -> int:
-    from bactrian.store import open_store
 
     count = 0
     async with open_store(run_file, read_only=True) as store:
@@ -43,9 +43,6 @@ async def _list(run_file: Path, *, json: bool) -> int:
 
 
 def _show(failure: Failure, *, json: bool) -> None:
-    from json import dumps
-
-    from bactrian.cli.terminal.console import to_printable
 
     raw = failure.raw.decode(errors="replace")
     if json:

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from bactrian.api.generate import GenerateOptions, build_run_order, run_order
+from bactrian.cli.model_options import show_model_progress
 from bactrian.cli.options import declare_option
-from bactrian.cli.pricing_options import read_prices
 from bactrian.cli.run_async import StopControl, run_async
 from bactrian.cli.sampling_options import add_sampling_flags
+from bactrian.cli.view.progress import ProgressView, choose_progress_view, show_forecast
 from bactrian.errors import BactrianError, InputError
-
-if TYPE_CHECKING:
-    from bactrian.cli.view.progress import ProgressView
-    from bactrian.generate.progress import RunProgress
-    from bactrian.generate.run import PreparedRun, RunOrder
+from bactrian.generate.forecast import forecast_run
+from bactrian.generate.progress import RunProgress
+from bactrian.generate.run import PreparedRun, RunOrder, tune_gc
+from bactrian.recipes.load import load_recipe
 
 SOME_FAILED = 4
 
@@ -112,53 +115,40 @@ def generate(
     sampling: Mapping[str, Any] = MappingProxyType({}),
 ) -> None:
     """Make every conversation of a recipe, and go on where an earlier command stopped."""
-    from bactrian.cli.model_options import read_model_options
-    from bactrian.cli.view.progress import choose_progress_view
-    from bactrian.generate.jobs.registry import choose_models, make_plan
-    from bactrian.generate.run import RunOrder
-    from bactrian.generate.run_models import RunLimits
-    from bactrian.models.wrappers.budget import UsageMeter
-    from bactrian.recipes.load import load_recipe
-
     if fork is not None and fork.absolute() == run_file.absolute():
         raise InputError("A run cannot be its own fork.", where=str(fork), next="Give --fork a new name.")
-    loaded = load_recipe(recipe, settings or ())
     own = {
         "assistant": assistant_model,
         "user": user_model,
-        "task_specifier": task_model,
-        "task_planner": task_model,
+        "task": task_model,
         "critic": critic_model,
         "lister": list_model,
     }
-    loaded = loaded.with_parameters(sampling, "flags")
-    choice = choose_models(loaded, model, {agent: name for agent, name in own.items() if name is not None})
-    plan = make_plan(loaded, choice, seed)
-    if loaded.red_team and not acknowledge_misuse:
-        raise InputError(
-            "This recipe is for red-team research only.",
-            next="Say so with --acknowledge-misuse; everything it makes will be marked.",
-        )
-    reach = read_model_options(base_url, window=window, timeout=timeout, longest_wait=max_wait)
-    prices = read_prices(price, reach.base_url, needed=budget is not None)
-    known_prices = {name: known for name in plan.models.values() if (known := prices(name)) is not None}
-    unknown = sorted(set(plan.models.values()) - known_prices.keys())
-    if budget is not None and unknown and not forecast:
-        raise InputError(
-            f"A limit in dollars needs the price of {unknown[0]!r}.",
-            where="--budget",
-            next="Give it with --price PROMPT/COMPLETION, or limit the tokens with --max-tokens.",
-        )
-    order = RunOrder(
-        plan,
+    order = build_run_order(
+        load_recipe(recipe, settings or ()),
         fork or run_file,
-        reach,
-        UsageMeter(max_tokens, budget, known_prices),
-        RunLimits(concurrency, requests_per_minute, tokens_per_minute),
-        limit,
-        retry_failed,
-        run_file if fork else None,
+        model,
+        {agent: name for agent, name in own.items() if name is not None},
+        limit=limit,
+        budget=None if forecast else budget,
+        options=GenerateOptions(
+            seed=seed,
+            concurrency=concurrency,
+            max_tokens=max_tokens,
+            price=price,
+            requests_per_minute=requests_per_minute,
+            tokens_per_minute=tokens_per_minute,
+            base_url=base_url,
+            window=window,
+            timeout=timeout,
+            max_wait=max_wait,
+            retry_failed=retry_failed,
+            origin=run_file if fork else None,
+            acknowledge_misuse=acknowledge_misuse,
+            parameters=sampling,
+        ),
     )
+    order = replace(order, access=show_model_progress(order.access))
     if forecast:
         run_async(_forecast(order, json=json), resume="Nothing was spent.")
     brake = StopControl()
@@ -167,27 +157,24 @@ def generate(
 
 
 def _command() -> str:
-    import shlex
-
     return shlex.join(["bactrian", *sys.argv[1:]])
 
 
 async def _generate(order: RunOrder, ledger: ProgressView, brake: StopControl) -> int:
     """Do what is left, and give the exit code."""
-    import asyncio
+    prepared: list[PreparedRun] = []
 
-    from bactrian.generate.run import prepare_run, tune_gc
+    def begin(work: PreparedRun) -> None:
+        prepared.append(work)
+        brake.stop = work.runner.stop
 
     tune_gc()
-    async with prepare_run(order) as work:
-        brake.stop = work.runner.stop
-        shown = asyncio.create_task(_shown(ledger, work))
-        try:
-            await work.runner.run()
-        finally:
-            shown.cancel()
+    try:
+        tally = await run_order(order, begin, lambda work: _shown(ledger, work))
+    finally:
+        for work in prepared:
             ledger.close(work.tally, order.run)
-        return _exit_code(work.tally)
+    return _exit_code(tally)
 
 
 async def _shown(ledger: ProgressView, work: PreparedRun) -> None:
@@ -203,8 +190,5 @@ def _exit_code(tally: RunProgress) -> int:
 
 
 async def _forecast(order: RunOrder, *, json: bool) -> int:
-    from bactrian.cli.view.progress import show_forecast
-    from bactrian.generate.forecast import forecast_run
-
     show_forecast(await forecast_run(order), json=json)
     return 0

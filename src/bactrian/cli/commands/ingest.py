@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import json as encoder
 from collections.abc import Iterator
+from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
+from rich.status import Status
 
 from bactrian.cli.options import declare_option
 from bactrian.cli.run_async import run_async
-
-if TYPE_CHECKING:
-    from bactrian.ingest.importer import ImportReport
-    from bactrian.ingest.parsed import Found
+from bactrian.cli.terminal.console import open_output, open_progress, to_printable
+from bactrian.ingest.importer import ImportReport, find_chats, import_chats
+from bactrian.ingest.parsed import Found, Origin
+from bactrian.store import open_store
 
 SOME_SKIPPED = 4
 _SHOWN = 20
@@ -44,19 +47,12 @@ def ingest(
     json: Annotated[bool, declare_option("--json", "Write what became of them as JSON.")] = False,
 ) -> None:
     """Store conversations that other programs wrote, so that everything works on them."""
-    from bactrian.ingest.importer import find_chats
-    from bactrian.ingest.parsed import Origin
 
     source = find_chats(path, form.value if form else None, Origin(model, language))
     run_async(_ingest(source, run_file, json=json), resume="What was read is kept; the same command goes on.")
 
 
 async def _ingest(source: Iterator[Found], run_file: Path, *, json: bool) -> int:
-    from rich.status import Status
-
-    from bactrian.cli.terminal.console import open_progress
-    from bactrian.ingest.importer import import_chats
-    from bactrian.store import open_store
 
     with Status("Reading", console=open_progress()) as shown:
 
@@ -70,10 +66,6 @@ async def _ingest(source: Iterator[Found], run_file: Path, *, json: bool) -> int
 
 
 def _say(report: ImportReport, run_file: Path, *, json: bool) -> None:
-    import json as encoder
-    from dataclasses import asdict
-
-    from bactrian.cli.terminal.console import open_output, open_progress, to_printable
 
     for one in report.named[:_SHOWN]:
         open_progress().print(to_printable(f"Skipped {one.name}: {one.problem}."))

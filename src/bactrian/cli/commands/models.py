@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Annotated
+import sys
+from json import dumps
+from typing import Annotated
 
 import typer
+from rich.table import Table
 
-if TYPE_CHECKING:
-    from bactrian.models.providers import Provider
+from bactrian.cli.terminal.console import open_output
+from bactrian.files.plugins import list_plugins
+from bactrian.models.providers import FILE, Provider, find_config_folder, load_providers
+from bactrian.models.registry import MODEL_NAMES, PLUGINS
 
 _CONSTRAINED = {"schema": "JSON schema", "grammar": "grammar", "none": "nothing"}
 
@@ -17,16 +22,10 @@ def models(
     json: Annotated[bool, typer.Option("--json", help="Write one JSON object.")] = False,
 ) -> None:
     """List the models that can be named, the providers, whether their keys are set, and what constrains them."""
-    from bactrian.files.plugins import list_plugins
-    from bactrian.models.providers import FILE, find_config_folder, load_providers
-    from bactrian.models.registry import MODEL_NAMES, PLUGINS
 
     rows = list(load_providers().values())
     own = find_config_folder() / FILE
     if json:
-        import sys
-        from json import dumps
-
         found = {
             "names": dict(MODEL_NAMES),
             "providers": [_describe(row) for row in rows],
@@ -35,9 +34,6 @@ def models(
         }
         sys.stdout.write(dumps(found, ensure_ascii=False) + "\n")
         return
-    from rich.table import Table
-
-    from bactrian.cli.terminal.console import open_output
 
     names = Table("model", "what answers", box=None, pad_edge=False)
     for name, meaning in (

@@ -5,6 +5,10 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
+from rich.table import Table
+
+from bactrian.cli.terminal.console import open_output, to_printable
+from bactrian.prompts.pack import list_packs, load_pack
 
 app = typer.Typer(help="List the prompt packs, or show one.", invoke_without_command=True)
 
@@ -14,10 +18,6 @@ def prompts(context: typer.Context) -> None:
     """List the built-in prompt packs with the beginning of their hashes."""
     if context.invoked_subcommand is not None:
         return
-    from rich.table import Table
-
-    from bactrian.cli.terminal.console import open_output
-    from bactrian.prompts.pack import list_packs, load_pack
 
     table = Table("pack", "hash", "what it is", box=None, pad_edge=False)
     for name in list_packs():
@@ -29,8 +29,6 @@ def prompts(context: typer.Context) -> None:
 @app.command()
 def show(name: Annotated[str, typer.Argument(help="A built-in pack, or the path of a .toml file.")]) -> None:
     """Print every template of a pack."""
-    from bactrian.cli.terminal.console import to_printable
-    from bactrian.prompts.pack import load_pack
 
     pack = load_pack(name)
     print(f"# {pack.name} · {pack.description}\n# sha256 {pack.hash}")

@@ -7,6 +7,9 @@ from typing import Annotated
 
 import typer
 
+from bactrian.recipes.load import list_recipes, load_recipe, read_recipe_text
+from bactrian.recipes.registry import find_recipe_model
+
 app = typer.Typer(help="What there is to generate.", rich_markup_mode=None)
 
 
@@ -18,8 +21,6 @@ def recipes(
     """List the built-in recipes, with the number of their jobs."""
     if context.invoked_subcommand:
         return
-    from bactrian.recipes.load import list_recipes, load_recipe
-    from bactrian.recipes.registry import find_recipe_model
 
     if schema:
         print(json.dumps(find_recipe_model().model_json_schema(), indent=2))
@@ -35,7 +36,6 @@ def show(
     recipe: Annotated[str, typer.Argument(help="Name of a built-in recipe, or a .toml file.")],
 ) -> None:
     """Write a recipe as it is, to read it or to begin one's own from."""
-    from bactrian.recipes.load import load_recipe, read_recipe_text
 
     load_recipe(recipe)
     print(read_recipe_text(recipe), end="")

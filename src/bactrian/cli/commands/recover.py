@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+from json import dumps
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from bactrian.cli.options import declare_option
+from bactrian.store.sqlite.recover import recover as recovered
 
 
 def recover(
@@ -16,10 +19,6 @@ def recover(
     json: Annotated[bool, declare_option("--json", "Write one JSON object.")] = False,
 ) -> None:
     """Write a new run with all that can be read of a damaged one."""
-    from dataclasses import asdict
-    from json import dumps
-
-    from bactrian.store.sqlite.recover import recover as recovered
 
     found = recovered(run_file, out)
     if json:

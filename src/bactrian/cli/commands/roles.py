@@ -6,18 +6,20 @@ import json as jsonlib
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from bactrian.cli.model_options import read_model_options
 from bactrian.cli.options import declare_option
 from bactrian.cli.run_async import run_async
+from bactrian.cli.terminal.console import open_progress, to_printable
 from bactrian.errors import InputError
-
-if TYPE_CHECKING:
-    from bactrian.models.registry import ModelOptions
-    from bactrian.play.society.role_assignment import RoleSuggestions, SuggestedRole
-    from bactrian.records.session import Role
+from bactrian.models.registry import ModelOptions
+from bactrian.play.open_models import open_models
+from bactrian.play.society.role_assignment import RoleSuggestions, SuggestedRole, find_roles
+from bactrian.prompts.values import check_idea, check_name
+from bactrian.records.session import Role
 
 _LARGEST = 1 << 20
 
@@ -38,8 +40,6 @@ def roles(
     json: Annotated[bool, declare_option("--json", "Write one object a line, for `play --roles`.")] = False,
 ) -> None:
     """Ask a model which roles a task needs, who they are and what they can do."""
-    from bactrian.cli.model_options import read_model_options
-    from bactrian.prompts.values import check_idea, check_name
 
     task = sys.stdin.buffer.read().decode(errors="surrogateescape").strip() if task == "-" else task
     check_idea(task, "task")
@@ -56,7 +56,6 @@ def read_experts(path: Path) -> list[SuggestedRole]:
     Raises:
         InputError: the file cannot be read, or holds something else.
     """
-    from bactrian.play.society.role_assignment import SuggestedRole
 
     where = str(path)
     try:
@@ -87,7 +86,6 @@ def choose_roles(file: Path | None, *wishes: _Wish) -> tuple[Role, Role]:
     Raises:
         InputError: the file cannot be used, or has too few roles.
     """
-    from bactrian.records.session import Role
 
     known = [expert.role() for expert in read_experts(file)] if file else []
     taken = [name for name, _, _ in wishes if name]
@@ -109,7 +107,6 @@ def choose_roles(file: Path | None, *wishes: _Wish) -> tuple[Role, Role]:
 
 
 def _writer(*, names: bool, json: bool) -> Any:
-    from bactrian.cli.terminal.console import to_printable
 
     def write(number: int, expert: SuggestedRole) -> None:
         if json:
@@ -135,9 +132,6 @@ async def _roles(
     *,
     write: Any,
 ) -> int:
-    from bactrian.cli.terminal.console import open_progress
-    from bactrian.play.open_models import open_models
-    from bactrian.play.society.role_assignment import find_roles
 
     written = 0
     found: RoleSuggestions | None = None

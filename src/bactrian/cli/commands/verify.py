@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from json import dumps
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from bactrian.cli.options import declare_option
+from bactrian.cli.terminal.console import to_printable
+from bactrian.errors import StoreError
+from bactrian.store.sqlite.verify import verify as verified
 
 
 def verify(
@@ -15,11 +19,6 @@ def verify(
     json: Annotated[bool, declare_option("--json", "Write one JSON object.")] = False,
 ) -> None:
     """Read all of a run and compare it with its checksums and counts. Changes nothing."""
-    from json import dumps
-
-    from bactrian.cli.terminal.console import to_printable
-    from bactrian.errors import StoreError
-    from bactrian.store.sqlite.verify import verify as verified
 
     verdict = verified(run_file)
     if json:

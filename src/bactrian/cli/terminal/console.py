@@ -1,25 +1,12 @@
-"""What may go to a terminal, and how."""
+"""The two consoles: data and progress."""
 
 from __future__ import annotations
 
-import re
-import unicodedata
-
 from rich.console import Console
 
-# A reply can hold sequences that retitle a terminal or write to its clipboard.
-_SEQUENCES = re.compile(
-    r"\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[PX^_][^\x1b]*(?:\x1b\\)?|\x1b\[[0-?]*[ -/]*[@-~]|\x1b[@-_]?"
-)
-_BIDI = re.compile("[\u202a-\u202e\u2066-\u2069]")
+from bactrian.records.text import to_printable
 
-
-def to_printable(text: str) -> str:
-    """``text`` without anything that would steer the terminal instead of being shown on it."""
-    text = _BIDI.sub("", _SEQUENCES.sub("", text))
-    return "".join(
-        character for character in text if character in "\n\t" or unicodedata.category(character) != "Cc"
-    )
+__all__ = ["open_output", "open_progress", "to_printable"]
 
 
 def open_output() -> Console:

@@ -6,14 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rich.status import Status
+
 from bactrian.analyze.confirm import Key, confirm_findings, list_unasked
 from bactrian.analyze.judge import ANSWER_TOKENS, QUESTION_TOKENS, TURNS_SHOWN
+from bactrian.cli.terminal.console import open_progress, to_printable
 from bactrian.models.registry import ModelOptions, open_model
 from bactrian.models.wrappers.budget import Budget, Price, UsageMeter
 from bactrian.models.wrappers.concurrency import ConcurrencyLimit
 from bactrian.models.wrappers.retry import Retry
 from bactrian.records.finding import Confirmation, Finding
 from bactrian.records.usage import Usage
+from bactrian.store import open_store
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +42,6 @@ async def ask_judge(
         ModelError: the judge does not answer.
         StoreError: another process writes the run.
     """
-    from rich.status import Status
-
-    from bactrian.cli.terminal.console import open_progress, to_printable
-    from bactrian.store import open_store
 
     said = open_progress()
     model = Retry(

@@ -10,6 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
+from rich.live import Live
+from rich.text import Text
+
 from bactrian.cli.terminal.console import open_progress, to_printable
 from bactrian.generate.forecast import Forecast
 from bactrian.generate.progress import ProgressSnapshot, RunProgress
@@ -61,8 +64,6 @@ class _Person:
         self._console = open_progress()
 
     async def watch(self, tally: RunProgress) -> None:
-        from rich.live import Live
-        from rich.text import Text
 
         if not self._console.is_terminal or self._console.is_dumb_terminal:
             while True:

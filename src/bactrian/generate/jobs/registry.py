@@ -52,4 +52,4 @@ def make_plan(recipe: Recipe, choice: ModelChoice, seed: int | None = None) -> P
     kind = find_job_kind(recipe)
     kind.check(recipe)
     models = {"lister": choice.find("lister"), **kind.name_models(recipe, choice)}
-    return Plan(recipe, models, seed, frozenset(models.values()) - choice.trusted)
+    return Plan(recipe, models, seed, distrusted=frozenset(models.values()) - choice.trusted)

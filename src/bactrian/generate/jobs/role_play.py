@@ -105,7 +105,7 @@ class RolePlayJobs(JobKind[RolePlay]):
             plan=job.plan,
             protocol=job.protocol,
             paper_endings=paper,
-            endings=endings,
+            endings=(*endings, *self.plan.endings),
             max_messages=job.max_messages,
             language=job.language,
             preamble=job.preamble,

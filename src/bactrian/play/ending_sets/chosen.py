@@ -14,7 +14,7 @@ from bactrian.play.endings import (
     Rule,
     TaskDone,
     UserDoesNotInstruct,
-    first_ending,
+    find_ending,
 )
 from bactrian.recipes.ending_list import THRESHOLDS, EndingList
 from bactrian.records.ending import Ending
@@ -45,7 +45,7 @@ class ChosenEndings:
 
     def __call__(self, turns: Sequence[Turn]) -> Ending | None:
         """The ending that the turns call for, or None."""
-        return first_ending(self.build_rules(limit=40), turns)
+        return find_ending(self.build_rules(limit=40), turns)
 
     def build_rules(self, *, limit: int, language: str | None = None) -> tuple[Rule, ...]:
         """The rules in their order, the endpoint's refusal first and the limit of messages last.

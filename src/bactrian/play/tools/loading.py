@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
+from types import MappingProxyType
 
 from bactrian.errors import InputError
 from bactrian.play.tools.functions import FunctionTool, load_functions
@@ -19,8 +20,13 @@ DEFAULT_LIMITS = Toolkit(())
 
 
 @asynccontextmanager
-async def open_tools(wanted: Mapping[str, ToolsSpec]) -> AsyncGenerator[dict[str, Toolbox]]:
+async def open_tools(
+    wanted: Mapping[str, ToolsSpec],
+    own: Mapping[str, Sequence[Callable[..., object] | Runnable]] = MappingProxyType({}),
+) -> AsyncGenerator[dict[str, Toolbox]]:
     """Load what is wanted, by agent, and run its servers. What two agents have in common is there once.
+
+    ``own`` are functions that an agent of ``wanted`` has besides.
 
     Raises:
         InputError: a file, a function in it or a server cannot be used, or two tools of an agent have the same name.
@@ -43,6 +49,7 @@ async def open_tools(wanted: Mapping[str, ToolsSpec]) -> AsyncGenerator[dict[str
                 [
                     *(tool for file in one.python for tool in functions[file]),
                     *(tool for command in one.mcp for tool in servers[command]),
+                    *own.get(agent, ()),
                 ],
                 Toolkit((), one.rounds, one.seconds, one.characters),
                 agent=agent,

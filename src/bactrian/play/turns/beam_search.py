@@ -18,7 +18,7 @@ from bactrian.errors import BactrianError, ContextFull, Filtered, ModelError
 from bactrian.play.agent import Agent, View
 from bactrian.play.critic.candidates import CandidateRequest, Proposer
 from bactrian.play.critic.choosing import CriticQuestion, Round, SessionCritic, list_options
-from bactrian.play.endings import first_ending
+from bactrian.play.endings import find_ending
 from bactrian.play.scene import Scene
 from bactrian.play.turns.state import SessionState
 from bactrian.records.candidate import Decision, Proposal
@@ -178,7 +178,7 @@ def _list_kept(grown: Sequence[_Line], decisions: Sequence[Decision], keep: int)
 def _longer(scene: Scene, line: _Line, agent: Agent, proposal: Proposal) -> _Line:
     turn = agent.turn(proposal, usage=Usage(), seconds=0.0)
     turns = [*line.turns, turn]
-    return _Line(turns, proposal.place, over=first_ending(scene.rules, turns) is not None)
+    return _Line(turns, proposal.place, over=find_ending(scene.rules, turns) is not None)
 
 
 async def _placed(

@@ -19,10 +19,11 @@ from bactrian.store.sqlite.filesystem import count_free_bytes, find_holder
 APPLICATION_ID = 0x42616374
 """Says in the file's header that it is ours; the letters ``Bact``."""
 
-_IS_OPEN = 1
+IS_OPEN = 1
 """In the header's user version, from opening to closing: what is written meanwhile may be in the log alone."""
 _HEADER = b"SQLite format 3\0"
 _BUSY_SECONDS = 30.0
+_FOREVER = 86_400.0
 _PAGE = 16_384
 """Bytes that the file, and the log beside it, grow by at least."""
 
@@ -126,9 +127,37 @@ def open_for_reading(path: Path) -> Engine:
     return create_engine("sqlite://", creator=connect, poolclass=QueuePool, max_overflow=-1)
 
 
+class _Snapshot(sqlite3.Connection):
+    def rollback(self) -> None:
+        """Keep the transaction, which SQLAlchemy would end after each query; closing ends it."""
+
+
+def open_snapshot(path: Path) -> Engine:
+    """An engine that reads the run as it is at the first connection. Threads take turns at it."""
+
+    def connect() -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            f"{path.absolute().as_uri()}?mode=ro",
+            uri=True,
+            timeout=_BUSY_SECONDS,
+            check_same_thread=False,
+            isolation_level=None,
+            factory=_Snapshot,
+        )
+        connection.execute("BEGIN")
+        connection.execute(
+            "SELECT count(*) FROM sqlite_master"
+        ).fetchone()  # a state is chosen when it is read
+        return connection
+
+    return create_engine(
+        "sqlite://", creator=connect, poolclass=QueuePool, pool_size=1, max_overflow=0, pool_timeout=_FOREVER
+    )
+
+
 def mark_open(connection: Connection) -> None:
     """Say in the file itself, not only in its log, that it is open."""
-    _mark(connection, _IS_OPEN, "PRAGMA wal_checkpoint")
+    _mark(connection, IS_OPEN, "PRAGMA wal_checkpoint")
 
 
 def mark_closed(connection: Connection) -> None:
@@ -162,7 +191,7 @@ def log_is_missing(path: Path) -> bool:
     """
     with path.open("rb") as file:
         header = file.read(100)
-    if int.from_bytes(header[60:64], "big") != _IS_OPEN:
+    if int.from_bytes(header[60:64], "big") != IS_OPEN:
         return False
     log = find_log(path)
     return not log.exists() or not log.stat().st_size  # whoever only reads the run makes an empty one

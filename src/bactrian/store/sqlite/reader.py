@@ -35,7 +35,7 @@ from bactrian.records.usage import Usage
 from bactrian.store import schema
 from bactrian.store.base import Rows
 from bactrian.store.mapping import RecordMapping
-from bactrian.store.sqlite.database import explain_errors
+from bactrian.store.sqlite.database import IS_OPEN, explain_errors
 
 _PAGE = 100
 """Sessions read at a time."""
@@ -49,6 +49,11 @@ class Reader:
     def __init__(self, path: Path, engine: Engine) -> None:
         self._path = path
         self._engine = engine
+
+    def is_open(self) -> bool:
+        """True if a process writes the run, or was killed while it did."""
+        with explain_errors(self._path), self._engine.connect() as connection:
+            return connection.exec_driver_sql("PRAGMA user_version").scalar_one() == IS_OPEN
 
     def deliberation(self, session: str, after: int) -> Deliberation:
         """The proposals and decisions of the session with this id, for the turns behind turn ``after``."""

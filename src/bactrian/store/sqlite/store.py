@@ -22,7 +22,7 @@ from bactrian.store import schema
 from bactrian.store.base import Rows
 from bactrian.store.mapping import write_json
 from bactrian.store.sqlite import statements
-from bactrian.store.sqlite.database import check_file, open_for_reading
+from bactrian.store.sqlite.database import check_file, open_for_reading, open_snapshot
 from bactrian.store.sqlite.filesystem import follow_link
 from bactrian.store.sqlite.lock import lock_run
 from bactrian.store.sqlite.opening import check_version, connect, is_older
@@ -181,6 +181,21 @@ class SqliteStore:
     async def slices(self, size: int) -> list[Rows]:
         """The sessions that there are now, in slices of at most ``size`` that can be read at the same time."""
         return await asyncio.to_thread(self._reader.slices, size)
+
+    @asynccontextmanager
+    async def snapshot(self) -> AsyncGenerator[SqliteStore]:
+        """The run as it is now, whatever is written meanwhile."""
+        reading = open_snapshot(self.path)
+        try:
+            reader = Reader(self.path, reading)
+            await asyncio.to_thread(reader.is_open)
+            yield SqliteStore(self.path, reader, None)
+        finally:
+            reading.dispose()
+
+    async def is_open(self) -> bool:
+        """True if a process writes the run, or was killed while it did."""
+        return await asyncio.to_thread(self._reader.is_open)
 
     def _write(self, statement: Statement, row: tuple[Any, ...]) -> Awaitable[bool]:
         if self._writer is None:

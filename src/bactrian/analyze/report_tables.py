@@ -1,4 +1,4 @@
-"""A report as tables on a terminal."""
+"""A report as tables of text, on a terminal or in a notebook."""
 
 from __future__ import annotations
 
@@ -7,20 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 from bactrian.analyze.report import COOPERATION, Json
 from bactrian.analyze.session_summary import UNFINISHED
-from bactrian.cli.terminal.console import open_output, to_printable
+from bactrian.records.text import to_printable
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 _SHOWN = 5
 """Roles and pairs that are listed; the JSON and the page have all."""
-_WIDE = 110
+WIDE = 110
 """Columns of a table where no terminal says how many there are."""
 
 
-def show_report(report: Json) -> None:
-    """Write the report on one run."""
-    console = _console()
+def write_report(console: Console, report: Json) -> None:
+    """Write the report on one run to ``console``."""
     _overview(console, report)
     _table(
         console,
@@ -41,9 +40,8 @@ def show_report(report: Json) -> None:
         console.print(f"Not ended: {unfinished['count']:,}; the numbers change when they do.")
 
 
-def show_differences(reports: Sequence[Json], changes: Json) -> None:
+def write_differences(console: Console, reports: Sequence[Json], changes: Json) -> None:
     """Write what differs between two runs. A star marks a difference whose interval leaves out 0."""
-    console = _console()
     before, after = (to_printable(report["run"]) for report in reports)
     sizes = " and ".join(f"{report['sessions']:,}" for report in reports)
     console.print(f"{before} and {after}: {sizes} sessions. Differences are {after} less {before}.")
@@ -56,13 +54,6 @@ def show_differences(reports: Sequence[Json], changes: Json) -> None:
         ("mean of a session", *heads),
         ((name, *_change(one, percent=name == "cached_share")) for name, one in changes["means"].items()),
     )
-
-
-def _console() -> Console:
-    console = open_output()
-    if not console.is_terminal:
-        console.width = max(console.width, _WIDE)
-    return console
 
 
 def _overview(console: Console, report: Json) -> None:

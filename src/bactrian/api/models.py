@@ -1,0 +1,235 @@
+"""Models as users give them: by name, as an object with ``reply``, or as a function of messages."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import warnings
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, cast
+
+from bactrian.errors import BactrianError, BactrianWarning, InputError, ModelError
+from bactrian.models.model import Model, Reply, ReplyChoice, Request
+from bactrian.models.registry import ModelOptions, open_model
+from bactrian.models.scripted import Scripted
+from bactrian.models.text_tools.calls import add_tools_as_text
+from bactrian.models.traits import Traits, get_traits
+from bactrian.models.wrappers.retry import MAX_WAIT
+from bactrian.play.recorded import Recorded
+from bactrian.records.text import Text, clean_text
+from bactrian.records.usage import Usage
+
+UNCONSTRAINED = Traits(constrained_by="none")
+"""A model of which nothing is known: it returns text as it likes."""
+Messages = list[dict[str, str]]
+"""A conversation in the usual form: ``[{"role": "system", "content": "…"}, …]``."""
+ModelFunction = Callable[[Messages], str | Awaitable[str]]
+"""Returns the reply to a conversation, asynchronously or not."""
+
+
+class Replying(Protocol):
+    """Any object with ``reply``: it returns a text or a :class:`~bactrian.models.model.Reply`."""
+
+    def reply(self, request: Request, /) -> Any:
+        """Answer ``request``, asynchronously or not."""
+        ...
+
+
+USUAL_AGENTS = ("task_specifier", "task_planner", "user", "assistant", "critic", "lister")
+"""Agents that may be given a model although nothing is asked of them."""
+ModelLike = str | Replying | ModelFunction
+"""A model's name, an object with ``reply``, or a function of messages."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnModel:
+    """A model of the user's own, for the rest of the program. The user opens and closes what it holds."""
+
+    name: str
+    answer: Callable[[Request], Any]
+    """Returns a text or a :class:`~bactrian.models.model.Reply`, or something to await that does."""
+    threaded: bool = True
+    """True if a call may block, and so has to run in a thread of its own."""
+    traits: Traits = UNCONSTRAINED
+
+    async def reply(self, request: Request) -> Reply:
+        """Answer ``request``.
+
+        Raises:
+            ModelError: the user's code failed, or returned something that is not a reply.
+        """
+        return await add_tools_as_text(self._reply, request)
+
+    async def _reply(self, request: Request) -> Reply:
+        found = [await self._ask(request) for _ in range(request.n)]
+        if isinstance(found[0], Reply):
+            return found[0]
+        texts = [one if isinstance(one, str) else one.text for one in found]
+        choices = tuple(ReplyChoice(Text(clean_text(text))) for text in texts)
+        if request.on_text is not None:
+            request.on_text(choices[0].text)
+        prompt = sum(_count_tokens(message.text) for message in request.messages)
+        usage = Usage(prompt, sum(map(_count_tokens, texts)), estimated=True)
+        return Reply(choices, usage, self.name, raw=texts[0].encode(errors="replace"))
+
+    async def _ask(self, request: Request) -> str | Reply:
+        try:
+            given = await asyncio.to_thread(self.answer, request) if self.threaded else self.answer(request)
+            found: object = await given if inspect.isawaitable(given) else given
+        except BactrianError:
+            raise
+        except Exception as error:
+            raise ModelError(
+                f"The model failed: {type(error).__name__}: {error}",
+                where=self.name,
+                next="Mend it, and make the same call again to go on.",
+            ) from error
+        if not isinstance(found, (str, Reply)):
+            raise ModelError(
+                f"The model returned {type(found).__name__} and not a text.",
+                where=self.name,
+                next="Return a str, or a bactrian.models.model.Reply.",
+            )
+        return found
+
+    async def close(self) -> None:
+        """Nothing: what the object holds is the user's."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenModels:
+    """The models of the agents by name, and the objects that some of the names stand for."""
+
+    names: Mapping[str, str]
+    """Name by agent."""
+    objects: Mapping[str, Model] = field(default_factory=dict[str, Model])
+    """By name."""
+    given: frozenset[str] = frozenset()
+    """The agents that have a model of their own."""
+
+
+def load_model(model: ModelLike, *, base_url: str | None = None) -> Model:
+    """Return the model that a name stands for, or make one of an object with ``reply`` or of a function.
+
+    Nothing is fetched or asked before its first call. Close what was opened by name: ``await model.close()``.
+
+    Example:
+        >>> import bactrian as bt
+        >>> bt.load_model("scripted:replies.json")
+        Traceback (most recent call last):
+        ...
+        bactrian.errors.InputError: replies.json: The script cannot be read: No such file or directory.
+        Check the path.
+        >>> bt.load_model(lambda messages: "Solution: Sencha.").name
+        'python:<lambda>'
+
+    Raises:
+        InputError: the name stands for no model, or its file cannot be used.
+    """
+    if isinstance(model, str):
+        return open_model(model, build_model_options(base_url))
+    return _wrap(model)
+
+
+def choose_models(
+    agents: Iterable[str], model: ModelLike, by_agent: Mapping[str, ModelLike] | None = None
+) -> ChosenModels:
+    """Give each of ``agents`` its model: that of ``by_agent``, or ``model``. ``task`` stands for both who prepare it.
+
+    Raises:
+        InputError: ``by_agent`` names an agent that does not take part.
+    """
+    agents = tuple(agents)
+    given = dict(by_agent or {})
+    if "task" in given:
+        both = given.pop("task")
+        given = {"task_specifier": both, "task_planner": both, **given}
+    if strange := [name for name in given if name not in agents and name not in USUAL_AGENTS]:
+        raise InputError(
+            f"There is no agent {strange[0]!r} to give a model to.",
+            where="models",
+            next=f"Agents: {', '.join(filter(None, agents))}.",
+        )
+    names: dict[str, str] = {}
+    objects: dict[str, Model] = {}
+    wrapped: dict[int, str] = {}
+    for agent in agents:
+        one = given.get(agent, model)
+        if isinstance(one, str):
+            names[agent] = one
+            continue
+        if isinstance(one, Scripted) and agent in given:
+            one = one.for_agent(agent)
+        key = id(one)
+        if key not in wrapped:
+            opened = _wrap(one)
+            name, number = opened.name, 1
+            while name in objects or name in names.values():
+                number += 1
+                name = f"{opened.name} {number}"
+            wrapped[key] = name
+            objects[name] = opened if name == opened.name else replace(_as_own(opened), name=name)
+        names[agent] = wrapped[key]
+    return ChosenModels(names, objects, frozenset(given) & names.keys())
+
+
+def build_model_options(
+    base_url: str | None = None,
+    *,
+    window: int | None = None,
+    timeout: float = 600.0,
+    max_wait: float = MAX_WAIT,
+) -> ModelOptions:
+    """How to reach models: as given, and else by ``OPENAI_BASE_URL``. Keys are looked up where they are used."""
+    return ModelOptions(
+        base_url=base_url or os.environ.get("OPENAI_BASE_URL") or None,
+        window=window,
+        timeout=timeout,
+        max_wait=max_wait,
+        notice=_warn,
+        report=_warn,
+        recorded=Recorded,
+    )
+
+
+def _warn(text: str) -> None:
+    warnings.warn(text, BactrianWarning, stacklevel=2)
+
+
+def _wrap(model: Replying | ModelFunction) -> Model:
+    if isinstance(model, (OwnModel, Scripted)):
+        return model
+    if hasattr(model, "reply"):
+        replying = cast("Replying", model)
+        name = getattr(model, "name", None) or f"python:{type(model).__name__}"
+        given = get_traits(cast("Model", model))
+        traits = given if hasattr(model, "traits") else UNCONSTRAINED
+        return OwnModel(str(name), replying.reply, not _is_async(replying.reply), traits)
+    if not callable(model):
+        raise InputError(
+            f"{model!r} is not a model.",
+            where="model",
+            next="Pass a name, an object with reply, or a function of messages.",
+        )
+    function = model
+    name = getattr(function, "__name__", None) or type(function).__name__
+    return OwnModel(f"python:{name}", lambda request: function(_messages(request)), not _is_async(function))
+
+
+def _as_own(model: Model) -> OwnModel:
+    return model if isinstance(model, OwnModel) else OwnModel(model.name, model.reply, threaded=False)
+
+
+def _is_async(function: object) -> bool:
+    called = getattr(function, "__call__", None)  # noqa: B004  an object whose call is asynchronous
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
+
+
+def _messages(request: Request) -> Messages:
+    return [{"role": message.role, "content": str(message.text)} for message in request.messages]
+
+
+def _count_tokens(text: str) -> int:
+    return len(text.encode(errors="replace")) // 4 + 1

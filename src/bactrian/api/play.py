@@ -1,0 +1,266 @@
+"""One conversation from Python: :func:`play` waits for its end, :func:`stream` yields its events."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
+from contextlib import aclosing
+from dataclasses import replace
+from pathlib import Path
+from typing import Unpack
+
+from bactrian.api.arguments import Critic, PlayOptions, ToolsLike, read_role, read_tools
+from bactrian.api.bridge import run_sync
+from bactrian.api.models import ChosenModels, ModelLike, build_model_options, choose_models
+from bactrian.errors import BactrianError, BactrianWarning, ContextFull, InputError, ModelError
+from bactrian.models.registry import ModelOptions
+from bactrian.play.critic.critic import CRITIC
+from bactrian.play.own_endings import EndingLike, read_endings
+from bactrian.play.run_session import SessionOrder, play_one
+from bactrian.play.setup import WORD_LIMIT, RolePlaySetup
+from bactrian.prompts.pack import load_pack
+from bactrian.recipes.parameters import read_parameters
+from bactrian.records.ending import Ending
+from bactrian.records.events import Ended, Event, Spoke, Started
+from bactrian.records.session import Role, Session
+from bactrian.records.turn import Turn
+
+EXAMPLE = ("Develop a trading bot for the stock market", "Python Programmer", "Stock Trader")
+"""The paper's example: idea, assistant role, user role."""
+EXAMPLE_SEED = 7
+"""With the built-in model, the example is then the conversation in the README."""
+AGENTS = ("task_specifier", "task_planner", "user", "assistant")
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C ended a session. ``session`` is what was said; where it is stored, the same call resumes it."""
+
+    def __init__(self, session: Session | None) -> None:
+        super().__init__("The session was interrupted; its attribute `session` is what was said.")
+        self.session = session
+
+
+def play(
+    idea: str | None = None,
+    *,
+    assistant: str | Role | None = None,
+    user: str | Role | None = None,
+    model: ModelLike = "local",
+    models: Mapping[str, ModelLike] | None = None,
+    critic: Critic | str | None = None,
+    tools: ToolsLike | None = None,
+    endings: EndingLike | Iterable[EndingLike] = (),
+    run: str | Path | None = None,
+    **options: Unpack[PlayOptions],
+) -> Session:
+    """Let two agents solve a task together, and return the session.
+
+    Without an idea it is the paper's example. It works in a notebook, too.
+
+    Example:
+        >>> import bactrian as bt
+        >>> script = ["Instruction: Name one.\\nInput: None", "Solution: Sencha.\\nNext request.", "<CAMEL_TASK_DONE>"]
+        >>> session = bt.play("Choose a tea", assistant="Tea merchant", model=bt.Scripted(script), specify=False)
+        >>> session.ending.code
+        'task_done'
+
+    Args:
+        idea: The task in one sentence.
+        assistant: Role that solves: a name, or a :class:`Role` with a description.
+        user: Role that instructs.
+        model: Of every agent: a name, an object with ``reply``, or a function of messages that returns a text.
+        models: Of single agents: ``user``, ``assistant``, ``critic``, ``task`` (specifier and planner).
+        critic: Chooses each turn among several proposals: a :class:`Critic`, or its role.
+        tools: What agents may call; see :data:`ToolsLike`.
+        endings: Besides the usual ones: codes, rules, functions made by :func:`ending`; ``"paper"`` for the paper's
+            endings in place of the default ones.
+        run: File to store the session in. The same call resumes it, or returns it if it has ended.
+        options: See :class:`PlayOptions`.
+
+    Raises:
+        InputError: something given cannot be used.
+        ModelError: a model fails before anything is said. A session that fails later is returned, with a warning.
+        Interrupted: Ctrl-C was pressed; it is a KeyboardInterrupt, and holds what was said.
+        StoreError: the run is damaged, in use, or of a newer version of this program.
+    """
+    events = stream(
+        idea,
+        assistant=assistant,
+        user=user,
+        model=model,
+        models=models,
+        critic=critic,
+        tools=tools,
+        endings=endings,
+        run=run,
+        **options,
+    )
+    collected = SessionCollector()
+    try:
+        return run_sync(collected.collect(events))
+    except KeyboardInterrupt:
+        raise Interrupted(collected.session) from None
+
+
+async def stream(
+    idea: str | None = None,
+    *,
+    assistant: str | Role | None = None,
+    user: str | Role | None = None,
+    model: ModelLike = "local",
+    models: Mapping[str, ModelLike] | None = None,
+    critic: Critic | str | None = None,
+    tools: ToolsLike | None = None,
+    endings: EndingLike | Iterable[EndingLike] = (),
+    run: str | Path | None = None,
+    **options: Unpack[PlayOptions],
+) -> AsyncGenerator[Event]:
+    """Let two agents solve a task together, and yield what happens. The arguments are those of :func:`play`.
+
+    The next request goes out when the next event is asked for. A model that fails ends the session as ``failed``.
+
+    Example:
+        >>> import asyncio
+        >>> import bactrian as bt
+        >>> script = ["Instruction: Name one.\\nInput: None", "Solution: Sencha.\\nNext request.", "<CAMEL_TASK_DONE>"]
+        >>> async def names():
+        ...     events = bt.stream("Choose a tea", model=bt.Scripted(script), specify=False)
+        ...     return [type(event).__name__ async for event in events]
+        >>> asyncio.run(names())
+        ['Started', 'Spoke', 'Spoke', 'Spoke', 'Ended']
+
+    Raises:
+        InputError: something given cannot be used.
+        StoreError: the run is damaged, in use, or of a newer version of this program.
+    """
+    if idea is None:
+        idea = EXAMPLE[0]
+        options.setdefault("seed", EXAMPLE_SEED)
+    chosen = Critic(critic) if isinstance(critic, str) else critic
+    agents = (*AGENTS, CRITIC) if chosen else AGENTS
+    access = build_model_options(
+        options.get("base_url"),
+        window=options.get("window"),
+        timeout=options.get("timeout", 600.0),
+        max_wait=options.get("max_wait", 600.0),
+    )
+    order = build_session_order(
+        idea,
+        (read_role(assistant, EXAMPLE[1]), read_role(user, EXAMPLE[2])),
+        choose_models(agents, model, models),
+        access,
+        options,
+        critic=chosen,
+        tools=tools,
+        endings=endings,
+        run=run,
+    )
+    async with aclosing(play_one(order)) as events:
+        async for event in events:
+            yield event
+
+
+def build_session_order(
+    idea: str,
+    roles: tuple[Role, Role],
+    models: ChosenModels,
+    access: ModelOptions,
+    options: PlayOptions,
+    *,
+    critic: Critic | None = None,
+    tools: ToolsLike | None = None,
+    endings: EndingLike | Iterable[EndingLike] = (),
+    run: str | Path | None = None,
+) -> SessionOrder:
+    """Everything that :func:`play` was given, as one order. ``roles`` are those of assistant and user.
+
+    Raises:
+        InputError: something given cannot be used.
+    """
+    rules, paper = read_endings(endings)
+    if (limit := options.get("max_messages")) is not None and limit < 1:
+        raise InputError("A session has at least one message.", where="max_messages", next="Give 1 or more.")
+    setup = RolePlaySetup(
+        idea=idea,
+        assistant=roles[0],
+        user=roles[1],
+        models=models.names,
+        specify=options.get("specify", True),
+        word_limit=options.get("word_limit", WORD_LIMIT),
+        plan=options.get("plan", False),
+        protocol=options.get("protocol"),
+        paper_endings=paper,
+        endings=rules,
+        max_messages=limit,
+        seed=options.get("seed"),
+        language=options.get("language"),
+        critic=critic.settings() if critic else None,
+        parameters=read_parameters(options.get("parameters", {})).by_agent(),
+    )
+    specs, functions = read_tools(tools or (), options)
+    return SessionOrder(
+        setup,
+        load_pack(options.get("prompts") or setup.pack),
+        replace(access, objects={**access.objects, **models.objects}),
+        specs,
+        Path(run) if run is not None else None,
+        functions,
+    )
+
+
+class SessionCollector:
+    """Puts a session together from its events."""
+
+    def __init__(self) -> None:
+        self._begun: Session | None = None
+        self._turns: list[Turn] = []
+        self._ending: Ending | None = None
+        self._error: Exception | None = None
+
+    @property
+    def session(self) -> Session | None:
+        """What was said so far; None if the session has not begun."""
+        if self._begun is None:
+            return None
+        return replace(self._begun, turns=tuple(self._turns), ending=self._ending)
+
+    async def collect(self, events: AsyncIterator[Event]) -> Session:
+        """Take all ``events``.
+
+        Raises:
+            BactrianError: the session failed before anything was said.
+        """
+        async for event in events:
+            match event:
+                case Started(session):
+                    self._begun, self._turns = session, list(session.turns)
+                case Spoke(turn):
+                    self._turns.append(turn)
+                case Ended(ending, error):
+                    self._ending, self._error = ending, error
+                    if not self._turns or self._begun is None:
+                        raise_failure(event)
+                case _:
+                    pass
+        session = self.session
+        if session is None:
+            raise BactrianError("The session did not begin.", next="Report this.")
+        if self._ending is not None and self._ending.code == "failed":
+            reason = str(self._error or self._ending.evidence)
+            warnings.warn(f"The session failed after {len(self._turns)} turns: {reason}", BactrianWarning, 2)
+        return session
+
+
+def raise_failure(event: Event) -> None:
+    """Raise the error of a session that a fault ended; do nothing for any other event.
+
+    Raises:
+        ModelError: a model failed, or nothing could be said for want of room.
+    """
+    if isinstance(event, Ended) and event.ending.code == "failed":
+        raise event.error or ModelError(event.ending.evidence)
+    if isinstance(event, Ended) and event.ending.code == "token_limit" and not event.ending.turn:
+        raise ContextFull(
+            f"Nothing could be said: {event.ending.evidence.partition(chr(10))[0]}",
+            next="Use a model with a larger window, or a shorter idea.",
+        )

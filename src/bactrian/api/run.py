@@ -1,0 +1,348 @@
+"""A run from Python: its sessions, its numbers, and what can be made of it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+
+from bactrian.analyze.behaviours.catalogue import find_behaviours
+from bactrian.analyze.behaviours.own import BehaviourLike
+from bactrian.analyze.frames import read_frame
+from bactrian.analyze.measure import measure
+from bactrian.api.bridge import run_sync
+from bactrian.api.export import ExportChoices, export_session_data, merge_installed
+from bactrian.api.report import Report
+from bactrian.errors import InputError
+from bactrian.export.format import Format
+from bactrian.generate.forecast import Forecast, forecast_run
+from bactrian.generate.plan import Plan
+from bactrian.generate.run import RunOrder
+from bactrian.generate.run_models import RunLimits
+from bactrian.models.pricing import choose_prices, make_pricing
+from bactrian.models.registry import ModelOptions
+from bactrian.models.wrappers.budget import UsageMeter
+from bactrian.recipes.load import read_recipe_content
+from bactrian.records.run import Failure, Progress
+from bactrian.records.session import Session
+from bactrian.records.text import show
+from bactrian.records.usage import Usage
+from bactrian.store import RunReader, open_store
+from bactrian.tables.tables import (
+    FINDINGS,
+    MESSAGES,
+    SESSIONS,
+    make_finding_row,
+    make_message_rows,
+    make_session_row,
+)
+
+if TYPE_CHECKING:
+    import polars
+
+_Result = TypeVar("_Result")
+_PAGE = 100
+"""Sessions in memory at a time."""
+
+
+class SessionList(tuple[Session, ...]):
+    """Some sessions of a run, which can be shown."""
+
+    __slots__ = ()
+
+    def show(self) -> None:
+        """Display the sessions in a notebook, or print their transcripts elsewhere."""
+        show(self)
+
+    def __str__(self) -> str:
+        return "\n\n".join(map(str, self))
+
+    def _repr_html_(self) -> str:
+        return "<hr>".join(session._repr_html_() for session in self)  # pyright: ignore[reportPrivateUsage]
+
+
+class Run:
+    """A run: the sessions that one recipe, or one file of ``play``, produced. Each call reads what is in it then.
+
+    Example:
+        >>> import bactrian as bt
+        >>> script = ["Instruction: Name one.\\nInput: None", "Solution: Sencha.\\nNext request.", "<CAMEL_TASK_DONE>"]
+        >>> _ = bt.play("Choose a tea", model=bt.Scripted(script), specify=False, run="tea.db")
+        >>> run = bt.open_run("tea.db")
+        >>> len(run), run.endings, run.usage.total > 0
+        (1, {'task_done': 1}, True)
+        >>> [session.task.text for session in run]
+        ['Choose a tea']
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.path)!r})"
+
+    def __len__(self) -> int:
+        """Sessions that have begun."""
+        return len(self._progress())
+
+    def __iter__(self) -> Iterator[Session]:
+        """All sessions in the order in which they began, a hundred in memory at a time."""
+        for rows in self._read(lambda store: store.slices(_PAGE)):
+            yield from self._read(lambda store, rows=rows: _list(store.sessions(rows)))
+
+    def __getitem__(self, session_id: str) -> Session:
+        """The session with this id. Raises InputError if the run has none."""
+        found = self._read(lambda store: store.session(session_id))
+        if found is None:
+            ids = [one.id for one in self._progress()[:5]]
+            raise InputError(
+                f"The run has no session {session_id!r}.",
+                where=str(self.path),
+                next=f"Its ids are like {', '.join(ids)}." if ids else "It has none.",
+            )
+        return found
+
+    @property
+    def endings(self) -> dict[str, int]:
+        """Sessions by the code of their ending, the most frequent first; ``unfinished`` for those without one."""
+        counts: dict[str, int] = {}
+        for one in self._progress():
+            code = one.ending or "unfinished"
+            counts[code] = counts.get(code, 0) + 1
+        return dict(sorted(counts.items(), key=lambda item: -item[1]))
+
+    @property
+    def usage(self) -> Usage:
+        """Tokens of all sessions, unfinished ones and lists included."""
+        return sum(self._read(lambda store: store.spent()).values(), Usage())
+
+    def sample(self, count: int = 1, *, seed: int = 0) -> SessionList:
+        """Choose ``count`` sessions at random, or all if the run has fewer; the same seed chooses the same.
+
+        Example:
+            ``run.sample(3).show()``
+        """
+        ids = [one.id for one in self._progress()]
+        chosen = random.Random(seed).sample(ids, min(count, len(ids)))  # noqa: S311
+        return SessionList(self[one] for one in chosen)
+
+    def failures(self) -> list[Failure]:
+        """The sessions that failed, with the reason and what came instead of a reply."""
+        return self._read(lambda store: _list(store.failures()))
+
+    def sessions(self) -> polars.DataFrame:
+        """A data frame with a row for each session: who takes part, on what, how it ended, what it used.
+
+        Raises:
+            MissingExtra: the optional part ``analysis`` is not installed.
+            StoreError: the run cannot be read.
+        """
+        return self._frame(SESSIONS, lambda session, name: (make_session_row(session, name),))
+
+    def messages(self) -> polars.DataFrame:
+        """A data frame with a row for each turn. Raises what :meth:`sessions` raises."""
+        return self._frame(MESSAGES, make_message_rows)
+
+    def findings(self, behaviours: Iterable[BehaviourLike] = ()) -> polars.DataFrame:
+        """A data frame with a row for each behaviour that a turn shows. Raises what :meth:`sessions` raises."""
+        own = merge_installed(behaviours)
+        return self._frame(
+            FINDINGS,
+            lambda session, name: (
+                make_finding_row(session, found, name) for found in find_behaviours(session, own=own)
+            ),
+        )
+
+    def report(self, *, price: str | None = None, base_url: str | None = None) -> Report:
+        """How the agents behaved: endings, behaviours, length, usage, cost. The same as :meth:`analyze` without more.
+
+        Raises:
+            InputError: the run holds no session.
+            MissingExtra: the optional part ``analysis`` is not installed.
+        """
+        return self.analyze(price=price, base_url=base_url)
+
+    def analyze(
+        self,
+        behaviours: Iterable[BehaviourLike] = (),
+        *,
+        price: str | None = None,
+        base_url: str | None = None,
+    ) -> Report:
+        """Report how the agents behaved, with ``behaviours`` of the user's own besides the built-in ones.
+
+        Example:
+            ``run.analyze(behaviours=[apology]).show()``
+
+        Args:
+            behaviours: What :func:`bactrian.behaviour` made, an object with ``code`` and ``detect``, or a code.
+            price: US dollars per million tokens, ``"prompt/completion[/cached]"``; from a table unless given.
+            base_url: Endpoint that was used, for the table.
+
+        Raises:
+            InputError: the run holds no session, or a behaviour fails.
+            MissingExtra: the optional part ``analysis`` is not installed.
+        """
+        own = merge_installed(behaviours)
+        prices = make_pricing(price, base_url)
+        part = self._read(lambda store: measure(store, own=own, processes=1))
+        return Report.of((self.path.stem, part), prices=prices)
+
+    def compare(
+        self, other: Run | str | Path, behaviours: Iterable[BehaviourLike] = (), *, price: str | None = None
+    ) -> Report:
+        """Report how ``other`` differs from this run. Raises what :meth:`analyze` raises."""
+        own = merge_installed(behaviours)
+        second = other if isinstance(other, Run) else open_run(other)
+        parts = [one._read(lambda store: measure(store, own=own, processes=1)) for one in (self, second)]
+        names = [self.path.stem, second.path.stem]
+        if names[0] == names[1]:
+            names = [str(self.path), str(second.path)]
+        return Report.of(*zip(names, parts, strict=True), prices=make_pricing(price, None))
+
+    def forecast(
+        self, *, limit: int | None = None, price: str | None = None, base_url: str | None = None
+    ) -> Forecast:
+        """Calls, tokens, money and time that the rest of the run will take. Nothing is spent.
+
+        Args:
+            limit: Only the first so many jobs of the recipe.
+            price: US dollars per million tokens, ``"prompt/completion[/cached]"``; from a table unless given.
+            base_url: Endpoint that is used, for the table.
+
+        Raises:
+            InputError: the run was not made from a recipe.
+        """
+        content = self._read(lambda store: store.recipe())
+        if content is None or "recipe" not in content:
+            raise InputError(
+                "This run was not made from a recipe.", where=str(self.path), next="Forecast another one."
+            )
+        plan = Plan(read_recipe_content(content["recipe"]), content["models"], content.get("seed"))
+        free = {name for name in plan.models.values() if name.startswith("python:")}
+        known = choose_prices(plan.models.values(), price, base_url, own=free)
+        order = RunOrder(
+            plan, self.path, ModelOptions(base_url), UsageMeter(prices=known), RunLimits(), limit
+        )
+        return run_sync(forecast_run(order))
+
+    def export(
+        self,
+        format: str | Format,  # noqa: A002  as on the command line
+        out: str | Path,
+        *,
+        only: Sequence[str] = (),
+        drop: Sequence[str] = (),
+        overwrite: bool = False,
+        **more: Unpack[ExportChoices],
+    ) -> dict[str, Any]:
+        """Write the run in a format that other tools read, whole or not at all, and return the manifest.
+
+        Example:
+            ``run.export("messages", "train.jsonl", only=["ending=task_done"], drop=["finding=role_flip"])``
+
+        Args:
+            format: A format's name, one that a package registers under ``bactrian.export_formats``, or a
+                :class:`~bactrian.export.format.Format`.
+            out: File or folder to write.
+            only: Only sessions with one of these: ``ending=CODE``.
+            drop: No sessions with any of these: ``finding=CODE``, ``ending=CODE``.
+            overwrite: Replace an export that is there.
+            more: See :class:`ExportChoices`.
+
+        Raises:
+            InputError: the target is there already, a filter is not valid, or the run holds nothing for the format.
+            MissingExtra: the format, or redaction, needs an optional part.
+        """
+        return run_sync(
+            export_session_data(
+                self.path, format, Path(out), only=only, drop=drop, overwrite=overwrite, more=more
+            )
+        )
+
+    def show(self) -> None:
+        """Display what is in the run in a notebook, or print it elsewhere."""
+        show(self)
+
+    def __str__(self) -> str:
+        return "\n".join(f"{name}: {value}" for name, value in self._facts())
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f'<tr><th style="text-align:left">{escape(name)}</th><td style="text-align:left">{escape(value)}</td></tr>'
+            for name, value in self._facts()
+        )
+        return f"<table>{rows}</table>"
+
+    def _facts(self) -> list[tuple[str, str]]:
+        """What the run is in a few lines: progress, endings, usage, cost."""
+        progress, spent = self._progress(), self._read(lambda store: store.spent())
+        content = self._read(lambda store: store.recipe()) or {}
+        ended = sum(one.ending not in (None, "failed") for one in progress)
+        used = sum(spent.values(), Usage())
+        facts = [("run", str(self.path)), ("sessions", f"{ended:,} ended of {len(progress):,} begun")]
+        if "recipe" in content:
+            size = read_recipe_content(content["recipe"]).size
+            facts.insert(1, ("recipe", f"{content['recipe']['name']}, {size:,} jobs in all"))
+            facts.append(("models", ", ".join(dict.fromkeys(content["models"].values()))))
+        facts.append(("endings", ", ".join(f"{code} {n:,}" for code, n in self.endings.items()) or "none"))
+        about = "about " if used.estimated else ""
+        facts.append(("tokens", f"{about}{used.prompt:,} prompt + {used.completion:,} completion"))
+        if "models" in content:
+            facts.append(("cost", _cost(content["models"], spent)))
+        return facts
+
+    def _progress(self) -> list[Progress]:
+        return self._read(lambda store: _list(store.progress()))
+
+    def _frame(self, table: Any, rows: Callable[[Session, str], Iterable[Any]]) -> polars.DataFrame:
+        return run_sync(read_frame(self.path, table, lambda session: rows(session, self.path.stem)))
+
+    def _read(self, read: Callable[[RunReader], Coroutine[Any, Any, _Result]]) -> _Result:
+        async def opened() -> _Result:
+            async with open_store(self.path, read_only=True) as store:
+                return await read(store)
+
+        return run_sync(opened())
+
+
+def open_run(path: str | Path) -> Run:
+    """Open the run at ``path`` to read it; another process may be writing it at the same time.
+
+    Example:
+        >>> import bactrian as bt
+        >>> bt.open_run("nowhere.db")
+        Traceback (most recent call last):
+        ...
+        bactrian.errors.InputError: nowhere.db: There is no such run.
+        Check the path; `bactrian runs` lists the runs in a folder.
+
+    Raises:
+        InputError: there is no run.
+        StoreError: it is damaged, or of a newer version of this program.
+    """
+    run = Run(Path(path))
+    run._read(_open)  # pyright: ignore[reportPrivateUsage]
+    return run
+
+
+async def _open(store: RunReader) -> None:
+    """Opening it has checked it."""
+
+
+async def _list(items: AsyncIterator[_Result]) -> list[_Result]:
+    return [one async for one in items]
+
+
+def _cost(models: dict[str, str], spent: dict[str, Usage]) -> str:
+    prices = make_pricing(None, None)
+    total = 0.0
+    for agent, used in spent.items():
+        name = models.get(agent, models.get("lister", ""))
+        price = None if name.startswith("python:") else prices(name)
+        if price is None:
+            return "unknown"
+        total += price.cost(used)
+    return f"${total:,.4f}"

@@ -1,0 +1,221 @@
+"""The flags of ``bactrian play``, in groups."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+from bactrian.api.arguments import Critic
+from bactrian.api.play import EXAMPLE
+from bactrian.cli.model_options import read_model_options
+from bactrian.cli.options import declare_option
+from bactrian.cli.run_async import StopControl
+from bactrian.cli.terminal.keyboard import add_person
+from bactrian.errors import InputError
+from bactrian.models.registry import ModelOptions
+
+
+class Protocol(StrEnum):
+    """How the inception protocol is kept."""
+
+    free = "free"
+    enforced = "enforced"
+
+
+class Unreadable(StrEnum):
+    """What follows a critic's choice that cannot be read."""
+
+    first = "first"
+    fail = "fail"
+
+
+class Side(StrEnum):
+    """A side of the conversation."""
+
+    user = "user"
+    assistant = "assistant"
+
+
+@dataclass(frozen=True, slots=True)
+class RoleFlags:
+    """Who takes part."""
+
+    assistant: Annotated[
+        str | None, declare_option("--assistant", f"Role that solves. Default: {EXAMPLE[1]}.")
+    ] = None
+    user: Annotated[str | None, declare_option("--user", f"Role that instructs. Default: {EXAMPLE[2]}.")] = (
+        None
+    )
+    assistant_description: Annotated[
+        str, declare_option("--assistant-description", "What the role that solves is and can do.")
+    ] = ""
+    user_description: Annotated[
+        str, declare_option("--user-description", "What the role that instructs is and can do.")
+    ] = ""
+    roles: Annotated[
+        Path | None,
+        declare_option(
+            "--roles", "What `bactrian roles --json` wrote: one that solves, then one that instructs."
+        ),
+    ] = None
+    as_: Annotated[Side | None, declare_option("--as", "The side that you play yourself.")] = None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFlags:
+    """Which models answer, and how they are reached."""
+
+    model: Annotated[str, declare_option("--model", "Model of every agent; see `bactrian models`.")] = "local"
+    assistant_model: Annotated[
+        str | None, declare_option("--assistant-model", "Model of the AI assistant.")
+    ] = None
+    user_model: Annotated[str | None, declare_option("--user-model", "Model of the AI user.")] = None
+    task_model: Annotated[str | None, declare_option("--task-model", "Model of specifier and planner.")] = (
+        None
+    )
+    critic_model: Annotated[str | None, declare_option("--critic-model", "Model of the critic.")] = None
+    base_url: Annotated[str | None, declare_option("--base-url", "Endpoint of openai:NAME.")] = None
+    window: Annotated[
+        int | None, declare_option("--window", "Context window of openai:NAME, in tokens.", min=1)
+    ] = None
+    timeout: Annotated[float, declare_option("--timeout", "Longest wait for a reply, in seconds.", min=0)] = (
+        600.0
+    )
+    max_wait: Annotated[
+        float,
+        declare_option(
+            "--max-wait",
+            "Seconds that an endpoint may ask to wait; one that fails gets three times as long.",
+            min=0,
+        ),
+    ] = 600.0
+
+    def by_agent(self) -> dict[str, str]:
+        """The models that single agents have."""
+        given = {
+            "assistant": self.assistant_model,
+            "user": self.user_model,
+            "task": self.task_model,
+            "critic": self.critic_model,
+        }
+        return {agent: name for agent, name in given.items() if name is not None}
+
+    def open(self, *, person: bool, idea: str | None) -> tuple[ModelOptions, StopControl]:
+        """How to reach the models, with the person at the keyboard if one takes part."""
+        brake = StopControl()
+        options = read_model_options(
+            self.base_url, window=self.window, timeout=self.timeout, longest_wait=self.max_wait
+        )
+        return (add_person(options, brake, idea) if person else options), brake
+
+
+@dataclass(frozen=True, slots=True)
+class CriticFlags:
+    """Who chooses what is said."""
+
+    critic: Annotated[
+        str | None,
+        declare_option("--critic", "Role that chooses what is said among several proposals; human is you."),
+    ] = None
+    proposals: Annotated[int, declare_option("--proposals", "Proposals for each turn.", min=1, max=100)] = 3
+    critic_rounds: Annotated[
+        int,
+        declare_option(
+            "--critic-rounds", "Rounds of proposals for a turn; the critic's feedback begins another.", min=1
+        ),
+    ] = 1
+    criteria: Annotated[
+        str | None,
+        declare_option("--criteria", "What the critic looks for. Default: how well the task is done."),
+    ] = None
+    search: Annotated[
+        str | None,
+        declare_option(
+            "--search", "beam:WIDTHxDEPTH: lines that are kept alive, and turns that are looked ahead."
+        ),
+    ] = None
+    unreadable: Annotated[
+        Unreadable,
+        declare_option(
+            "--unreadable", "After a choice that cannot be read, twice: the first proposal, or failure."
+        ),
+    ] = Unreadable.first
+
+    def read(self) -> Critic | None:
+        """The critic; None if there is to be none. Raises InputError for a search without one."""
+        if self.critic is not None:
+            critic = Critic(
+                self.critic,
+                self.proposals,
+                self.critic_rounds,
+                search=self.search,
+                unreadable=self.unreadable.value,
+            )
+            return replace(critic, criteria=self.criteria) if self.criteria else critic
+        if self.search is None:
+            return None
+        raise InputError(
+            "A search needs a critic that ranks its lines.", where="--search", next="Give --critic ROLE, too."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ToolFlags:
+    """What an agent may call."""
+
+    tools: Annotated[
+        list[str] | None,
+        declare_option("--tools", "Python functions that an agent may call: FILE.py or FILE.py:NAME,NAME."),
+    ] = None
+    mcp: Annotated[
+        list[str] | None,
+        declare_option(
+            "--mcp", "Command line of an MCP server whose tools an agent may call. Can be given often."
+        ),
+    ] = None
+    tools_for: Annotated[Side, declare_option("--tools-for", "Who may call them.")] = Side.assistant
+    tool_timeout: Annotated[float, declare_option("--tool-timeout", "Seconds for one call.", min=0.001)] = (
+        30.0
+    )
+    tool_rounds: Annotated[
+        int, declare_option("--tool-rounds", "Replies of a turn that may call tools.", min=1, max=100)
+    ] = 8
+
+    def read(self) -> dict[str, list[str]]:
+        """The tools by agent."""
+        listed = [*(self.tools or ()), *(f"mcp:{command}" for command in self.mcp or ())]
+        return {self.tools_for.value: listed} if listed else {}
+
+
+@dataclass(frozen=True, slots=True)
+class SessionFlags:
+    """How the conversation goes and ends."""
+
+    specify: Annotated[bool, declare_option("--specify/--no-specify", "Make the idea concrete first.")] = True
+    word_limit: Annotated[int, declare_option("--word-limit", "Words of the specified task.", min=1)] = 50
+    plan: Annotated[bool, declare_option("--plan", "Divide the task into subtasks first.")] = False
+    protocol: Annotated[
+        Protocol | None,
+        declare_option("--protocol", "Default: enforced if the built-in model plays both, else free."),
+    ] = None
+    endings: Annotated[
+        str,
+        declare_option(
+            "--endings",
+            "default, paper, camel, or endings one by one, as in task_done,user_no_instruct=3,max_messages=40.",
+        ),
+    ] = "default"
+    max_messages: Annotated[
+        int | None,
+        declare_option("--max-messages", "Default: 40, or 12 if the built-in model plays both.", min=1),
+    ] = None
+    seed: Annotated[int | None, declare_option("--seed", "Seed of the sampling.")] = None
+    language: Annotated[str | None, declare_option("--language", "Language in which to answer.")] = None
+    prompts: Annotated[
+        str | None,
+        declare_option(
+            "--prompts", "Prompt pack: a name or a .toml file. Default: ai-society, or its small one."
+        ),
+    ] = None
