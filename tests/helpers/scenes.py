@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from bactrian.models.model import Model, Reply, Request
 from bactrian.models.scripted import Scripted, ScriptedReply
+from bactrian.models.traits import get_traits
 from bactrian.play.scene import Scene, build_role_play
 from bactrian.play.session import play_session
 from bactrian.play.setup import RolePlaySetup, new_session
@@ -25,6 +26,7 @@ class Counting:
 
     def __init__(self, model: Model) -> None:
         self.name = model.name
+        self.traits = get_traits(model)
         self.requests: list[Request] = []
         self._model = model
 

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bactrian.errors import BadReply, ModelError, TryAgain
+from bactrian.models.http.sse import EventReader
 from bactrian.models.http.timeouts import Timeouts
 from bactrian.models.model import Reply, Request
 from bactrian.models.openai.client import OpenAIModel
-from bactrian.models.openai.stream import EventReader
 from bactrian.records.message import Message
 from bactrian.records.text import Text
 from bactrian.records.usage import Usage

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
+from bactrian.analyze.frames import read_frame
 from bactrian.analyze.measure import measure
 from bactrian.export.exporter import ExportOptions, export_run
 from bactrian.export.filters import Filters
@@ -14,16 +16,17 @@ from bactrian.export.registry import find_format
 from bactrian.records.finding import Finding
 from bactrian.records.session import Session
 from bactrian.store import open_store
+from bactrian.tables.tables import MESSAGES, Row, make_message_rows
 from tests.store.test_store import session, turn
 
 NAMES = [f"{number:03}" for number in range(260)]
 """More sessions than are read at a time."""
 
 
-async def make_run(path: Path) -> None:
+async def make_run(path: Path, names: Sequence[str] = NAMES) -> None:
     async with open_store(path) as store:
-        await asyncio.gather(*(store.begin(session(name)) for name in NAMES))
-        await asyncio.gather(*(store.add_turn(name, turn(1)) for name in NAMES))
+        await asyncio.gather(*(store.begin(session(name)) for name in names))
+        await asyncio.gather(*(store.add_turn(name, turn(1)) for name in names))
 
 
 def say_more(path: Path) -> None:
@@ -90,3 +93,18 @@ async def test_a_run_is_open_while_it_is_written(tmp_path: Path) -> None:
         assert await reader.is_open()
     async with open_store(path, read_only=True) as reader:
         assert not await reader.is_open()
+
+
+async def test_a_data_frame_is_one_state_of_a_run_that_is_being_written(tmp_path: Path) -> None:
+    path = tmp_path / "run.db"
+    names = [f"{number:04}" for number in range(1100)]  # more than become rows at a time
+    await make_run(path, names)
+    seen: list[str] = []
+
+    def look(found: Session) -> list[Row]:
+        if len(seen) == 0:
+            say_more(path)
+        seen.append(found.id)
+        return list(make_message_rows(found, "run"))
+
+    assert len(await read_frame(path, MESSAGES, look)) == len(names)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 async def read_frame(path: Path, table: Table, rows: Callable[[Session], Iterable[Row]]) -> polars.DataFrame:
-    """Make the rows of each session of the run at ``path`` into one data frame.
+    """Make the rows of each session of the run at ``path``, as it is now, into one data frame.
 
     Raises:
         MissingExtra: the optional part ``analysis`` is not installed.
@@ -29,8 +29,8 @@ async def read_frame(path: Path, table: Table, rows: Callable[[Session], Iterabl
 
     columns = build_schema(table)
     pieces = [pl.DataFrame(schema=columns)]
-    async with open_store(path, read_only=True) as store:
-        async for some in _batches(store.sessions()):
+    async with open_store(path, read_only=True) as store, store.snapshot() as run:
+        async for some in _batches(run.sessions()):
             found = [row for session in some for row in rows(session)]
             pieces.append(pl.DataFrame(found, schema=columns, orient="row"))
     return pl.concat(pieces)

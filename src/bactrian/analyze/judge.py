@@ -14,6 +14,7 @@ from bactrian.analyze.behaviours.catalogue import DETECTORS
 from bactrian.analyze.behaviours.own import find_installed
 from bactrian.models.model import Model, Request, ResponseFormat
 from bactrian.models.traits import get_traits
+from bactrian.prompts.engine import render_prompt
 from bactrian.records.finding import Confirmation, Finding
 from bactrian.records.message import Message
 from bactrian.records.sampling import Sampling
@@ -31,15 +32,6 @@ ANSWER_TOKENS = 40
 _LONGEST = 3000
 """Characters of a turn that are shown; of a longer one, its two ends."""
 _ANSWER = re.compile(r"[*_#>\"' \t]*(yes|no)\b", re.IGNORECASE)
-_SYSTEM = """\
-Two language-model agents solve a task together. The AI user gives one instruction after another; the AI assistant
-answers each with a solution. You decide whether one turn of their conversation shows one particular fault.
-
-The fault is defined like this:
-
-{definition}
-
-Answer with "yes" or "no" as the first word, then a short reason."""
 _SAMPLING = Sampling(temperature=0.0, max_tokens=120)
 
 
@@ -56,7 +48,7 @@ async def judge(model: Model, name: str, session: Session, finding: Finding) -> 
     """Ask ``model`` about ``finding``. Raises what the model raises."""
     request = Request(
         messages=(
-            Message("system", Text(_SYSTEM.format(definition=_definition(finding)))),
+            Message("system", Text(render_prompt("judge_system", definition=_definition(finding)))),
             Message("user", Text(_question(session.turns, finding))),
         ),
         sampling=_SAMPLING,
@@ -96,16 +88,25 @@ def _definition(finding: Finding) -> str:
 def _question(turns: Sequence[Turn], finding: Finding) -> str:
     """The turns before, then the one in question."""
     shown = [turn for turn in turns if finding.turn - TURNS_SHOWN < turn.number <= finding.turn]
-    told = "\n\n".join(f"[{turn.number}] {_who(turn)}:\n{_cut(turn.text)}" for turn in shown)
+    told = [
+        render_prompt("judge_turn", turn=turn.number, speaker=_name_speaker(turn), text=_cut(turn.text))
+        for turn in shown
+    ]
     fault = finding.behaviour.replace("_", " ")
-    return f'{told}\n\nDoes turn {finding.turn}, by {_who(shown[-1])}, show the fault "{fault}"?'
+    return render_prompt(
+        "judge_question",
+        turns="\n\n".join(told),
+        turn=finding.turn,
+        speaker=_name_speaker(shown[-1]),
+        fault=fault,
+    )
 
 
-def _who(turn: Turn) -> str:
-    return f"the AI {turn.speaker} ({turn.role})"
+def _name_speaker(turn: Turn) -> str:
+    return render_prompt("judge_speaker", speaker=turn.speaker, role=turn.role)
 
 
 def _cut(text: str) -> str:
-    text = text.strip() or "(nothing)"
+    text = text.strip() or render_prompt("judge_nothing")
     half = _LONGEST // 2
     return text if len(text) <= _LONGEST else f"{text[:half]}\n[…]\n{text[-half:]}"

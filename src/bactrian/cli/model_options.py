@@ -32,7 +32,11 @@ def read_model_options(
 
 def show_model_progress(options: ModelOptions) -> ModelOptions:
     """``options`` with warnings, and a progress bar for weights that are fetched, on standard error."""
-    return replace(options, progress=_fetching(), notice=_now_and_then(), report=_warn)
+    return replace(options, progress=_fetching(), notice=_now_and_then(), report=_say)
+
+
+def _say(text: str) -> None:
+    print(to_printable(f"bactrian: {text}"), file=sys.stderr)
 
 
 def _warn(text: str) -> None:

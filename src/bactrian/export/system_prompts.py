@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bactrian.files.template import compile_template
+from bactrian.prompts.engine import render_prompt
 from bactrian.prompts.inception import InceptionPrompts, render_inception
 from bactrian.prompts.pack import Pack, list_packs, load_pack
 from bactrian.records.session import Session, find_kind
@@ -52,11 +53,13 @@ class SystemPrompts:
 
 def _stand_in(session: Session) -> InceptionPrompts:
     assistant, user = session.assistant.name, session.user.name
+    task = session.task.text
     if find_kind(session) == "answer":
-        return InceptionPrompts(user="", assistant=f"You are {assistant}. Answer the question.", opening="")
-    task = f"The task: {session.task.text}"
+        return InceptionPrompts(
+            user="", assistant=render_prompt("unknown_answerer", role=assistant), opening=""
+        )
     return InceptionPrompts(
-        user=f"You are {user}. Instruct {assistant}, one step at a time, until the task is done.\n\n{task}",
-        assistant=f"You are {assistant}. Follow the instructions of {user} and solve the task.\n\n{task}",
-        opening="Give me the first instruction.",
+        user=render_prompt("unknown_user", role=user, other=assistant, task=task),
+        assistant=render_prompt("unknown_assistant", role=assistant, other=user, task=task),
+        opening=render_prompt("unknown_opening"),
     )

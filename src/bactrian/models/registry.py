@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import cast
 
@@ -18,6 +18,7 @@ from bactrian.models.wrappers.retry import MAX_WAIT
 MODEL_NAMES = {
     "local": "the built-in model, SmolLM2-135M-Instruct, in this process",
     "local:PATH": "a GGUF file of your own, in this process",
+    "local:OWNER/REPO[:FILE]": "a GGUF file from the Hugging Face hub, in this process",
     "PROVIDER:NAME": "a model of a provider; `bactrian models` lists them",
     "PROVIDER:NAME@ADDRESS": "the same at another address, such as vllm:NAME@http://host:8000/v1",
     "scripted:FILE": "replies from a JSON file",
@@ -132,8 +133,15 @@ async def load_local(model: Model) -> None:
 
 def _open_local(rest: str, access: ModelOptions) -> Model:
     from bactrian.models.local.gguf import check_gguf
+    from bactrian.models.local.hub import fetch_from_hub, read_hub_name
     from bactrian.models.local.model import LocalModel
+    from bactrian.models.local.weights import find_cache_folder
 
+    if (wanted := read_hub_name(rest)) is not None:
+        fetch = partial(
+            fetch_from_hub, wanted, find_cache_folder(), progress=access.progress, report=access.report
+        )
+        return LocalModel(slots=access.slots, fetch=fetch, name=f"local:{rest}")
     path = Path(rest).expanduser() if rest else None
     if path is not None:
         check_gguf(path)

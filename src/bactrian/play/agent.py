@@ -11,6 +11,7 @@ from bactrian.errors import BadReply
 from bactrian.language.protocol import read_instruction, read_solution
 from bactrian.models.model import Model, Reply, Request, ResponseFormat
 from bactrian.play.tools.toolbox import Toolbox
+from bactrian.prompts.engine import render_prompt
 from bactrian.records.candidate import Proposal
 from bactrian.records.message import Message
 from bactrian.records.sampling import Sampling
@@ -116,14 +117,14 @@ class View:
     def question(self) -> list[Message]:
         """What the agent is sent when it is its turn: it ends with something to answer."""
         if self.agent.among and self.messages[-1].role != "user":
-            return [*self.messages, _GO_ON]
+            return [*self.messages, _say_your_turn()]
         return self.messages
 
     def _hear_among_others(self, turn: Turn) -> None:
         """Servers want user and assistant in turn, whoever speaks how often."""
         agent, last = self.agent, self.messages[-1]
         if turn.speaker == agent.speaker:
-            self.messages += [] if last.role == "user" else [_GO_ON]
+            self.messages += [] if last.role == "user" else [_say_your_turn()]
             self.messages += [*to_messages(turn.uses), Message("assistant", turn.text)]
         elif agent.hears is None or turn.speaker in agent.hears:
             text = f"{turn.role}: {turn.text}"
@@ -133,7 +134,8 @@ class View:
                 self.messages.append(Message("user", Text(text)))
 
 
-_GO_ON = Message("user", Text("It is your turn."))
+def _say_your_turn() -> Message:
+    return Message("user", Text(render_prompt("group_your_turn")))
 
 
 async def ask_agent(

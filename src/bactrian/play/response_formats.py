@@ -20,6 +20,7 @@ from bactrian.language.protocol import (
     write_solution,
 )
 from bactrian.models.model import ResponseFormat
+from bactrian.prompts.engine import render_prompt
 from bactrian.records.turn import Instruction
 
 
@@ -42,9 +43,9 @@ def user_format(*, small: bool = False) -> ResponseFormat:
     return ResponseFormat(
         name="instruction",
         schema=_object(
-            done={"type": "boolean", "description": "true only when the whole task is solved"},
-            instruction={"type": "string", "description": "the next instruction; empty when done"},
-            input={"type": ["string", "null"], "description": "what the instruction needs, or null"},
+            done={"type": "boolean", "description": render_prompt("schema_done")},
+            instruction={"type": "string", "description": render_prompt("schema_instruction")},
+            input={"type": ["string", "null"], "description": render_prompt("schema_input")},
         ),
         grammar=_grammar("small-instruction" if small else "instruction"),
         read=_read_user,
@@ -55,7 +56,7 @@ def assistant_format(*, small: bool = False) -> ResponseFormat:
     """A solution that ends by asking for the next instruction. ``small``: for the built-in model."""
     return ResponseFormat(
         name="solution",
-        schema=_object(solution={"type": "string", "description": "the solution, in full"}),
+        schema=_object(solution={"type": "string", "description": render_prompt("schema_solution")}),
         grammar=_grammar("small-solution" if small else "solution"),
         read=_read_assistant,
     )
@@ -65,7 +66,7 @@ def small_task_format() -> ResponseFormat:
     """One sentence that names a task, for the built-in model as task specifier."""
     return ResponseFormat(
         name="task",
-        schema=_object(task={"type": "string", "description": "the task"}),
+        schema=_object(task={"type": "string", "description": render_prompt("schema_task")}),
         grammar=_grammar("small-task"),
         read=lambda text: _TaskFields.model_validate_json(text).task,
     )
@@ -113,13 +114,4 @@ _NEXT_REQUEST = re.compile(r"\s*Next request\.?\s*\Z")
 
 def describe_fields(speaker: str) -> str:
     """Tell an agent whose replies are held to fields what goes into each, to be put behind its system prompt."""
-    if speaker == "user":
-        return (
-            'Your reply is a JSON object. Put what is to be done into "instruction" and what it needs into "input", or '
-            'null; leave out the words "Instruction:" and "Input:". When the task is complete, set "done" to true and '
-            'leave "instruction" empty, in place of the word that says so.'
-        )
-    return (
-        'Your reply is a JSON object. Put the whole solution into "solution"; leave out the words "Solution:" and '
-        '"Next request."'
-    )
+    return render_prompt(f"fields_{speaker}")

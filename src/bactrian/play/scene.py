@@ -113,15 +113,18 @@ def build_critic(
     of = frozenset(name for name in speakers if not isinstance(models[name], Human))
     model = models[CRITIC]
     if isinstance(model, Human):
-        return SessionCritic(HumanCritic(model.source), of, replace(wish, width=1, depth=1), known)
+        return SessionCritic(
+            HumanCritic(model.source), of, replace(wish, width=1, depth=1), known, pack.engine
+        )
     critic = CriticAgent(
         role=Role(wish.role),
         system=Text(render_criticism(session, pack, role=wish.role, criteria=wish.criteria)),
         model=model,
         sampling=session.provenance.sampling.get(CRITIC, Sampling()),
         constrained=session.provenance.protocol == "enforced" or model.name.partition(":")[0] == "local",
+        prompts=pack.engine,
     )
-    return SessionCritic(critic, of, wish, known)
+    return SessionCritic(critic, of, wish, known, pack.engine)
 
 
 def _add_fields(system: str, speaker: str, model: Model, *, enforced: bool) -> Text:

@@ -155,6 +155,7 @@ def _provenance(setup: RolePlaySetup, pack: Pack) -> Provenance:
     return Provenance(
         prompts=pack.name,
         prompts_hash=pack.hash,
+        engine_hash=pack.engine.hash,
         protocol=setup.protocol or ("enforced" if setup.small else "free"),
         models={agent: setup.models[agent] for agent in agents},
         sampling={

@@ -17,11 +17,12 @@ from jinja2 import Template
 from bactrian.errors import PromptError
 from bactrian.files.template import TemplateFault, compile_template
 from bactrian.files.toml import FileKind, TomlSource, find_file, list_built_in, suggest_name
+from bactrian.prompts.engine import OVERRIDABLE, EnginePrompts, load_engine_prompts
 from bactrian.prompts.templates import NEEDED, PLACEHOLDERS
 from bactrian.prompts.values import check_value
 
 _KIND = FileKind("prompt pack", PromptError, "docs/prompts.md", "packs")
-_KEYS = ("name", "description", "templates")
+_KEYS = ("name", "description", "templates", "engine")
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 
 
@@ -36,6 +37,8 @@ class Pack:
     same to a model: the file's comments, layout, line ends, name and description do not count."""
     templates: Mapping[str, str]
     """The templates' sources, by name."""
+    engine: EnginePrompts = field(repr=False, compare=False)
+    """What the program itself says, with what the pack replaces of it."""
     _compiled: Mapping[str, Template] = field(repr=False, compare=False)
 
     def render(self, template: str, **values: str | int) -> str:
@@ -99,17 +102,40 @@ def _pack(source: TomlSource) -> Pack:
     given = source.subtable(data, "templates")
     source.check_keys(given, known=PLACEHOLDERS, needed=PLACEHOLDERS, kind="template")
     templates = {key: source.string(given, key) for key in PLACEHOLDERS}
+    own = _engine_templates(source, data)
+    said: dict[str, object] = {**templates, "engine": own} if own else dict(templates)
     return Pack(
         name=name,
         description=source.string(data, "description") if "description" in data else "",
-        hash=hashlib.sha256(json.dumps(templates, sort_keys=True).encode()).hexdigest(),
+        hash=hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest(),
         templates=MappingProxyType(templates),
-        _compiled=MappingProxyType({key: _compiled(source, key, templates[key]) for key in templates}),
+        engine=load_engine_prompts().with_templates(own) if own else load_engine_prompts(),
+        _compiled=MappingProxyType(
+            {
+                key: _compile(source, key, text, may=PLACEHOLDERS[key], must=NEEDED[key])
+                for key, text in templates.items()
+            }
+        ),
     )
 
 
-def _compiled(source: TomlSource, key: str, text: str) -> Template:
+def _engine_templates(source: TomlSource, data: Mapping[str, object]) -> dict[str, str]:
+    """Return what the table ``engine`` replaces of the engine's own templates, checked."""
+    if "engine" not in data:
+        return {}
+    given = source.subtable(data, "engine")
+    source.check_keys(given, known=OVERRIDABLE, needed=(), kind="template")
+    templates = {key: source.string(given, key) for key in given}
+    for key, text in templates.items():
+        names = load_engine_prompts().placeholders[key]
+        _compile(source, key, text, may=names, must=names)
+    return templates
+
+
+def _compile(
+    source: TomlSource, key: str, text: str, *, may: frozenset[str], must: frozenset[str]
+) -> Template:
     try:
-        return compile_template(text, may=PLACEHOLDERS[key], must=NEEDED[key])
+        return compile_template(text, may=may, must=must)
     except TemplateFault as fault:
         raise source.error(f"Template {key!r}, line {fault.line}, {fault.what}.", key, fault.next) from fault

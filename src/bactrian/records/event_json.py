@@ -90,9 +90,9 @@ _ORIGIN = _Shape(
     Provenance,
     {
         **_same("protocol", "prompts", "prompts_hash", "models", "sampling", "language"),
-        **_same("preamble", "needs_code", "critic", "tools"),
+        **_same("preamble", "needs_code", "critic", "tools", "engine_hash"),
     },
-    frozenset({"preamble", "needs_code", "critic", "tools"}),
+    frozenset({"preamble", "needs_code", "critic", "tools", "engine_hash"}),
 )
 
 

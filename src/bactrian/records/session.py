@@ -71,6 +71,9 @@ class Provenance:
     """Role by agent in a talk of several; empty in a role-play, which has its two roles."""
     tools: Mapping[str, Toolkit] = field(default_factory=dict[str, Toolkit])
     """What each agent could use; those that had no tools are left out."""
+    engine_hash: str | None = None
+    """SHA-256 of what the program itself says (``prompts/engine.toml``); None in sessions of earlier versions. It is no
+    part of a session's id: a session goes on under a later wording, and this tells under which it began."""
 
 
 @dataclass(frozen=True, slots=True)

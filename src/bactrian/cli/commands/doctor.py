@@ -16,6 +16,7 @@ from bactrian.cli.terminal.console import to_printable
 from bactrian.errors import BactrianError
 from bactrian.models.model import Request
 from bactrian.models.registry import ModelOptions, open_model
+from bactrian.prompts.engine import render_prompt
 from bactrian.records.message import Message
 from bactrian.records.sampling import Sampling
 from bactrian.records.text import Text
@@ -59,7 +60,7 @@ async def _ask(name: str, reach: ModelOptions) -> int:
     """Ask the model for a short reply. 0 if it gives one, 1 if not."""
 
     model = open_model(name, reach)
-    question = Message("user", Text("Reply with one word: ready"))
+    question = Message("user", Text(render_prompt("doctor_question")))
     try:
         reply = await model.reply(Request((question,), Sampling(max_tokens=16)))
     except BactrianError as error:

@@ -17,6 +17,7 @@ from bactrian.generate.lists.parse import read_item, read_list
 from bactrian.generate.lists.source import ListProgress, ListRequest
 from bactrian.models.model import Model, Request, ResponseFormat
 from bactrian.models.traits import get_traits
+from bactrian.prompts.engine import render_prompt
 from bactrian.recipes.schema import Axis
 from bactrian.records.message import Message
 from bactrian.records.sampling import Sampling
@@ -229,7 +230,7 @@ def _join(preamble: str, question: str, taken: Sequence[str]) -> str:
     parts.append(question)
     if taken:
         listed = "\n".join(f"- {item[:200]}" for item in taken)
-        parts.append(f"These exist already. Find others, and leave these out:\n{listed}")
+        parts.append(render_prompt("list_taken", items=listed))
     return "\n\n".join(parts)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from array import array
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -55,7 +56,8 @@ class LocalModel:
     """A model on this computer. Nothing is fetched or loaded before the first call, and a server that has fallen is
     started again with the next one.
 
-    Without ``path`` it is the built-in model, fetched on first use; ``progress`` is told how far that is.
+    Without ``path`` it is the built-in model, fetched on first use; ``progress`` is told how far that is. ``fetch``
+    gets the path of other weights, in a thread of its own.
     ``slots`` conversations are computed at once, each with up to ``window`` tokens. Each agent's conversation
     stays in its slot, so that only what is new to the agent is computed.
     """
@@ -67,9 +69,12 @@ class LocalModel:
         slots: int = 4,
         window: int = WINDOW,
         progress: Progress | None = None,
+        fetch: Callable[[], Path] | None = None,
+        name: str | None = None,
     ) -> None:
-        self.name = "local" if path is None else f"local:{path}"
-        self.traits = BUILT_IN_MODEL if path is None else OWN_WEIGHTS
+        self.name = name or ("local" if path is None else f"local:{path}")
+        self.traits = BUILT_IN_MODEL if path is None and fetch is None else OWN_WEIGHTS
+        self._fetch = fetch
         self._path = path
         self._slots = slots
         self._window = window
@@ -148,7 +153,9 @@ class LocalModel:
                 )
             if self._ready is None:
                 path = self._path
-                if path is None:
+                if self._fetch is not None:
+                    path = await asyncio.to_thread(self._fetch)
+                elif path is None:
                     path = await asyncio.to_thread(
                         fetch_weights, BUILT_IN, find_cache_folder(), progress=self._progress
                     )
@@ -171,7 +178,7 @@ class LocalModel:
         if sampling.seed is not None:
             sampling = replace(sampling, seed=(sampling.seed + number) % _SEEDS)
         settings: dict[str, object] = {}
-        if self._path is None:
+        if self.traits.small:
             settings |= _BUILT_IN_MANNERS | (_NO_ECHO if sampling.repeat_penalty is None else {})
         settings |= _as_llama_names_it(sampling)
         if request.response_format is not None and request.response_format.grammar:

@@ -24,9 +24,9 @@ from bactrian.errors import Exhausted, MissingExtra, ModelError, Refused, TryAga
 from bactrian.models.http.address import read_address
 from bactrian.models.http.pool import Pool
 from bactrian.models.http.response import Response, TransportFault
+from bactrian.models.http.sse import EventReader
 from bactrian.models.http.timeouts import Timeouts
 from bactrian.models.local.gguf import read_info
-from bactrian.models.openai.stream import EventReader
 from bactrian.records.message import Message
 
 _STAND_IN = re.compile("\ufdd0([0-9]+)\ufdd1")

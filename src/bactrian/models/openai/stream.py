@@ -1,4 +1,4 @@
-"""Streamed replies: server-sent events, and the reply that they add up to."""
+"""Streamed replies: the reply that the events of a stream add up to."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 from bactrian.errors import BadReply
 from bactrian.language.think import ThoughtFilter
 from bactrian.models.http.response import Response
+from bactrian.models.http.sse import EventReader
 from bactrian.models.openai import tool_calls
 from bactrian.models.openai.errors import error_of_body
 from bactrian.models.openai.lenient_json import decode_json, is_array, is_object
@@ -80,38 +81,6 @@ def _take(events: Iterable[bytes], gathering: StreamedReply, speech: _Speech) ->
         if text := gathering.add(data):
             speech.add(text)
     return False
-
-
-class EventReader:
-    """Cuts a stream of bytes into the data of its events.
-
-    Works on bytes, so a character split over two chunks is whole again before anybody decodes it. Comments,
-    event names and ids are passed over. Lines may end in LF or CRLF.
-    """
-
-    def __init__(self) -> None:
-        self._rest = b""
-        self._data: list[bytes] = []
-
-    def feed(self, chunk: bytes) -> list[bytes]:
-        """Take the next chunk; return the data of the events that it completes."""
-        *lines, self._rest = (self._rest + chunk).split(b"\n")
-        complete: list[bytes] = []
-        for raw_line in lines:
-            line = raw_line.removesuffix(b"\r")
-            if line.startswith(b"data:"):
-                self._data.append(line[5:].removeprefix(b" "))
-            elif not line:
-                complete += self._finished()
-        return complete
-
-    def end(self) -> list[bytes]:
-        """Return the data of an event that the end of the stream completes."""
-        return self.feed(b"\n\n")
-
-    def _finished(self) -> list[bytes]:
-        data, self._data = b"\n".join(self._data), []
-        return [data] if data else []
 
 
 class StreamedReply:

@@ -22,18 +22,12 @@ from typing import Any
 from bactrian.language.protocol import strip_code
 from bactrian.models.model import Reply, ReplyChoice, Request, ResponseFormat
 from bactrian.models.text_tools.grammar import extend_grammar, parse_arguments
+from bactrian.prompts.engine import render_prompt
 from bactrian.records.message import Invocation, Message
 from bactrian.records.text import Text
 from bactrian.records.tool import Tool
 
 _CALL = re.compile(r"^Call:[ \t]*(?P<name>[\w.-]+)[ \t]*(?=\{|$)", re.MULTILINE)
-_RULES = """\
-You can use tools. To call one, your whole message is a line of this form, one line for each call:
-Call: NAME {{"argument": value}}
-You are then told the results, and go on. Call a tool only where it helps.
-Tools:
-{tools}"""
-_ANSWER_NOW = "Answer now, without another call."
 
 
 async def add_tools_as_text(ask: Callable[[Request], Awaitable[Reply]], request: Request) -> Reply:
@@ -46,7 +40,9 @@ async def add_tools_as_text(ask: Callable[[Request], Awaitable[Reply]], request:
         return await ask(request)
     asked = replace(
         request,
-        messages=write_calls_as_text(request.messages, request.tools, may_call=request.allow_tool_calls),
+        messages=write_calls_as_text(
+            request.messages, request.tools, allow_tool_calls=request.allow_tool_calls
+        ),
         response_format=_form(request),
         tools=(),
         on_text=None,
@@ -68,11 +64,11 @@ def _form(request: Request) -> ResponseFormat | None:
 
 
 def write_calls_as_text(
-    messages: Sequence[Message], tools: Sequence[Tool], *, may_call: bool = True
+    messages: Sequence[Message], tools: Sequence[Tool], *, allow_tool_calls: bool = True
 ) -> list[Message]:
     """``messages`` without tool calls and results in them: both are told in words, and so are the tools."""
     told = "\n".join(_described(tool) for tool in tools)
-    rules = _RULES.format(tools=told)
+    rules = render_prompt("tools_in_text", tools=told)
     first, *rest = messages
     if first.role == "system":
         made = [Message("system", Text(f"{first.text}\n\n{rules}"))]
@@ -81,14 +77,19 @@ def write_calls_as_text(
     names: dict[str, str] = {}
     for is_result, group in groupby(rest, key=lambda message: message.role == "tool"):
         if is_result:
-            results = [f"Result of {names.get(one.answers, 'the tool')}:\n{one.text}" for one in group]
+            results = [
+                render_prompt(
+                    "tool_result", name=names.get(one.answers) or render_prompt("tool_unnamed"), text=one.text
+                )
+                for one in group
+            ]
             made.append(Message("user", Text("\n\n".join(results))))
             continue
         for message in group:
             names |= {call.id: call.name for call in message.calls}
             made.append(Message(message.role, _with_lines(message)))
-    if not may_call:
-        made[-1] = Message(made[-1].role, Text(f"{made[-1].text}\n\n{_ANSWER_NOW}"))
+    if not allow_tool_calls:
+        made[-1] = Message(made[-1].role, Text(f"{made[-1].text}\n\n{render_prompt('tools_answer_now')}"))
     return made
 
 
@@ -147,12 +148,14 @@ def _with_lines(message: Message) -> Text:
 def _described(tool: Tool) -> str:
     """A line such as ``- weather {"city": string, "days": integer or left out}: Tells the weather.``"""
     properties, needed = parse_arguments(tool.parameters)
+    left_out = render_prompt("tool_left_out")
     arguments = [
-        f'"{name}": {_kind(schema)}{"" if name in needed else " or left out"}'
+        f'"{name}": {_kind(schema)}{"" if name in needed else left_out}'
         for name, schema in properties.items()
     ]
     about = "\n  ".join(tool.description.splitlines())
-    return f"- {tool.name} {{{', '.join(arguments)}}}: {about}"
+    listed = f"{{{', '.join(arguments)}}}"
+    return render_prompt("tool_in_text", name=tool.name, arguments=listed, description=about)
 
 
 def _kind(schema: Mapping[str, Any]) -> str:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pydantic import BaseModel
 
 from bactrian.models.model import ResponseFormat
+from bactrian.prompts.engine import render_prompt
 
 _CHOICE = re.compile(
     r"[*_#> \t]*choice[*_]*[ \t]*:[*_ \t]*(?:proposal|option)?[ \t]*#?(?P<place>\d{1,6})[*_ \t]*\.?[*_ \t]*",
@@ -59,10 +60,10 @@ def read_answer(text: str, places: Sequence[int]) -> CriticAnswer:
     first, _, rest = text.strip().partition("\n")
     match = _CHOICE.fullmatch(first)
     if match is None:
-        return CriticAnswer(None, problem='The first line is not "Choice:" with one number.')
+        return CriticAnswer(None, problem=render_prompt("critic_no_choice"))
     place = int(match["place"])
     if place not in places:
-        return CriticAnswer(None, problem=f"There is no proposal {place}.")
+        return CriticAnswer(None, problem=render_prompt("critic_no_proposal", place=place))
     marker = _FEEDBACK.search(rest)
     feedback = rest[marker.end() :].strip() if marker else ""
     reason = rest[: marker.start() if marker else None].strip()
@@ -79,12 +80,12 @@ def read_ranking(text: str, places: Sequence[int], keep: int) -> CriticAnswer:
     first, _, rest = text.strip().partition("\n")
     match = _RANKING.fullmatch(first)
     if match is None:
-        return CriticAnswer(None, problem='The first line is not "Ranking:" with numbers divided by commas.')
+        return CriticAnswer(None, problem=render_prompt("critic_no_ranking"))
     named = [int(place) for place in re.findall(r"\d+", match["places"])]
     if strange := [place for place in named if place not in places]:
-        return CriticAnswer(None, problem=f"There is no way {strange[0]}.")
+        return CriticAnswer(None, problem=render_prompt("critic_no_way", place=strange[0]))
     if len(set(named)) < len(named) or len(named) < keep:
-        return CriticAnswer(None, problem=f"It does not name {keep} different ways.")
+        return CriticAnswer(None, problem=render_prompt("critic_few_ways", keep=keep))
     before = _REASON.match(rest.strip())
     reason = rest.strip()[before.end() if before else 0 :]
     return CriticAnswer(named[0], reason, kept=tuple(named[:keep]))
@@ -103,9 +104,9 @@ def ranking_format(places: Sequence[int], keep: int, *, small: bool = False) -> 
                 "ranking": {
                     "type": "array",
                     "items": {"type": "integer", "enum": list(places)},
-                    "description": f"numbers of the {keep} best ways, the best one first, none of them twice",
+                    "description": render_prompt("schema_ranking", keep=keep),
                 },
-                "reason": {"type": "string", "description": "how the ways compare"},
+                "reason": {"type": "string", "description": render_prompt("schema_ranking_reason")},
             },
             "required": ["ranking", "reason"],
             "additionalProperties": False,
@@ -132,13 +133,13 @@ def write_answer(place: int, reason: str, feedback: str | None = None) -> str:
 def answer_format(places: Sequence[int], *, feedback: bool, small: bool = False) -> ResponseFormat:
     """The shape of an answer, for models that can be constrained. ``small``: for the built-in model."""
     properties: dict[str, object] = {
-        "choice": {"type": "integer", "enum": list(places), "description": "number of the best proposal"},
-        "reason": {"type": "string", "description": "how the proposals compare, and why this one"},
+        "choice": {"type": "integer", "enum": list(places), "description": render_prompt("schema_choice")},
+        "reason": {"type": "string", "description": render_prompt("schema_choice_reason")},
     }
     if feedback:
         properties["feedback"] = {
             "type": ["string", "null"],
-            "description": "what would be better than all of them, or null if the chosen one is good",
+            "description": render_prompt("schema_feedback"),
         }
     return ResponseFormat(
         name="choice",

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from bactrian.errors import BadReply, ModelError
 from bactrian.play.agent import Agent
+from bactrian.prompts.engine import EnginePrompts, load_engine_prompts
 from bactrian.records.candidate import (
     NOTHING_KNOWN,
     CriticSettings,
@@ -83,6 +84,7 @@ class SessionCritic:
     settings: CriticSettings
     known: Deliberation = NOTHING_KNOWN
     """What a resumed session has stored of the turns after its last full ``depth``."""
+    prompts: EnginePrompts = field(default_factory=load_engine_prompts)
 
     def __post_init__(self) -> None:
         wish = self.settings

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import perf_counter
 
 from bactrian.errors import BadReply
@@ -17,6 +17,7 @@ from bactrian.play.critic.answer_format import (
     read_ranking,
 )
 from bactrian.play.critic.choosing import CriticQuestion
+from bactrian.prompts.engine import EnginePrompts, load_engine_prompts, render_prompt
 from bactrian.records.candidate import Decision
 from bactrian.records.message import Message
 from bactrian.records.sampling import Sampling
@@ -29,9 +30,6 @@ from bactrian.records.usage import Usage
 CRITIC = "critic"
 """The critic's name among a session's agents."""
 _ATTEMPTS = 2
-_AGAIN = (
-    "Your answer cannot be read. {problem} Answer again. The first line must be {form}, and nothing else."
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +46,13 @@ class CriticAgent:
     sampling: Sampling = Sampling()
     constrained: bool = False
     """True if the model can be held to a form while it decodes."""
+    prompts: EnginePrompts = field(default_factory=load_engine_prompts)
 
     async def choose(self, question: CriticQuestion) -> AsyncGenerator[Decision]:
         """Ask the model, and once more if its answer cannot be read."""
         if len(question.places) == 1 and not question.feedback:
             return
-        messages = [Message("system", self.system), Message("user", _ballot(question))]
+        messages = [Message("system", self.system), Message("user", _write_question(self.prompts, question))]
         done = len(question.heard)
         if done % _ATTEMPTS:
             messages += _complaint(question, question.heard[-1])
@@ -125,57 +124,63 @@ def _reading(question: CriticQuestion, text: str) -> CriticAnswer:
     return read_answer(text, question.places)
 
 
-def _ballot(question: CriticQuestion) -> Text:
+def _write_question(prompts: EnginePrompts, question: CriticQuestion) -> Text:
     """The conversation, then what can be chosen: what a server has cached of the one serves the next turn's, too."""
-    said = "".join([_as_told(turn) for turn in question.turns]) or "Nothing has been said yet.\n\n"
+    said = "".join([_as_told(turn) for turn in question.turns])
     return Text(
-        f"The conversation so far:\n\n{said}{_used(question)}{_options(question)}"
-        f"The first line of your answer is {_form(question)} and nothing else. Then give your reasons."
-        f"{_LAST if question.feedback else ''}"
+        prompts.render(
+            "critic_question",
+            conversation=said or f"{prompts.render('critic_nothing_said')}\n\n",
+            tools=_write_uses(prompts, question),
+            options=_write_options(prompts, question),
+            form=_find_form(question),
+            feedback="yes" if question.feedback else "",
+        )
     )
 
 
-_LAST = '\nIf none of them is good enough, add a last line that begins with "Feedback:" and says what would be better.'
-
-
-def _used(question: CriticQuestion) -> str:
+def _write_uses(prompts: EnginePrompts, question: CriticQuestion) -> str:
     """What the speaker's tools told it: a critic that does not know it cannot judge what is said about it."""
     if not question.uses:
         return ""
-    told = [
+    results = [
         f"{use.call.wanted.name} {use.call.wanted.arguments}\n{use.result.text.strip()}\n\n"
         for use in question.uses
         if use.result is not None
     ]
-    return f"Before that, {question.speaker.role.name} used tools, and was told:\n\n{''.join(told)}"
+    return prompts.render("critic_tools", speaker=question.speaker.role.name, results="".join(results))
 
 
-def _options(question: CriticQuestion) -> str:
+def _write_options(prompts: EnginePrompts, question: CriticQuestion) -> str:
     if question.ways is not None:
-        ways = [f"Way {place}:\n{''.join(map(_as_told, way))}" for place, way in question.ways.items()]
-        best = "Which one is best?" if question.keep == 1 else f"Which {question.keep} are best?"
-        return f"Ways in which it could go on:\n\n{''.join(ways)}{best} "
-    texts = [f"Proposal {one.place}:\n{one.text.strip()}\n\n" for one in question.proposals]
-    return (
-        f"Proposals for what {question.speaker.role.name} says next:\n\n{''.join(texts)}Which one is best? "
-    )
+        ways = [
+            prompts.render("critic_way", place=place, turns="".join(map(_as_told, way)))
+            for place, way in question.ways.items()
+        ]
+        return prompts.render("critic_ways", ways="".join(ways), keep=question.keep)
+    texts = [
+        prompts.render("critic_proposal", place=one.place, text=one.text.strip())
+        for one in question.proposals
+    ]
+    proposals = "".join(f"{text}\n\n" for text in texts)
+    return prompts.render("critic_proposals", speaker=question.speaker.role.name, proposals=proposals)
 
 
 def _as_told(turn: Turn) -> str:
     return f"{turn.role}:\n{turn.text.strip()}\n\n"
 
 
-def _form(question: CriticQuestion) -> str:
+def _find_form(question: CriticQuestion) -> str:
+    """What the first line of the answer must be."""
     if question.ways is not None:
-        many = "the number" if question.keep == 1 else f"the numbers of the {question.keep} best ways"
-        return f'"Ranking:" with {many}, the best one first, divided by commas,'
-    numbers = [f'"Choice: {place}"' for place in question.places]
-    return numbers[0] if len(numbers) == 1 else f"{', '.join(numbers[:-1])} or {numbers[-1]}"
+        return render_prompt("critic_ranking_form", keep=question.keep)
+    *first, last = [render_prompt("critic_choice_form", place=place) for place in question.places]
+    return render_prompt("critic_choice_forms", places=", ".join(first), last=last) if first else last
 
 
 def _complaint(question: CriticQuestion, verdict: Decision) -> list[Message]:
     """What is said after an answer that cannot be read. One that is empty is not shown: servers refuse those."""
     if not verdict.text.strip():
         return []
-    again = _AGAIN.format(problem=verdict.problem, form=_form(question))
+    again = render_prompt("critic_again", problem=verdict.problem, form=_find_form(question))
     return [Message("assistant", verdict.text), Message("user", Text(again))]

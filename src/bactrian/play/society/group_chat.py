@@ -20,6 +20,7 @@ from bactrian.play.order import Moderated, ReplyTo, RoundRobin, SpeakerOrder
 from bactrian.play.scene import Scene, toolbox
 from bactrian.play.setup import check_tools
 from bactrian.play.tools.toolbox import NO_TOOLS, Toolbox
+from bactrian.prompts.engine import load_engine_prompts, render_prompt
 from bactrian.prompts.values import check_idea, check_name, check_value
 from bactrian.recipes.society import Society, SocietyPrompts, SocietyStage
 from bactrian.recipes.society import SocietyAgent as Wanted
@@ -30,7 +31,6 @@ from bactrian.records.text import Text
 MAX_MESSAGES = 40
 _TOKENS = 1024
 _SMALL_TOKENS = 120
-_OPENING = Text("Begin.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +79,7 @@ def new_group_chat(
         provenance=Provenance(
             prompts=f"society {society.name}",
             prompts_hash=society.hash,
+            engine_hash=load_engine_prompts().hash,
             protocol=given.protocol or ("enforced" if local else "free"),
             models=models,
             sampling={
@@ -123,7 +124,7 @@ def build_group_chat(
             ),
             model=models[name],
             sampling=origin.sampling.get(name, Sampling()),
-            opening=_OPENING if name == order.next_speaker(()) else None,
+            opening=Text(render_prompt("group_opening")) if name == order.next_speaker(()) else None,
             form=moderator_format(others, small=get_traits(models[name]).small) if enforced else None,
             among=True,
             hears=None if wanted.hears is None else frozenset(wanted.hears),
@@ -155,13 +156,13 @@ def moderator_format(roles: list[str], *, small: bool = False) -> ResponseFormat
         schema={
             "type": "object",
             "properties": {
-                "message": {"type": "string", "description": "what the moderator says"},
+                "message": {"type": "string", "description": render_prompt("schema_moderator_message")},
                 "next": {
                     "type": ["string", "null"],
                     "enum": [*roles, None],
-                    "description": "who speaks next",
+                    "description": render_prompt("schema_moderator_next"),
                 },
-                "done": {"type": "boolean", "description": "true only when the message is the final answer"},
+                "done": {"type": "boolean", "description": render_prompt("schema_moderator_done")},
             },
             "required": ["message", "next", "done"],
             "additionalProperties": False,

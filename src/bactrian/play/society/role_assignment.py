@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from bactrian.errors import BadReply
 from bactrian.models.model import Model, Request, ResponseFormat
 from bactrian.models.traits import get_traits
+from bactrian.prompts.engine import render_prompt
 from bactrian.records.message import Message
 from bactrian.records.sampling import Sampling
 from bactrian.records.session import Role
@@ -19,30 +20,11 @@ from bactrian.records.usage import Usage
 
 _FRUITLESS = 3
 """Answers in a row without a new role, after which there will be no more."""
-_AT_ONCE = 20
+_ROLES_PER_ANSWER = 20
 """Roles that one answer is asked for."""
-_SMALL_AT_ONCE = 1
+_SMALL_ROLES_PER_ANSWER = 1
 """Of the built-in model, which forgets what it was asked before it comes to a second one."""
 _TOKENS_EACH = 200
-
-_QUESTION = """\
-Which people should work together on this task?
-
-{task}
-
-Name {count} different roles. For each, write three lines in just this form, and nothing else:
-
-Role: the name of the role, a few words, in the singular
-Description: who that is, in one or two sentences, and what they do for this task
-Competencies: what they know and can do, divided by commas"""
-_SMALL_QUESTION = """\
-A team works on this: {task}
-
-Describe one person of the team. What is their job, for example Engineer, Designer or Teacher? What do they do for the \
-team? What are they good at?"""
-"""For the built-in model, which talks about the form when it is told of one. Its grammar keeps the form."""
-_TAKEN = "\n\nThese are there already. Name others:\n{names}"
-_LANGUAGE = '\n\nWrite in {language}, but leave "Role:", "Description:" and "Competencies:" as they are.'
 
 _FIELD = re.compile(
     r"^[ \t>#*_-]*(?:\d+[.)][ \t]*)?[*_]*(?P<name>Role|Description|Competenc(?:y|ies))"
@@ -108,7 +90,7 @@ async def find_roles(
     found = RoleSuggestions(())
     fruitless = 0
     while len(found.experts) < count:
-        wanted = min(count - len(found.experts), _SMALL_AT_ONCE if small else _AT_ONCE)
+        wanted = min(count - len(found.experts), _SMALL_ROLES_PER_ANSWER if small else _ROLES_PER_ANSWER)
         request = Request(
             messages=(Message("user", Text(_question(task, wanted, found.experts, language, small=small))),),
             sampling=Sampling(
@@ -174,12 +156,15 @@ def _new(experts: Sequence[SuggestedRole], known: Sequence[SuggestedRole]) -> li
 def _question(
     task: str, count: int, known: Sequence[SuggestedRole], language: str | None, *, small: bool
 ) -> str:
-    # The task is put in last: its own braces are none of the template's.
-    form = _SMALL_QUESTION if small else _QUESTION
-    question = form.replace("{count}", str(count)).replace("{task}", task)
+    if small:
+        parts = [render_prompt("roles_question_small", task=task)]
+    else:
+        parts = [render_prompt("roles_question", task=task, count=count)]
     if known:
-        question += _TAKEN.replace("{names}", "\n".join(f"- {expert.name}" for expert in known))
-    return question + (_LANGUAGE.replace("{language}", language) if language else "")
+        parts.append(render_prompt("roles_taken", names="\n".join(f"- {expert.name}" for expert in known)))
+    if language:
+        parts.append(render_prompt("roles_language", language=language))
+    return "\n\n".join(parts)
 
 
 def _form(count: int, *, small: bool) -> ResponseFormat:

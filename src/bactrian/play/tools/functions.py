@@ -23,6 +23,7 @@ from pydantic_core import from_json, to_json
 from bactrian.errors import InputError
 from bactrian.play.tools.stdout import redirect_to_stderr
 from bactrian.play.tools.toolbox import BadArguments, ToolFailed
+from bactrian.prompts.engine import render_prompt
 from bactrian.records.tool import Tool
 
 _Any = Callable[..., Any]
@@ -66,7 +67,7 @@ class FunctionTool:
                 else:
                     value = await _in_thread(lambda: self._function(**given))
         except SystemExit as error:  # It would end the program from within any task.
-            raise ToolFailed(f"{self.tool.name} failed: it wanted to end the program.") from error
+            raise ToolFailed(render_prompt("tool_exit", name=self.tool.name)) from error
         return value if isinstance(value, str) else to_json(value, fallback=str).decode()
 
 

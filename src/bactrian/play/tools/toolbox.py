@@ -9,6 +9,7 @@ from time import perf_counter
 from types import MappingProxyType
 from typing import Protocol, runtime_checkable
 
+from bactrian.prompts.engine import render_prompt
 from bactrian.records.text import Text, clean_text
 from bactrian.records.tool import Problem, Tool, ToolCall, Toolkit, ToolResult
 
@@ -53,11 +54,12 @@ class Toolbox:
         begun = perf_counter()
         text, problem = await self._outcome(call)
         seconds = perf_counter() - begun
-        text = clean_text(text) or "(empty)"
+        text = clean_text(text) or render_prompt("tool_empty")
         most = self.kit.characters
         cut = len(text) > most
         if cut:
-            text = f"{text[:most]}\n[cut: the first {most:,} of {len(text):,} characters]"
+            note = render_prompt("tool_cut", most=f"{most:,}", length=f"{len(text):,}")
+            text = f"{text[:most]}\n{note}"
         return ToolResult(
             call.number,
             call.round,
@@ -75,7 +77,7 @@ class Toolbox:
         name = call.wanted.name
         tool = self.tools.get(name)
         if tool is None:
-            return f"There is no tool {name!r}. There are: {', '.join(self.tools)}.", "unknown"
+            return render_prompt("tool_unknown", name=repr(name), names=", ".join(self.tools)), "unknown"
         work = asyncio.ensure_future(tool.run(call.wanted.arguments))
         try:
             await asyncio.wait({work}, timeout=self.kit.seconds)
@@ -85,18 +87,18 @@ class Toolbox:
         if not work.done():
             work.add_done_callback(_forget)
             work.cancel()
-            return f"{name} took longer than {self.kit.seconds:g} s and was given up.", "timeout"
+            return render_prompt("tool_late", name=name, seconds=f"{self.kit.seconds:g}"), "timeout"
         if work.cancelled():
-            return f"{name} was cancelled.", "failed"
+            return render_prompt("tool_cancelled", name=name), "failed"
         match work.exception():
             case None:
                 return work.result(), None
             case BadArguments() as error:
-                return f"The arguments do not fit {name}: {error}", "arguments"
+                return render_prompt("tool_bad_arguments", name=name, problem=str(error)), "arguments"
             case ToolFailed() as error:
                 return str(error), "failed"
             case error:
-                return f"{name} failed: {_named(error)}", "failed"
+                return render_prompt("tool_failed", name=name, problem=_named(error)), "failed"
 
 
 def _named(error: BaseException) -> str:

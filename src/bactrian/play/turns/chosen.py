@@ -15,6 +15,7 @@ from bactrian.play.critic.candidates import CandidateRequest, Proposer
 from bactrian.play.critic.choosing import CriticQuestion, Round, SessionCritic, list_options
 from bactrian.play.turns.state import SessionState, TurnEvent
 from bactrian.play.turns.with_tools import ToolLoop
+from bactrian.prompts.engine import EnginePrompts
 from bactrian.records.candidate import Decision, Proposal
 from bactrian.records.events import Chose, Proposed, Spoke
 from bactrian.records.message import Message
@@ -55,7 +56,7 @@ class Chosen:
             if number == wish.rounds or last is None or not last.feedback or last.instead is not None:
                 yield Spoke(replace(agent.turn(chosen, usage=usage, seconds=seconds), uses=uses))
                 return
-            notes += _write_note(chosen, last)
+            notes += _write_note(self._critic.prompts, chosen, last)
 
     async def _use_tools(self, tools: ToolLoop, state: SessionState) -> AsyncGenerator[TurnEvent]:
         """Call tools until the agent speaks, unless it had spoken before the session was interrupted."""
@@ -147,16 +148,7 @@ def _pick(options: Sequence[Proposal], decisions: Sequence[Decision]) -> Proposa
     return next((one for one in options if one.place == last.place), first)
 
 
-def _write_note(chosen: Proposal, decision: Decision) -> list[Message]:
+def _write_note(prompts: EnginePrompts, chosen: Proposal, decision: Decision) -> list[Message]:
     """Return what the speaker is told before it tries again."""
-    return [
-        Message("assistant", chosen.text),
-        Message(
-            "user",
-            Text(
-                f"This is a draft that has not been sent. {decision.chooser} has read it and says: "
-                f"{decision.feedback}\n\nWrite the whole message again in the same form, with that put right. "
-                "Do not mention the draft."
-            ),
-        ),
-    ]
+    note = prompts.render("draft_note", critic=decision.chooser, feedback=decision.feedback)
+    return [Message("assistant", chosen.text), Message("user", Text(note))]

@@ -1,0 +1,192 @@
+"""Weights by name, from a hub on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from bactrian.errors import InputError, ModelError, Refused
+from bactrian.models.credentials import DOTENV
+from bactrian.models.local.hub import HubWeights, fetch_from_hub, read_hub_name
+from bactrian.models.local.weights import BUILT_IN, fetch_weights, find_cache_folder
+from bactrian.models.model import Request
+from bactrian.models.registry import ModelOptions, find_traits, open_model
+from bactrian.records.message import Message
+from bactrian.records.sampling import Sampling
+from bactrian.records.text import Text
+
+REPO = "acme/tiny-GGUF"
+REVISION = "0123456789abcdef0123456789abcdef01234567"
+
+
+@dataclass
+class Hub:
+    """One repository, as the hub's client asks for it."""
+
+    files: dict[str, bytes]
+    lies: bool = False
+    """True if what it sends is not what it says."""
+    url: str = ""
+    asked: list[str] = field(default_factory=list[str])
+    keys: set[str] = field(default_factory=set[str])
+
+    async def answer(self, request: web.Request) -> web.Response:
+        self.asked.append(f"{request.method} {request.path}")
+        self.keys |= {request.headers["Authorization"]} if "Authorization" in request.headers else set()
+        if request.path.startswith(f"/api/models/{REPO}"):
+            siblings = [
+                {
+                    "rfilename": name,
+                    "size": len(data),
+                    "lfs": {"sha256": self._digest(data), "size": len(data), "pointerSize": 1},
+                }
+                for name, data in self.files.items()
+            ]
+            return web.json_response({"id": REPO, "sha": REVISION, "siblings": siblings})
+        name = request.path.removeprefix(f"/{REPO}/resolve/{REVISION}/")
+        if name not in self.files:
+            return web.Response(status=404, headers={"X-Error-Code": "RepoNotFound"})
+        data = self.files[name]
+        sent = b"GGUF lies" + data if self.lies else data
+        headers = {"ETag": f'"{self._digest(data)}"', "X-Repo-Commit": REVISION}
+        return web.Response(body=sent, headers=headers)
+
+    def _digest(self, data: bytes) -> str:
+        return hashlib.sha256(data).hexdigest()
+
+
+@pytest.fixture(autouse=True)
+def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HF_TOKEN", "HF_HOME", DOTENV):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub-cache"))
+
+
+@asynccontextmanager
+async def serving(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[Hub]:
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", hub.answer)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.05)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    hub.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    monkeypatch.setenv("HF_ENDPOINT", hub.url)
+    try:
+        yield hub
+    finally:
+        await runner.cleanup()
+
+
+async def fetch(folder: Path, file: str | None = None, said: list[str] | None = None) -> Path:
+    told = (said if said is not None else []).append
+    return await asyncio.to_thread(fetch_from_hub, HubWeights(REPO, file), folder, report=told)
+
+
+def test_a_name_is_a_repository_or_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert read_hub_name("Qwen/Qwen3-8B-GGUF") == HubWeights("Qwen/Qwen3-8B-GGUF")
+    assert read_hub_name("a/b:b-Q8_0.gguf") == HubWeights("a/b", "b-Q8_0.gguf")
+    for path in ("models/b.gguf", "./a/b", "/a/b", "~/a", "b.gguf", ""):
+        assert read_hub_name(path) is None
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "b").touch()
+    monkeypatch.chdir(tmp_path)
+    assert read_hub_name("a/b") is None
+    assert find_traits("local:a/c").in_process
+
+
+async def test_the_quantisation_that_suits_most_is_taken_and_its_size_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ["t-F16.gguf", "t-Q8_0.gguf", "t-Q4_K_M.gguf", "t-Q2_K.gguf", "mmproj-Q4_K_M.gguf", "README.md"]
+    said: list[str] = []
+    async with serving(Hub({name: name.encode() * 1000 for name in names}), monkeypatch) as hub:
+        path = await fetch(tmp_path, said=said)
+    assert path.name == "t-Q4_K_M.gguf"
+    assert path.read_bytes() == b"t-Q4_K_M.gguf" * 1000
+    assert said == [f"Fetching t-Q4_K_M.gguf of {REPO}: 0.0 MB."]
+    assert not any(name in asked for name in ("F16", "Q8_0") for asked in hub.asked)
+
+
+async def test_what_was_fetched_is_used_without_the_network(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub = Hub({"t-Q4_0.gguf": b"x" * 5000})
+    async with serving(hub, monkeypatch):
+        first = await fetch(tmp_path)
+        asked = len(hub.asked)
+        assert await fetch(tmp_path) == first
+        assert len(hub.asked) == asked
+    assert await fetch(tmp_path) == first
+
+
+async def test_damage_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with serving(Hub({"t-Q4_0.gguf": b"x" * 5000}), monkeypatch):
+        path = await fetch(tmp_path)
+        path.resolve().write_bytes(b"y" * 5000)
+        with pytest.raises(Refused, match="another SHA-256"):
+            await fetch(tmp_path)
+
+
+async def test_a_file_that_is_not_what_the_hub_says_is_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serving(Hub({"t-Q4_0.gguf": b"x" * 5000}, lies=True), monkeypatch):
+        with pytest.raises(Refused):
+            await fetch(tmp_path)
+    assert not list(tmp_path.glob("hub/*.json"))
+
+
+async def test_a_file_can_be_named_and_a_wrong_name_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub = Hub({"a-Q4_0.gguf": b"a" * 99, "b-Q4_0.gguf": b"b" * 99, "c-Q4_0-00001-of-00002.gguf": b"c"})
+    async with serving(hub, monkeypatch):
+        assert (await fetch(tmp_path, "b-Q4_0.gguf")).read_bytes() == b"b" * 99
+        with pytest.raises(InputError, match=r"has no file 'd\.gguf'") as caught:
+            await fetch(tmp_path, "d.gguf")
+        assert "a-Q4_0.gguf" in str(caught.value)
+        with pytest.raises(InputError, match="no weights in one GGUF file"):
+            await fetch(tmp_path, "c-Q4_0-00001-of-00002.gguf")
+
+
+async def test_a_hub_that_is_out_of_reach_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(ModelError, match=r"could not be fetched") as caught:
+        await fetch(tmp_path)
+    assert "127.0.0.1:9" in str(caught.value)
+
+
+async def test_the_hub_s_key_goes_nowhere_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    async with serving(Hub({"t-Q4_0.gguf": b"x" * 99}), monkeypatch) as hub:
+        monkeypatch.setenv(DOTENV, "HF_ENDPOINT")
+        with pytest.raises(InputError, match="it is not sent there"):
+            await fetch(tmp_path)
+        assert hub.asked == []
+        monkeypatch.delenv("HF_TOKEN")
+        await fetch(tmp_path)
+    assert hub.keys == set()
+
+
+async def test_weights_of_the_hub_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    weights = await asyncio.to_thread(fetch_weights, BUILT_IN, find_cache_folder())
+    monkeypatch.setenv("BACTRIAN_CACHE", str(tmp_path))
+    done: list[tuple[int, int]] = []
+    async with serving(Hub({"SmolLM2.Q4_1.gguf": weights.read_bytes()}), monkeypatch):
+        options = ModelOptions(slots=1, progress=lambda at, of: done.append((at, of)))
+        model = open_model(f"local:{REPO}", options)
+        try:
+            reply = await model.reply(Request((Message("user", Text("Hello.")),), Sampling(max_tokens=4)))
+        finally:
+            await model.close()
+    assert model.name == f"local:{REPO}"
+    assert reply.usage.completion > 0
+    assert done[-1] == (BUILT_IN.size, BUILT_IN.size)
+    assert [at for at, _ in done] == sorted(at for at, _ in done)
