@@ -210,3 +210,12 @@ async def test_the_page_takes_nothing_from_elsewhere_and_names_are_no_markup(tmp
     assert "&lt;script&gt;" in page
     assert "Poet &amp; Pilot" in page
     assert not [word for word in ("http:", "https:", "src=", "@import", "url(") if word in page]
+
+
+async def test_the_page_lets_no_script_run_and_loads_nothing(tmp_path: Path) -> None:
+    evil = "<script>alert(1)</script><img src=http://evil.example/x>"
+    page = render_report([await reported(tmp_path / "tea.db", [session(user=evil, mark=evil)])], None)
+    assert "default-src 'none'" in page
+    assert page.index("Content-Security-Policy") < page.index("<title>")
+    assert "<script" not in page
+    assert "<img" not in page

@@ -8,6 +8,8 @@ import json
 import os
 import random
 import tarfile
+import threading
+import tracemalloc
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from bactrian.ingest.parsed import LONGEST, Origin
 from bactrian.records.session import Session
 from bactrian.records.turn import Instruction, Solution
 from bactrian.store import open_store
+from bactrian.store.sqlite.verify import verify
 from tests.helpers.exports import handed
 from tests.helpers.runs import make_run, session
 
@@ -451,3 +454,111 @@ async def test_lone_surrogates_and_nuls_are_replaced_and_marked(tmp_path: Path) 
     assert found.turns[0].text == "a\ufffdb\\u0000"
     assert found.turns[0].lossy
     assert found.task.original == "t\ufffd"
+
+
+def stuffed_tar(path: Path, kind: bytes, size: int) -> Path:
+    """A tar with two chats, and between them a header of ``size`` zeros that pack to next to nothing."""
+    header = tarfile.TarInfo("././@LongLink")
+    header.type, header.size = kind, size
+    with gzip.open(path, "wb") as file:
+        for name, content in encoded(chat()).items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            file.write(info.tobuf() + content + bytes(-len(content) % 512))
+        file.write(header.tobuf())
+        for _ in range(size // 2**20):
+            file.write(bytes(2**20))
+        file.write(bytes(1024))
+    return path
+
+
+@pytest.mark.parametrize(
+    "kind", [tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, tarfile.XHDTYPE, tarfile.XGLTYPE]
+)
+async def test_a_header_of_any_size_cannot_fill_the_memory(tmp_path: Path, kind: bytes) -> None:
+    pack = stuffed_tar(tmp_path / "chats.tar.gz", kind, 64 * 2**20)
+    tracemalloc.start()
+    try:
+        sessions, report = await taken(pack, tmp_path / "run.db")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(sessions) == 1
+    assert "header" in report.named[0].problem
+    assert peak < 32 * 2**20
+
+
+async def test_many_short_headers_cannot_fill_the_memory_either(tmp_path: Path) -> None:
+    path = tmp_path / "chats.tar.gz"
+    with tarfile.open(path, "w:gz", format=tarfile.PAX_FORMAT) as pack:
+        for number in range(1500):
+            info = tarfile.TarInfo(f"{number}.txt")
+            info.pax_headers = {"comment": f"{number}" + "x" * 50_000}
+            pack.addfile(info)
+        for name, content in encoded(chat()).items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            pack.addfile(info, io.BytesIO(content))
+    tracemalloc.start()
+    try:
+        sessions, _ = await taken(path, tmp_path / "run.db")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(sessions) == 1
+    assert peak < 32 * 2**20
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("form", [None, "messages"])
+async def test_a_pipe_loses_nothing(tmp_path: Path, packed: bool, form: Form | None) -> None:
+    rows = [
+        {"messages": [{"role": "user", "content": f"Why {n}?"}, {"role": "assistant", "content": "So."}]}
+        for n in range(2000)
+    ]
+    content = "".join(f"{json.dumps(row)}\n" for row in rows).encode()
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_bytes, args=(gzip.compress(content) if packed else content,))
+    writer.start()
+    sessions, report = await taken(pipe, tmp_path / "run.db", form)
+    writer.join()
+    assert report.stored == len(sessions) == 2000
+
+
+def test_an_archive_from_a_pipe_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    pipe = tmp_path / "chats.zip"
+    os.mkfifo(pipe)
+    with pytest.raises(InputError, match="a pipe or a device"):
+        find_chats(pipe, "camel-chat", Origin())
+
+
+async def test_chats_that_differ_in_their_end_alone_are_all_kept_and_no_second_import_adds_one(
+    tmp_path: Path,
+) -> None:
+    reasons = ["max_num_messages", "<CAMEL_TASK_DONE>", "user_no_instruct_threshold", "max_num_messages"]
+    files = {
+        f"{number}/one.json": json.dumps(chat(termination_reason=reason)).encode()
+        for number, reason in enumerate(reasons)
+    }
+    path = foldered(tmp_path / "chats", files)
+    first, report = await taken(path, tmp_path / "run.db")
+    assert (report.stored, report.already) == (3, 1)
+    for _ in range(2):
+        again, report = await taken(path, tmp_path / "run.db")
+        assert (report.stored, report.already) == (0, 4)
+        assert again == first
+
+
+async def test_two_messages_of_one_number_are_no_chat(tmp_path: Path) -> None:
+    twice = chat(message_02=message("ASSISTANT", "Actor", "Solution: Assam."))
+    _, report = await taken(foldered(tmp_path / "in", encoded(twice, chat(id="x"))), tmp_path / "run.db")
+    assert report.named[0].problem == "it has two messages 2"
+    assert report.stored == 1
+
+
+async def test_an_imported_chat_with_gaps_does_not_look_damaged(tmp_path: Path) -> None:
+    gaps = chat(message_7=message("USER", "Blogger", "Instruction: Go on."))
+    run = tmp_path / "run.db"
+    await taken(foldered(tmp_path / "in", encoded(gaps)), run)
+    assert verify(run).faults == ()

@@ -14,6 +14,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Self
 
 from bactrian.errors import InputError
 from bactrian.ingest.parsed import LONGEST, SkippedItem
@@ -22,6 +23,15 @@ _LEAST = 1024 * 1024 * 1024
 """Bytes that any archive may unfold to."""
 _RATIO = 100
 """To how many times its size a larger one may; CAMEL's unfold to about ten times."""
+_LONGEST_HEADER = 64 * 1024
+"""Bytes of a header that a tar has before a member, for a long name and the like; a name has a few hundred."""
+_HEADERS = (
+    tarfile.XHDTYPE,
+    tarfile.XGLTYPE,
+    tarfile.SOLARIS_XHDTYPE,
+    tarfile.GNUTYPE_LONGNAME,
+    tarfile.GNUTYPE_LONGLINK,
+)
 _FAULTS = (
     OSError,
     EOFError,
@@ -50,6 +60,12 @@ def list_members(path: Path) -> Iterator[Member | SkippedItem]:
     """
     if path.is_dir():
         yield from _of_folder(path)
+    elif not path.is_file():
+        raise InputError(
+            "This is a pipe or a device, and an archive cannot be read from one.",
+            where=str(path),
+            next="Save it as a file, or give chats as JSON lines: --format messages or sharegpt.",
+        )
     elif _wanted(path.name):
         yield _file(path, path.name)
     elif zipfile.is_zipfile(path):
@@ -123,8 +139,9 @@ def _of_zip(path: Path) -> Iterator[Member | SkippedItem]:
 def _of_tar(path: Path) -> Iterator[Member | SkippedItem]:
     allowed = _allowed(path)
     try:
-        with tarfile.open(path, "r|*") as pack:
-            for info in pack:
+        with tarfile.open(path, "r|*", tarinfo=_BoundedHeader) as pack:
+            while (info := pack.next()) is not None:
+                _forget_members(pack)
                 # What is passed over has to be unpacked, too.
                 allowed -= max(info.size, 0)
                 if allowed < 0:
@@ -141,6 +158,23 @@ def _of_tar(path: Path) -> Iterator[Member | SkippedItem]:
                     yield _sized(info.name, file.read(LONGEST + 1))
     except _FAULTS as error:
         yield SkippedItem(path.name, f"the archive ends early or is damaged: {error}")
+
+
+def _forget_members(pack: Any) -> None:
+    """Drop what tarfile remembers of every member, with its headers (attributes that its types do not declare)."""
+    pack.members.clear()
+    pack.pax_headers.clear()
+
+
+class _BoundedHeader(tarfile.TarInfo):
+    """A member of a tar whose headers are read into memory only if they are short."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        info = super().frombuf(buf, encoding, errors)
+        if info.type in _HEADERS and info.size > _LONGEST_HEADER:
+            raise tarfile.ReadError(f"a header has {info.size:,} bytes, and {_LONGEST_HEADER:,} at most")
+        return info
 
 
 def _sized(name: str, content: bytes) -> Member | SkippedItem:

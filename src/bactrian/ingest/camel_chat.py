@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from typing import Any, cast
 
@@ -102,6 +103,8 @@ def _roles(chat: Mapping[str, Any]) -> dict[Speaker, str]:
 
 def _said(chat: Mapping[str, Any], roles: Mapping[Speaker, str]) -> Iterator[ParsedMessage]:
     numbered = sorted((int(match[1]), key) for key in chat if (match := _MESSAGE.fullmatch(key)))
+    if repeated := [number for (number, _), (later, _) in pairwise(numbered) if number == later]:
+        raise NotAChat(f"it has two messages {repeated[0]}")
     for number, key in numbered:
         message: object = chat[key]
         if not isinstance(message, dict):

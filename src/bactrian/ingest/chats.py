@@ -10,10 +10,11 @@ import gzip
 import hashlib
 import json
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, BinaryIO, cast
 
 from bactrian.ingest.parsed import (
     LONGEST,
@@ -54,10 +55,12 @@ _SPEAKERS: Mapping[str, Speaker | None] = {
 }
 
 
-def find_chats(path: Path, shape: ChatKeys, origin: Origin) -> Iterator[Found]:
-    """The chats of a file, plain or packed with gzip, one a line."""
+def find_chats(
+    path: Path, shape: ChatKeys, origin: Origin, lines: Iterable[tuple[int, bytes]] | None = None
+) -> Iterator[Found]:
+    """The chats of a file, plain or packed with gzip, one a line; ``lines`` are its lines if it is open already."""
     try:
-        for number, line in read_lines(path):
+        for number, line in read_lines(path) if lines is None else lines:
             name = f"{path.name}, line {number}"
             if len(line) > LONGEST:
                 yield SkippedItem(name, f"it has more than {LONGEST:,} bytes")
@@ -73,15 +76,20 @@ FAULTS = (OSError, EOFError, zlib.error)
 
 def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """The numbered lines of a file; one that is too long is cut, so that it cannot fill the memory."""
-    with path.open("rb") as start:
-        packed = start.read(2) == b"\x1f\x8b"
-    with gzip.open(path) if packed else path.open("rb") as file:
+    # Opened once: what is read of a pipe is gone from it.
+    with path.open("rb") as start, _unpack(start) as file:
         number = 0
         while line := file.readline(LONGEST + 1):
             number += 1
             yield number, line
             while len(line) > LONGEST and not line.endswith(b"\n"):
                 line = file.readline(LONGEST + 1)
+
+
+def _unpack(file: BufferedReader) -> BinaryIO:
+    """``file`` as what is packed in it, if anything is."""
+    packed = file.peek(2)[:2] == b"\x1f\x8b"
+    return cast("BinaryIO", gzip.GzipFile(fileobj=file)) if packed else file
 
 
 def _read(line: bytes, name: str, shape: ChatKeys, origin: Origin) -> Found:

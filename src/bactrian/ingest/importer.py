@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
@@ -21,6 +22,8 @@ Form = Literal["camel-chat", "messages", "sharegpt"]
 FORMS: tuple[Form, ...] = get_args(Form)
 _BATCH = 100
 """Conversations in memory at a time."""
+_LOOKED_AT = 100
+"""Lines of which one must tell what the others are."""
 _NAMED = 100
 """Broken files that are named; more are counted."""
 
@@ -53,13 +56,17 @@ def find_chats(path: Path, form: Form | None, origin: Origin) -> Iterator[Found]
     """
     if not path.exists():
         raise InputError("There is no such file or folder.", where=str(path), next="Check the path.")
-    form = form or guess_format(path)
+    lines: Iterable[tuple[int, bytes]] | None = None
+    if form is None and _may_hold_lines(path):
+        form, lines = _guess_by_lines(path)
+    form = form or "camel-chat"
     if form == "camel-chat":
         source = camel_chat.find_chats(path, origin)
     elif path.is_dir():
         raise InputError("This is a folder.", where=str(path), next=f"Name one file for --format {form}.")
     else:
-        source = chats.find_chats(path, chats.MESSAGES if form == "messages" else chats.SHAREGPT, origin)
+        keys = chats.MESSAGES if form == "messages" else chats.SHAREGPT
+        source = chats.find_chats(path, keys, origin, lines)
     before: list[Found] = []
     for one in source:
         before.append(one)
@@ -74,18 +81,28 @@ def find_chats(path: Path, form: Form | None, origin: Origin) -> Iterator[Found]
     )
 
 
-def guess_format(path: Path) -> Form:
-    """The form of ``path``: of its first line if it is a file of JSON lines, else CAMEL's chats."""
-    if path.is_dir() or not path.name.lower().endswith((".jsonl", ".jsonl.gz", ".ndjson")):
-        return "camel-chat"
+def _may_hold_lines(path: Path) -> bool:
+    """True for a file of JSON lines by its name, and for a pipe, which has none to tell by."""
+    if path.name.lower().endswith((".jsonl", ".jsonl.gz", ".ndjson")):
+        return not path.is_dir()
+    return not path.is_dir() and not path.is_file()
+
+
+def _guess_by_lines(path: Path) -> tuple[Form, Iterable[tuple[int, bytes]] | None]:
+    """The form of ``path`` by its first line that is an object, and all its lines: a pipe gives them once."""
+    lines = chats.read_lines(path)
+    read: list[tuple[int, bytes]] = []
+    form: Form = "messages"
     try:
-        for _, line in islice(chats.read_lines(path), 100):
-            row = _object(line)
+        for line in islice(lines, _LOOKED_AT):
+            read.append(line)
+            row = _object(line[1])
             if row is not None:
-                return "sharegpt" if "conversations" in row else "messages"
+                form = "sharegpt" if "conversations" in row else "messages"
+                break
     except chats.FAULTS:
-        pass  # Reading it in earnest tells what is wrong.
-    return "messages"
+        return form, None  # Reading it in earnest tells what is wrong.
+    return form, chain(read, lines)
 
 
 def _object(line: bytes) -> dict[str, Any] | None:
@@ -99,7 +116,7 @@ def _object(line: bytes) -> dict[str, Any] | None:
 async def import_chats(
     store: RunWriter, source: Iterable[Found], tell: Callable[[ImportReport], None] | None = None
 ) -> ImportReport:
-    """RunWriter the conversations of ``source``. Doing it again stores nothing twice.
+    """Store the conversations of ``source``. Doing it again stores nothing twice.
 
     A conversation whose id another one has gets a hash of its own added to it.
 
@@ -119,27 +136,34 @@ async def import_chats(
 
 
 async def _store(store: RunWriter, sessions: list[Session], report: ImportReport) -> None:
-    taken = await asyncio.gather(*(_begin(store, session) for session in _with_unique_ids(sessions)))
-    missing = {session.id: session for session, stored in taken if not _complete(session, stored)}
-    report.already += len(sessions) - len(missing)
-    report.stored += len(missing)
-    report.messages += sum(len(session.turns) for session in missing.values())
-    await asyncio.gather(*(_finish(store, session) for session in missing.values()))
+    for wave in _split_by_id(sessions):
+        taken = await asyncio.gather(*(_begin(store, session) for session in wave))
+        missing = [session for session, stored in taken if not _complete(session, stored)]
+        report.already += len(wave) - len(missing)
+        report.stored += len(missing)
+        report.messages += sum(len(session.turns) for session in missing)
+        await asyncio.gather(*(_finish(store, session) for session in missing))
 
 
-def _with_unique_ids(sessions: list[Session]) -> Iterator[Session]:
-    """Sessions that are begun together, each under an id of its own: what the run holds cannot tell them apart yet."""
-    seen: dict[str, Session] = {}
+def _split_by_id(sessions: list[Session]) -> list[list[Session]]:
+    """Groups in which every id occurs once: only a session that is stored whole can be told from a later one."""
+    waves: list[list[Session]] = []
+    seen: Counter[str] = Counter()
     for session in sessions:
-        first = seen.setdefault(session.id, session)
-        yield session if first == session else replace(session, id=f"{session.id}-{_digest(session)}")
+        if seen[session.id] == len(waves):
+            waves.append([])
+        waves[seen[session.id]].append(session)
+        seen[session.id] += 1
+    return waves
 
 
 async def _begin(store: RunWriter, session: Session) -> tuple[Session, Session]:
-    """RunWriter the head of a session, under an id that is its own. Gives it, and what the run holds of it."""
+    """Store the head of a session, under an id that is its own. Gives it, and what the run holds of it."""
     stored = await store.begin(replace(session, turns=(), ending=None))
-    if not _same(session, stored):
-        session = replace(session, id=f"{session.id}-{_digest(session)}")
+    for digest in (_digest_texts(session), _digest_all(session)):
+        if _same(session, stored):
+            break
+        session = replace(session, id=f"{session.id}-{digest}")
         stored = await store.begin(replace(session, turns=(), ending=None))
     return session, stored
 
@@ -161,7 +185,8 @@ def _complete(session: Session, stored: Session) -> bool:
     return stored.ending is not None and len(stored.turns) == len(session.turns)
 
 
-def _digest(session: Session) -> str:
+def _digest_texts(session: Session) -> str:
+    """Tells two sessions apart that say other things. Its value is part of ids in runs: it never changes."""
     content = [
         session.assistant.name,
         session.user.name,
@@ -169,6 +194,18 @@ def _digest(session: Session) -> str:
         *(turn.text for turn in session.turns),
     ]
     return hashlib.sha256("\0".join(content).encode()).hexdigest()[:8]
+
+
+def _digest_all(session: Session) -> str:
+    """Tells two sessions apart in all that :func:`_same` compares."""
+    content = (
+        session.assistant,
+        session.user,
+        session.task,
+        [(turn.number, turn.text) for turn in session.turns],
+        session.ending,
+    )
+    return hashlib.sha256(repr(content).encode()).hexdigest()[:8]
 
 
 async def _finish(store: RunWriter, session: Session) -> None:

@@ -43,7 +43,7 @@ class Task:
 
 
 IMPORTED = "imported from "
-"""What the name of the prompts begins with where the session was read from a file of another program."""
+"""What the name of the prompt pack begins with in a session that another program made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +74,11 @@ class Provenance:
     engine_hash: str | None = None
     """SHA-256 of what the program itself says (``prompts/engine.toml``); None in sessions of earlier versions. It is no
     part of a session's id: a session goes on under a later wording, and this tells under which it began."""
+
+    @property
+    def is_imported(self) -> bool:
+        """True if another program made the conversation; messages may be missing in it."""
+        return self.prompts.startswith(IMPORTED)
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,7 +54,9 @@ def to_printable(text: str) -> str:
     """``text`` without anything that would steer the terminal instead of being shown on it."""
     text = _BIDI.sub("", _SEQUENCES.sub("", text))
     return "".join(
-        character for character in text if character in "\n\t" or unicodedata.category(character) != "Cc"
+        character
+        for character in text
+        if character in "\n\t" or unicodedata.category(character) not in ("Cc", "Cs")
     )
 
 

@@ -147,20 +147,27 @@ def _columns_of(
     hints = get_type_hints(record)
     columns: list[Column] = []
     names: list[str] = []
-    readers: list[tuple[int, int, Convert]] = []
+    values: list[tuple[int, Convert]] = []
+    parts: list[tuple[int, int, Convert]] = []
     for name in (field.name for field in fields(record) if field.name not in leave):
-        own, read = _columns_of_field(hints[name], overrides.get(name, name), name, prefix)
-        if read is not None:
-            readers.append((len(columns), len(own), read))
+        override = overrides.get(name, name)
+        own, read = _columns_of_field(hints[name], override, name, prefix)
+        if isinstance(override, Embedded) or len(own) > 1:
+            parts.append((len(columns), len(columns) + len(own), read or tuple))
+        elif read is not None:
+            values.append((len(columns), read))
         columns += own
         names.append(name)
-    readers.reverse()  # from the last, so that the places of those before it stay
+    parts.reverse()  # from the last, so that the places of those before it stay
+    in_order = names == [field.name for field in fields(record)][: len(names)]
 
     def build(row: Sequence[Any]) -> Any:
-        values = list(row)
-        for place, width, read in readers:
-            values[place : place + width] = [read(values[place : place + width])]
-        return record(**dict(zip(names, values, strict=True)))
+        given = list(row)
+        for place, read in values:
+            given[place] = read(given[place])
+        for place, end, read in parts:
+            given[place:end] = (read(given[place:end]),)
+        return record(*given) if in_order else record(**dict(zip(names, given, strict=True)))
 
     return columns, build
 
@@ -177,14 +184,14 @@ def _columns_of_field(
     if isinstance(override, Json):
         build = find_builder(plain)
         column = Column(override.column or name, path, "TEXT", nullable, write_json)
-        return [column], lambda values: None if values[0] is None else build(from_json(values[0]))
+        return [column], lambda value: None if value is None else build(from_json(value))
     if plain in PARTS:
         return _columns_of(plain, (), PARTS[plain].columns, f"{path}.")
     column = Column(override, path, _sql_type(plain), nullable)
     convert = _READ.get(plain)
-    if convert is None:
-        return [column], None
-    return [column], lambda values: None if values[0] is None else convert(values[0])
+    if convert is None or not nullable:
+        return [column], convert
+    return [column], lambda value: None if value is None else convert(value)
 
 
 def _sql_type(hint: Any) -> str:

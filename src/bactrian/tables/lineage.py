@@ -46,7 +46,9 @@ def trace_source(session: Session, run: str) -> dict[str, str]:
 
 def list_given(sampling: Sampling) -> dict[str, object]:
     """The parameters that were chosen, without those left to the model."""
-    return {name: value for name, value in asdict(sampling).items() if value is not None and value != ()}
+    return {
+        name: value for name, value in asdict(sampling).items() if value is not None and value not in ((), {})
+    }
 
 
 def to_compact_json(values: object) -> str:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from bactrian.export.format import Add, ExportContext, Format, Sample
 from bactrian.export.writers.archive import open_archive
+from bactrian.language.escape import to_file_name
 from bactrian.records.session import Session
 from bactrian.tables.camel import write_termination
 
@@ -71,11 +72,8 @@ def _key(session: Session, task: str) -> bytes:
 
 
 def make_file_name(session_id: str) -> str:
-    """The name of a session's file: its id, with what no archive should hold written as ``%XX``."""
-    plain = "".join(one if one.isalnum() or one in "_-." else f"%{ord(one):02X}" for one in session_id)
-    if plain.startswith(".") or not plain:
-        plain = f"%{plain}"
-    return f"{plain}.json"
+    """The name of a session's file: its id, as far as a file's name can hold it."""
+    return f"{to_file_name(session_id)}.json"
 
 
 @contextmanager

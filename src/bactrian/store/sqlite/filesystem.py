@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from errno import ELOOP
 from pathlib import Path
 
 from bactrian.errors import InputError
@@ -42,6 +43,8 @@ def follow_link(path: Path) -> Path:
     try:
         return path.resolve() if path.is_symlink() else path
     except (OSError, RuntimeError) as error:
+        if isinstance(error, OSError) and error.errno != ELOOP:
+            raise
         raise InputError("The link leads to itself.", where=str(path), next="Check the path.") from error
 
 

@@ -1,0 +1,129 @@
+"""The engine's own templates: complete, strict, and replaced by a pack where that is allowed."""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import bactrian
+from bactrian.errors import PromptError
+from bactrian.language.protocol import DONE
+from bactrian.models.model import Model
+from bactrian.models.scripted import Scripted
+from bactrian.play.scene import build_role_play
+from bactrian.play.session import play_session
+from bactrian.play.setup import new_session
+from bactrian.prompts.engine import OVERRIDABLE, load_engine_prompts, render_prompt
+from bactrian.prompts.pack import load_pack
+from bactrian.records.candidate import CriticSettings
+from bactrian.store import open_store
+from tests.helpers.runs import session
+from tests.helpers.scenes import Counting, setup
+
+SOURCE = Path(bactrian.__file__).parent
+ENGINE = load_engine_prompts()
+PACK = load_pack("ai-society")
+
+
+def own_pack(folder: Path, engine: str) -> str:
+    content = (SOURCE / "prompts" / "packs" / "ai-society.toml").read_text("utf-8")
+    path = folder / "own.toml"
+    path.write_text(f"{content}\n[engine]\n{engine}\n", "utf-8")
+    return str(path)
+
+
+@pytest.mark.parametrize("name", ENGINE.templates)
+def test_a_template_is_given_all_that_it_names_and_nothing_else(name: str) -> None:
+    values = {placeholder: f"<{placeholder}>" for placeholder in ENGINE.placeholders[name]}
+    assert ENGINE.render(name, **values)
+    with pytest.raises(PromptError, match="was given"):
+        ENGINE.render(name, **values, another="x")
+
+
+@pytest.mark.parametrize("name", ENGINE.templates)
+def test_a_template_is_said_somewhere(name: str) -> None:
+    assert any(
+        f'"{name}"' in path.read_text("utf-8") or f"'{name}'" in path.read_text("utf-8")
+        for path in SOURCE.rglob("*.py")
+    )
+
+
+def test_no_value_is_read_as_a_template() -> None:
+    said = render_prompt("draft_note", critic="{{ feedback }}", feedback="{% if %}")
+    assert "{{ feedback }} has read it and says: {% if %}" in said
+
+
+def test_no_message_to_a_model_has_its_words_in_python() -> None:
+    """Texts of messages and descriptions in schemas are templates or values."""
+    found: list[str] = []
+    for path in SOURCE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Message":
+                said = [part for argument in node.args[1:] for part in ast.walk(argument)]
+            elif isinstance(node, ast.Dict):
+                keys = [key.value if isinstance(key, ast.Constant) else None for key in node.keys]
+                said = [value for key, value in zip(keys, node.values, strict=True) if key == "description"]
+            else:
+                continue
+            texts = [
+                one.value for one in said if isinstance(one, ast.Constant) and isinstance(one.value, str)
+            ]
+            found += [f"{path}: {text}" for text in texts if re.search(r"[A-Za-z]+[,.]? [A-Za-z]", text)]
+    assert found == []
+
+
+def test_a_pack_may_replace_some_of_them_and_its_hash_tells(tmp_path: Path) -> None:
+    pack = load_pack(own_pack(tmp_path, 'critic_nothing_said = "Silence."'))
+    assert pack.engine.render("critic_nothing_said") == "Silence."
+    assert pack.engine.render("group_opening") == "Begin."
+    assert pack.hash != PACK.hash
+    assert pack.engine.hash != PACK.engine.hash == ENGINE.hash
+
+
+@pytest.mark.parametrize(
+    ("engine", "problem"),
+    [
+        ('critic_again = "What?"', "critic_again"),
+        ('critic_wayz = "x"', "critic_way"),
+        ('draft_note = "Again: {{ feedback }}"', "lacks critic"),
+        ('draft_note = "{{ critic }} {{ feedback }} {{ task }}"', "never given"),
+    ],
+)
+def test_a_pack_replaces_no_other_and_uses_all_that_a_template_is_given(
+    tmp_path: Path, engine: str, problem: str
+) -> None:
+    with pytest.raises(PromptError, match=problem):
+        load_pack(own_pack(tmp_path, engine))
+
+
+async def test_what_a_pack_replaces_is_what_the_critic_is_told(tmp_path: Path) -> None:
+    pack = load_pack(own_pack(tmp_path, 'critic_nothing_said = "Silence."'))
+    model = Counting(
+        Scripted({"user": [[DONE, "Instruction: A.\nInput: None"]], "critic": ["Choice: 1\nYes."]})
+    )
+    asked = setup(
+        critic=CriticSettings("Cook", proposals=2),
+        models=dict.fromkeys(("user", "assistant", "critic"), "scripted"),
+    )
+    models: dict[str, Model] = dict.fromkeys(asked.models, model)
+    scene = build_role_play(new_session(asked, pack), pack, models, rules=asked.rules())
+    async for _ in play_session(scene):
+        pass
+    assert "so far:\n\nSilence.\n\nProposals" in model.requests[-1].messages[-1].text
+
+
+async def test_a_session_keeps_the_hash_and_one_of_an_earlier_version_has_none(tmp_path: Path) -> None:
+    made = new_session(setup(), PACK)
+    assert made.provenance.engine_hash == ENGINE.hash
+    older = replace(session("old"), provenance=replace(made.provenance, engine_hash=None))
+    async with open_store(tmp_path / "run.db") as store:
+        assert (await store.begin(made)).provenance.engine_hash == ENGINE.hash
+        assert (await store.begin(older)).provenance.engine_hash is None
+
+
+def test_only_templates_that_there_are_can_be_replaced() -> None:
+    assert ENGINE.templates.keys() >= OVERRIDABLE
