@@ -8,6 +8,14 @@ class BactrianError(Exception):
 
     ``what`` happened, ``where`` (a file and line, an address, an option) and the ``next`` action, each one
     short sentence or phrase. The command line prints them without a traceback and ends with ``exit_code``.
+
+    Example:
+        >>> import bactrian as bt
+        >>> try:
+        ...     bt.open_run("nowhere.db")
+        ... except bt.BactrianError as error:
+        ...     error.where
+        'nowhere.db'
     """
 
     exit_code = 1

@@ -95,9 +95,16 @@ class Report(Mapping[str, Any]):
 
     def __str__(self) -> str:
         text = StringIO()
-        self.write(
-            Console(file=text, width=WIDE, color_system=None, highlight=False, markup=False, emoji=False)
+        plain = Console(
+            file=text,
+            width=WIDE,
+            color_system=None,
+            force_jupyter=False,  # it would display the tables instead of writing them
+            highlight=False,
+            markup=False,
+            emoji=False,
         )
+        self.write(plain)
         return text.getvalue().rstrip()
 
     def _repr_html_(self) -> str:

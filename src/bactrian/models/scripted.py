@@ -50,6 +50,12 @@ class Scripted:
     are, and one that is asked again the next; a critic has one such line for each turn. With ``window``, requests
     longer than that many tokens (four bytes each) raise :class:`~bactrian.errors.ContextFull`. A script calls tools in
     words, see :mod:`~bactrian.models.text_tools.calls`.
+
+    Example:
+        >>> import bactrian as bt
+        >>> model = bt.Scripted({"user": ["<CAMEL_TASK_DONE>"]})
+        >>> bt.play("Choose a tea", model=model, specify=False).ending.code
+        'task_done'
     """
 
     def __init__(

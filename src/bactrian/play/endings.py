@@ -137,7 +137,13 @@ def paper_endings(max_messages: int = 40, *, language: str | None = None) -> tup
 
 
 def default_endings(max_messages: int = 40, *, language: str | None = None) -> tuple[Rule, ...]:
-    """The paper's endings, and the end of a conversation that goes round in circles."""
+    """The paper's endings, and the end of a conversation that goes round in circles.
+
+    Example:
+        >>> import bactrian as bt
+        >>> len(bt.default_endings())
+        6
+    """
     *rules, limit = paper_endings(max_messages, language=language)
     return (*rules, RepeatLoop(), limit)
 

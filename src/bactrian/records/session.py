@@ -18,7 +18,13 @@ from bactrian.records.usage import Usage
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """A part to play: a name such as ``Stock Trader`` and, optionally, who that is and what they can do."""
+    """A part to play: a name such as ``Stock Trader`` and, optionally, what that is and can do.
+
+    Example:
+        >>> import bactrian as bt
+        >>> bt.Role("Tea merchant", "Has sold tea for thirty years.").name
+        'Tea merchant'
+    """
 
     name: str
     description: str = ""

@@ -1,0 +1,19 @@
+"""An ending of your own: the function's name is its code everywhere."""
+
+from collections.abc import Sequence
+
+import bactrian as bt
+from bactrian.records.turn import Turn
+
+
+@bt.ending
+def too_polite(turns: Sequence[Turn]) -> bool:
+    """End where somebody gives thanks."""
+    return "thank you" in turns[-1].text.lower()
+
+
+if __name__ == "__main__":
+    script = ["Instruction: Name a tea.\nInput: None", "Solution: Sencha. Thank you!\nNext request."]
+    session = bt.play("Choose a tea", model=bt.Scripted(script), specify=False, endings=[too_polite])
+    assert session.ending is not None
+    print(session.ending.code)
