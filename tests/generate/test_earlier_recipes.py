@@ -35,7 +35,7 @@ async def test_a_run_of_an_earlier_recipe_goes_on_with_its_own_texts_and_says_so
                 endpoint.url,
             ]
             words += [word for setting in SETTINGS for word in ("--set", setting)]
-            process = Command([*words, *more], tmp_path, clean_environment())
+            process = Command((*words, *more), tmp_path, clean_environment())
             _, err = await process.communicate()
             return process.wait(), err.decode()
 

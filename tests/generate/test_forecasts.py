@@ -178,9 +178,9 @@ async def test_a_question_that_is_asked_alone_names_no_other_unless_the_recipe_s
                 endpoint.url,
             ]
             words += [word for setting in [*small, *more] for word in ("--set", setting)]
-            process = Command([*words, "--forecast", "--json"], tmp_path, clean_environment())
+            process = Command((*words, "--forecast", "--json"), tmp_path, clean_environment())
             out, _ = await process.communicate()
-            process = Command(words, tmp_path, clean_environment())
+            process = Command(tuple(words), tmp_path, clean_environment())
             await process.communicate()
             assert process.wait() == 0
         named = max(question.count("A body of mass") for question in questions)
