@@ -80,7 +80,7 @@ async def forecast_run(order: RunOrder) -> Forecast:
     seconds: float | None = None
     if await asyncio.to_thread(order.run.exists):
         async with open_store(order.run, read_only=True) as store:
-            ids = JobIds(grid, await store.imported())
+            ids = JobIds(grid, await store.list_imported())
             jobs = [(number, one) async for number, one in ids.list_jobs(store) if one.ending is not None]
             ended = [one for _, one in jobs]
             left -= sum(number < size for number, _ in jobs)

@@ -92,7 +92,7 @@ async def prepare_run(order: RunOrder) -> AsyncGenerator[PreparedRun]:
         )
         if meter.limited:
             await _count_spent(store, tally, plan.models)
-        ids = JobIds(grid, await store.imported())
+        ids = JobIds(grid, await store.list_imported())
         done, begun = await _find_done(store, ids, tally, retry_failed=order.retry_failed)
         known = _KnownLists(store, grid.axes, tally, retry_failed=order.retry_failed)
         frontier = Scheduler(grid.axes, done, known, order.limit)

@@ -137,7 +137,7 @@ class RunReader(Protocol):
         """The state of every session, by its id. Reads an index and not the sessions themselves."""
         ...
 
-    async def imported(self) -> frozenset[str]:
+    async def list_imported(self) -> frozenset[str]:
         """Ids of the sessions that were imported and not made in this run."""
         ...
 

@@ -168,7 +168,7 @@ class Reader:
         with explain_errors(self._path), self._engine.connect() as connection:
             return list(map(schema.PROGRESS.read, connection.execute(query)))
 
-    def imported(self) -> frozenset[str]:
+    def list_imported(self) -> frozenset[str]:
         """Ids of the sessions that were imported, by the name that stands for their prompts."""
         sessions = schema.sessions.c
         prompts = func.json_extract(cast(sessions.provenance, Text), "$.prompts")
