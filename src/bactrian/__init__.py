@@ -5,6 +5,8 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from bactrian._version import __version__
+
 if TYPE_CHECKING:
     from bactrian.analyze.behaviours.own import behaviour
     from bactrian.api.arguments import Critic
@@ -19,7 +21,6 @@ if TYPE_CHECKING:
     from bactrian.play.own_endings import ending
     from bactrian.records.session import Role, Session
 
-__version__ = "0.1.0"
 __all__ = [
     "BactrianError",
     "Critic",

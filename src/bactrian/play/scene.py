@@ -15,7 +15,7 @@ from bactrian.play.critic.human_critic import HumanCritic
 from bactrian.play.endings import RepeatLoop, Rule, default_endings
 from bactrian.play.human import Human
 from bactrian.play.order import Alternate, SpeakerOrder
-from bactrian.play.response_formats import build_assistant_format, build_user_format
+from bactrian.play.response_formats import build_assistant_format, build_user_format, describe_fields
 from bactrian.play.tools.toolbox import NO_TOOLS, Toolbox
 from bactrian.prompts.inception import render_criticism, render_inception
 from bactrian.prompts.pack import Pack
@@ -70,7 +70,7 @@ def build_role_play(
             "user": Agent(
                 speaker="user",
                 role=session.user,
-                system=Text(said.user),
+                system=_add_fields(said.user, "user", models["user"], enforced=enforced),
                 model=models["user"],
                 sampling=origin.sampling.get("user", Sampling()),
                 opening=Text(said.opening),
@@ -81,7 +81,7 @@ def build_role_play(
             "assistant": Agent(
                 speaker="assistant",
                 role=session.assistant,
-                system=Text(said.assistant),
+                system=_add_fields(said.assistant, "assistant", models["assistant"], enforced=enforced),
                 model=models["assistant"],
                 sampling=origin.sampling.get("assistant", Sampling()),
                 form=build_assistant_format(small=small_talk) if enforced else None,
@@ -125,6 +125,12 @@ def build_critic(
         prompts=pack.engine,
     )
     return SessionCritic(critic, of, wish, known, pack.engine)
+
+
+def _add_fields(system: str, speaker: str, model: Model, *, enforced: bool) -> Text:
+    """The system prompt, with what goes into which field where a schema holds the model to fields."""
+    told = enforced and get_traits(model).constrained_by == "schema" and not isinstance(model, Human)
+    return Text(f"{system}\n\n{describe_fields(speaker)}" if told else system)
 
 
 def find_toolbox(session: Session, agent: Speaker, tools: Mapping[str, Toolbox]) -> Toolbox | None:

@@ -137,6 +137,10 @@ class RunReader(Protocol):
         """The state of every session, by its id. Reads an index and not the sessions themselves."""
         ...
 
+    async def list_imported(self) -> frozenset[str]:
+        """Ids of the sessions that were imported and not made in this run."""
+        ...
+
     def failures(self) -> AsyncIterator[Failure]:
         """The sessions that failed and were not taken up again, in the order in which they began."""
         ...

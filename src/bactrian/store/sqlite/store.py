@@ -138,6 +138,10 @@ class SqliteStore:
             for one in page:
                 yield one
 
+    async def list_imported(self) -> frozenset[str]:
+        """Ids of the sessions that were imported and not made in this run."""
+        return await asyncio.to_thread(self._reader.list_imported)
+
     async def failures(self) -> AsyncIterator[Failure]:
         """The sessions that failed and were not taken up again, in the order in which they began."""
         last = 0
