@@ -7,7 +7,7 @@ import json
 import pytest
 
 from bactrian.language.protocol import DONE
-from bactrian.play.response_formats import assistant_format, user_format
+from bactrian.play.response_formats import build_assistant_format, build_user_format
 from tests.helpers.scenes import scene, script
 
 
@@ -27,14 +27,16 @@ from tests.helpers.scenes import scene, script
     ],
 )
 def test_an_instruction_in_fields_has_each_marker_once(fields: dict[str, object], text: str) -> None:
-    assert user_format().read(json.dumps({"done": False} | fields)) == text
+    assert build_user_format().read(json.dumps({"done": False} | fields)) == text
 
 
 @pytest.mark.parametrize(
     "said", ["It is 4.", "Solution: It is 4.", "Solution: It is 4.\nNext request.", "It is 4. Next request."]
 )
 def test_a_solution_in_a_field_has_each_marker_once(said: str) -> None:
-    assert assistant_format().read(json.dumps({"solution": said})) == "Solution: It is 4.\nNext request."
+    assert (
+        build_assistant_format().read(json.dumps({"solution": said})) == "Solution: It is 4.\nNext request."
+    )
 
 
 def test_agents_are_told_of_the_fields_that_they_are_held_to() -> None:
