@@ -14,7 +14,7 @@ from bactrian.models.model import Model, ResponseFormat
 from bactrian.models.registry import find_traits
 from bactrian.models.traits import get_traits
 from bactrian.play.agent import Agent, Listener
-from bactrian.play.endings import EndpointRefused, MaxMessages, TaskDone
+from bactrian.play.endings.rules import EndpointRefused, MaxMessages, TaskDone
 from bactrian.play.human import HUMAN
 from bactrian.play.order import Moderated, ReplyTo, RoundRobin, SpeakerOrder
 from bactrian.play.scene import Scene, find_toolbox

@@ -18,7 +18,7 @@ from bactrian.errors import BactrianError, ContextFull, Filtered, ModelError
 from bactrian.play.agent import Agent, View
 from bactrian.play.critic.candidates import CandidateRequest, Proposer
 from bactrian.play.critic.choosing import CriticQuestion, Round, SessionCritic, list_options
-from bactrian.play.endings import find_ending
+from bactrian.play.endings.rules import find_ending
 from bactrian.play.scene import Scene
 from bactrian.play.turns.state import SessionState
 from bactrian.records.candidate import Decision, Proposal
