@@ -24,7 +24,7 @@ from bactrian.generate.run import PreparedRun, RunOrder, prepare_run
 from bactrian.generate.run_models import RunLimits
 from bactrian.models.pricing import choose_prices
 from bactrian.models.wrappers.budget import UsageMeter
-from bactrian.play.own_endings import EndingLike, read_endings
+from bactrian.play.endings.own import EndingLike, read_endings
 from bactrian.recipes.job_specs import RolePlay
 from bactrian.recipes.load import load_recipe
 from bactrian.recipes.schema import Recipe
@@ -279,7 +279,7 @@ def check_acknowledged(recipe: Recipe, *, acknowledged: bool) -> None:
 
 
 def _write_settings(settings: Mapping[str, object], axes: set[str], prefix: str = "") -> Iterable[str]:
-    """Yield ``settings`` as ``key=value``, the value in TOML."""
+    """Yield Yield ``settings`` as ``key=value``, the value in TOML."""
     for key, value in settings.items():
         if isinstance(value, Mapping):
             yield from _write_settings(cast("Mapping[str, object]", value), axes, f"{prefix}{key}.")

@@ -116,7 +116,7 @@ class Run:
     @property
     def usage(self) -> Usage:
         """Tokens of all calls, including unfinished sessions and lists."""
-        return sum(self._read(lambda store: store.spent()).values(), Usage())
+        return sum(self._read(lambda store: store.count_spent()).values(), Usage())
 
     def sample(self, count: int = 1, *, seed: int = 0) -> SessionList:
         """Choose ``count`` sessions at random, or all if the run has fewer; the same seed chooses the same.
@@ -280,7 +280,7 @@ class Run:
 
     def _facts(self) -> list[tuple[str, str]]:
         """Return the summary of the run: progress, endings, usage, cost."""
-        progress, spent = self._progress(), self._read(lambda store: store.spent())
+        progress, spent = self._progress(), self._read(lambda store: store.count_spent())
         content = self._read(lambda store: store.recipe()) or {}
         ended = sum(one.ending not in (None, "failed") for one in progress)
         used = sum(spent.values(), Usage())
