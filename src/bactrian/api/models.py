@@ -182,7 +182,19 @@ def build_model_options(
     timeout: float = 600.0,
     max_wait: float = MAX_WAIT,
 ) -> ModelOptions:
-    """Return the options for opening models; the default address is ``OPENAI_BASE_URL``. Keys are read when used."""
+    """Return the options for opening models; the default address is ``OPENAI_BASE_URL``. Keys are read when used.
+
+    Raises:
+        InputError: a time is negative or not a number, or there is none for a reply.
+    """
+    if not timeout > 0:
+        raise InputError(
+            f"A reply cannot come within {timeout:g} seconds.", where="timeout", next="Give it more."
+        )
+    if not max_wait >= 0:
+        raise InputError(
+            f"A wait cannot take {max_wait:g} seconds.", where="max_wait", next="Give 0 or more."
+        )
     return ModelOptions(
         base_url=base_url or os.environ.get("OPENAI_BASE_URL") or None,
         window=window,

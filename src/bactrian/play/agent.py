@@ -171,12 +171,12 @@ async def ask_agent(
     )
     reply = await agent.model.reply(request)
     usage = reply.usage
-    if not _says_something(reply):
+    if not _says_something(reply, request):
         reply = await agent.model.reply(
             replace(request, sampling=derive_sampling(agent.sampling, agent.speaker, number, retry=True))
         )
         usage += reply.usage
-        if not _says_something(reply):
+        if not _says_something(reply, request):
             raise BadReply(
                 f"The model answered turn {number} with nothing, twice.",
                 where=agent.model.name,
@@ -206,6 +206,11 @@ def make_turn(agent: Agent, number: int, reply: Reply, *, usage: Usage, seconds:
     )
 
 
-def _says_something(reply: Reply) -> bool:
+def _says_something(reply: Reply, request: Request) -> bool:
+    """False for a reply without text; calls of tools count only if there are tools."""
     first = reply.choices[0]
-    return bool(first.text.strip() or first.calls) or first.refusal or first.finish == "content_filter"
+    return (
+        bool(first.text.strip() or (first.calls and request.tools))
+        or first.refusal
+        or first.finish == "content_filter"
+    )

@@ -30,6 +30,7 @@ from bactrian.records.candidate import NOTHING_KNOWN
 from bactrian.records.ending import Ending
 from bactrian.records.events import Ended, Event
 from bactrian.records.session import Session
+from bactrian.records.text import clean_text
 from bactrian.store import RunReader, RunWriter, Store, open_store
 
 
@@ -154,7 +155,7 @@ async def end_as_failed(session: Session, error: ModelError, store: RunWriter | 
     It is stored unless the endpoint is at fault, in which case a later run resumes the session.
     """
     last = session.turns[-1].number if session.turns else 0
-    ending = Ending("failed", last, "user", error.what)
+    ending = Ending("failed", last, "user", clean_text(error.what))
     if store is not None and not error.endpoint_wide:
         await store.end(session.id, ending, session.usage)
     return Ended(ending, error)

@@ -134,7 +134,7 @@ def _add_fields(system: str, speaker: str, model: Model, *, enforced: bool) -> T
 
 
 def find_toolbox(session: Session, agent: Speaker, tools: Mapping[str, Toolbox]) -> Toolbox | None:
-    """The tools of ``agent``; None if the session's record gives it none.
+    """Return the tools of ``agent``; None if the session's record names none.
 
     Raises:
         InputError: the record names tools that are not given.

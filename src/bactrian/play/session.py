@@ -14,6 +14,7 @@ from bactrian.play.turns.state import SessionState, TurnStrategy
 from bactrian.play.turns.with_tools import WithTools
 from bactrian.records.ending import Ending, EndingCode
 from bactrian.records.events import Ended, Event, Spoke, Started
+from bactrian.records.text import clean_text
 from bactrian.records.turn import Speaker
 
 
@@ -74,4 +75,4 @@ def _explain_failure(error: ModelError, turns: int, speaker: Speaker) -> Ending:
             code = "stopped"
         case _:
             code = "failed"
-    return Ending(code, turns, speaker, error.what)
+    return Ending(code, turns, speaker, clean_text(error.what))

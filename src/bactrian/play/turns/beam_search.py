@@ -29,7 +29,7 @@ from bactrian.records.usage import Usage
 
 @dataclass(slots=True)
 class _SearchLine:
-    """A way in which the conversation could go on."""
+    """A possible continuation of the conversation."""
 
     turns: list[Turn]
     """All turns, from the first of the session."""
@@ -167,7 +167,7 @@ async def _rank(
 
 
 def _list_kept(grown: Sequence[_SearchLine], decisions: Sequence[Decision], keep: int) -> list[_SearchLine]:
-    """The lines to go on with, best first; the first ones if nobody ranked them readably."""
+    """Return the lines to continue, best first; the first ones if no ranking is readable."""
     by_place = {line.place: line for line in grown}
     last = decisions[-1] if decisions else None
     if last is None or last.place is None:
