@@ -123,3 +123,22 @@ def test_an_empty_run_has_frames_with_columns_and_no_rows(tmp_path: Path) -> Non
     empty = open_run(asyncio.run(make_run(tmp_path / "empty.db", [])))
     assert (empty.sessions().height, empty.findings().height) == (0, 0)
     assert "specified_task" in empty.sessions().columns
+
+
+@pytest.mark.parametrize("name", ["sub/../tea.db", "linked/tea.db", "tea.db-wal", "tea.db.lock"])
+@pytest.mark.parametrize("flags", [["--report"], ["--findings"]])
+def test_the_run_is_never_replaced_by_what_is_written_about_it(
+    tmp_path: Path, name: str, flags: list[str]
+) -> None:
+    run = asyncio.run(make_run(tmp_path / "tea.db", [session()]))
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "linked").symlink_to(tmp_path)
+    (tmp_path / "link.db").symlink_to(run)
+    before = run.read_bytes()
+    for given in ("tea.db", "link.db"):
+        done = bactrian("analyze", given, *flags, name, "--overwrite", cwd=tmp_path)
+        assert done.returncode == 2
+        assert "belongs to" in done.stderr or "is read" in done.stderr
+        done = bactrian("export", given, "--format", "messages", "--out", name, "--overwrite", cwd=tmp_path)
+        assert done.returncode == 2
+    assert run.read_bytes() == before

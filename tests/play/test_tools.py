@@ -218,7 +218,7 @@ def strange(x: asyncio.Event) -> None:
         (silent, "no docstring"),
         (many, "no name"),
         (only, "no name"),
-        (strange, "no JSON"),
+        (strange, "not JSON"),
     ],
 )
 def test_a_function_that_a_model_could_not_call_is_refused(
@@ -409,7 +409,7 @@ async def test_an_endpoint_calls_natively(tmp_path: Path) -> None:
             await store.begin(scene.session)
             found = [event async for event in persist_events(play_session(scene), scene.session.id, store)]
             stored = await store.session(scene.session.id)
-            spent = await store.spent()
+            spent = await store.count_spent()
         await model.close()
     sent = endpoint.requests[2].json["messages"]
     assert [message["role"] for message in sent] == ["system", "user", "assistant", "tool", "tool"]

@@ -141,26 +141,25 @@ def is_courtesy(body: str, topic: frozenset[str] = frozenset(), *, by_user: bool
     before = ""
     for sentence in iterate_sentences(body.lower().replace("’", "'")):
         words = tokenize(sentence)
-        strange = [word for word in words if word not in _POLITE_WORDS]
-        # Most turns are let go here, before the long pattern is tried on them.
         signs = before.endswith(",") and len(words) <= _SIGNATURE
         intends = _INTENDS.match(sentence) is not None and len(words) <= _LONGEST_INTENT
-        passes = signs or intends or not strange
-        if not (passes or _says_little(sentence, words, strange, topic)):
-            return False
-        courteous = _POLITE.search(sentence) is not None
-        if not (passes or courteous):
-            return False
-        polite = polite or courteous
         before = sentence
+        if not (signs or intends or _says_little(sentence, words, topic)):
+            return False
+        polite = polite or _POLITE.search(sentence) is not None
     return polite
 
 
-def _says_little(sentence: str, words: list[str], strange: list[str], topic: frozenset[str]) -> bool:
-    """True if a sentence with a word of courtesy says little beside it."""
+def _says_little(sentence: str, words: list[str], topic: frozenset[str]) -> bool:
+    """True if a sentence says nothing, or little beside a word of courtesy."""
+    strange = [word for word in words if word not in _POLITE_WORDS]
+    if not strange:
+        return True
+    # The search for a word of courtesy comes last: it costs most, and ordinary turns never get there.
     if any(map(str.isdigit, sentence)):
         return False
     if len(strange) == len(words):
-        return len(words) <= _LONGEST_FOREIGN
+        return len(words) <= _LONGEST_FOREIGN and _POLITE.search(sentence) is not None
     news = sum(word not in topic for word in strange)
-    return not sentence.endswith("?") and news <= _STRANGE * len(words)
+    little = not sentence.endswith("?") and news <= _STRANGE * len(words)
+    return little and _POLITE.search(sentence) is not None

@@ -1,19 +1,27 @@
-"""The inception protocol as a shape for models that can be constrained while they decode.
+"""The inception protocol as response formats, for models with constrained decoding.
 
-With ``protocol = "enforced"`` a turn cannot leave the protocol. What is stored is the same text as a free turn's.
-An endpoint is given the JSON schema; a model in this process the grammar, of which the built-in model has its own:
-it is small enough to need its sentences bounded too.
+With ``protocol = "enforced"`` a turn cannot break the protocol. The stored text is in the format of a free turn.
+Endpoints receive the JSON schema, models in this process the grammar. The built-in model has grammars of its own,
+which also bound the length of sentences.
 """
 
 from __future__ import annotations
 
+import re
 from importlib import resources
 
 from pydantic import BaseModel
 
-from bactrian.language.protocol import DONE, write_instruction, write_solution
+from bactrian.language.protocol import (
+    DONE,
+    read_instruction,
+    read_solution,
+    write_instruction,
+    write_solution,
+)
 from bactrian.models.model import ResponseFormat
 from bactrian.prompts.engine import render_prompt
+from bactrian.records.turn import Instruction
 
 
 class _UserFields(BaseModel):
@@ -30,8 +38,8 @@ class _TaskFields(BaseModel):
     task: str
 
 
-def user_format(*, small: bool = False) -> ResponseFormat:
-    """An instruction with its input, or the done token. ``small``: for the built-in model."""
+def build_user_format(*, small: bool = False) -> ResponseFormat:
+    """Return the format of an instruction with its input, or the done token. ``small``: for the built-in model."""
     return ResponseFormat(
         name="instruction",
         schema=_object(
@@ -44,18 +52,18 @@ def user_format(*, small: bool = False) -> ResponseFormat:
     )
 
 
-def assistant_format(*, small: bool = False) -> ResponseFormat:
-    """A solution that ends by asking for the next instruction. ``small``: for the built-in model."""
+def build_assistant_format(*, small: bool = False) -> ResponseFormat:
+    """Return the format of a solution that ends with "Next request." ``small``: for the built-in model."""
     return ResponseFormat(
         name="solution",
         schema=_object(solution={"type": "string", "description": render_prompt("schema_solution")}),
         grammar=_grammar("small-solution" if small else "solution"),
-        read=lambda text: write_solution(_AssistantFields.model_validate_json(text).solution),
+        read=_read_assistant,
     )
 
 
-def small_task_format() -> ResponseFormat:
-    """One sentence that names a task, for the built-in model as task specifier."""
+def build_small_task_format() -> ResponseFormat:
+    """Return the format of a specified task, for the built-in model: one sentence."""
     return ResponseFormat(
         name="task",
         schema=_object(task={"type": "string", "description": render_prompt("schema_task")}),
@@ -80,4 +88,30 @@ def _grammar(name: str) -> str:
 
 def _read_user(text: str) -> str:
     fields = _UserFields.model_validate_json(text)
-    return DONE if fields.done else write_instruction(fields.instruction, fields.input)
+    said = fields.instruction.strip()
+    if fields.done or said.startswith(DONE) or said.endswith(DONE):
+        return DONE
+    # A model that knows the protocol writes its markers into the fields, too.
+    inside = read_instruction(said)
+    if inside is None or inside.preface:
+        inside = Instruction(said)
+    given = _AT_INPUT.sub("", fields.input.strip()) if fields.input else ""
+    return write_instruction(inside.instruction, inside.input if _NO_INPUT.fullmatch(given) else given)
+
+
+def _read_assistant(text: str) -> str:
+    said = _AssistantFields.model_validate_json(text).solution.strip()
+    inside = read_solution(said)
+    if inside is not None and not inside.preface:
+        return write_solution(inside.solution)
+    return write_solution(_NEXT_REQUEST.sub("", said))
+
+
+_AT_INPUT = re.compile(r"\AInput[:\uff1a]\s*")
+_NO_INPUT = re.compile(r"(?:none|n/a)?\.?", re.IGNORECASE)
+_NEXT_REQUEST = re.compile(r"\s*Next request\.?\s*\Z")
+
+
+def describe_fields(speaker: str) -> str:
+    """Tell an agent whose replies are held to fields what goes into each, to be put behind its system prompt."""
+    return render_prompt(f"fields_{speaker}")

@@ -16,6 +16,7 @@ from bactrian.errors import (
     TryAgain,
     UnknownModel,
 )
+from bactrian.language.escape import to_line
 from bactrian.models.http.address import Address, read_address
 from bactrian.models.http.pool import Pool
 from bactrian.models.http.response import Response, TransportFault
@@ -288,14 +289,14 @@ class OpenAIModel:
             value = None
         after = errors.read_retry_after(response.header("retry-after"))
         complaint = errors.read_error_body(value, sample)
-        return errors.error_of_status(
+        return errors.explain_status(
             response.status, complaint, sample, after, key_variable=self._dialect.key_variable
         )
 
     def _explained(self, fault: TransportFault | ModelError) -> ModelError:
         """The fault in the error tree, with the place where it happened, and without the key."""
         error = (
-            errors.error_of_transport(fault, self._url.place, self._limits)
+            errors.explain_transport(fault, self._url.place, self._limits)
             if isinstance(fault, TransportFault)
             else fault
         )
@@ -303,8 +304,10 @@ class OpenAIModel:
         if self._key:
             shown = f"…{self._key[-4:]}" if len(self._key) > 8 else "…"
             error.what = error.what.replace(self._key, shown)
-            error.args = (error.what,)
-            error.sample = error.sample.replace(self._key.encode(), shown.encode())
+            error.sample = error.sample.replace(self._key.encode(errors="surrogateescape"), shown.encode())
+        error.what = to_line(error.what)
+        error.next = error.next and to_line(error.next)
+        error.args = (error.what,)
         return error
 
 

@@ -1,0 +1,111 @@
+"""How far several people, or a person and a program, agree on what they say of the same things.
+
+Cohen's kappa (1960) is for two who look at the same items; Krippendorff's alpha (1970) for any number who may leave
+items out. Both compare with what chance would give: 1 is perfect agreement, 0 what chance gives, and less is worse.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from math import nan
+from random import Random
+from typing import Literal, TypeVar
+
+Scale = Literal["nominal", "interval"]
+"""What a difference between two labels means: being different, or how far apart two numbers are."""
+_DRAWS = 1000
+_SEED = 20230331
+_Item = TypeVar("_Item")
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """A coefficient with its 95 % interval, by bootstrap over items."""
+
+    value: float
+    """``nan`` where all labels are the same, so that nothing tells agreement from chance."""
+    interval: tuple[float, float] | None
+    """From the 2.5th to the 97.5th percentile of the draws; None for fewer than two items, or no variation."""
+    items: int
+    """That at least two have labelled."""
+
+
+def measure_kappa(one: Sequence[Hashable], other: Sequence[Hashable]) -> Agreement:
+    """Cohen's kappa of two who labelled the same items, in the same order.
+
+    Source: J. Cohen, A coefficient of agreement for nominal scales, 1960.
+
+    Raises:
+        ValueError: they labelled different numbers of items.
+    """
+    pairs = list(zip(one, other, strict=True))
+    return _measure(pairs, _compute_kappa)
+
+
+def measure_alpha(units: Sequence[Sequence[Hashable | None]], scale: Scale = "nominal") -> Agreement:
+    """Krippendorff's alpha of any number of labels for each unit.
+
+    Source: K. Krippendorff, Computing Krippendorff's alpha-reliability, 2011.
+
+    Args:
+        units: For each item the labels that it got, None for those that are missing. Items with fewer than two labels
+            are left out.
+        scale: ``nominal`` for categories, ``interval`` for numbers.
+
+    Raises:
+        TypeError: ``scale`` is ``interval``, and a label is no number.
+    """
+    known = [[label for label in unit if label is not None] for unit in units]
+    pairable = [unit for unit in known if len(unit) > 1]
+    if scale == "interval" and not all(isinstance(one, int | float) for unit in pairable for one in unit):
+        raise TypeError("labels of an interval scale are numbers")
+    distance = _differs if scale == "nominal" else _square
+    return _measure(pairable, lambda units: _compute_alpha(units, distance))
+
+
+def _measure(items: Sequence[_Item], compute: Callable[[Sequence[_Item]], float]) -> Agreement:
+    draw = Random(_SEED)  # noqa: S311
+    drawn = sorted(
+        value
+        for _ in range(_DRAWS if len(items) > 1 else 0)
+        if (value := compute(draw.choices(items, k=len(items)))) == value
+    )
+    enough = len(drawn) >= _DRAWS // 2
+    interval = (drawn[int(0.025 * len(drawn))], drawn[int(0.975 * len(drawn))]) if enough else None
+    return Agreement(compute(items) if items else nan, interval, len(items))
+
+
+def _compute_kappa(pairs: Sequence[tuple[Hashable, Hashable]]) -> float:
+    total = len(pairs)
+    observed = sum(one == other for one, other in pairs) / total
+    left, right = Counter(one for one, _ in pairs), Counter(other for _, other in pairs)
+    expected = sum(count * right[label] for label, count in left.items()) / total**2
+    return nan if expected == 1 else (observed - expected) / (1 - expected)
+
+
+def _compute_alpha(
+    units: Sequence[Sequence[Hashable]], distance: Callable[[Hashable, Hashable], float]
+) -> float:
+    counts = [Counter(unit) for unit in units]
+    total = sum(map(len, units))
+    observed = sum(_disagree(count, distance) / (count.total() - 1) for count in counts) / total
+    expected = _disagree(sum(counts, Counter[Hashable]()), distance) / (total * (total - 1))
+    return nan if expected == 0 else 1 - observed / expected
+
+
+def _disagree(count: Counter[Hashable], distance: Callable[[Hashable, Hashable], float]) -> float:
+    """The distances of all ordered pairs of labels."""
+    return sum(
+        times * more * distance(one, other) for one, times in count.items() for other, more in count.items()
+    )
+
+
+def _differs(one: Hashable, other: Hashable) -> float:
+    return float(one != other)
+
+
+def _square(one: Hashable, other: Hashable) -> float:
+    assert isinstance(one, int | float) and isinstance(other, int | float)
+    return float(one - other) ** 2
