@@ -53,7 +53,8 @@ class _Patterns:
 
 
 @cache
-def _patterns(language: str) -> _Patterns:
+def _patterns(given: str | None) -> _Patterns:
+    language = "english" if given is None else identify_language(given) or "english"
     own: Mapping[Marker, str] = MARKERS.get(language, {})
 
     def words(marker: Marker) -> tuple[str, ...]:
@@ -114,7 +115,7 @@ def read_solution(text: str, language: str | None = None) -> Solution | None:
     if marker is None:
         return None
     body = text[marker.end() :]
-    patterns = _patterns(_name(language))
+    patterns = _patterns(language)
     # Only where it could stand: looked for from the beginning, every space of a long solution would be tried.
     last = max(body.rfind(words) for words in patterns.hints["Next request"])
     end = patterns.next_request.search(body, max(0, last - 40)) if last >= 0 else None
@@ -173,14 +174,10 @@ def _find(marker: Marker, text: str, language: str | None, start: int = 0) -> re
     """The marker where it begins a line; failing that, where it begins a sentence or a phrase."""
     if not _has_word_of(marker, text, language):
         return None
-    patterns = _patterns(_name(language))
+    patterns = _patterns(language)
     return patterns.leading[marker].search(text, start) or patterns.inside[marker].search(text, start)
 
 
 def _has_word_of(marker: Marker, text: str, language: str | None) -> bool:
     """True if ``text`` holds a word of the marker, wherever: a look that costs less than the patterns do."""
-    return any(map(text.__contains__, _patterns(_name(language)).hints[marker]))
-
-
-def _name(language: str | None) -> str:
-    return "english" if language is None else identify_language(language) or "english"
+    return any(map(text.__contains__, _patterns(language).hints[marker]))

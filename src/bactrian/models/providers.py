@@ -148,7 +148,7 @@ def load_providers() -> Mapping[str, Provider]:
         changed = path.stat().st_mtime_ns
     except OSError:
         return _built_in()
-    return _built_in() | _own(path, changed)
+    return _merge(path, changed)
 
 
 @cache
@@ -158,7 +158,11 @@ def _built_in() -> dict[str, Provider]:
 
 
 @cache
-def _own(path: Path, _changed: int) -> dict[str, Provider]:
+def _merge(path: Path, _changed: int) -> dict[str, Provider]:
+    return _built_in() | _own(path)
+
+
+def _own(path: Path) -> dict[str, Provider]:
     try:
         with path.open("rb") as file:
             content = file.read(LARGEST + 1)

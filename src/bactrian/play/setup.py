@@ -81,8 +81,12 @@ class RolePlaySetup:
         return combine_endings(self.endings, paper=self.paper_endings, limit=limit, language=self.language)
 
 
-def new_session(setup: RolePlaySetup, pack: Pack, *, name: str | None = None) -> Session:
+def new_session(
+    setup: RolePlaySetup, pack: Pack, *, name: str | None = None, provenance: Provenance | None = None
+) -> Session:
     """Make the session that ``setup`` describes. Its id is ``name``, or a hash of ``setup`` and ``pack``.
+
+    ``provenance`` is that of a session whose setup differs in nothing but the idea and the roles: it is the same.
 
     Raises:
         InputError: the idea, a role or the language cannot be used.
@@ -116,7 +120,7 @@ def new_session(setup: RolePlaySetup, pack: Pack, *, name: str | None = None) ->
         assistant=setup.assistant,
         user=setup.user,
         task=Task(original=setup.idea),
-        provenance=_provenance(setup, pack),
+        provenance=provenance or _provenance(setup, pack),
     )
 
 

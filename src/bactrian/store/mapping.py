@@ -161,6 +161,9 @@ def _columns_of(
     parts.reverse()  # from the last, so that the places of those before it stay
     in_order = names == [field.name for field in fields(record)][: len(names)]
 
+    if in_order and not values and not parts:
+        return columns, lambda row: record(*row)
+
     def build(row: Sequence[Any]) -> Any:
         given = list(row)
         for place, read in values:
