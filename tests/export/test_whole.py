@@ -154,7 +154,7 @@ async def test_a_folder_that_an_export_made_can_be_replaced(tmp_path: Path, form
 async def test_the_run_itself_is_no_target(tmp_path: Path) -> None:
     run = await make_run(tmp_path / "tea.db", [session()])
     before = run.read_bytes()
-    with pytest.raises(InputError, match="the file that is read"):
+    with pytest.raises(InputError, match="the input file"):
         await handed(run, "messages", run, overwrite=True)
     assert run.read_bytes() == before
 
