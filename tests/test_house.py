@@ -80,36 +80,12 @@ CALLED_BY_OTHERS = frozenset(("buffer_updated", "connection_lost", "connection_m
 """Methods that asyncio calls by these names."""
 
 KNOWN: dict[str, frozenset[str]] = {
-    "files": frozenset(("analyze/behaviours", "play", "records")),
+    "files": frozenset(("analyze/behaviours",)),
     "file lines": frozenset(),
     "function lines": frozenset(("cli/commands/generate.py: generate", "cli/commands/play.py: play")),
-    "classes": frozenset(("_Fields", "_Line", "_Program")),
-    "participles": frozenset(
-        (
-            "cli/view/audience.py: Viewer.waiting",
-            "cli/view/audience.py: _Program.waiting",
-            "cli/view/conversation.py: ConversationView.waiting",
-            "play/critic/answer_format.py: ranking_format",
-            "store/base.py: RunReader.spent",
-            "store/sqlite/reader.py: Reader.spent",
-            "store/sqlite/store.py: SqliteStore.spent",
-        )
-    ),
-    "verbs": frozenset(
-        (
-            "store/mapping.py: table_of",
-            "models/openai/errors.py: error_of_body",
-            "models/openai/errors.py: error_of_status",
-            "models/openai/errors.py: error_of_transport",
-            "play/critic/answer_format.py: ranking_format",
-            "play/response_formats.py: assistant_format",
-            "play/response_formats.py: small_task_format",
-            "play/response_formats.py: user_format",
-            "play/scene.py: toolbox",
-            "play/society/group_chat.py: moderator_format",
-            "store/migrations.py: version",
-        )
-    ),
+    "classes": frozenset(),
+    "participles": frozenset(),
+    "verbs": frozenset(),
 }
 
 

@@ -7,6 +7,8 @@ import sys
 
 def main() -> None:
     """Run the command line. An interrupt while it is still being loaded ends it without a word."""
+    if sys.platform == "win32":
+        sys.exit("bactrian: Windows is not supported, only Linux and macOS are. Next: run it under WSL.")
     try:
         from bactrian.cli.main import main as command
     except KeyboardInterrupt:

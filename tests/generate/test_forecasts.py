@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
-from tests.helpers.command import bactrian
+import pytest
+
+from tests.helpers.command import Command, bactrian, clean_environment
 from tests.helpers.endpoint import Answer, Endpoint, Plan, Received, completion
 from tests.helpers.generation import TASKS, asks, generate, said
 
@@ -79,3 +84,109 @@ async def test_a_forecast_shows_how_a_conversation_grows(folder: Path) -> None:
     assert "10 messages take" in done.stdout
     assert "40 messages take" in done.stdout
     assert list(folder.iterdir()) == [folder / "small.toml"]
+
+
+_COUNTS = {
+    "ai-society": ["assistant_role.count=2", "user_role.count=2", "task.count=2"],
+    "code": ["programming_language.count=2", "domain.count=2", "task.count=2"],
+    "misalignment": [
+        "assistant_role.count=2",
+        "user_role.count=1",
+        "task.count=4",
+        "role_play.preamble=Test.",
+    ],
+    **{
+        name: ["topic.count=2", "sub_topic.count=2", "problem.count=8"]
+        for name in ("math", "physics", "chemistry", "biology")
+    },
+}
+
+
+def play_a_part(request: Received, asked: Counter[str]) -> str:
+    """What a usual model says to each question of the built-in recipes."""
+    messages = request.json["messages"]
+    first = messages[0]["content"]
+    if count := re.match(r"(?:Test\.\s+)?List (?:the )?(\d+)", first):
+        return "\n".join(f"{n}. Thing {n} of {len(first)}" for n in range(1, int(count[1]) + 1))
+    if first.startswith("Write one problem"):
+        asked["problem"] += 1
+        return f"A body of mass {asked['problem']} kg rests on a slope. " + "It is pulled along. " * 18
+    if messages[0]["role"] == "user":
+        return "Build a thing that does what is wanted, for those who want it, with what there is. " * 3
+    if "Solve the problem" in first:
+        return "First we draw the forces. " * 70
+    if "you instruct" in first:
+        done = len(messages) > 2 * (4 + len(first) % 7)
+        instruction = f"Instruction: Do part {len(messages)}." + " Mind it." * 20 + "\nInput: None"
+        return "<CAMEL_TASK_DONE>" if done else instruction
+    return f"Solution: Part {len(messages)} is done." + " It was work." * 80 + "\nNext request."
+
+
+@pytest.mark.parametrize("recipe", _COUNTS)
+async def test_the_forecast_of_each_built_in_recipe_holds_what_it_takes(tmp_path: Path, recipe: str) -> None:
+    taken, asked = Counter[str](), Counter[str]()
+
+    def reply(request: Received) -> Plan:
+        text = play_a_part(request, asked)
+        said = sum(len(message["content"]) for message in request.json["messages"])
+        usage = {"prompt_tokens": said // 4, "completion_tokens": len(text) // 4}
+        taken.update(usage, calls=1)
+        return Answer(completion(text) | {"usage": usage})
+
+    async def command(endpoint: Endpoint, *more: str) -> list[dict[str, Any]]:
+        where = ["--model", "openai:any", "--base-url", endpoint.url, "--run", "run.db", "--json"]
+        settings = [word for setting in _COUNTS[recipe] for word in ("--set", setting)]
+        words = ("generate", recipe, *where, *settings, "--acknowledge-misuse", *more)
+        process = Command(words, tmp_path, clean_environment())
+        out, err = await process.communicate()
+        assert process.wait() == 0, err
+        return [json.loads(line) for line in out.decode().splitlines()]
+
+    async with Endpoint([reply]) as endpoint:
+        [before] = await command(endpoint, "--forecast")
+        await command(endpoint)
+    assert within(before["calls"], taken["calls"]), (before["calls"], taken)
+    assert within(before["prompt_tokens"], taken["prompt_tokens"]), (before["prompt_tokens"], taken)
+    assert within(before["completion_tokens"], taken["completion_tokens"]), (
+        before["completion_tokens"],
+        taken,
+    )
+
+
+async def test_a_question_that_is_asked_alone_names_no_other_unless_the_recipe_says_so(
+    tmp_path: Path,
+) -> None:
+    asked = Counter[str]()
+    small = ["topic.count=1", "sub_topic.count=1", "problem.count=5"]
+
+    async def longest(name: str, *more: str) -> tuple[int, float]:
+        questions: list[str] = []
+
+        def reply(request: Received) -> Plan:
+            questions.append(request.json["messages"][0]["content"])
+            return play_a_part(request, asked)
+
+        async with Endpoint([reply]) as endpoint:
+            words = [
+                "generate",
+                "physics",
+                "--run",
+                name,
+                "--model",
+                "openai:any",
+                "--base-url",
+                endpoint.url,
+            ]
+            words += [word for setting in [*small, *more] for word in ("--set", setting)]
+            process = Command((*words, "--forecast", "--json"), tmp_path, clean_environment())
+            out, _ = await process.communicate()
+            process = Command(tuple(words), tmp_path, clean_environment())
+            await process.communicate()
+            assert process.wait() == 0
+        named = max(question.count("A body of mass") for question in questions)
+        return named, json.loads(out)["prompt_tokens"]["value"]
+
+    alone, cheap = await longest("alone.db")
+    with_earlier, dear = await longest("earlier.db", "problem.earlier=3")
+    assert (alone, with_earlier) == (0, 3)
+    assert dear > cheap

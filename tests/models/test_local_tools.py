@@ -13,7 +13,7 @@ from bactrian.models.local.model import LocalModel
 from bactrian.models.model import Request
 from bactrian.models.text_tools.calls import read_calls
 from bactrian.models.text_tools.grammar import extend_grammar
-from bactrian.play.response_formats import assistant_format
+from bactrian.play.response_formats import build_assistant_format
 from bactrian.play.tools.functions import FunctionTool
 from bactrian.records.message import Message
 from bactrian.records.sampling import Sampling
@@ -44,7 +44,7 @@ def ping() -> str:
 @pytest.mark.parametrize("function", [draw, now, ping])
 async def test_what_the_grammar_allows_is_read_and_fits_the_function(function: Callable[..., Any]) -> None:
     tool = FunctionTool(function)
-    form = extend_grammar(assistant_format(small=True), [tool.tool])
+    form = extend_grammar(build_assistant_format(small=True), [tool.tool])
     calls_only = form.grammar.replace("root ::= said | tool-call", "root ::= tool-call")
     request = Request(
         (Message("system", Text("You draw.")), Message("user", Text("Draw a ring for Ann and Bob, now."))),
@@ -70,7 +70,7 @@ async def test_a_model_with_tools_answers_in_its_form_or_calls() -> None:
     request = Request(
         (Message("system", Text("You help.")), Message("user", Text("Instruction: Name a tea."))),
         Sampling(0.3, max_tokens=300, seed=1),
-        response_format=assistant_format(small=True),
+        response_format=build_assistant_format(small=True),
         tools=(tool.tool,),
     )
     try:

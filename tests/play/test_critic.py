@@ -14,7 +14,7 @@ from bactrian.models.model import Model, Reply, Request
 from bactrian.models.openai.client import OpenAIModel
 from bactrian.models.scripted import Scripted, ScriptedReply
 from bactrian.play.critic.choosing import CriticQuestion
-from bactrian.play.endings import default_endings
+from bactrian.play.endings.rules import default_endings
 from bactrian.play.persist import persist_events
 from bactrian.play.recorded import Recorded
 from bactrian.play.scene import Scene, build_role_play
@@ -313,7 +313,7 @@ async def test_a_resumed_session_pays_for_no_proposal_and_no_choice_again(tmp_pa
             assert paid == len([step for step in steps[stop:] if not isinstance(step, Spoke)])
             everything = await store.deliberation(session.id)
             assert len(everything.proposals) + len(everything.verdicts) == len(steps) - 3
-            spent = await store.spent()
+            spent = await store.count_spent()
             assert spent["critic"].total == sum(verdict.usage.total for verdict in everything.verdicts)
             total = sum((turn.usage for turn in stored.turns), Usage())
             assert sum(usage.total for usage in spent.values()) == total.total
@@ -327,7 +327,7 @@ async def test_what_an_unfinished_turn_has_cost_is_counted(tmp_path: Path) -> No
             if isinstance(event, Chose):
                 break
         known = await store.deliberation(scene.session.id)
-        spent = await store.spent()
+        spent = await store.count_spent()
     assert spent["user"].total == sum(one.usage.total for one in known.proposals) > 0
     assert spent["critic"].total == known.verdicts[0].usage.total > 0
 

@@ -12,10 +12,10 @@ import pytest
 from bactrian.errors import ContextFull, InputError
 from bactrian.language.protocol import DONE
 from bactrian.models.model import Model, Reply, ReplyChoice, Request
-from bactrian.play.critic.answer_format import ranking_format, read_ranking
+from bactrian.play.critic.answer_format import build_ranking_format, read_ranking
 from bactrian.play.critic.choosing import SessionCritic
 from bactrian.play.critic.scoring_critic import ScoringCritic
-from bactrian.play.endings import default_endings
+from bactrian.play.endings.rules import default_endings
 from bactrian.play.human import HUMAN
 from bactrian.play.persist import persist_events
 from bactrian.play.scene import Scene, build_role_play
@@ -233,7 +233,7 @@ async def test_a_search_that_stopped_anywhere_goes_on_and_pays_for_nothing_again
                 pass
             stored = await store.session(session.id)
             tree = await store.deliberation(session.id)
-            spent = await store.spent()
+            spent = await store.count_spent()
         assert stored is not None
         assert [turn.text for turn in stored.turns] == [e.turn.text for e in whole if isinstance(e, Spoke)]
         assert len(tree.proposals) == len([event for event in whole if isinstance(event, Proposed)])
@@ -281,7 +281,7 @@ def test_a_ranking_names_as_many_as_are_wanted(text: str, kept_places: tuple[int
 
 
 def test_a_constrained_ranking_is_the_same_text() -> None:
-    form = ranking_format([1, 2, 3], 2)
+    form = build_ranking_format([1, 2, 3], 2)
     assert form.read('{"ranking": [3, 1], "reason": "Short."}') == "Ranking: 3, 1\nShort."
 
 

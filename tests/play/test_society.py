@@ -17,7 +17,7 @@ from bactrian.play.order import Moderated, ReplyTo, RoundRobin
 from bactrian.play.scene import build_role_play
 from bactrian.play.session import play_session
 from bactrian.play.setup import RolePlaySetup, new_session
-from bactrian.play.society.group_chat import ChatOptions, moderator_format
+from bactrian.play.society.group_chat import ChatOptions, build_moderator_format
 from bactrian.play.society.stages import SocietyRun, name_models, play_society
 from bactrian.play.tools.loading import build_toolbox
 from bactrian.prompts.pack import load_pack
@@ -328,7 +328,7 @@ async def test_an_agent_of_a_stage_with_a_critic_uses_its_tools_unless_the_criti
 
 
 def test_a_constrained_moderator_writes_the_same_as_a_free_one() -> None:
-    form = moderator_format(["Cook", 'A "B"'])
+    form = build_moderator_format(["Cook", 'A "B"'])
     assert form.read('{"message": "Well?", "next": "Cook", "done": false}') == "Well?\nNext: Cook"
     assert form.read('{"message": "Mint.", "next": null, "done": true}') == f"Mint.\n{DONE}"
     assert '"A \\"B\\""' in form.grammar

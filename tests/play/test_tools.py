@@ -409,7 +409,7 @@ async def test_an_endpoint_calls_natively(tmp_path: Path) -> None:
             await store.begin(scene.session)
             found = [event async for event in persist_events(play_session(scene), scene.session.id, store)]
             stored = await store.session(scene.session.id)
-            spent = await store.spent()
+            spent = await store.count_spent()
         await model.close()
     sent = endpoint.requests[2].json["messages"]
     assert [message["role"] for message in sent] == ["system", "user", "assistant", "tool", "tool"]

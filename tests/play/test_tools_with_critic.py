@@ -179,7 +179,7 @@ async def test_a_resumed_session_pays_for_nothing_again_and_runs_no_tool_again(t
             assert isinstance(rest[-1], Ended)
             stored = await store.session(session.id)
             everything = await store.deliberation(session.id)
-            spent = await store.spent()
+            spent = await store.count_spent()
         assert stored is not None
         assert [turn.text for turn in stored.turns] == spoken(whole)
         assert [len(turn.uses) for turn in stored.turns] == [0, 2, 0, 2, 0]

@@ -15,13 +15,13 @@ from bactrian.models.model import Model, Reply, ReplyChoice, Request, ResponseFo
 from bactrian.models.scripted import Scripted
 from bactrian.models.text_tools.calls import add_tools_as_text
 from bactrian.models.traits import Traits
-from bactrian.play.critic.answer_format import answer_format, ranking_format
-from bactrian.play.endings import default_endings
-from bactrian.play.response_formats import assistant_format, small_task_format, user_format
+from bactrian.play.critic.answer_format import build_answer_format, build_ranking_format
+from bactrian.play.endings.rules import default_endings
+from bactrian.play.response_formats import build_assistant_format, build_small_task_format, build_user_format
 from bactrian.play.scene import Scene, build_role_play
 from bactrian.play.session import play_session
 from bactrian.play.setup import new_session
-from bactrian.play.society.group_chat import moderator_format
+from bactrian.play.society.group_chat import build_moderator_format
 from bactrian.play.society.role_assignment import find_roles
 from bactrian.play.tools.loading import build_toolbox
 from bactrian.prompts.pack import load_pack
@@ -176,12 +176,12 @@ async def said_in_a_group(folder: Path) -> dict[str, object]:
 
 def said_in_schemas() -> dict[str, object]:
     forms: Sequence[ResponseFormat] = (
-        user_format(),
-        assistant_format(),
-        small_task_format(),
-        answer_format([1, 2], feedback=True),
-        ranking_format([1, 2, 3], 2),
-        moderator_format(["Cook"]),
+        build_user_format(),
+        build_assistant_format(),
+        build_small_task_format(),
+        build_answer_format([1, 2], feedback=True),
+        build_ranking_format([1, 2, 3], 2),
+        build_moderator_format(["Cook"]),
     )
     return {"schemas": [form.schema for form in forms]}
 

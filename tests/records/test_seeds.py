@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bactrian.models.seeds import RunSeeds, derive_sampling, derive_seed, derive_stage_seed, is_derived
 from bactrian.records.sampling import Sampling
-from bactrian.records.seeds import RunSeeds, derive_sampling, derive_seed, derive_stage_seed, is_derived
 
 SEEDS = st.integers(-(2**63), 2**63)
 

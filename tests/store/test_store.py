@@ -375,7 +375,7 @@ async def test_what_a_run_has_used_is_told_by_agent(store: Store) -> None:
     await store.add_turn("one", replace(turn(2), speaker="assistant"))
     await store.add_turn("one", turn(3))
     await store.save_list(ItemList("task@", ("x",), complete=True, usage=Usage(3, 4), calls=1))
-    assert await store.spent() == {
+    assert await store.count_spent() == {
         "user": Usage(10, 12, 2),
         "assistant": Usage(5, 6, 1),
         "task_specifier": Usage(10, 20),

@@ -18,7 +18,7 @@ from bactrian.export.split import read_split
 from bactrian.export.training_configs import Tool as TrainingTool
 from bactrian.files.plugins import list_plugins
 from bactrian.files.toml import suggest_name
-from bactrian.play.own_endings import GROUP as ENDINGS_GROUP
+from bactrian.play.endings.own import GROUP as ENDINGS_GROUP
 from bactrian.prompts.pack import load_pack
 from bactrian.records.ending import ENDING_CODES
 from bactrian.records.finding import BEHAVIOURS

@@ -24,7 +24,7 @@ from bactrian.generate.run import PreparedRun, RunOrder, prepare_run
 from bactrian.generate.run_models import RunLimits
 from bactrian.models.pricing import choose_prices
 from bactrian.models.wrappers.budget import UsageMeter
-from bactrian.play.own_endings import EndingLike, read_endings
+from bactrian.play.endings.own import EndingLike, read_endings
 from bactrian.recipes.job_specs import RolePlay
 from bactrian.recipes.load import load_recipe
 from bactrian.recipes.schema import Recipe

@@ -15,7 +15,7 @@ from bactrian.api.models import ChosenModels, ModelLike, build_model_options, ch
 from bactrian.errors import BactrianError, BactrianWarning, ContextFull, InputError, ModelError
 from bactrian.models.registry import ModelOptions
 from bactrian.play.critic.critic import CRITIC
-from bactrian.play.own_endings import EndingLike, read_endings
+from bactrian.play.endings.own import EndingLike, read_endings
 from bactrian.play.run_session import SessionOrder, play_one
 from bactrian.play.setup import WORD_LIMIT, RolePlaySetup
 from bactrian.prompts.pack import load_pack

@@ -116,7 +116,7 @@ class Run:
     @property
     def usage(self) -> Usage:
         """Tokens of all sessions, unfinished ones and lists included."""
-        return sum(self._read(lambda store: store.spent()).values(), Usage())
+        return sum(self._read(lambda store: store.count_spent()).values(), Usage())
 
     def sample(self, count: int = 1, *, seed: int = 0) -> SessionList:
         """Choose ``count`` sessions at random, or all if the run has fewer; the same seed chooses the same.
@@ -278,7 +278,7 @@ class Run:
 
     def _facts(self) -> list[tuple[str, str]]:
         """What the run is in a few lines: progress, endings, usage, cost."""
-        progress, spent = self._progress(), self._read(lambda store: store.spent())
+        progress, spent = self._progress(), self._read(lambda store: store.count_spent())
         content = self._read(lambda store: store.recipe()) or {}
         ended = sum(one.ending not in (None, "failed") for one in progress)
         used = sum(spent.values(), Usage())

@@ -93,4 +93,13 @@ def _text(made: Mapping[str, Any]) -> Iterator[str]:
         " AI user's side, give them. It is not for advice: the text is a model's and can be wrong. The models' own"
         " terms may limit what may be trained on it."
     )
+    yield (
+        "\n## Citation\n\nCite the paper whose method made this data: Li, Hammoud, Itani, Khizbullin, Ghanem. CAMEL:"
+        " Communicative Agents for “Mind” Exploration of Large Language Model Society. NeurIPS 2023. And the program:"
+        f" Bactrian {made['bactrian']}."
+    )
+    yield (
+        "\nConversations that were imported from CAMEL's published data are under CC BY-NC 4.0, whatever is named"
+        " below. The data is meant for research."
+    )
     yield f"\n## Licence\n\n{to_markdown(made['license'] or 'None was named; ask the owner.')}"

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
+from bactrian.generate.job_ids import JobIds
 from bactrian.generate.jobs.registry import find_job_kind
-from bactrian.generate.run import RunOrder
+from bactrian.generate.run import RunOrder, find_begun_plan
 from bactrian.generate.run_models import LOCAL_WINDOW
 from bactrian.generate.scheduler import count_jobs
 from bactrian.generate.session_cost import Estimate, SessionCost, add_critic, average, list_three
@@ -24,6 +25,8 @@ _SECONDS_PER_CALL = 4.0
 _ITEM = 15
 """Tokens of an item in a list; of one that is asked for alone, ten times as many."""
 _LIST_PROMPT = 80
+_SHOWN_ITEM = 50
+"""Tokens of an earlier item in a question; longer ones are cut there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,20 +70,22 @@ async def forecast_run(order: RunOrder) -> Forecast:
     Raises:
         InputError: the run cannot be read.
     """
-    plan = order.plan
+    plan = await find_begun_plan(order)
     kind = find_job_kind(plan.recipe)(plan)
     grid = await kind.read_grid()
     size = count_jobs(grid.axes, order.limit)
+    left = size
     ended: list[Progress] = []
     lists_done: set[str] = set()
     seconds: float | None = None
     if await asyncio.to_thread(order.run.exists):
         async with open_store(order.run, read_only=True) as store:
-            ended = [one async for one in store.progress() if one.ending is not None]
+            ids = JobIds(grid, await store.list_imported())
+            jobs = [(number, one) async for number, one in ids.list_jobs(store) if one.ending is not None]
+            ended = [one for _, one in jobs]
+            left -= sum(number < size for number, _ in jobs)
             lists_done = {items.id async for items in store.item_lists() if items.complete}
             seconds = await store.mean_seconds()
-    numbers = [grid.find_number(one.id) for one in ended]
-    left = size - sum(number is not None and number < size for number in numbers)
     usage, calls = _count_lists(plan.recipe.axes, size, lists_done)
     good = [one for one in ended if one.prompt]
     cost = await kind.estimate()
@@ -114,14 +119,24 @@ def _count_lists(axes: Sequence[Axis], size: int, done: set[str]) -> tuple[Usage
             continue
         below = prod(other.count for other in axes[position:])
         lists = min(prod(other.count for other in axes if other.name in axis.per), -(-size // below))
-        lists -= sum(name.partition("@")[0] == axis.name for name in done)
-        if lists <= 0:
+        items = lists * axis.count
+        if axis.each:  # Each item is a call, and only those that are needed are asked for.
+            items = min(items, -(-size // (below // axis.count)))
+        done_lists = sum(name.partition("@")[0] == axis.name for name in done)
+        lists, items = lists - done_lists, items - done_lists * axis.count
+        if items <= 0:
             continue
-        asked = axis.count if axis.each else 1
-        tokens = axis.count * _ITEM * (10 if axis.each else 1)
-        usage += Usage(lists * asked * _LIST_PROMPT, lists * tokens)
-        calls += lists * asked
+        asked = items if axis.each else lists
+        tokens = _ITEM * (10 if axis.each else 1)
+        shown = asked * _count_shown(axis) if axis.each else 0.0
+        usage += Usage(round(asked * _LIST_PROMPT + shown * min(tokens, _SHOWN_ITEM)), items * tokens)
+        calls += asked
     return usage, calls
+
+
+def _count_shown(axis: Axis) -> float:
+    """Earlier items that a question for one more names, on average."""
+    return sum(min(position, axis.shown) for position in range(axis.count)) / axis.count
 
 
 def _average_price(prices: Sequence[Price | None]) -> Price | None:

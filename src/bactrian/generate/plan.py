@@ -7,13 +7,13 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from bactrian.errors import InputError
-from bactrian.play.endings import Rule
-from bactrian.play.own_endings import find_code
+from bactrian.models.seeds import SCHEME
+from bactrian.play.endings.own import find_code
+from bactrian.play.endings.rules import Rule
 from bactrian.play.tools.toolbox import NO_TOOLS, Toolbox
 from bactrian.recipes.load import find_differences
 from bactrian.recipes.parameters import SamplingSpec
 from bactrian.recipes.schema import Recipe
-from bactrian.records.seeds import SCHEME
 from bactrian.tables.lineage import to_compact_json
 
 RED_TEAM = "red-team"

@@ -161,6 +161,8 @@ class RunProgress:
             self.reasons[reason] += 1
 
     def _notice(self, turn: Turn) -> None:
+        if not turn.usage.prompt and not turn.usage.completion:
+            return  # No model was asked for it.
         system = f"{turn.model} ({turn.fingerprint})" if turn.fingerprint else turn.model
         before = self.systems.setdefault(turn.speaker, system)
         if before != system:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -10,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from bactrian.generate.fork import copy_lists, open_origin
-from bactrian.generate.jobs.base import Grid, JobContext, JobKind
+from bactrian.generate.job_ids import JobIds, NamedPlayer
+from bactrian.generate.jobs.base import JobContext, JobKind
 from bactrian.generate.jobs.registry import find_job_kind
 from bactrian.generate.lists.ask import ModelSource
 from bactrian.generate.lists.source import ListFunction, ListSource, find_list_source
@@ -20,10 +22,11 @@ from bactrian.generate.run_models import RunLimits, RunModels, open_run_models
 from bactrian.generate.runner import Runner
 from bactrian.generate.scheduler import DoneJobs, GridAxis, Job, Scheduler
 from bactrian.models.registry import ModelOptions
+from bactrian.models.seeds import RunSeeds
 from bactrian.models.wrappers.budget import UsageMeter
 from bactrian.play.tools.loading import open_tools
+from bactrian.recipes.load import list_earlier_recipes
 from bactrian.recipes.schema import Recipe
-from bactrian.records.seeds import RunSeeds
 from bactrian.store import Store, open_store
 
 
@@ -65,7 +68,7 @@ async def prepare_run(order: RunOrder) -> AsyncGenerator[PreparedRun]:
         InputError: the run was begun with another plan, or something of the plan cannot be used.
         StoreError: the run is damaged, in use, or of a newer version of this program.
     """
-    plan, meter = order.plan, order.meter
+    plan, meter = await find_begun_plan(order), order.meter
     kind = find_job_kind(plan.recipe)(plan)
     async with AsyncExitStack() as stack:
         origin = order.origin and await stack.enter_async_context(open_origin(order.origin))
@@ -89,7 +92,8 @@ async def prepare_run(order: RunOrder) -> AsyncGenerator[PreparedRun]:
         )
         if meter.limited:
             await _count_spent(store, tally, plan.models)
-        done, begun = await _find_done(store, grid, tally, retry_failed=order.retry_failed)
+        ids = JobIds(grid, await store.list_imported())
+        done, begun = await _find_done(store, ids, tally, retry_failed=order.retry_failed)
         known = _KnownLists(store, grid.axes, tally, retry_failed=order.retry_failed)
         frontier = Scheduler(grid.axes, done, known, order.limit)
         tally.total = frontier.size
@@ -97,7 +101,7 @@ async def prepare_run(order: RunOrder) -> AsyncGenerator[PreparedRun]:
             await crew.load()
         runner = Runner(
             frontier,
-            player,
+            NamedPlayer(player, ids) if ids.imported else player,
             sources,
             store,
             tally,
@@ -106,6 +110,25 @@ async def prepare_run(order: RunOrder) -> AsyncGenerator[PreparedRun]:
             halt=crew.rest.stop,
         )
         yield PreparedRun(runner, tally, frontier)
+
+
+async def find_begun_plan(order: RunOrder) -> Plan:
+    """Return the plan to go on by: the order's, or with the recipe as the run has it from an earlier program."""
+    plan = order.plan
+    if not await asyncio.to_thread(order.run.exists):
+        return plan
+    async with open_store(order.run, read_only=True) as store:
+        stored = await store.recipe()
+    if stored is None or stored["recipe"] == plan.recipe.content():
+        return plan
+    for earlier in list_earlier_recipes(plan.recipe):
+        if earlier.content() == stored["recipe"]:
+            if order.access.notice is not None:
+                order.access.notice(
+                    f"The run was begun with an earlier version of the recipe {earlier.name!r}, and goes on with it."
+                )
+            return replace(plan, recipe=earlier)
+    return plan
 
 
 def tune_gc() -> None:
@@ -172,15 +195,12 @@ def _find_sources(
 
 
 async def _find_done(
-    store: Store, grid: Grid, tally: RunProgress, *, retry_failed: bool
+    store: Store, ids: JobIds, tally: RunProgress, *, retry_failed: bool
 ) -> tuple[DoneJobs, list[Job]]:
     """The jobs that need not be begun, and those among them that an earlier command left open."""
     done = DoneJobs()
     open_: list[tuple[str, int]] = []
-    async for one in store.progress():
-        number = grid.find_number(one.id)
-        if number is None:
-            continue
+    async for number, one in ids.list_jobs(store):
         if one.ending is None:
             open_.append((one.id, number))
         elif one.ending == "failed" and retry_failed:
@@ -198,6 +218,6 @@ async def _find_done(
 
 
 async def _count_spent(store: Store, tally: RunProgress, models: Mapping[str, str]) -> None:
-    for agent, usage in (await store.spent()).items():
+    for agent, usage in (await store.count_spent()).items():
         price = tally.meter.prices.get(models.get(agent, models["lister"]))
         tally.count_before(usage, price.cost(usage) if price else 0.0)

@@ -125,7 +125,7 @@ class Runner:
                         ItemList(wanted.id, listing.items, listing.finished, listing.usage, listing.calls)
                     )
                     self._given_up = 0
-                    if self._stopping:
+                    if self._stopping and not listing.in_flight:
                         return
         except ModelError as error:
             if error.endpoint_wide:

@@ -171,8 +171,11 @@ async def _begin(store: RunWriter, session: Session) -> tuple[Session, Session]:
 def _same(session: Session, stored: Session) -> bool:
     """True if what the run holds under this id is this session, or the beginning of it."""
     texts = {turn.number: turn.text for turn in session.turns}
+    # What this run made is never taken up by an import, only recognized once it is whole.
+    own = stored.provenance.prompts != session.provenance.prompts
     return (
-        (session.assistant, session.user, session.task) == (stored.assistant, stored.user, stored.task)
+        not (own and not _complete(session, stored))
+        and (session.assistant, session.user, session.task) == (stored.assistant, stored.user, stored.task)
         and all(texts.get(turn.number) == turn.text for turn in stored.turns)
         and stored.ending in (None, session.ending)
     )

@@ -141,24 +141,34 @@ def is_courtesy(body: str, topic: frozenset[str] = frozenset(), *, by_user: bool
     before = ""
     for sentence in split_sentences(body.lower().replace("’", "'")):
         words = tokenize(sentence)
-        courteous = _POLITE.search(sentence) is not None
         signs = before.endswith(",") and len(words) <= _SIGNATURE
         intends = _INTENDS.match(sentence) is not None and len(words) <= _LONGEST_INTENT
-        polite = polite or courteous
         before = sentence
+<<<<<<< HEAD
         if not (signs or intends or _is_polite(sentence, words, topic, courteous=courteous)):
+=======
+        if not (signs or intends or _says_little(sentence, words, topic)):
+>>>>>>> main
             return False
+        polite = polite or _POLITE.search(sentence) is not None
     return polite
 
 
+<<<<<<< HEAD
 def _is_polite(sentence: str, words: list[str], topic: frozenset[str], *, courteous: bool) -> bool:
     """Return True if a sentence has only polite words, or few others beside a word of courtesy."""
+=======
+def _says_little(sentence: str, words: list[str], topic: frozenset[str]) -> bool:
+    """True if a sentence says nothing, or little beside a word of courtesy."""
+>>>>>>> main
     strange = [word for word in words if word not in _POLITE_WORDS]
     if not strange:
         return True
-    if not courteous or any(map(str.isdigit, sentence)):
+    # The search for a word of courtesy comes last: it costs most, and ordinary turns never get there.
+    if any(map(str.isdigit, sentence)):
         return False
     if len(strange) == len(words):
-        return len(words) <= _LONGEST_FOREIGN
+        return len(words) <= _LONGEST_FOREIGN and _POLITE.search(sentence) is not None
     news = sum(word not in topic for word in strange)
-    return not sentence.endswith("?") and news <= _STRANGE * len(words)
+    little = not sentence.endswith("?") and news <= _STRANGE * len(words)
+    return little and _POLITE.search(sentence) is not None

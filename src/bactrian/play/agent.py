@@ -10,12 +10,12 @@ from typing import Protocol
 from bactrian.errors import BadReply
 from bactrian.language.protocol import read_instruction, read_solution
 from bactrian.models.model import Model, Reply, Request, ResponseFormat
+from bactrian.models.seeds import derive_sampling
 from bactrian.play.tools.toolbox import Toolbox
 from bactrian.prompts.engine import render_prompt
 from bactrian.records.candidate import Proposal
 from bactrian.records.message import Message
 from bactrian.records.sampling import Sampling
-from bactrian.records.seeds import derive_sampling
 from bactrian.records.session import Role
 from bactrian.records.text import Text
 from bactrian.records.tool import to_messages

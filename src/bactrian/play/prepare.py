@@ -7,13 +7,13 @@ from dataclasses import replace
 
 from bactrian.errors import BadReply
 from bactrian.models.model import Model, Request, ResponseFormat
+from bactrian.models.seeds import derive_sampling
 from bactrian.models.traits import get_traits
-from bactrian.play.response_formats import small_task_format
+from bactrian.play.response_formats import build_small_task_format
 from bactrian.play.setup import RolePlaySetup
 from bactrian.prompts.pack import Pack
 from bactrian.records.message import Message
 from bactrian.records.sampling import Sampling
-from bactrian.records.seeds import derive_sampling
 from bactrian.records.session import Session
 from bactrian.records.text import Text
 from bactrian.records.usage import Usage
@@ -59,7 +59,7 @@ async def specify(session: Session, pack: Pack, model: Model, *, word_limit: int
         language=session.provenance.language or "",
     )
     enforced = session.provenance.protocol == "enforced" and get_traits(model).small
-    form = small_task_format() if enforced else None
+    form = build_small_task_format() if enforced else None
     text, usage = await _answer("task_specifier", prompt, session, model, 0, form)
     return replace(
         session,

@@ -7,13 +7,21 @@ it is small enough to need its sentences bounded too.
 
 from __future__ import annotations
 
+import re
 from importlib import resources
 
 from pydantic import BaseModel
 
-from bactrian.language.protocol import DONE, write_instruction, write_solution
+from bactrian.language.protocol import (
+    DONE,
+    read_instruction,
+    read_solution,
+    write_instruction,
+    write_solution,
+)
 from bactrian.models.model import ResponseFormat
 from bactrian.prompts.engine import render_prompt
+from bactrian.records.turn import Instruction
 
 
 class _UserFields(BaseModel):
@@ -30,7 +38,7 @@ class _TaskFields(BaseModel):
     task: str
 
 
-def user_format(*, small: bool = False) -> ResponseFormat:
+def build_user_format(*, small: bool = False) -> ResponseFormat:
     """An instruction with its input, or the done token. ``small``: for the built-in model."""
     return ResponseFormat(
         name="instruction",
@@ -44,17 +52,17 @@ def user_format(*, small: bool = False) -> ResponseFormat:
     )
 
 
-def assistant_format(*, small: bool = False) -> ResponseFormat:
+def build_assistant_format(*, small: bool = False) -> ResponseFormat:
     """A solution that ends by asking for the next instruction. ``small``: for the built-in model."""
     return ResponseFormat(
         name="solution",
         schema=_object(solution={"type": "string", "description": render_prompt("schema_solution")}),
         grammar=_grammar("small-solution" if small else "solution"),
-        read=lambda text: write_solution(_AssistantFields.model_validate_json(text).solution),
+        read=_read_assistant,
     )
 
 
-def small_task_format() -> ResponseFormat:
+def build_small_task_format() -> ResponseFormat:
     """One sentence that names a task, for the built-in model as task specifier."""
     return ResponseFormat(
         name="task",
@@ -80,4 +88,30 @@ def _grammar(name: str) -> str:
 
 def _read_user(text: str) -> str:
     fields = _UserFields.model_validate_json(text)
-    return DONE if fields.done else write_instruction(fields.instruction, fields.input)
+    said = fields.instruction.strip()
+    if fields.done or said.startswith(DONE) or said.endswith(DONE):
+        return DONE
+    # A model that knows the protocol writes its markers into the fields, too.
+    inside = read_instruction(said)
+    if inside is None or inside.preface:
+        inside = Instruction(said)
+    given = _AT_INPUT.sub("", fields.input.strip()) if fields.input else ""
+    return write_instruction(inside.instruction, inside.input if _NO_INPUT.fullmatch(given) else given)
+
+
+def _read_assistant(text: str) -> str:
+    said = _AssistantFields.model_validate_json(text).solution.strip()
+    inside = read_solution(said)
+    if inside is not None and not inside.preface:
+        return write_solution(inside.solution)
+    return write_solution(_NEXT_REQUEST.sub("", said))
+
+
+_AT_INPUT = re.compile(r"\AInput[:\uff1a]\s*")
+_NO_INPUT = re.compile(r"(?:none|n/a)?\.?", re.IGNORECASE)
+_NEXT_REQUEST = re.compile(r"\s*Next request\.?\s*\Z")
+
+
+def describe_fields(speaker: str) -> str:
+    """Tell an agent whose replies are held to fields what goes into each, to be put behind its system prompt."""
+    return render_prompt(f"fields_{speaker}")

@@ -15,7 +15,7 @@ from bactrian.errors import ModelError
 from bactrian.models.model import Model
 from bactrian.models.registry import ModelOptions
 from bactrian.play.agent import Listener
-from bactrian.play.endings import Rule
+from bactrian.play.endings.rules import Rule
 from bactrian.play.open_models import open_models
 from bactrian.play.persist import persist_events
 from bactrian.play.prepare import prepare

@@ -12,10 +12,10 @@ from bactrian.play.agent import Agent, Listener
 from bactrian.play.critic.choosing import SessionCritic
 from bactrian.play.critic.critic import CRITIC, CriticAgent
 from bactrian.play.critic.human_critic import HumanCritic
-from bactrian.play.endings import RepeatLoop, Rule, default_endings
+from bactrian.play.endings.rules import RepeatLoop, Rule, default_endings
 from bactrian.play.human import Human
 from bactrian.play.order import Alternate, SpeakerOrder
-from bactrian.play.response_formats import assistant_format, user_format
+from bactrian.play.response_formats import build_assistant_format, build_user_format, describe_fields
 from bactrian.play.tools.toolbox import NO_TOOLS, Toolbox
 from bactrian.prompts.inception import render_criticism, render_inception
 from bactrian.prompts.pack import Pack
@@ -70,22 +70,22 @@ def build_role_play(
             "user": Agent(
                 speaker="user",
                 role=session.user,
-                system=Text(said.user),
+                system=_add_fields(said.user, "user", models["user"], enforced=enforced),
                 model=models["user"],
                 sampling=origin.sampling.get("user", Sampling()),
                 opening=Text(said.opening),
-                form=user_format(small=get_traits(models["user"]).small) if enforced else None,
-                toolbox=toolbox(session, "user", tools),
+                form=build_user_format(small=get_traits(models["user"]).small) if enforced else None,
+                toolbox=find_toolbox(session, "user", tools),
                 language=origin.language,
             ),
             "assistant": Agent(
                 speaker="assistant",
                 role=session.assistant,
-                system=Text(said.assistant),
+                system=_add_fields(said.assistant, "assistant", models["assistant"], enforced=enforced),
                 model=models["assistant"],
                 sampling=origin.sampling.get("assistant", Sampling()),
-                form=assistant_format(small=small_talk) if enforced else None,
-                toolbox=toolbox(session, "assistant", tools),
+                form=build_assistant_format(small=small_talk) if enforced else None,
+                toolbox=find_toolbox(session, "assistant", tools),
                 language=origin.language,
             ),
         },
@@ -127,7 +127,13 @@ def build_critic(
     return SessionCritic(critic, of, wish, known, pack.engine)
 
 
-def toolbox(session: Session, agent: Speaker, tools: Mapping[str, Toolbox]) -> Toolbox | None:
+def _add_fields(system: str, speaker: str, model: Model, *, enforced: bool) -> Text:
+    """The system prompt, with what goes into which field where a schema holds the model to fields."""
+    told = enforced and get_traits(model).constrained_by == "schema" and not isinstance(model, Human)
+    return Text(f"{system}\n\n{describe_fields(speaker)}" if told else system)
+
+
+def find_toolbox(session: Session, agent: Speaker, tools: Mapping[str, Toolbox]) -> Toolbox | None:
     """The tools of ``agent``; None if the session's record gives it none.
 
     Raises:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 
 from bactrian.errors import ContextFull, Filtered, ModelError, Stopped
-from bactrian.play.endings import find_ending
+from bactrian.play.endings.rules import find_ending
 from bactrian.play.scene import Scene
 from bactrian.play.turns.beam_search import BeamSearch
 from bactrian.play.turns.chosen import Chosen

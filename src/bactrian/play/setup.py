@@ -12,9 +12,9 @@ from typing import Any
 from bactrian.errors import InputError
 from bactrian.models.registry import find_traits
 from bactrian.play.critic.critic import CRITIC
-from bactrian.play.endings import Rule
+from bactrian.play.endings.own import combine_endings, find_code
+from bactrian.play.endings.rules import Rule
 from bactrian.play.human import HUMAN
-from bactrian.play.own_endings import combine_endings, find_code
 from bactrian.play.sampling_defaults import MAX_MESSAGES, SMALL_MAX_MESSAGES, default_sampling
 from bactrian.prompts.pack import Pack
 from bactrian.prompts.values import check_idea, check_name, check_role

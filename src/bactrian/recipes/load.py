@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+import tomllib
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -63,6 +64,36 @@ def load_recipe(name_or_path: str, settings: Sequence[str] = ()) -> Recipe:
 def read_recipe_content(content: Mapping[str, Any]) -> Recipe:
     """The recipe that a run has kept."""
     return find_recipe_model(content).model_validate(dict(content))
+
+
+def list_earlier_recipes(wanted: Recipe) -> Iterator[Recipe]:
+    """Yield ``wanted`` as earlier versions of this program would have read it, newest first.
+
+    The texts of a built-in recipe get better; a run that was begun with the earlier ones goes on with them. What the
+    user changed in ``wanted`` stays changed.
+    """
+    folder = resources.files("bactrian.recipes").joinpath("earlier")
+    for name in sorted((file.name for file in folder.iterdir()), reverse=True):
+        if name.endswith(".toml") and name.rpartition("-")[0] == wanted.name in list_recipes():
+            earlier = tomllib.loads(folder.joinpath(name).read_text("utf-8"))
+            old = find_recipe_model().model_validate(earlier).content()
+            content = _restore(wanted.content(), load_recipe(wanted.name).content(), old)
+            yield read_recipe_content(content)
+
+
+def _restore(wanted: Any, new: Any, old: Any) -> Any:
+    """``wanted`` with what it has of ``new`` as it was in ``old``."""
+    three: tuple[Any, Any, Any] = (wanted, new, old)
+    if all(isinstance(each, dict) for each in three):
+        tables = cast("tuple[dict[str, Any], ...]", three)
+        keys = dict.fromkeys(key for table in tables for key in table)
+        restored = {key: _restore(*(table.get(key) for table in tables)) for key in keys}
+        return {key: value for key, value in restored.items() if value is not None}
+    if all(isinstance(each, list) for each in three):
+        lists = cast("tuple[list[Any], ...]", three)
+        if len({len(each) for each in lists}) == 1:
+            return [_restore(*each) for each in zip(*lists, strict=True)]
+    return old if wanted == new else wanted
 
 
 def find_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:

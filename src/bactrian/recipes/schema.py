@@ -87,6 +87,15 @@ class Axis(Part):
     each: Annotated[
         bool, Field(strict=True, description="Ask for one item at a time instead of for a list.")
     ] = False
+    earlier: Annotated[
+        int | None,
+        Field(
+            ge=0,
+            strict=True,
+            description="Items that exist and that a question names, the newest ones. Default: 40 for a list, none "
+            "where items are asked for one at a time.",
+        ),
+    ] = None
     fresh: Annotated[bool, Field(strict=True, description="Ask for the list although one is given.")] = False
     temperature: Annotated[Temperature | None, Field(description="Of the answers to `ask`.")] = None
     max_tokens: Annotated[
@@ -95,6 +104,13 @@ class Axis(Part):
             gt=0, strict=True, description="Longest answer to `ask`; a model with a small window gets less."
         ),
     ] = 4096
+
+    @property
+    def shown(self) -> int:
+        """Items that exist and that a question names."""
+        if self.earlier is not None:
+            return self.earlier
+        return 0 if self.each else 40
 
     @property
     def items(self) -> tuple[str, ...] | None:

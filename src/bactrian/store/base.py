@@ -137,6 +137,10 @@ class RunReader(Protocol):
         """The state of every session, by its id. Reads an index and not the sessions themselves."""
         ...
 
+    async def list_imported(self) -> frozenset[str]:
+        """Ids of the sessions that were imported and not made in this run."""
+        ...
+
     def failures(self) -> AsyncIterator[Failure]:
         """The sessions that failed and were not taken up again, in the order in which they began."""
         ...
@@ -145,7 +149,7 @@ class RunReader(Protocol):
         """Mean seconds of the last thousand turns that a model made; None if there are none."""
         ...
 
-    async def spent(self) -> dict[str, Usage]:
+    async def count_spent(self) -> dict[str, Usage]:
         """The usage of the run by agent: ``user``, ``assistant``, ``critic``, ``task_specifier`` (with the planner),
         ``lister``.
 

@@ -115,7 +115,7 @@ class RecordMapping(Generic[Record]):
         return RecordMapping([column for column in self.columns if column.name in names], (), self._read)
 
 
-def table_of(
+def declare_table(
     record: type[Record],
     *,
     leave: Sequence[str] = (),

@@ -246,7 +246,7 @@ MIGRATIONS: tuple[Callable[[Connection], None], ...] = (
 """In order; the number of a migration is its place, from 1."""
 
 
-def version(connection: Connection) -> int:
+def read_version(connection: Connection) -> int:
     """The number of the last migration that the run has had; 0 for a new file."""
     if not inspect(connection).has_table("migrations"):
         return 0
@@ -255,7 +255,7 @@ def version(connection: Connection) -> int:
 
 def migrate(connection: Connection, now: float, *, to: int = len(MIGRATIONS)) -> None:
     """Apply the migrations that are missing, within the caller's transaction."""
-    have = version(connection)
+    have = read_version(connection)
     _create(connection, "migrations", "number INTEGER NOT NULL PRIMARY KEY, applied FLOAT NOT NULL")
     for number in range(have + 1, to + 1):
         MIGRATIONS[number - 1](connection)

@@ -19,7 +19,7 @@ from bactrian.records.session import Session
 from bactrian.records.tool import ToolCall, ToolResult
 from bactrian.records.turn import Turn
 from bactrian.records.usage import Usage
-from bactrian.store.mapping import Derived, Embedded, Json, RecordMapping, table_of
+from bactrian.store.mapping import Derived, Embedded, Json, RecordMapping, declare_table
 
 
 def compute_checksum(text: str) -> int:
@@ -27,7 +27,7 @@ def compute_checksum(text: str) -> int:
     return zlib.crc32(text.encode())
 
 
-SESSIONS = table_of(
+SESSIONS = declare_table(
     Session,
     leave=("turns", "ending", "pending"),
     assistant=Embedded({"name": "assistant_role", "description": "assistant_description"}),
@@ -39,10 +39,10 @@ SESSIONS = table_of(
 )
 PREPARATION = SESSIONS.pick("specified_task", "planned_task", "preparation")
 """What the steps before the conversation add to the row of a session."""
-ENDINGS = table_of(
+ENDINGS = declare_table(
     Ending, code="ending", turn="ending_turn", speaker="ending_speaker", evidence="ending_evidence"
 )
-TOTALS = table_of(
+TOTALS = declare_table(
     Usage,
     leave=("estimated",),
     prompt="prompt_tokens",
@@ -50,7 +50,7 @@ TOTALS = table_of(
     cached="cached_tokens",
 )
 """What a session used in all, in its own row once it has ended."""
-PROGRESS = table_of(
+PROGRESS = declare_table(
     Progress,
     turns="ending_turn",
     prompt="prompt_tokens",
@@ -58,19 +58,21 @@ PROGRESS = table_of(
     cached="cached_tokens",
 )
 """The columns of the index ``sessions_progress``, so that a resumed run need not read the wide rows."""
-TURNS = table_of(
+TURNS = declare_table(
     Turn, leave=("uses",), said=Json(), derived={"checksum": Derived("text", "INTEGER", compute_checksum)}
 )
-PROPOSALS = table_of(Proposal)
-DECISIONS = table_of(Decision, kept=Json())
-TOOL_CALLS = table_of(ToolCall, wanted=Embedded({"id": "call", "name": "name", "arguments": "arguments"}))
-TOOL_RESULTS = table_of(ToolResult, text="result", seconds="tool_seconds")
+PROPOSALS = declare_table(Proposal)
+DECISIONS = declare_table(Decision, kept=Json())
+TOOL_CALLS = declare_table(
+    ToolCall, wanted=Embedded({"id": "call", "name": "name", "arguments": "arguments"})
+)
+TOOL_RESULTS = declare_table(ToolResult, text="result", seconds="tool_seconds")
 """In the row of its call."""
 RESULT = TOOL_RESULTS.pick("result", "problem", "tool_seconds", "cut")
 """What a result adds to the row of its call."""
-CONFIRMATIONS = table_of(Confirmation)
-CALLS = table_of(Call, usage=Json())
-LISTS = table_of(ItemList, items=Json(), usage=Json())
+CONFIRMATIONS = declare_table(Confirmation)
+CALLS = declare_table(Call, usage=Json())
+LISTS = declare_table(ItemList, items=Json(), usage=Json())
 
 
 def _table(name: str, more: Sequence[str], *mappings: RecordMapping[Any]) -> TableClause:

@@ -20,7 +20,7 @@ class Viewer(Protocol):
     listener: Listener | None
     """Hears turns while they are said; None for an audience that waits for whole ones."""
 
-    def waiting(self, for_what: str) -> AbstractContextManager[object]:
+    def show_waiting(self, for_what: str) -> AbstractContextManager[object]:
         """Show that something is going on, as long as the context lasts."""
         ...
 
@@ -31,13 +31,13 @@ class Viewer(Protocol):
 
 def choose_viewer(*, json: bool) -> Viewer:
     """The audience that the flags and the terminal call for."""
-    return _Program() if json else ConversationView(open_output(), open_progress())
+    return _JsonViewer() if json else ConversationView(open_output(), open_progress())
 
 
-class _Program:
+class _JsonViewer:
     listener: Listener | None = None
 
-    def waiting(self, for_what: str) -> AbstractContextManager[object]:
+    def show_waiting(self, for_what: str) -> AbstractContextManager[object]:
         return nullcontext(for_what)
 
     def show(self, event: Event) -> None:

@@ -46,7 +46,7 @@ class ConversationView:
         self._seconds = 0.0
         self._usage = Usage()
 
-    def waiting(self, for_what: str) -> AbstractContextManager[object]:
+    def show_waiting(self, for_what: str) -> AbstractContextManager[object]:
         """A spinner on standard error."""
         return self._progress.status(f"{for_what} …")
 

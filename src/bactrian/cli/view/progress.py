@@ -33,10 +33,10 @@ class ProgressView(Protocol):
 
 def choose_progress_view(*, json: bool) -> ProgressView:
     """The ledger that the flags and the terminal call for."""
-    return _Program() if json else _Person()
+    return _JsonProgress() if json else _Person()
 
 
-class _Program:
+class _JsonProgress:
     async def watch(self, tally: RunProgress) -> None:
         while True:
             await asyncio.sleep(1)

@@ -14,10 +14,10 @@ from bactrian.generate.plan import Plan
 from bactrian.generate.scheduler import GridAxis, Job, find_number
 from bactrian.generate.session_cost import SessionCost
 from bactrian.models.model import Model
+from bactrian.models.seeds import RunSeeds
 from bactrian.play.tools.toolbox import Toolbox
 from bactrian.recipes.schema import CriticSpec, JobSpec, Recipe, ToolsSpec
 from bactrian.records.events import Event
-from bactrian.records.seeds import RunSeeds
 from bactrian.records.usage import Usage
 from bactrian.store import Store
 

@@ -25,6 +25,7 @@ from bactrian.generate.scheduler import Job
 from bactrian.generate.session_cost import Estimate, SessionCost
 from bactrian.language.protocol import DONE, read_instruction, read_solution
 from bactrian.models.model import Request
+from bactrian.models.seeds import derive_sampling, is_derived
 from bactrian.models.traits import get_traits
 from bactrian.play.run_session import begin_session, end_as_failed
 from bactrian.recipes.job_specs import Translate
@@ -35,7 +36,6 @@ from bactrian.records.events import Ended, Event, Spoke, Started
 from bactrian.records.message import Message
 from bactrian.records.run import Progress
 from bactrian.records.sampling import Sampling
-from bactrian.records.seeds import derive_sampling, is_derived
 from bactrian.records.session import Provenance, Session
 from bactrian.records.text import Text, clean_text
 from bactrian.records.turn import Turn

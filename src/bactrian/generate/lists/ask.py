@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from zlib import crc32
 
 from pydantic import BaseModel
 
-from bactrian.errors import BadReply, ContextFull
+from bactrian.errors import BactrianError, BadReply, ContextFull, Halted
 from bactrian.files.template import compile_template
 from bactrian.generate.lists.dedup import remove_duplicates
 from bactrian.generate.lists.grammar import build_list_grammar, build_list_schema, build_varied_list_grammar
 from bactrian.generate.lists.parse import read_item, read_list
 from bactrian.generate.lists.source import ListProgress, ListRequest
 from bactrian.models.model import Model, Request, ResponseFormat
+from bactrian.models.seeds import RunSeeds
 from bactrian.models.traits import get_traits
 from bactrian.prompts.engine import render_prompt
 from bactrian.recipes.schema import Axis
 from bactrian.records.message import Message
 from bactrian.records.sampling import Sampling
-from bactrian.records.seeds import RunSeeds
 from bactrian.records.text import Text
 from bactrian.records.usage import Usage
 
@@ -34,8 +35,8 @@ class _Style:
 
     at_once: int = 1_000_000
     """Items for which it is asked at once."""
-    shown: int = 40
-    """Items that the question names as taken, the newest ones: all of them would crowd out the question."""
+    shown: int = 1_000_000
+    """Items that the question may name as taken, where the axis wants it."""
     least_temperature: float = 0.0
     tokens_each: int | None = None
     """Longest answer for each item, and for what stands around them; None leaves it to the axis."""
@@ -98,6 +99,10 @@ class ModelSource:
         so_far = begun or ListProgress(axis.first, finished=False, usage=Usage(), calls=0)
         if begun is None and so_far.items:
             yield so_far
+        if axis.each and not axis.shown:
+            async for longer in self._ask_apart(axis, request, so_far):
+                yield longer
+            return
         fruitless = 0
         while len(so_far.items) < request.enough and fruitless < _FRUITLESS:
             answer = await self._ask(axis, request, so_far)
@@ -111,6 +116,60 @@ class ModelSource:
                 why=answer.why,
             )
             yield so_far
+
+    async def _ask_apart(
+        self, axis: Axis, request: ListRequest, so_far: ListProgress
+    ) -> AsyncGenerator[ListProgress]:
+        """Ask for each missing item by itself, all at once: no question knows of the others (paper, appendix).
+
+        Answers that are on their way when one fails, or when the run stops, are waited for and kept. A round that
+        brings new items for less than a third of its questions is fruitless.
+        """
+        fruitless = 0
+        while len(so_far.items) < request.enough and fruitless < _FRUITLESS:
+            before = so_far
+            missing = request.enough - len(before.items)
+            first = ListProgress(before.items, finished=False, usage=Usage(), calls=before.calls)
+            asked = {
+                asyncio.create_task(
+                    self._ask(axis, request, replace(first, calls=before.calls + number))
+                ): number
+                for number in range(missing)
+            }
+            answers: dict[int, _Answer] = {}
+            fault: BactrianError | None = None
+            waiting = set(asked)
+            try:
+                while waiting:
+                    ended, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                    for task in ended:
+                        try:
+                            answers[asked[task]] = task.result()
+                        except BactrianError as error:
+                            # That the run stops says less than what else went wrong.
+                            fault = error if fault is None or isinstance(fault, Halted) else fault
+                    if not answers:
+                        continue
+                    # In the order of the questions, so that the same seed gives the same list.
+                    found = [item for number in sorted(answers) for item in answers[number].new]
+                    items = (*before.items, *remove_duplicates(found, before.items))
+                    fresh = len(items) - len(before.items)
+                    tired = not waiting and fault is None and 3 * fresh < len(answers)
+                    so_far = ListProgress(
+                        items,
+                        finished=len(items) == axis.count or (tired and fruitless + 1 >= _FRUITLESS),
+                        usage=sum((answer.usage for answer in answers.values()), start=before.usage),
+                        calls=before.calls + len(answers),
+                        why=next((answer.why for answer in answers.values() if answer.why), ""),
+                        in_flight=len(waiting),
+                    )
+                    yield so_far
+                    fruitless = fruitless + 1 if tired else 0 if not waiting else fruitless
+            finally:
+                for task in waiting:
+                    task.cancel()
+            if fault is not None:
+                raise fault
 
     async def _ask(self, axis: Axis, request: ListRequest, so_far: ListProgress) -> _Answer:
         """Ask once for the items that are missing."""
@@ -136,7 +195,8 @@ class ModelSource:
         assert axis.ask is not None
         template = compile_template(axis.ask, may=frozenset({"count", *axis.per}))
         question = template.render({"count": size, **request.values})
-        shown = so_far.items[-self._style.shown :] if self._style.shown else ()
+        most = min(axis.shown, self._style.shown)
+        shown = so_far.items[-most:] if most else ()
         seed = self._seeds.find_list(request.id, so_far.calls)
         return Request(
             messages=(Message("user", Text(_join(self._preamble, question, shown))),),

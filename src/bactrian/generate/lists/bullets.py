@@ -30,7 +30,7 @@ def read_marked_items(lines: Sequence[str]) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Line:
+class _ListLine:
     indent: int
     text: str
 
@@ -74,7 +74,7 @@ class _Gathering:
     described: int = 0
     """Items that such paragraphs have been found to belong to."""
 
-    def mark(self, line: _Line) -> re.Match[str] | None:
+    def mark(self, line: _ListLine) -> re.Match[str] | None:
         """The line's mark, if it can be one of this list."""
         match = self.shape.pattern.match(line.text)
         if match is None or (self.items and line.indent > self.depth):
@@ -85,7 +85,7 @@ class _Gathering:
             return None
         return match
 
-    def begin(self, line: _Line, match: re.Match[str]) -> bool:
+    def begin(self, line: _ListLine, match: re.Match[str]) -> bool:
         """Begin an item. False if this is another list, since a remark has ended the one before."""
         value = self._value(match)
         if told := self._told():
@@ -101,7 +101,7 @@ class _Gathering:
         self.items.append(_Item(match["item"]))
         return True
 
-    def below(self, line: _Line, *, after_blank: bool) -> None:
+    def below(self, line: _ListLine, *, after_blank: bool) -> None:
         """Take a line without a mark that stands below an item."""
         if not self.told and line.indent > self.outermost:
             self.items[-1].own.append(line.text)
@@ -132,7 +132,7 @@ class _Gathering:
         return [paragraph for paragraph in self.told if not _is_heading(paragraph)]
 
 
-def _gathered(lines: Sequence[_Line], shape: MarkerStyle) -> _Gathering:
+def _gathered(lines: Sequence[_ListLine], shape: MarkerStyle) -> _Gathering:
     gathering = _Gathering(shape)
     after_blank = False
     for line in lines:
@@ -146,9 +146,9 @@ def _gathered(lines: Sequence[_Line], shape: MarkerStyle) -> _Gathering:
     return gathering
 
 
-def _laid_out(line: str) -> _Line:
+def _laid_out(line: str) -> _ListLine:
     wide = line.expandtabs(4)
-    return _Line(len(wide) - len(wide.lstrip()), normalize_digits(line.strip()))
+    return _ListLine(len(wide) - len(wide.lstrip()), normalize_digits(line.strip()))
 
 
 def _label(match: re.Match[str]) -> str | None:

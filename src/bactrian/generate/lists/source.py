@@ -42,6 +42,8 @@ class ListProgress:
     calls: int
     why: str = ""
     """What came instead of items, where the last reply brought none."""
+    in_flight: int = 0
+    """Answers on their way, which are taken although the run stops."""
 
 
 class ListSource(Protocol):

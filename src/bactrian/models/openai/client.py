@@ -267,14 +267,14 @@ class OpenAIModel:
             value = None
         after = errors.read_retry_after(response.header("retry-after"))
         complaint = errors.read_error_body(value, sample)
-        return errors.error_of_status(
+        return errors.explain_status(
             response.status, complaint, sample, after, key_variable=self._dialect.key_variable
         )
 
     def _explained(self, fault: TransportFault | ModelError) -> ModelError:
         """The fault in the error tree, with the place where it happened, and without the key."""
         error = (
-            errors.error_of_transport(fault, self._url.place, self._limits)
+            errors.explain_transport(fault, self._url.place, self._limits)
             if isinstance(fault, TransportFault)
             else fault
         )

@@ -89,7 +89,7 @@ def to_printable(sample: bytes) -> str:
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 
-def error_of_status(
+def explain_status(
     status: int,
     complaint: ErrorBody,
     sample: bytes,
@@ -187,7 +187,7 @@ def _refused_by_proxy(status: int, message: str) -> ModelError:
     return Refused(said, next="Check HTTPS_PROXY and HTTP_PROXY, or put the host into NO_PROXY.")
 
 
-def error_of_body(value: dict[str, Any], raw: bytes) -> ModelError:
+def explain_body(value: dict[str, Any], raw: bytes) -> ModelError:
     """Return the fault behind an error object that came with status 200.
 
     Routers put the status of the server behind them into its code; without one it counts as a bad reply.
@@ -196,7 +196,7 @@ def error_of_body(value: dict[str, Any], raw: bytes) -> ModelError:
     error = value["error"]
     code: Any = error.get("code") if is_object(error) else None
     if isinstance(code, int) and 400 <= code < 600:
-        return error_of_status(code, complaint, raw)
+        return explain_status(code, complaint, raw)
     return BadReply(f"The endpoint sent an error for a reply: {complaint.message}", sample=raw)
 
 
@@ -216,7 +216,7 @@ def read_retry_after(value: str | None, now: datetime | None = None) -> float | 
     return seconds if seconds > 0 and isfinite(seconds) else None
 
 
-def error_of_transport(fault: TransportFault, host: str, limits: Timeouts) -> ModelError:
+def explain_transport(fault: TransportFault, host: str, limits: Timeouts) -> ModelError:
     """Return the fault behind a request that got no whole answer."""
     match fault, fault.__cause__:
         case NoConnection(), ssl.SSLCertVerificationError() as cause:

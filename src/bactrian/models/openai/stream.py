@@ -11,7 +11,7 @@ from bactrian.language.think import ThoughtFilter
 from bactrian.models.http.response import Response
 from bactrian.models.http.sse import EventReader
 from bactrian.models.openai import tool_calls
-from bactrian.models.openai.errors import error_of_body
+from bactrian.models.openai.errors import explain_body
 from bactrian.models.openai.lenient_json import decode_json, is_array, is_object
 from bactrian.records.text import clean_text
 
@@ -112,7 +112,7 @@ class StreamedReply:
         if not is_object(chunk):
             raise BadReply("An event in the endpoint's stream is not a JSON object.", sample=data)
         if chunk.get("error"):
-            raise error_of_body(chunk, data)
+            raise explain_body(chunk, data)
         self.lossy = self.lossy or lossy
         self._model = self._model or chunk.get("model")
         self._fingerprint = self._fingerprint or chunk.get("system_fingerprint")

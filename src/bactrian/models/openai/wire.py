@@ -13,7 +13,7 @@ from bactrian.language.think import split_thought
 from bactrian.models.model import Reply, ReplyChoice, Request, ResponseFormat
 from bactrian.models.openai import tool_calls
 from bactrian.models.openai.dialect import Dialect
-from bactrian.models.openai.errors import error_of_body
+from bactrian.models.openai.errors import explain_body
 from bactrian.models.openai.lenient_json import decode_json, is_array, is_object
 from bactrian.records.message import Message
 from bactrian.records.sampling import Sampling
@@ -169,7 +169,7 @@ def build_reply(value: Any, *, raw: bytes, sent: int, ratio: float, lossy: bool 
     if not is_object(value):
         raise BadReply("The endpoint's reply is not a JSON object.", sample=raw)
     if value.get("error"):
-        raise error_of_body(value, raw)
+        raise explain_body(value, raw)
     found = value.get("choices")
     if not is_array(found) or not found:
         raise BadReply("The endpoint's reply holds no choices.", sample=raw)

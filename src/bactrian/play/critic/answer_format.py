@@ -49,7 +49,7 @@ class _Ranking(BaseModel):
     reason: str
 
 
-class _Fields(BaseModel):
+class _CriticFields(BaseModel):
     choice: int
     reason: str
     feedback: str | None = None
@@ -91,7 +91,7 @@ def read_ranking(text: str, places: Sequence[int], keep: int) -> CriticAnswer:
     return CriticAnswer(named[0], reason, kept=tuple(named[:keep]))
 
 
-def ranking_format(places: Sequence[int], keep: int, *, small: bool = False) -> ResponseFormat:
+def build_ranking_format(places: Sequence[int], keep: int, *, small: bool = False) -> ResponseFormat:
     """The shape of a ranking, for models that can be constrained. ``small``: for the built-in model."""
     numbers = " | ".join(f'"{place}"' for place in places)
     ranked = ' ", " '.join(["place"] * keep)
@@ -130,7 +130,7 @@ def write_answer(place: int, reason: str, feedback: str | None = None) -> str:
     return f"Choice: {place}\n{reason}{end}"
 
 
-def answer_format(places: Sequence[int], *, feedback: bool, small: bool = False) -> ResponseFormat:
+def build_answer_format(places: Sequence[int], *, feedback: bool, small: bool = False) -> ResponseFormat:
     """The shape of an answer, for models that can be constrained. ``small``: for the built-in model."""
     properties: dict[str, object] = {
         "choice": {"type": "integer", "enum": list(places), "description": render_prompt("schema_choice")},
@@ -161,5 +161,5 @@ def _grammar(places: Sequence[int], *, feedback: bool, longest: int) -> str:
 
 
 def _from_json(text: str) -> str:
-    fields = _Fields.model_validate_json(text)
+    fields = _CriticFields.model_validate_json(text)
     return write_answer(fields.choice, fields.reason, fields.feedback)

@@ -9,10 +9,10 @@ from time import perf_counter
 
 from bactrian.errors import BactrianError, Refused
 from bactrian.models.model import Reply, Request
+from bactrian.models.seeds import derive_sampling
 from bactrian.play.agent import View
 from bactrian.records.candidate import Proposal
 from bactrian.records.message import Message
-from bactrian.records.seeds import derive_sampling
 from bactrian.records.turn import Speaker
 from bactrian.records.usage import Usage
 

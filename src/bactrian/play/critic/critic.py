@@ -8,11 +8,12 @@ from time import perf_counter
 
 from bactrian.errors import BadReply
 from bactrian.models.model import Model, Request, ResponseFormat
+from bactrian.models.seeds import derive_sampling
 from bactrian.models.traits import get_traits
 from bactrian.play.critic.answer_format import (
     CriticAnswer,
-    answer_format,
-    ranking_format,
+    build_answer_format,
+    build_ranking_format,
     read_answer,
     read_ranking,
 )
@@ -21,7 +22,6 @@ from bactrian.prompts.engine import EnginePrompts, load_engine_prompts, render_p
 from bactrian.records.candidate import Decision
 from bactrian.records.message import Message
 from bactrian.records.sampling import Sampling
-from bactrian.records.seeds import derive_sampling
 from bactrian.records.session import Role
 from bactrian.records.text import Text
 from bactrian.records.turn import Turn
@@ -114,8 +114,8 @@ def retry_unreadable(round_: int, attempt: int) -> int:
 
 def _constraint(question: CriticQuestion, *, small: bool) -> ResponseFormat:
     if question.ways is not None:
-        return ranking_format(question.places, question.keep, small=small)
-    return answer_format(question.places, feedback=question.feedback, small=small)
+        return build_ranking_format(question.places, question.keep, small=small)
+    return build_answer_format(question.places, feedback=question.feedback, small=small)
 
 
 def _reading(question: CriticQuestion, text: str) -> CriticAnswer:

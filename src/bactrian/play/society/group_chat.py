@@ -14,10 +14,10 @@ from bactrian.models.model import Model, ResponseFormat
 from bactrian.models.registry import find_traits
 from bactrian.models.traits import get_traits
 from bactrian.play.agent import Agent, Listener
-from bactrian.play.endings import EndpointRefused, MaxMessages, TaskDone
+from bactrian.play.endings.rules import EndpointRefused, MaxMessages, TaskDone
 from bactrian.play.human import HUMAN
 from bactrian.play.order import Moderated, ReplyTo, RoundRobin, SpeakerOrder
-from bactrian.play.scene import Scene, toolbox
+from bactrian.play.scene import Scene, find_toolbox
 from bactrian.play.setup import check_tools
 from bactrian.play.tools.toolbox import NO_TOOLS, Toolbox
 from bactrian.prompts.engine import load_engine_prompts, render_prompt
@@ -125,10 +125,10 @@ def build_group_chat(
             model=models[name],
             sampling=origin.sampling.get(name, Sampling()),
             opening=Text(render_prompt("group_opening")) if name == order.next_speaker(()) else None,
-            form=moderator_format(others, small=get_traits(models[name]).small) if enforced else None,
+            form=build_moderator_format(others, small=get_traits(models[name]).small) if enforced else None,
             among=True,
             hears=None if wanted.hears is None else frozenset(wanted.hears),
-            toolbox=toolbox(session, name, tools),
+            toolbox=find_toolbox(session, name, tools),
         )
     done_by = stage.done_by or ((stage.moderator,) if stage.moderator else stage.agents)
     limit = max_messages or stage.max_messages or MAX_MESSAGES
@@ -141,13 +141,13 @@ def build_group_chat(
     )
 
 
-class _Fields(BaseModel):
+class _ModeratorFields(BaseModel):
     message: str
     next: str | None
     done: bool
 
 
-def moderator_format(roles: list[str], *, small: bool = False) -> ResponseFormat:
+def build_moderator_format(roles: list[str], *, small: bool = False) -> ResponseFormat:
     """What a moderator says: a message, and who is next or that the talk is over."""
     longest = 200 if small else 2000
     names = " | ".join(json.dumps(role, ensure_ascii=False) for role in roles)
@@ -176,7 +176,7 @@ def moderator_format(roles: list[str], *, small: bool = False) -> ResponseFormat
 
 
 def _read_moderator(text: str) -> str:
-    fields = _Fields.model_validate_json(text)
+    fields = _ModeratorFields.model_validate_json(text)
     last = DONE if fields.done or fields.next is None else f"Next: {fields.next}"
     return f"{fields.message.strip()}\n{last}"
 

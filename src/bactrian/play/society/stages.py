@@ -13,11 +13,12 @@ from typing import TypeVar
 from bactrian.language.protocol import DONE, is_done
 from bactrian.models.model import Model
 from bactrian.models.registry import ModelOptions
+from bactrian.models.seeds import derive_stage_seed
 from bactrian.play.agent import Listener
 from bactrian.play.critic.critic import CRITIC
-from bactrian.play.endings import Rule
+from bactrian.play.endings.own import find_code
+from bactrian.play.endings.rules import Rule
 from bactrian.play.open_models import open_models
-from bactrian.play.own_endings import find_code
 from bactrian.play.run_session import begin_session, run_role_play, run_scene
 from bactrian.play.setup import RolePlaySetup, new_session
 from bactrian.play.society.group_chat import ChatOptions, build_group_chat, new_group_chat
@@ -28,7 +29,6 @@ from bactrian.recipes.schema import to_critic_settings
 from bactrian.recipes.society import Society, SocietyPrompts, SocietyStage
 from bactrian.records.ending import Ending
 from bactrian.records.events import Ended, Event, Spoke, Started
-from bactrian.records.seeds import derive_stage_seed
 from bactrian.records.session import Role
 from bactrian.records.turn import Solution, Turn
 from bactrian.store import Store, open_store

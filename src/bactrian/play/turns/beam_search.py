@@ -18,7 +18,7 @@ from bactrian.errors import BactrianError, ContextFull, Filtered, ModelError
 from bactrian.play.agent import Agent, View
 from bactrian.play.critic.candidates import CandidateRequest, Proposer
 from bactrian.play.critic.choosing import CriticQuestion, Round, SessionCritic, list_options
-from bactrian.play.endings import find_ending
+from bactrian.play.endings.rules import find_ending
 from bactrian.play.scene import Scene
 from bactrian.play.turns.state import SessionState
 from bactrian.records.candidate import Decision, Proposal
@@ -28,7 +28,7 @@ from bactrian.records.usage import Usage
 
 
 @dataclass(slots=True)
-class _Line:
+class _SearchLine:
     """A way in which the conversation could go on."""
 
     turns: list[Turn]
@@ -55,13 +55,13 @@ class BeamSearch:
         scene, critic, turns = state.scene, self._critic, state.turns
         depth, calls_before = critic.settings.depth, state.call_index - len(turns)
         start = len(turns) // depth * depth
-        lines = [_Line(list(turns[:start]))]
+        lines = [_SearchLine(list(turns[:start]))]
         levels: list[Round] = []
         for number in range(start + 1, start + depth + 1):
             keep = 1 if number == start + depth else critic.settings.width
             level = Round()
             levels.append(level)
-            grown: list[_Line] = []
+            grown: list[_SearchLine] = []
             async with aclosing(_grow(scene, critic, lines, number, calls_before, level, grown)) as made:
                 async for event in made:
                     yield event
@@ -88,11 +88,11 @@ class BeamSearch:
 async def _grow(
     scene: Scene,
     critic: SessionCritic,
-    lines: Sequence[_Line],
+    lines: Sequence[_SearchLine],
     number: int,
     calls_before: int,
     level: Round,
-    grown: list[_Line],
+    grown: list[_SearchLine],
 ) -> AsyncGenerator[Proposed]:
     """Continue each line by proposals, all lines at once. ``grown`` gets the new lines in the order of their places."""
     width = critic.settings.proposals
@@ -101,7 +101,7 @@ async def _grow(
         yield Proposed(proposal)
     level.proposals = known
 
-    def asked(index: int, line: _Line) -> AsyncGenerator[Proposal]:
+    def asked(index: int, line: _SearchLine) -> AsyncGenerator[Proposal]:
         first = index * width
         have = tuple(one.place - first for one in known if first < one.place <= first + width)
         agent = scene.agents[scene.order.next_speaker(line.turns)]
@@ -132,7 +132,7 @@ async def _grow(
 async def _rank(
     scene: Scene,
     critic: SessionCritic,
-    grown: Sequence[_Line],
+    grown: Sequence[_SearchLine],
     start: int,
     keep: int,
     calls_before: int,
@@ -165,7 +165,7 @@ async def _rank(
     level.check_readable(critic.settings.unreadable)
 
 
-def _list_kept(grown: Sequence[_Line], decisions: Sequence[Decision], keep: int) -> list[_Line]:
+def _list_kept(grown: Sequence[_SearchLine], decisions: Sequence[Decision], keep: int) -> list[_SearchLine]:
     """The lines to go on with, best first; the first ones if nobody ranked them readably."""
     by_place = {line.place: line for line in grown}
     last = decisions[-1] if decisions else None
@@ -175,10 +175,10 @@ def _list_kept(grown: Sequence[_Line], decisions: Sequence[Decision], keep: int)
     return [by_place[place] for place in places if place in by_place] or list(grown[:keep])
 
 
-def _longer(scene: Scene, line: _Line, agent: Agent, proposal: Proposal) -> _Line:
+def _longer(scene: Scene, line: _SearchLine, agent: Agent, proposal: Proposal) -> _SearchLine:
     turn = agent.turn(proposal, usage=Usage(), seconds=0.0)
     turns = [*line.turns, turn]
-    return _Line(turns, proposal.place, over=find_ending(scene.rules, turns) is not None)
+    return _SearchLine(turns, proposal.place, over=find_ending(scene.rules, turns) is not None)
 
 
 async def _placed(

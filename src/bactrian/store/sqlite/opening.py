@@ -9,7 +9,7 @@ from warnings import warn
 from sqlalchemy import Connection, Engine
 
 from bactrian.errors import BactrianWarning, InputError, StoreError
-from bactrian.store.migrations import MIGRATIONS, migrate, version
+from bactrian.store.migrations import MIGRATIONS, migrate, read_version
 from bactrian.store.sqlite.database import (
     back_up,
     explain_errors,
@@ -32,7 +32,7 @@ def connect(path: Path) -> Connection:
         engine = open_for_writing(path)
         connection = engine.connect()
         try:
-            have = _known(version(connection), path)
+            have = _known(read_version(connection), path)
             connection.rollback()
             if 0 < have < len(MIGRATIONS):
                 back_up(path, have)
@@ -81,7 +81,7 @@ def is_older(path: Path) -> bool:
     reading = open_for_reading(path)
     try:
         with explain_errors(path), reading.connect() as connection:
-            return 0 < version(connection) < len(MIGRATIONS)
+            return 0 < read_version(connection) < len(MIGRATIONS)
     finally:
         reading.dispose()
 
@@ -89,7 +89,7 @@ def is_older(path: Path) -> bool:
 def check_version(reading: Engine, path: Path) -> None:
     """Refuse a run whose schema is not today's. Raises InputError or StoreError."""
     with explain_errors(path), reading.connect() as connection:
-        have = _known(version(connection), path)
+        have = _known(read_version(connection), path)
     if have < len(MIGRATIONS):
         raise InputError(
             f"The run has schema {have}; this program reads {len(MIGRATIONS)}.",

@@ -9,14 +9,26 @@ from pathlib import Path
 from typing import Any
 
 from pydantic_core import from_json
-from sqlalchemy import ColumnElement, Connection, Engine, Row, Select, TableClause, exists, func, select
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Engine,
+    Row,
+    Select,
+    TableClause,
+    Text,
+    cast,
+    exists,
+    func,
+    select,
+)
 from sqlalchemy.sql.base import ReadOnlyColumnCollection
 
 from bactrian.errors import StoreError
 from bactrian.records.candidate import Deliberation
 from bactrian.records.finding import Confirmation
 from bactrian.records.run import Failure, ItemList, Progress
-from bactrian.records.session import Session
+from bactrian.records.session import IMPORTED, Session
 from bactrian.records.tool import Use
 from bactrian.records.turn import Turn
 from bactrian.records.usage import Usage
@@ -124,7 +136,7 @@ class Reader:
         with explain_errors(self._path), self._engine.connect() as connection:
             return connection.execute(select(func.avg(last.c.seconds))).scalar()
 
-    def spent(self) -> dict[str, Usage]:
+    def count_spent(self) -> dict[str, Usage]:
         """What the run has used, by agent."""
         spent: dict[str, Usage] = {}
         with explain_errors(self._path), self._engine.connect() as connection:
@@ -155,6 +167,14 @@ class Reader:
         )
         with explain_errors(self._path), self._engine.connect() as connection:
             return list(map(schema.PROGRESS.read, connection.execute(query)))
+
+    def list_imported(self) -> frozenset[str]:
+        """Ids of the sessions that were imported, by the name that stands for their prompts."""
+        sessions = schema.sessions.c
+        prompts = func.json_extract(cast(sessions.provenance, Text), "$.prompts")
+        query = select(sessions.id).where(prompts.startswith(IMPORTED))
+        with explain_errors(self._path), self._engine.connect() as connection:
+            return frozenset(connection.execute(query).scalars())
 
     def session(self, session_id: str) -> Session | None:
         """The session with this id, with the turns that are on disk."""

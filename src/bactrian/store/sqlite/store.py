@@ -138,6 +138,10 @@ class SqliteStore:
             for one in page:
                 yield one
 
+    async def list_imported(self) -> frozenset[str]:
+        """Ids of the sessions that were imported and not made in this run."""
+        return await asyncio.to_thread(self._reader.list_imported)
+
     async def failures(self) -> AsyncIterator[Failure]:
         """The sessions that failed and were not taken up again, in the order in which they began."""
         last = 0
@@ -150,13 +154,13 @@ class SqliteStore:
         """Mean seconds of the last thousand turns that a model made; None if there are none."""
         return await asyncio.to_thread(self._reader.mean_seconds)
 
-    async def spent(self) -> dict[str, Usage]:
+    async def count_spent(self) -> dict[str, Usage]:
         """What the run has used, by agent: ``user``, ``assistant``, ``critic``, ``task_specifier`` (with the planner),
         ``lister``.
 
         Reads every turn's row, which takes seconds for a million.
         """
-        return await asyncio.to_thread(self._reader.spent)
+        return await asyncio.to_thread(self._reader.count_spent)
 
     async def session(self, session_id: str) -> Session | None:
         """The session with this id, with the turns that are on disk.

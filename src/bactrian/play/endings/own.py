@@ -9,8 +9,8 @@ from typing import cast, overload
 
 from bactrian.errors import BactrianError, InputError
 from bactrian.files.plugins import load_plugin
-from bactrian.play.ending_sets.chosen import ChosenEndings, NamedEnding
-from bactrian.play.endings import (
+from bactrian.play.endings.chosen import ChosenEndings, NamedEnding
+from bactrian.play.endings.rules import (
     AssistantInstructs,
     EndpointRefused,
     MaxMessages,

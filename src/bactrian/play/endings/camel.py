@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bactrian.language.protocol import DONE
-from bactrian.play.endings import make_ending
+from bactrian.play.endings.rules import make_ending
 from bactrian.records.ending import Ending
 from bactrian.records.turn import Turn
 

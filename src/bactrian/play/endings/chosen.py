@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bactrian.play.ending_sets.camel import HoldsInstruction, LacksInstruction, RepeatWords, SaysDoneToken
-from bactrian.play.endings import (
+from bactrian.play.endings.camel import HoldsInstruction, LacksInstruction, RepeatWords, SaysDoneToken
+from bactrian.play.endings.rules import (
     AssistantInstructs,
     EndpointRefused,
     MaxMessages,

@@ -1,0 +1,56 @@
+"""Which session is which job's: an imported session is never a job, even where it has the id of one."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+
+from bactrian.generate.jobs.base import Grid, JobPlayer
+from bactrian.generate.scheduler import Job
+from bactrian.records.events import Event
+from bactrian.records.run import Progress
+from bactrian.store import RunReader, Store
+
+_SUFFIX = "-made"
+"""Behind the id of a job's session where an imported session has the job's own id."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobIds:
+    """The ids of a run's jobs."""
+
+    grid: Grid
+    imported: frozenset[str]
+    """Ids of the sessions that were imported into the run."""
+
+    def name_session(self, job: Job) -> Job:
+        """``job`` under the id that its session has in the run."""
+        taken = job.id in self.imported
+        return replace(job, id=job.id + _SUFFIX) if taken else job
+
+    async def list_jobs(self, store: RunReader) -> AsyncIterator[tuple[int, Progress]]:
+        """Yield every session that is a job's, with the number of the job."""
+        async for one in store.progress():
+            if one.id in self.imported:
+                continue
+            job_id = one.id.removesuffix(_SUFFIX)
+            if job_id != one.id and job_id not in self.imported:
+                continue
+            number = self.grid.find_number(job_id)
+            if number is not None:
+                yield number, one
+
+
+@dataclass(frozen=True, slots=True)
+class NamedPlayer:
+    """Plays each job under an id that no imported session has."""
+
+    player: JobPlayer
+    ids: JobIds
+
+    async def play(self, job: Job, store: Store) -> AsyncGenerator[Event]:
+        """Play the session of ``job``."""
+        async with aclosing(self.player.play(self.ids.name_session(job), store)) as events:
+            async for event in events:
+                yield event

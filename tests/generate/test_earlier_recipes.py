@@ -1,0 +1,57 @@
+"""A run that an earlier version of the program began goes on, although the recipe's texts have changed."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+
+from bactrian.recipes.load import list_earlier_recipes, load_recipe
+from tests.helpers.command import Command, clean_environment
+from tests.helpers.endpoint import Endpoint
+from tests.helpers.generation import said, stored
+
+SETTINGS = (
+    "programming_language.count=1",
+    "domain.count=1",
+    "task.count=2",
+    "specify=false",
+    "max_messages=2",
+)
+
+
+async def test_a_run_of_an_earlier_recipe_goes_on_with_its_own_texts_and_says_so(tmp_path: Path) -> None:
+    async with Endpoint([said]) as endpoint:
+
+        async def generate(*more: str) -> tuple[int, str]:
+            words = [
+                "generate",
+                "code",
+                "--run",
+                "run.db",
+                "--model",
+                "openai:any",
+                "--base-url",
+                endpoint.url,
+            ]
+            words += [word for setting in SETTINGS for word in ("--set", setting)]
+            process = Command((*words, *more), tmp_path, clean_environment())
+            _, err = await process.communicate()
+            return process.wait(), err.decode()
+
+        assert (await generate("--limit", "1"))[0] == 0
+        (earlier,) = list_earlier_recipes(load_recipe("code", SETTINGS))
+        with sqlite3.connect(tmp_path / "run.db") as database:
+            (frozen,) = database.execute("SELECT recipe FROM run").fetchone()
+            content = json.loads(frozen) | {"recipe": earlier.content()}
+            database.execute("UPDATE run SET recipe = ?", (json.dumps(content),))
+        code, err = await generate()
+        assert code == 0, err
+        assert "begun with an earlier version of the recipe 'code'" in " ".join(err.split())
+    sessions = await stored(tmp_path)
+    assert [session.assistant.description[:40] for session in sessions] == [
+        "A computer programmer who helps people i",
+        "A computer programmer who helps people i",
+    ]
+    assert "You program in Java" in sessions[1].assistant.description
+    assert sessions[1].task.original == "Fly a kite"
