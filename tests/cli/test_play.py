@@ -226,3 +226,14 @@ def test_without_colour_or_utf_8_nothing_but_text_is_written(tmp_path: Path, scr
     plain = bactrian("play", "tea", "--model", script, cwd=tmp_path, NO_COLOR="1", LC_ALL="C", PYTHONUTF8="0")
     assert plain.returncode == 0, plain.stderr
     assert "\x1b" not in plain.stdout + plain.stderr
+
+
+async def test_a_tool_call_without_words_that_nobody_offered_is_no_turn(tmp_path: Path) -> None:
+    calls = [{"id": "1", "type": "function", "function": {"name": "rm", "arguments": "{}"}}]
+    async with Endpoint([completion(None, finish="tool_calls", tool_calls=calls)]) as endpoint:
+        where = ("--model", "openai:any", "--base-url", endpoint.url, "--no-specify", "--json")
+        process = Command(("play", "An idea", *where), tmp_path, clean_environment())
+        out, err = await process.communicate()
+    assert process.returncode == 1
+    assert b"with nothing, twice" in err
+    assert b'"spoke"' not in out
