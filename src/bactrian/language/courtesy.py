@@ -144,23 +144,14 @@ def is_courtesy(body: str, topic: frozenset[str] = frozenset(), *, by_user: bool
         signs = before.endswith(",") and len(words) <= _SIGNATURE
         intends = _INTENDS.match(sentence) is not None and len(words) <= _LONGEST_INTENT
         before = sentence
-<<<<<<< HEAD
-        if not (signs or intends or _is_polite(sentence, words, topic, courteous=courteous)):
-=======
-        if not (signs or intends or _says_little(sentence, words, topic)):
->>>>>>> main
+        if not (signs or intends or _is_polite(sentence, words, topic)):
             return False
         polite = polite or _POLITE.search(sentence) is not None
     return polite
 
 
-<<<<<<< HEAD
-def _is_polite(sentence: str, words: list[str], topic: frozenset[str], *, courteous: bool) -> bool:
+def _is_polite(sentence: str, words: list[str], topic: frozenset[str]) -> bool:
     """Return True if a sentence has only polite words, or few others beside a word of courtesy."""
-=======
-def _says_little(sentence: str, words: list[str], topic: frozenset[str]) -> bool:
-    """True if a sentence says nothing, or little beside a word of courtesy."""
->>>>>>> main
     strange = [word for word in words if word not in _POLITE_WORDS]
     if not strange:
         return True
