@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from bactrian.api.run import Run, open_run
     from bactrian.errors import BactrianError
     from bactrian.models.scripted import Scripted
-    from bactrian.play.endings import default_endings
-    from bactrian.play.own_endings import ending
+    from bactrian.play.endings.own import ending
+    from bactrian.play.endings.rules import default_endings
     from bactrian.records.session import Role, Session
 
 __all__ = [
@@ -51,8 +51,8 @@ _HOMES = {
     "Scripted": "models.scripted",
     "Session": "records.session",
     "behaviour": "analyze.behaviours.own",
-    "default_endings": "play.endings",
-    "ending": "play.own_endings",
+    "default_endings": "play.endings.rules",
+    "ending": "play.endings.own",
     "generate": "api.generate",
     "load_model": "api.models",
     "open_run": "api.run",

@@ -250,10 +250,7 @@ async def test_a_larger_limit_goes_on_with_the_session_that_stopped_at_a_smaller
 
 
 async def test_a_session_that_goes_on_under_a_larger_limit_can_be_killed_and_resumed(tmp_path: Path) -> None:
-    def slow(request: Received) -> Plan:
-        return conversation(request)
-
-    async with Endpoint([slow]) as endpoint:
+    async with Endpoint([conversation]) as endpoint:
         short = Command((*PLAY[:-1], "4"), tmp_path, clean_environment(OPENAI_BASE_URL=endpoint.url))
         await short.communicate()
         child = start(tmp_path, endpoint.url)
@@ -285,3 +282,14 @@ def test_a_second_critic_is_refused_and_one_of_several_words_comes_from_the_envi
     told = bactrian(*command, "--run", "run.db", cwd=tmp_path, BACTRIAN_CRITIC="Tea Master")
     assert told.returncode == 0, told.stderr
     assert "Tea Master" in told.stdout
+
+
+async def test_a_tool_call_without_words_that_nobody_offered_is_no_turn(tmp_path: Path) -> None:
+    calls = [{"id": "1", "type": "function", "function": {"name": "rm", "arguments": "{}"}}]
+    async with Endpoint([completion(None, finish="tool_calls", tool_calls=calls)]) as endpoint:
+        where = ("--model", "openai:any", "--base-url", endpoint.url, "--no-specify", "--json")
+        process = Command(("play", "An idea", *where), tmp_path, clean_environment())
+        out, err = await process.communicate()
+    assert process.returncode == 1
+    assert b"with nothing, twice" in err
+    assert b'"spoke"' not in out

@@ -11,7 +11,7 @@ import pytest
 from bactrian.language.protocol import DONE
 from bactrian.models.scripted import Scripted
 from bactrian.play.agent import View
-from bactrian.play.endings import default_endings
+from bactrian.play.endings.rules import default_endings
 from bactrian.play.scene import build_role_play
 from tests.helpers.exports import exported, lines
 from tests.helpers.runs import PACK, session, turn

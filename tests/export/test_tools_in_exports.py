@@ -14,7 +14,7 @@ from bactrian.ingest.chats import MESSAGES, read_row
 from bactrian.ingest.parsed import Origin
 from bactrian.language.protocol import DONE
 from bactrian.models.scripted import Scripted
-from bactrian.play.endings import default_endings
+from bactrian.play.endings.rules import default_endings
 from bactrian.play.persist import persist_events
 from bactrian.play.scene import build_role_play
 from bactrian.play.session import play_session

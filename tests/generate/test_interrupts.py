@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
+import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from tests.helpers.command import clean_environment
 from tests.helpers.endpoint import Answer, Endpoint, Plan, Received
 from tests.helpers.generation import asks, generate, said, start, stored
 
@@ -97,3 +100,70 @@ async def test_an_interrupt_does_not_sit_out_a_wait(folder: Path, waiting: str) 
         )  # half of what it would wait for calls in flight
         assert process.returncode == 130
         assert "To go on: " in err.decode()
+
+
+@pytest.mark.parametrize("which", [signal.SIGHUP, signal.SIGINT])
+async def test_a_signal_that_was_ignored_from_the_start_stays_ignored(
+    folder: Path, which: signal.Signals
+) -> None:
+    async def slow(request: Received) -> Plan:
+        await asyncio.sleep(0.05)
+        return said(request)
+
+    async with Endpoint([slow]) as endpoint:
+        usual = signal.signal(which, signal.SIG_IGN)  # as nohup and a shell's jobs in the background have it
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "bactrian", "generate", "small.toml", "--run", "run.db"),
+                *("--model", "openai:any", "--base-url", endpoint.url),
+                cwd=folder,
+                env=clean_environment(),
+                stderr=-1,
+                start_new_session=True,
+            )
+        finally:
+            signal.signal(which, usual)
+        while len(endpoint.requests) < 10:
+            await asyncio.sleep(0.02)
+        process.send_signal(which)
+        _, err = await process.communicate()
+    assert process.returncode == 0, err
+    assert len(await stored(folder)) == 12
+
+
+async def test_a_terminal_that_is_closed_loses_nothing(folder: Path) -> None:
+    async def slow(request: Received) -> Plan:
+        await asyncio.sleep(0.2)
+        return said(request)
+
+    terminal, theirs = os.openpty()
+    async with Endpoint([slow]) as endpoint:
+        process = await asyncio.create_subprocess_exec(
+            *(
+                "setsid",
+                "--ctty",
+                sys.executable,
+                "-m",
+                "bactrian",
+                "generate",
+                "small.toml",
+                "--run",
+                "run.db",
+            ),
+            *("--model", "openai:any", "--base-url", endpoint.url),
+            cwd=folder,
+            env=clean_environment(),
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+        )
+        os.close(theirs)
+        while len(endpoint.requests) < 10:
+            await asyncio.sleep(0.02)
+        os.close(terminal)  # the system sends SIGHUP, and every write fails from now on
+        assert await asyncio.wait_for(process.wait(), 60) == 143
+        asked = len(endpoint.requests)
+        kept = sum(len(session.turns) for session in await stored(folder))
+        assert kept == asked - Counter(map(asks, endpoint.requests))["lister"]
+        assert (await generate(folder, endpoint))[0] == 0
+        assert len(endpoint.requests) == 12 * 4 + 3

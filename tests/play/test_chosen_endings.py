@@ -10,7 +10,7 @@ import pytest
 
 from bactrian.errors import InputError, RecipeError
 from bactrian.language.protocol import DONE
-from bactrian.play.own_endings import read_endings
+from bactrian.play.endings.own import read_endings
 from bactrian.recipes.ending_list import SETS, THRESHOLDS, parse_endings
 from bactrian.recipes.job_specs import RolePlay
 from bactrian.recipes.load import load_recipe

@@ -14,7 +14,7 @@ from bactrian.models.model import Model, Reply, Request
 from bactrian.models.openai.client import OpenAIModel
 from bactrian.models.scripted import Scripted, ScriptedReply
 from bactrian.play.critic.choosing import CriticQuestion
-from bactrian.play.endings import default_endings
+from bactrian.play.endings.rules import default_endings
 from bactrian.play.persist import persist_events
 from bactrian.play.recorded import Recorded
 from bactrian.play.scene import Scene, build_role_play

@@ -11,7 +11,7 @@ from bactrian.analyze.behaviours.catalogue import find_behaviours
 from bactrian.analyze.behaviours.infinite_loop import is_polite
 from bactrian.analyze.behaviours.reading import read_session
 from bactrian.language.protocol import has_instruction, read_instruction
-from bactrian.play.endings import AssistantInstructs, RepeatLoop
+from bactrian.play.endings.rules import AssistantInstructs, RepeatLoop
 from bactrian.records.session import Session
 from benchmarks.behaviours import LABELLED
 from benchmarks.labelled import conversation, read_cases

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import pytest
 
 from bactrian.errors import InputError
-from bactrian.play.endings import EndpointRefused, MaxMessages, RepeatLoop, Rule, default_endings
-from bactrian.play.own_endings import combine_endings, ending, find_code, read_endings
+from bactrian.play.endings.own import combine_endings, ending, find_code, read_endings
+from bactrian.play.endings.rules import EndpointRefused, MaxMessages, RepeatLoop, Rule, default_endings
 from bactrian.play.setup import RolePlaySetup, new_session
 from bactrian.prompts.pack import load_pack
 from bactrian.records.ending import Ending

@@ -15,7 +15,7 @@ from bactrian.models.model import Model, Reply, ReplyChoice, Request
 from bactrian.play.critic.answer_format import build_ranking_format, read_ranking
 from bactrian.play.critic.choosing import SessionCritic
 from bactrian.play.critic.scoring_critic import ScoringCritic
-from bactrian.play.endings import default_endings
+from bactrian.play.endings.rules import default_endings
 from bactrian.play.human import HUMAN
 from bactrian.play.persist import persist_events
 from bactrian.play.scene import Scene, build_role_play

@@ -16,7 +16,7 @@ from bactrian.models.scripted import Scripted
 from bactrian.models.text_tools.calls import add_tools_as_text
 from bactrian.models.traits import Traits
 from bactrian.play.critic.answer_format import build_answer_format, build_ranking_format
-from bactrian.play.endings import default_endings
+from bactrian.play.endings.rules import default_endings
 from bactrian.play.response_formats import build_assistant_format, build_small_task_format, build_user_format
 from bactrian.play.scene import Scene, build_role_play
 from bactrian.play.session import play_session

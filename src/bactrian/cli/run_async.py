@@ -57,7 +57,8 @@ async def _interruptible(work: Coroutine[object, object, int], brake: StopContro
 
     loop = asyncio.get_running_loop()
     for which in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        loop.add_signal_handler(which, stop, which)
+        if signal.getsignal(which) != signal.SIG_IGN:  # nohup, or a shell's job in the background
+            loop.add_signal_handler(which, stop, which)
     try:
         with watch_event_loop(_warn):
             code = await task

@@ -8,8 +8,8 @@ from typing import Any
 
 from bactrian.errors import InputError
 from bactrian.models.seeds import SCHEME
-from bactrian.play.endings import Rule
-from bactrian.play.own_endings import find_code
+from bactrian.play.endings.own import find_code
+from bactrian.play.endings.rules import Rule
 from bactrian.play.tools.toolbox import NO_TOOLS, Toolbox
 from bactrian.recipes.load import find_differences
 from bactrian.recipes.parameters import SamplingSpec

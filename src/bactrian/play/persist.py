@@ -1,4 +1,4 @@
-"""Writing a session down while it is played."""
+"""Stores the events of a session while it is played."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _NOTHING = Usage()
 async def persist_events(
     events: AsyncIterator[Event], session: str, store: RunWriter
 ) -> AsyncIterator[Event]:
-    """Pass ``events`` on, each one only when it is on disk.
+    """Yield ``events``, each one after it is on disk.
 
-    The next request goes out when the next event is asked for, so a finished turn is durable before that.
+    The next request is sent when the next event is requested, so a finished turn is durable before that.
     """
     used = _NOTHING
     undecided = _NOTHING
-    """Of proposals, verdicts and tool calls for a turn that is not spoken yet; a turn counts what led to it."""
+    """Tokens of proposals, decisions and tool calls for the unfinished turn; a finished turn includes its own."""
     async for event in events:
         match event:
             case Spoke(turn):
@@ -41,7 +41,7 @@ async def persist_events(
             case Returned(result):
                 await store.add_tool_result(session, result)
             case Ended(_, ModelError(endpoint_wide=True)):
-                pass  # The session is not at fault: it stays open, for a later run to go on with.
+                pass  # The fault is the endpoint's: the session stays open, and a later run resumes it.
             case Ended(ending):
                 await store.end(session, ending, used + undecided)
         yield event

@@ -15,7 +15,7 @@ from bactrian.errors import ModelError
 from bactrian.models.model import Model
 from bactrian.models.registry import ModelOptions
 from bactrian.play.agent import Listener
-from bactrian.play.endings import Rule
+from bactrian.play.endings.rules import Rule
 from bactrian.play.open_models import open_models
 from bactrian.play.persist import persist_events
 from bactrian.play.prepare import prepare
@@ -30,24 +30,25 @@ from bactrian.records.candidate import NOTHING_KNOWN
 from bactrian.records.ending import Ending
 from bactrian.records.events import Ended, Event
 from bactrian.records.session import Session
+from bactrian.records.text import clean_text
 from bactrian.store import RunReader, RunWriter, Store, open_store
 
 
 @dataclass(frozen=True, slots=True)
 class SessionOrder:
-    """One role-play to play, with everything that has to be opened for it."""
+    """One role-play, with everything that has to be opened for it."""
 
     setup: RolePlaySetup
     pack: Pack
     options: ModelOptions
     tools: Mapping[str, ToolsSpec] = field(default_factory=dict[str, ToolsSpec])
-    """What each agent may call."""
+    """Tools by agent."""
     run: Path | None = None
-    """Where the session is stored; None for nowhere."""
+    """The file that stores the session; None stores nothing."""
     functions: Mapping[str, Sequence[Callable[..., object] | Runnable]] = field(
         default_factory=dict[str, Sequence[Callable[..., object] | Runnable]]
     )
-    """What each agent may call besides: Python functions as they are."""
+    """More tools by agent: Python functions and other objects."""
 
 
 async def play_one(order: SessionOrder, listener: Listener | None = None) -> AsyncGenerator[Event]:
@@ -81,7 +82,7 @@ async def play_one(order: SessionOrder, listener: Listener | None = None) -> Asy
 
 
 async def _find_earlier(session: Session, ids: Sequence[str], store: RunReader) -> Session:
-    """``session`` under the id that an earlier version stored it by; as it is if none did."""
+    """Return ``session`` under the id that an earlier version stored it by; unchanged if not found."""
     if ids and await store.session(session.id) is None:
         for name in ids:
             if await store.session(name) is not None:
@@ -108,7 +109,7 @@ async def _reopen(session: Session, limit: int, store: RunWriter) -> Session:
 
 
 async def begin_session(session: Session, store: RunWriter | None) -> Session:
-    """Store ``session``, or return what is stored of it; without a store, return it as it is."""
+    """Store ``session``, or return the stored one; without a store, return it unchanged."""
     return session if store is None else await store.begin(session)
 
 
@@ -125,14 +126,14 @@ async def run_role_play(
 ) -> AsyncGenerator[Event]:
     """Prepare the task of a session that has begun, and play it to its ending.
 
-    A model that fails during the preparation ends the session as ``failed``, as it does later.
+    A model that fails during the preparation ends the session as ``failed``, like any later failure.
 
     Args:
         session: As :func:`begin_session` returned it.
-        setup: Says which steps of preparation are wanted, and how the session may end.
+        setup: The steps of preparation, and the endings.
         pack: The session's prompts.
         models: One for each agent, open.
-        store: Keeps every event before the next request goes out; None keeps nothing.
+        store: Stores every event before the next request is sent; None stores nothing.
         rules: End the session; those of ``setup`` if None.
         tools: By agent, open.
         listener: Receives text as it is generated.
@@ -175,7 +176,7 @@ async def end_as_failed(session: Session, error: ModelError, store: RunWriter | 
     It is stored unless the endpoint is at fault, in which case a later run resumes the session.
     """
     last = session.turns[-1].number if session.turns else 0
-    ending = Ending("failed", last, "user", error.what)
+    ending = Ending("failed", last, "user", clean_text(error.what))
     if store is not None and not error.endpoint_wide:
         await store.end(session.id, ending, session.usage)
     return Ended(ending, error)

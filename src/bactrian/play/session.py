@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 
 from bactrian.errors import ContextFull, Filtered, ModelError, Stopped
-from bactrian.play.endings import find_ending
+from bactrian.play.endings.rules import find_ending
 from bactrian.play.scene import Scene
 from bactrian.play.turns.beam_search import BeamSearch
 from bactrian.play.turns.chosen import Chosen
@@ -14,15 +14,16 @@ from bactrian.play.turns.state import SessionState, TurnStrategy
 from bactrian.play.turns.with_tools import WithTools
 from bactrian.records.ending import Ending, EndingCode
 from bactrian.records.events import Ended, Event, Spoke, Started
+from bactrian.records.text import clean_text
 from bactrian.records.turn import Speaker
 
 
 async def play_session(scene: Scene) -> AsyncGenerator[Event]:
-    """Play a session, from its first turn or from where its stored turns leave off, to its ending.
+    """Play a session to its ending, from its first turn or from its last stored one.
 
-    Nothing is asked of a model before the event that came before has been taken, so whoever stores a turn, a proposal
-    or a decision when it gets the event has it on disk before the next request goes out. A model that fails ends the
-    session as ``failed``; nothing else is caught.
+    The next request is sent only when the caller asks for the next event. A caller that stores each event when it
+    arrives has it on disk before the next request. A model that fails ends the session as ``failed``; no other
+    exception is caught.
     """
     yield Started(scene.session)
     if scene.session.ending is not None and scene.session.ending.final:
@@ -46,7 +47,7 @@ async def play_session(scene: Scene) -> AsyncGenerator[Event]:
 
 
 def pick_strategies(scene: Scene) -> dict[Speaker, TurnStrategy]:
-    """Return the way in which each agent comes to its turns.
+    """Return the turn strategy of each agent.
 
     A search decides for all agents at once. A critic's strategy lets the agent use its tools before it proposes.
     """
@@ -63,7 +64,7 @@ def pick_strategies(scene: Scene) -> dict[Speaker, TurnStrategy]:
 
 
 def _explain_failure(error: ModelError, turns: int, speaker: Speaker) -> Ending:
-    """Return the ending of a session whose next turn could not be had."""
+    """Return the ending of a session whose model failed."""
     code: EndingCode
     match error:
         case ContextFull():
@@ -74,4 +75,4 @@ def _explain_failure(error: ModelError, turns: int, speaker: Speaker) -> Ending:
             code = "stopped"
         case _:
             code = "failed"
-    return Ending(code, turns, speaker, error.what)
+    return Ending(code, turns, speaker, clean_text(error.what))

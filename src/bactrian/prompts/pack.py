@@ -1,4 +1,4 @@
-"""A pack: everything that is said to the models of a session, as one file of templates."""
+"""A prompt pack: the templates of a session's prompts, in one file."""
 
 from __future__ import annotations
 
@@ -33,23 +33,23 @@ class Pack:
     name: str
     description: str
     hash: str
-    """SHA-256, hexadecimal, of the templates as JSON with sorted keys. Two packs with the same hash say the
-    same to a model: the file's comments, layout, line ends, name and description do not count."""
+    """SHA-256, hexadecimal, of the templates as JSON with sorted keys. Packs with the same hash render
+    the same prompts: comments, layout, line ends, name and description are not part of it."""
     templates: Mapping[str, str]
     """The templates' sources, by name."""
     engine: EnginePrompts = field(repr=False, compare=False)
-    """What the program itself says, with what the pack replaces of it."""
+    """The engine's own prompts, some of which the pack may replace."""
     _compiled: Mapping[str, Template] = field(repr=False, compare=False)
 
     def render(self, template: str, **values: str | int) -> str:
-        """Fill ``template`` with ``values``, each of which comes out as it is, whatever it contains.
+        """Fill ``template`` with ``values``, which are inserted unchanged.
 
         ``values`` has one value for each placeholder of the template (:data:`PLACEHOLDERS`), an empty text
         for one that does not apply.
 
         Raises:
-            PromptError: there is no such template, or a value is missing or one too many.
-            InputError: a value holds something that cannot be sent or stored (see :func:`checked_value`).
+            PromptError: there is no such template, or the values do not match its placeholders.
+            InputError: a value cannot be sent or stored (see :func:`~bactrian.prompts.values.check_value`).
         """
         if template not in PLACEHOLDERS:
             raise PromptError(
@@ -69,18 +69,17 @@ class Pack:
 
 
 def list_packs() -> tuple[str, ...]:
-    """Names of the packs that come with the program."""
+    """Return the names of the built-in packs."""
     return list_built_in(_packs())
 
 
 def load_pack(name_or_path: str | Path) -> Pack:
-    """Read and check a pack: a built-in one by its name, or a file of the user's own by its path.
+    """Read and check a pack: a built-in one by its name, or a file by its path.
 
-    A built-in name wins; ``./ai-society`` is a file in any case.
+    A built-in name takes precedence; ``./ai-society`` is always a file.
 
     Raises:
-        PromptError: the file cannot be read, is not TOML, has other keys than a pack has, lacks a template,
-            or has one that :func:`bactrian.prompts.templates.compiled` refuses.
+        PromptError: the file cannot be read, is not TOML, has unknown keys, lacks a template, or has an invalid one.
     """
     return _pack(find_file(str(name_or_path), _packs(), _KIND))
 
@@ -97,7 +96,7 @@ def _pack(source: TomlSource) -> Pack:
         raise source.error(
             f"{name!r} cannot be the name of a pack.",
             "name",
-            "Use up to 64 small letters, digits and hyphens.",
+            "Use up to 64 lower-case letters, digits and hyphens.",
         )
     given = source.subtable(data, "templates")
     source.check_keys(given, known=PLACEHOLDERS, needed=PLACEHOLDERS, kind="template")
@@ -120,7 +119,7 @@ def _pack(source: TomlSource) -> Pack:
 
 
 def _engine_templates(source: TomlSource, data: Mapping[str, object]) -> dict[str, str]:
-    """Return what the table ``engine`` replaces of the engine's own templates, checked."""
+    """Return the checked templates of the table ``engine``, which replace the engine's own."""
     if "engine" not in data:
         return {}
     given = source.subtable(data, "engine")

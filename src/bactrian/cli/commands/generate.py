@@ -85,7 +85,7 @@ def generate(
         int | None, declare_option("--window", "Context window of openai:NAME, in tokens.", min=1)
     ] = None,
     timeout: Annotated[
-        float, declare_option("--timeout", "Longest wait for a reply, in seconds.", min=0)
+        float, declare_option("--timeout", "Longest wait for a reply, in seconds.", min=0.001)
     ] = 600.0,
     max_wait: Annotated[
         float,

@@ -29,8 +29,8 @@ from bactrian.cli.sampling_options import add_sampling_flags
 from bactrian.cli.view.audience import choose_viewer
 from bactrian.errors import InputError
 from bactrian.models.registry import ModelOptions
+from bactrian.play.endings.own import read_endings
 from bactrian.play.human import HUMAN
-from bactrian.play.own_endings import read_endings
 from bactrian.play.run_session import SessionOrder, play_one
 from bactrian.play.society.group_chat import ChatOptions
 from bactrian.play.society.stages import SocietyRun, name_models, play_one_society

@@ -32,7 +32,7 @@ def roles(
     language: Annotated[str | None, declare_option("--language", "Language in which to answer.")] = None,
     seed: Annotated[int | None, declare_option("--seed", "Seed of the sampling.")] = None,
     timeout: Annotated[
-        float, declare_option("--timeout", "Longest wait for a reply, in seconds.", min=0)
+        float, declare_option("--timeout", "Longest wait for a reply, in seconds.", min=0.001)
     ] = 600.0,
     names: Annotated[
         bool, declare_option("--names", "Write names only, for the file of a recipe's axis.")

@@ -13,7 +13,7 @@ from bactrian.generate.scheduler import Job
 from bactrian.generate.session_cost import Estimate, SessionCost
 from bactrian.models.traits import get_traits
 from bactrian.play.agent import Agent
-from bactrian.play.endings import EndpointRefused
+from bactrian.play.endings.rules import EndpointRefused
 from bactrian.play.run_session import begin_session, run_scene
 from bactrian.play.scene import Scene
 from bactrian.recipes.job_specs import Answer

@@ -19,7 +19,7 @@ from bactrian.generate.jobs.base import (
 from bactrian.generate.plan import Plan
 from bactrian.generate.scheduler import Job
 from bactrian.generate.session_cost import guess_role_plays
-from bactrian.play.own_endings import read_endings
+from bactrian.play.endings.own import read_endings
 from bactrian.play.run_session import begin_session, run_role_play
 from bactrian.play.setup import RolePlaySetup, new_session
 from bactrian.prompts.pack import Pack, load_pack

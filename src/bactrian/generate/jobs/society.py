@@ -12,7 +12,7 @@ from bactrian.generate.plan import Plan
 from bactrian.generate.scheduler import Job
 from bactrian.generate.session_cost import guess_role_plays
 from bactrian.models.registry import find_traits
-from bactrian.play.own_endings import read_endings
+from bactrian.play.endings.own import read_endings
 from bactrian.play.society.group_chat import ChatOptions
 from bactrian.play.society.stages import SocietyRun, name_models, play_society
 from bactrian.recipes.job_specs import SocietyJob

@@ -22,7 +22,7 @@ from bactrian.prompts.engine import render_prompt
 from bactrian.recipes.schema import Axis
 from bactrian.records.message import Message
 from bactrian.records.sampling import Sampling
-from bactrian.records.text import Text
+from bactrian.records.text import Text, clean_text
 from bactrian.records.usage import Usage
 
 _FRUITLESS = 3
@@ -188,7 +188,7 @@ class ModelSource:
         found = [read_item(reply.text)] if axis.each else read_list(reply.text, single=size == 1)
         if reply.finish == "length" and self._style.ends_lists:
             found = found[:-1]
-        new = remove_duplicates((item for item in found if item), so_far.items)[:missing]
+        new = remove_duplicates((clean_text(item) for item in found if item), so_far.items)[:missing]
         return _Answer(tuple(new), reply.usage, "" if new else "The replies brought nothing new.")
 
     def _request(self, axis: Axis, request: ListRequest, so_far: ListProgress, size: int) -> Request:

@@ -8,6 +8,7 @@ from typing import Protocol, cast
 
 from bactrian.errors import BactrianError, InputError
 from bactrian.files.plugins import list_plugins, load_plugin
+from bactrian.records.text import clean_text
 from bactrian.records.usage import Usage
 
 GROUP = "bactrian.list_sources"
@@ -98,7 +99,7 @@ class FunctionSource:
                 next="Return texts.",
             )
         texts = (item.strip() for item in cast("list[str]", found))
-        items = tuple(dict.fromkeys(item for item in texts if item and "\0" not in item))
+        items = tuple(dict.fromkeys(clean_text(item) for item in texts if item and "\0" not in item))
         why = "" if len(items) >= request.count else f"The list source {self.name!r} has no more."
         yield ListProgress(items[: request.count], finished=True, usage=Usage(), calls=0, why=why)
 

@@ -17,6 +17,7 @@ from bactrian.errors import (
     TryAgain,
     UnknownModel,
 )
+from bactrian.language.escape import to_line
 from bactrian.models.http.address import Address, read_address
 from bactrian.models.http.pool import Pool
 from bactrian.models.http.response import Response, TransportFault
@@ -282,8 +283,10 @@ class OpenAIModel:
         if self._key:
             shown = f"…{self._key[-4:]}" if len(self._key) > 8 else "…"
             error.what = error.what.replace(self._key, shown)
-            error.args = (error.what,)
-            error.sample = error.sample.replace(self._key.encode(), shown.encode())
+            error.sample = error.sample.replace(self._key.encode(errors="surrogateescape"), shown.encode())
+        error.what = to_line(error.what)
+        error.next = error.next and to_line(error.next)
+        error.args = (error.what,)
         return error
 
 

@@ -68,7 +68,7 @@ def read_error_body(value: Any, sample: bytes) -> ErrorBody:
     """Read the error object of any server; where there is none, the first 200 printable bytes."""
     error: Any = value.get("error") or value if is_object(value) else None
     if isinstance(error, str):
-        return ErrorBody(error)
+        return ErrorBody(to_printable(error.encode(errors="replace")))
     if not is_object(error):
         return ErrorBody(to_printable(sample))
     message = error.get("message") or error.get("detail")
@@ -209,10 +209,10 @@ def read_retry_after(value: str | None, now: datetime | None = None) -> float | 
     except ValueError:
         try:
             date = parsedate_to_datetime(value)
-        except ValueError:
+            date = date if date.tzinfo else date.replace(tzinfo=UTC)
+            seconds = (date - (now or datetime.now(UTC))).total_seconds()
+        except (ValueError, OverflowError):
             return None
-        date = date if date.tzinfo else date.replace(tzinfo=UTC)
-        seconds = (date - (now or datetime.now(UTC))).total_seconds()
     return seconds if seconds > 0 and isfinite(seconds) else None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -76,7 +77,7 @@ def merge_call_deltas(calls: dict[int, dict[str, Any]], parts: Any) -> None:
         for name in ("name", "arguments"):
             more = function.get(name)
             if name == "arguments" and is_object(more):
-                more = to_json(more).decode()
+                more = _write_json(more)
             if isinstance(more, str):
                 whole["function"][name] += more
 
@@ -90,13 +91,17 @@ def _read_call(call: Any, raw: bytes) -> Invocation:
     if arguments is None:
         arguments = "{}"
     elif not isinstance(arguments, str):  # Some servers send the object itself.
-        arguments = to_json(arguments).decode()
+        arguments = _write_json(arguments)
     id_ = call.get("id")
     return Invocation(
         clean_text(id_) if isinstance(id_, str) else "",
         clean_text(name),
         clean_text(arguments.strip() or "{}"),
     )
+
+
+def _write_json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))  # takes halves of surrogate pairs
 
 
 def _is_whole(call: Invocation) -> bool:

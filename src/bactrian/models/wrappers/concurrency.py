@@ -20,7 +20,7 @@ from bactrian.errors import (
 from bactrian.models.model import Model, Reply, Request
 from bactrian.models.wrappers.base import Wrapper
 from bactrian.models.wrappers.cancellation import StopSignal
-from bactrian.models.wrappers.retry import MAX_WAIT
+from bactrian.models.wrappers.retry import MAX_WAIT, PATIENCE
 
 _SMOOTHING = 0.05
 _SLOW = 4.0
@@ -85,6 +85,8 @@ class ConcurrencyLimit(Wrapper):
         self._too_much = float("inf")
         """The limit at the last cut: the next one is likely there."""
         self._faults = 0
+        self._faults_since = 0.0
+        """When the first of them began."""
         self._pause = _FIRST_PAUSE
         self._latency = 0.0
         self._best_latency = float("inf")
@@ -168,12 +170,18 @@ class ConcurrencyLimit(Wrapper):
             self._verdict = fault
         elif self._proven or not isinstance(fault, Refused):
             return
+        self._tell_all(fault)
+
+    def _tell_all(self, fault: ModelError) -> None:
+        """Give those who wait the outcome that they would have had."""
         while self._waiting:
             turn = self._waiting.popleft()
             if not turn.done():
                 turn.set_exception(fault)
 
     def _take_fault(self, fault: TryAgain, begun: float) -> None:
+        if not self._faults:
+            self._faults_since = begun
         if fault.after is not None:
             self._close_for(min(fault.after, self._longest_wait))
         if fault.overload:
@@ -182,8 +190,10 @@ class ConcurrencyLimit(Wrapper):
             self._faults += 1
             # What was in flight when it closed says nothing new.
             if self.silent and begun >= self._closed_until:
-                self._close_for(self._pause)
+                self._close_for(min(self._pause, self._longest_wait))
                 self._pause = min(2 * self._pause, _LONGEST_SILENCE)
+                if self._clock() - self._faults_since > PATIENCE * self._longest_wait:
+                    self._tell_all(fault)
 
     def _close_for(self, seconds: float) -> None:
         until = self._clock() + seconds

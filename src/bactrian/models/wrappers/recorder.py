@@ -9,6 +9,7 @@ from bactrian.errors import ModelError
 from bactrian.models.model import Model, Reply, Request
 from bactrian.models.wrappers.base import Wrapper
 from bactrian.records.run import Call
+from bactrian.records.text import clean_text
 
 
 class Recorder(Wrapper):
@@ -39,7 +40,7 @@ class Recorder(Wrapper):
             reply = await self._model.reply(request)
         except ModelError as error:
             seconds = self._clock() - started
-            await self._sink(Call(*place, self.name, seconds, raw=error.sample, error=str(error)))
+            await self._sink(Call(*place, self.name, seconds, raw=error.sample, error=clean_text(str(error))))
             raise
         if self._failures_only:
             return reply

@@ -23,6 +23,8 @@ from bactrian.models.wrappers.base import Wrapper
 
 MAX_WAIT = 600.0
 """Seconds that an endpoint may ask to wait, unless the user says otherwise."""
+PATIENCE = 3
+"""Times the longest wait that a request may take, all waits and attempts together."""
 _RESUME = "All so far is kept: run the same command again to go on."
 
 
@@ -45,7 +47,7 @@ class RetryPolicy:
 
     def with_max_wait(self, longest: float) -> RetryPolicy:
         """The same, with ``longest`` for a wait that the endpoint may ask for, and three times that for all."""
-        return replace(self, max_wait=longest, budget=3 * longest)
+        return replace(self, max_wait=longest, budget=PATIENCE * longest)
 
 
 class Retry(Wrapper):
@@ -125,7 +127,8 @@ class Retry(Wrapper):
         if after is not None:
             # A little more than asked for, so that not all come back at once.
             return min(after, self._patience.max_wait) + self._chance() * self._patience.first_wait
-        longest = min(self._patience.first_wait * 2 ** (attempts - 1), self._patience.longest_wait)
+        patience = self._patience
+        longest = min(patience.first_wait * 2 ** (attempts - 1), patience.longest_wait, patience.max_wait)
         return self._chance() * longest
 
 

@@ -1,4 +1,4 @@
-"""A turn that one request leads to."""
+"""A turn made by one request."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bactrian.records.events import Spoke
 
 
 class Plain:
-    """The agent says the first thing that its model replies."""
+    """The agent speaks its model's first reply."""
 
     async def take_turn(self, state: SessionState) -> AsyncGenerator[Spoke]:
         """Ask the model once; twice if its first reply is empty."""
