@@ -73,7 +73,7 @@ async def play_one(order: SessionOrder, listener: Listener | None = None) -> Asy
         sink = store.add_call if store is not None else None
         continues = session.ending is None or not session.ending.final
         models = await stack.enter_async_context(open_models(names, order.options, sink=sink, load=continues))
-        events = run_role_play(
+        events = await run_role_play(
             session, setup, order.pack, models, store=store, tools=tools, listener=listener
         )
         async with aclosing(events):
@@ -124,7 +124,7 @@ async def run_role_play(
     tools: Mapping[str, Toolbox] = NO_TOOLS,
     listener: Listener | None = None,
 ) -> AsyncGenerator[Event]:
-    """Prepare the task of a session that has begun, and play it to its ending.
+    """Prepare the task of a session that has begun. Return what plays it to its ending.
 
     A model that fails during the preparation ends the session as ``failed``, like any later failure.
 
@@ -144,8 +144,7 @@ async def run_role_play(
     try:
         session = await prepare(session, setup, pack, models, store.save_task if store else None)
     except ModelError as error:
-        yield await end_as_failed(session, error, store)
-        return
+        return _yield_one(await end_as_failed(session, error, store))
     known = NOTHING_KNOWN
     if store is not None and (critic := session.provenance.critic) is not None:
         known = await store.deliberation(session.id, after=critic.count_settled(len(session.turns)))
@@ -158,16 +157,17 @@ async def run_role_play(
         tools=tools,
         listener=listener,
     )
-    async for event in run_scene(scene, store):
-        yield event
+    return run_scene(scene, store)
 
 
-async def run_scene(scene: Scene, store: RunWriter | None = None) -> AsyncGenerator[Event]:
+def run_scene(scene: Scene, store: RunWriter | None = None) -> AsyncGenerator[Event]:
     """Play ``scene``; with a store, an event is on disk when it is yielded."""
-    async with aclosing(play_session(scene)) as played:
-        events = played if store is None else persist_events(played, scene.session.id, store)
-        async for event in events:
-            yield event
+    events = play_session(scene)
+    return events if store is None else persist_events(events, scene.session.id, store)
+
+
+async def _yield_one(event: Event) -> AsyncGenerator[Event]:
+    yield event
 
 
 async def end_as_failed(session: Session, error: ModelError, store: RunWriter | None) -> Ended:
