@@ -157,6 +157,8 @@ def _says_done(text: str) -> bool:
 
 def has_instruction(text: str, language: str | None = None) -> re.Match[str] | None:
     """Where ``text`` gives an instruction, which only the AI user may do."""
+    if not _has_word_of("Instruction", text, language):
+        return None
     return _find("Instruction", strip_code(text), language)
 
 
@@ -169,10 +171,15 @@ def strip_code(text: str) -> str:
 
 def _find(marker: Marker, text: str, language: str | None, start: int = 0) -> re.Match[str] | None:
     """The marker where it begins a line; failing that, where it begins a sentence or a phrase."""
-    patterns = _patterns(_name(language))
-    if not any(word in text for word in patterns.hints[marker]):
+    if not _has_word_of(marker, text, language):
         return None
+    patterns = _patterns(_name(language))
     return patterns.leading[marker].search(text, start) or patterns.inside[marker].search(text, start)
+
+
+def _has_word_of(marker: Marker, text: str, language: str | None) -> bool:
+    """True if ``text`` holds a word of the marker, wherever: a look that costs less than the patterns do."""
+    return any(map(text.__contains__, _patterns(_name(language)).hints[marker]))
 
 
 def _name(language: str | None) -> str:

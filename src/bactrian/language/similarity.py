@@ -24,7 +24,7 @@ def compute_jaccard(one: Set[str], other: Set[str]) -> float:
 
 def has_other_numbers(one: Set[str], other: Set[str]) -> bool:
     """True if a word with a digit is in one of them alone: other numbers are something new."""
-    return any(any(map(str.isdigit, word)) for word in one ^ other)
+    return any(map(str.isdigit, "".join(one ^ other)))
 
 
 def is_alike(one: Set[str], other: Set[str], least: float = ALIKE) -> bool:

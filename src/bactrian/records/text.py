@@ -23,6 +23,8 @@ def clean_text(text: str) -> str:
     A lone surrogate becomes U+FFFD and a NUL the six characters ``\\u0000``: SQLite refuses the first,
     PostgreSQL the second, and one rule for all keeps the same conversation the same everywhere.
     """
+    if text.isascii() and _NUL not in text:
+        return text
     if _NUL in text:
         text = text.replace(_NUL, "\\u0000")
     try:

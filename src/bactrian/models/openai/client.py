@@ -8,7 +8,6 @@ from dataclasses import replace
 from difflib import get_close_matches
 
 from bactrian.errors import (
-    BadReply,
     ContextFull,
     CutShort,
     Denied,
@@ -79,7 +78,8 @@ class OpenAIModel:
         self._pool: Pool | None = None
         self._bytes_per_token = wire.BYTES_PER_TOKEN
         self._window = self._limits.window
-        self._without: set[str] = set()
+        self._path = ""
+        self._without: frozenset[str] = frozenset()
         """Parameters that the endpoint has refused by name."""
         self.name = name or f"openai:{model}"
         self.traits = Traits(self._dialect.constrained_by, remote=True)
@@ -101,50 +101,72 @@ class OpenAIModel:
         if form is not None and self._dialect.constrained_by == "none":
             request = replace(request, response_format=None)
         stream = request.on_text is not None and (form is None or wire.has_grammar(form, self._dialect))
+        most = request.sampling.max_tokens
         try:
-            reply = await self._ask_as_it_takes(request, stream=stream)
+            while True:
+                asked, parts, sent = self._write(request, most, stream=stream)
+                dialect, without = self._dialect, self._without
+                try:
+                    return await self._ask(asked, parts, sent, stream=stream)
+                except (ContextFull, Refused, CutShort) as fault:
+                    refusable = wire.build_parameters(asked.sampling, dialect, without)
+                    most = self._adapt(fault, request, asked, sent, (*refusable, "stream_options"))
         except (TransportFault, ModelError) as fault:
             raise self._explained(fault) from fault.__cause__
-        return reply
 
-    async def _ask_as_it_takes(self, request: Request, *, stream: bool) -> Reply:
-        """Ask, without what the endpoint refuses by name, and for no longer a reply than its window has room for."""
+    def _write(
+        self, request: Request, most: int | None, *, stream: bool
+    ) -> tuple[Request, Sequence[bytes], int]:
+        """Write the body of ``request`` for a reply of up to ``most`` tokens, or of as many as its window has room for.
+
+        Return what is asked, the pieces of the body and how many bytes they have. Raises ContextFull.
+        """
+        asked = _with_length(request, most)
+        parts = wire.build_request_parts(
+            self._model, asked, stream=stream, dialect=self._dialect, without=self._without
+        )
+        sent = sum(map(len, parts))
         longest = request.sampling.max_tokens
-        most = longest
-        while True:
-            asked = _with_length(request, most)
-            refusable = wire.build_parameters(asked.sampling, self._dialect, self._without).keys()
-            parts = wire.build_request_parts(
-                self._model, asked, stream=stream, dialect=self._dialect, without=self._without
-            )
-            sent = sum(map(len, parts))
-            if most == longest and (fitting := self._fit(longest or 0, sent)) < (longest or 0):
-                most = fitting
-                continue
-            try:
-                return await self._ask(asked, parts, sent, stream=stream)
-            except ContextFull as fault:
-                if most is None or (shorter := self._learn_window(fault, sent, most)) is None:
-                    raise
-                most = shorter
-            except Refused as fault:
-                if not self._learn_refusal(fault, (*refusable, "stream_options")):
-                    raise
-            except BadReply as fault:
-                if most == longest or not isinstance(fault, CutShort):
-                    raise
-                raise ContextFull(
-                    f"The window has room for {most} tokens, and the reply is longer.",
-                    next="Use a model with a larger window.",
-                    sample=fault.sample,
-                ) from fault
+        if self._window is not None and most == longest:
+            fitting = self._fit(longest or 0, sent, self._window)
+            if fitting < (longest or 0):
+                return self._write(request, fitting, stream=stream)
+        return asked, parts, sent
+
+    def _adapt(
+        self,
+        fault: ContextFull | Refused | CutShort,
+        request: Request,
+        asked: Request,
+        sent: int,
+        refusable: Collection[str],
+    ) -> int | None:
+        """Return for how many tokens to ask next, after what the endpoint said; raise ``fault`` if it is no use.
+
+        ``asked`` was ``request`` as it was sent, in ``sent`` bytes, with the parameters ``refusable``.
+        """
+        most = asked.sampling.max_tokens
+        if isinstance(fault, Refused):
+            if not self._learn_refusal(fault, refusable):
+                raise fault
+            return most
+        if isinstance(fault, ContextFull):
+            if most is None or (shorter := self._learn_window(fault, sent, most)) is None:
+                raise fault
+            return shorter
+        if most == request.sampling.max_tokens:
+            raise fault
+        raise ContextFull(
+            f"The window has room for {most} tokens, and the reply is longer.",
+            next="Use a model with a larger window.",
+            sample=fault.sample,
+        ) from fault
 
     async def _ask(self, request: Request, parts: Sequence[bytes], sent: int, *, stream: bool) -> Reply:
         most = self._limits.max_reply_bytes * (_STREAM_ROOM if stream else 1)
         started = asyncio.get_running_loop().time() if stream else 0.0
         pool = self._pool or self._open()
-        path = self._dialect.write_path(self._model)
-        response = await pool.post(path, parts, sent, most=most, stream=stream)
+        response = await pool.post(self._path, parts, sent, most=most, stream=stream)
         try:
             if response.status >= 300:
                 raise await self._with_names(await self._fault(response), pool)
@@ -158,11 +180,9 @@ class OpenAIModel:
             self._bytes_per_token = max(1.0, sent / reply.usage.prompt)
         return reply
 
-    def _fit(self, longest: int, sent: int) -> int:
+    def _fit(self, longest: int, sent: int, window: int) -> int:
         """Tokens that a reply may have beside a request of ``sent`` bytes. Raises ContextFull if too few are left."""
-        if self._window is None:
-            return longest
-        return find_reply_length(longest, round(sent / self._bytes_per_token * _SLACK), self._window)
+        return find_reply_length(longest, round(sent / self._bytes_per_token * _SLACK), window)
 
     def _learn_window(self, fault: ContextFull, sent: int, most: int) -> int | None:
         """Tokens to ask for next, after the endpoint has found that ``most`` do not fit; None if it is no use."""
@@ -187,7 +207,7 @@ class OpenAIModel:
             instead = f"it is asked for {self._dialect.length} in its place"
         else:
             instead = "it is left out from now on"
-        self._without.add(name)
+        self._without |= {name}
         self._report(f"{self.name}: {self._url.place} does not take {name!r}; {instead}.")
         return True
 
@@ -207,6 +227,7 @@ class OpenAIModel:
     def _open(self) -> Pool:
         _check_key(self._url, self._key, self._dialect)
         header = self._dialect.write_header(self._key, self._url.credentials)
+        self._path = self._dialect.write_path(self._model)
         self._pool = Pool(self._url, header, self._limits)
         return self._pool
 
