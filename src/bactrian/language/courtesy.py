@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from bactrian.language.body import is_blank
-from bactrian.language.words import STOP_WORDS, split_sentences, tokenize
+from bactrian.language.words import STOP_WORDS, iterate_sentences, tokenize
 from bactrian.records.session import Session
 
 _LONGEST = 600
@@ -139,7 +139,7 @@ def is_courtesy(body: str, topic: frozenset[str] = frozenset(), *, by_user: bool
         return True
     polite = False
     before = ""
-    for sentence in split_sentences(body.lower().replace("’", "'")):
+    for sentence in iterate_sentences(body.lower().replace("’", "'")):
         words = tokenize(sentence)
         signs = before.endswith(",") and len(words) <= _SIGNATURE
         intends = _INTENDS.match(sentence) is not None and len(words) <= _LONGEST_INTENT

@@ -24,7 +24,7 @@ def compute_jaccard(one: Set[str], other: Set[str]) -> float:
 
 def has_other_numbers(one: Set[str], other: Set[str]) -> bool:
     """Return True if only one of the sets contains some word with a digit: other numbers are new content."""
-    return any(any(map(str.isdigit, word)) for word in one ^ other)
+    return any(map(str.isdigit, "".join(one ^ other)))
 
 
 def is_alike(one: Set[str], other: Set[str], least: float = ALIKE) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 STOP_WORDS = frozenset(
@@ -107,7 +107,18 @@ def find_content_words(text: str, leaving_out: frozenset[str] = STOP_WORDS) -> l
 
 def split_sentences(text: str) -> list[str]:
     """Split ``text`` after sentences, colons and lines; empty pieces are left out."""
-    return [piece for piece in (part.strip() for part in _SENTENCE_END.split(text)) if piece]
+    return list(iterate_sentences(text))
+
+
+def iterate_sentences(text: str) -> Iterator[str]:
+    """Yield the sentences of :func:`split_sentences` lazily."""
+    begin = 0
+    for end in _SENTENCE_END.finditer(text):
+        if piece := text[begin : end.start()].strip():
+            yield piece
+        begin = end.end()
+    if piece := text[begin:].strip():
+        yield piece
 
 
 def strip_quotations(text: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 
 from bactrian.errors import ContextFull, Filtered, ModelError, Stopped
 from bactrian.play.endings.rules import find_ending
@@ -32,17 +33,21 @@ async def play_session(scene: Scene) -> AsyncGenerator[Event]:
     state, strategies = SessionState(scene), pick_strategies(scene)
     while (ending := find_ending(scene.rules, state.turns)) is None:
         state.speaker = scene.order.next_speaker(state.turns)
-        events = strategies[state.speaker].take_turn(state)
+        strategy = strategies[state.speaker]
         try:
-            async for event in events:
-                if isinstance(event, Spoke):
-                    state.add_turn(event.turn)
-                yield event
+            if isinstance(strategy, Plain):
+                spoke = await strategy.speak(state)
+                state.add_turn(spoke.turn)
+                yield spoke
+                continue
+            async with aclosing(strategy.take_turn(state)) as events:
+                async for event in events:
+                    if isinstance(event, Spoke):
+                        state.add_turn(event.turn)
+                    yield event
         except ModelError as error:
             yield Ended(_explain_failure(error, len(state.turns), state.speaker), error)
             return
-        finally:
-            await events.aclose()
     yield Ended(ending)
 
 

@@ -23,6 +23,8 @@ def clean_text(text: str) -> str:
     A lone surrogate becomes U+FFFD, and a NUL becomes the six characters ``\\u0000``: SQLite rejects the first,
     PostgreSQL the second, and a conversation should be the same in every store.
     """
+    if text.isascii() and _NUL not in text:
+        return text
     if _NUL in text:
         text = text.replace(_NUL, "\\u0000")
     try:

@@ -8,7 +8,6 @@ from dataclasses import replace
 from difflib import get_close_matches
 
 from bactrian.errors import (
-    BadReply,
     ContextFull,
     CutShort,
     Denied,
@@ -79,7 +78,8 @@ class OpenAIModel:
         self._pool: Pool | None = None
         self._bytes_per_token = wire.BYTES_PER_TOKEN
         self._window = self._limits.window
-        self._without: set[str] = set()
+        self._path = ""
+        self._without: frozenset[str] = frozenset()
         """Parameters that the endpoint refused by name."""
         self.name = name or f"openai:{model}"
         self.traits = Traits(self._dialect.constrained_by, remote=True)
@@ -101,50 +101,72 @@ class OpenAIModel:
         if form is not None and self._dialect.constrained_by == "none":
             request = replace(request, response_format=None)
         stream = request.on_text is not None and (form is None or wire.has_grammar(form, self._dialect))
+        most = request.sampling.max_tokens
         try:
-            reply = await self._ask_adaptively(request, stream=stream)
+            while True:
+                adapted, parts, sent = self._encode(request, most, stream=stream)
+                dialect, without = self._dialect, self._without
+                try:
+                    return await self._ask(adapted, parts, sent, stream=stream)
+                except (ContextFull, Refused, CutShort) as fault:
+                    refusable = wire.build_parameters(adapted.sampling, dialect, without)
+                    most = self._adapt(fault, request, adapted, sent, (*refusable, "stream_options"))
         except (TransportFault, ModelError) as fault:
             raise self._convert_fault(fault) from fault.__cause__
-        return reply
 
-    async def _ask_adaptively(self, request: Request, *, stream: bool) -> Reply:
-        """Send the request again without refused parameters, or for a shorter reply, until the endpoint accepts it."""
+    def _encode(
+        self, request: Request, most: int | None, *, stream: bool
+    ) -> tuple[Request, Sequence[bytes], int]:
+        """Encode ``request`` for a reply of up to ``most`` tokens, or fewer if the window has less space.
+
+        Return the adapted request, the parts of its body and their total bytes. Raises ContextFull.
+        """
+        adapted = _set_length(request, most)
+        parts = wire.build_request_parts(
+            self._model, adapted, stream=stream, dialect=self._dialect, without=self._without
+        )
+        sent = sum(map(len, parts))
         longest = request.sampling.max_tokens
-        most = longest
-        while True:
-            adapted = _set_length(request, most)
-            refusable = wire.build_parameters(adapted.sampling, self._dialect, self._without).keys()
-            parts = wire.build_request_parts(
-                self._model, adapted, stream=stream, dialect=self._dialect, without=self._without
-            )
-            sent = sum(map(len, parts))
-            if most == longest and (fitting := self._fit(longest or 0, sent)) < (longest or 0):
-                most = fitting
-                continue
-            try:
-                return await self._ask(adapted, parts, sent, stream=stream)
-            except ContextFull as fault:
-                if most is None or (shorter := self._learn_window(fault, sent, most)) is None:
-                    raise
-                most = shorter
-            except Refused as fault:
-                if not self._learn_refusal(fault, (*refusable, "stream_options")):
-                    raise
-            except BadReply as fault:
-                if most == longest or not isinstance(fault, CutShort):
-                    raise
-                raise ContextFull(
-                    f"The window has room for {most} tokens, and the reply is longer.",
-                    next="Use a model with a larger window.",
-                    sample=fault.sample,
-                ) from fault
+        if self._window is not None and most == longest:
+            fitting = self._fit(longest or 0, sent, self._window)
+            if fitting < (longest or 0):
+                return self._encode(request, fitting, stream=stream)
+        return adapted, parts, sent
+
+    def _adapt(
+        self,
+        fault: ContextFull | Refused | CutShort,
+        request: Request,
+        adapted: Request,
+        sent: int,
+        refusable: Collection[str],
+    ) -> int | None:
+        """Return the next limit on the reply after ``fault``; raise ``fault`` if a retry cannot succeed.
+
+        ``adapted`` is ``request`` as it was sent, in ``sent`` bytes, with the parameters ``refusable``.
+        """
+        most = adapted.sampling.max_tokens
+        if isinstance(fault, Refused):
+            if not self._learn_refusal(fault, refusable):
+                raise fault
+            return most
+        if isinstance(fault, ContextFull):
+            if most is None or (shorter := self._learn_window(fault, sent, most)) is None:
+                raise fault
+            return shorter
+        if most == request.sampling.max_tokens:
+            raise fault
+        raise ContextFull(
+            f"The window has room for {most} tokens, and the reply is longer.",
+            next="Use a model with a larger window.",
+            sample=fault.sample,
+        ) from fault
 
     async def _ask(self, request: Request, parts: Sequence[bytes], sent: int, *, stream: bool) -> Reply:
         most = self._limits.max_reply_bytes * (_STREAM_ROOM if stream else 1)
         started = asyncio.get_running_loop().time() if stream else 0.0
         pool = self._pool or self._open_pool()
-        path = self._dialect.write_path(self._model)
-        response = await pool.post(path, parts, sent, most=most, stream=stream)
+        response = await pool.post(self._path, parts, sent, most=most, stream=stream)
         try:
             if response.status >= 300:
                 raise await self._suggest_names(await self._make_fault(response), pool)
@@ -158,11 +180,9 @@ class OpenAIModel:
             self._bytes_per_token = max(1.0, sent / reply.usage.prompt)
         return reply
 
-    def _fit(self, longest: int, sent: int) -> int:
+    def _fit(self, longest: int, sent: int, window: int) -> int:
         """Return the most tokens for a reply to a request of ``sent`` bytes. Raises ContextFull if too few are left."""
-        if self._window is None:
-            return longest
-        return find_reply_length(longest, round(sent / self._bytes_per_token * _SLACK), self._window)
+        return find_reply_length(longest, round(sent / self._bytes_per_token * _SLACK), window)
 
     def _learn_window(self, fault: ContextFull, sent: int, most: int) -> int | None:
         """Return the next limit to try after ``most`` tokens did not fit; None if no shorter reply can fit."""
@@ -187,7 +207,7 @@ class OpenAIModel:
             instead = f"{self._dialect.length} is sent instead"
         else:
             instead = "it is left out from now on"
-        self._without.add(name)
+        self._without |= {name}
         self._report(f"{self.name}: {self._url.place} does not accept {name!r}; {instead}.")
         return True
 
@@ -207,6 +227,7 @@ class OpenAIModel:
     def _open_pool(self) -> Pool:
         _check_key(self._url, self._key, self._dialect)
         header = self._dialect.write_header(self._key, self._url.credentials)
+        self._path = self._dialect.write_path(self._model)
         self._pool = Pool(self._url, header, self._limits)
         return self._pool
 

@@ -121,6 +121,8 @@ def build_parameters(
         "reasoning_effort": sampling.reasoning_effort,
         **sampling.extra,
     }
+    if not (dialect.renamed or without):
+        return {name: value for name, value in values.items() if value is not None}
     pairs = ((dialect.renamed.get(name, name), value) for name, value in values.items())
     return {name: value for name, value in pairs if value is not None and name not in without}
 
@@ -204,8 +206,10 @@ def _read_choice(choice: Any, raw: bytes, lossy: bool) -> ReplyChoice:
     reason = choice.get("finish_reason")
     finish = _FINISHES.get(reason, "other") if isinstance(reason, str) else "other"
     calls = tool_calls.read_calls(message.get("tool_calls"), raw)
-    thought = clean_text(_read_thought(message) or thought)
-    return ReplyChoice(Text(text), finish, lossy, refusal != "", calls, thought)
+    thought = _read_thought(message) or thought
+    return ReplyChoice(
+        Text(text), finish, lossy, refusal != "", calls, clean_text(thought) if thought else ""
+    )
 
 
 def _read_thought(message: dict[str, Any]) -> str:
@@ -215,10 +219,12 @@ def _read_thought(message: dict[str, Any]) -> str:
     ``reasoning``; Mistral puts thoughts among the parts of the content.
     """
     for name in ("reasoning_content", "reasoning"):
-        if isinstance(found := message.get(name), str) and found.strip():
+        if name in message and isinstance(found := message.get(name), str) and found.strip():
             return found.strip()
     content = message.get("content")
-    parts = [part for part in content if is_object(part)] if is_array(content) else []
+    if not is_array(content):
+        return ""
+    parts = [part for part in content if is_object(part)]
     thoughts = [_read_content(part.get("thinking"), b"") for part in parts if part.get("type") == "thinking"]
     return "\n\n".join(filter(None, thoughts))
 

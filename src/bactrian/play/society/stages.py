@@ -198,7 +198,7 @@ async def _run_stage(
         session = replace(new_session(setup, pack, name=name), values=wish.values, mark=wish.mark)
         session = await begin_session(session, store)
         seats, tools = _seats(stage, models), _seated_tools(stage, wish.tools)
-        events = run_role_play(session, setup, pack, seats, store=store, tools=tools, listener=listener)
+        events = await run_role_play(session, setup, pack, seats, store=store, tools=tools, listener=listener)
     async with aclosing(events):
         async for event in events:
             yield event
