@@ -169,9 +169,9 @@ def test_a_missing_template_is_named(tmp_path: Path) -> None:
     ("old", "new", "what"),
     [
         ('name = "tests"', "", "lacks the key 'name'"),
-        ('name = "tests"', "name = 7", "'name' is not a text"),
+        ('name = "tests"', "name = 7", "'name' is not a string"),
         ('name = "tests"', 'name = "../Tests"', "cannot be the name of a pack"),
-        ('"Start."', "['Start.']", "'opening_request' is not a text"),
+        ('"Start."', "['Start.']", "'opening_request' is not a string"),
         ("[templates]", "[[templates]]", "'templates' is not a table"),
     ],
 )
