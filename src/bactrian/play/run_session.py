@@ -21,7 +21,7 @@ from bactrian.play.persist import persist_events
 from bactrian.play.prepare import prepare
 from bactrian.play.scene import Scene, build_role_play
 from bactrian.play.session import play_session
-from bactrian.play.setup import RolePlaySetup, list_earlier_ids, new_session
+from bactrian.play.setup import RolePlaySetup, list_earlier_ids, list_shorter_ids, new_session
 from bactrian.play.tools.loading import open_tools
 from bactrian.play.tools.toolbox import NO_TOOLS, Runnable, Toolbox
 from bactrian.prompts.pack import Pack
@@ -66,7 +66,10 @@ async def play_one(order: SessionOrder, listener: Listener | None = None) -> Asy
         store = await stack.enter_async_context(open_store(order.run)) if order.run else None
         if store is not None:
             session = await _find_earlier(session, list_earlier_ids(setup, order.pack), store)
+            session = await _find_shorter(session, setup, order.pack, store)
         session = await begin_session(session, store)
+        if store is not None:
+            session = await _reopen(session, setup.limit, store)
         sink = store.add_call if store is not None else None
         continues = session.ending is None or not session.ending.final
         models = await stack.enter_async_context(open_models(names, order.options, sink=sink, load=continues))
@@ -85,6 +88,24 @@ async def _find_earlier(session: Session, ids: Sequence[str], store: RunReader) 
             if await store.session(name) is not None:
                 return replace(session, id=name)
     return session
+
+
+async def _find_shorter(session: Session, setup: RolePlaySetup, pack: Pack, store: RunReader) -> Session:
+    """``session`` under the id that it has with a smaller limit of messages; as it is if there is no such session."""
+    if await store.session(session.id) is not None:
+        return session
+    endings = {one.id: one.turns or setup.limit async for one in store.progress()}
+    longest = max(endings.values(), default=0)
+    found = next((name for name in list_shorter_ids(setup, pack, longest) if name in endings), None)
+    return session if found is None else replace(session, id=found)
+
+
+async def _reopen(session: Session, limit: int, store: RunWriter) -> Session:
+    """``session`` without its ending, if it stopped at fewer messages than ``limit``."""
+    if session.ending is None or session.ending.code != "max_messages" or len(session.turns) >= limit:
+        return session
+    await store.reopen(session.id)
+    return replace(session, ending=None)
 
 
 async def begin_session(session: Session, store: RunWriter | None) -> Session:

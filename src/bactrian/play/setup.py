@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -13,7 +13,7 @@ from bactrian.errors import InputError
 from bactrian.models.registry import find_traits
 from bactrian.play.critic.critic import CRITIC
 from bactrian.play.endings.own import combine_endings, find_code
-from bactrian.play.endings.rules import Rule
+from bactrian.play.endings.rules import MaxMessages, Rule
 from bactrian.play.human import HUMAN
 from bactrian.play.sampling_defaults import MAX_MESSAGES, SMALL_MAX_MESSAGES, default_sampling
 from bactrian.prompts.pack import Pack
@@ -77,8 +77,19 @@ class RolePlaySetup:
 
     def rules(self) -> tuple[Rule, ...]:
         """The rules that end the session."""
-        limit = self.max_messages or (SMALL_MAX_MESSAGES if self.small else MAX_MESSAGES)
+        limit = self.max_messages or self.usual_limit
         return combine_endings(self.endings, paper=self.paper_endings, limit=limit, language=self.language)
+
+    @property
+    def usual_limit(self) -> int:
+        """Messages at which the session ends where nothing is said of it."""
+        return SMALL_MAX_MESSAGES if self.small else MAX_MESSAGES
+
+    @property
+    def limit(self) -> int:
+        """Messages at which the session ends at the latest."""
+        limits = (rule.limit for rule in self.rules() if isinstance(rule, MaxMessages))
+        return next(limits, self.max_messages or self.usual_limit)
 
 
 def new_session(
@@ -184,15 +195,36 @@ def list_earlier_ids(setup: RolePlaySetup, pack: Pack) -> tuple[str, ...]:
 
     Earlier versions had fewer options; a session that uses none of the newer ones is the same session.
     """
+    return tuple(_list_earlier(_describe(setup), setup, pack))
+
+
+def list_shorter_ids(setup: RolePlaySetup, pack: Pack, longest: int) -> Iterator[str]:
+    """Yield the ids of the session that ``setup`` asks for under smaller limits of messages, the largest limit first.
+
+    Such a session stopped where this one goes on. ``longest`` is the number of messages of the longest session that
+    is stored: none stopped at a larger limit.
+    """
     wish = _describe(setup)
+    for limit in range(min(setup.limit, longest), 0, -1):
+        for said in (limit, None) if limit == setup.usual_limit else (limit,):
+            shorter = {**wish, "max_messages": said}
+            yield _hash(shorter, pack)
+            yield from _list_earlier(shorter, setup, pack)
+
+
+def _list_earlier(wish: Mapping[str, Any], setup: RolePlaySetup, pack: Pack) -> list[str]:
+    """The ids that earlier versions gave to the session that ``wish`` describes, the latest version first."""
+    wish = dict(wish)
     earlier: list[str] = []
     if setup.critic is not None and not setup.critic.searches:
-        del wish["critic"]["width"], wish["critic"]["depth"]
+        wish["critic"] = {
+            key: value for key, value in wish["critic"].items() if key not in ("width", "depth")
+        }
         earlier.append(_hash(wish, pack))
     if setup.critic is None and not setup.preamble and not setup.needs_code:
         del wish["preamble"], wish["needs_code"]
         earlier.append(_hash(wish, pack))
-    return tuple(earlier)
+    return earlier
 
 
 def _identity(setup: RolePlaySetup, pack: Pack) -> str:
