@@ -52,12 +52,7 @@ class _Patterns:
 
 
 @cache
-<<<<<<< HEAD
-def _patterns(given: str | None) -> _Patterns:
-    language = "english" if given is None else identify_language(given) or "english"
-=======
 def _build_patterns(language: str) -> _Patterns:
->>>>>>> main
     own: Mapping[Marker, str] = MARKERS.get(language, {})
 
     def words(marker: Marker) -> tuple[str, ...]:
@@ -118,13 +113,8 @@ def read_solution(text: str, language: str | None = None) -> Solution | None:
     if marker is None:
         return None
     body = text[marker.end() :]
-<<<<<<< HEAD
-    patterns = _patterns(language)
-    # Only where it could stand: looked for from the beginning, every space of a long solution would be tried.
-=======
     patterns = _build_patterns(_resolve_language(language))
     # Searching only near the last occurrence: from the beginning, the pattern would try every space of a long solution.
->>>>>>> main
     last = max(body.rfind(words) for words in patterns.hints["Next request"])
     end = patterns.next_request.search(body, max(0, last - 40)) if last >= 0 else None
     return Solution(
@@ -182,15 +172,6 @@ def _find(marker: Marker, text: str, language: str | None, start: int = 0) -> re
     """Find the marker at the start of a line, otherwise at the start of a sentence or phrase; None if not found."""
     if not _contains_word_of(marker, text, language):
         return None
-<<<<<<< HEAD
-    patterns = _patterns(language)
-    return patterns.leading[marker].search(text, start) or patterns.inside[marker].search(text, start)
-
-
-def _has_word_of(marker: Marker, text: str, language: str | None) -> bool:
-    """True if ``text`` holds a word of the marker, wherever: a look that costs less than the patterns do."""
-    return any(map(text.__contains__, _patterns(language).hints[marker]))
-=======
     patterns = _build_patterns(_resolve_language(language))
     return patterns.leading[marker].search(text, start) or patterns.inside[marker].search(text, start)
 
@@ -202,4 +183,3 @@ def _contains_word_of(marker: Marker, text: str, language: str | None) -> bool:
 
 def _resolve_language(language: str | None) -> str:
     return "english" if language is None else identify_language(language) or "english"
->>>>>>> main

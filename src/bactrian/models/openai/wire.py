@@ -121,7 +121,7 @@ def build_parameters(
         "reasoning_effort": sampling.reasoning_effort,
     }
     if sampling.extra:
-        given |= sampling.extra
+        values |= sampling.extra
     if not (dialect.renamed or without):
         return {name: value for name, value in values.items() if value is not None}
     pairs = ((dialect.renamed.get(name, name), value) for name, value in values.items())
