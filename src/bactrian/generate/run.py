@@ -15,7 +15,8 @@ from bactrian.generate.job_ids import JobIds, NamedPlayer
 from bactrian.generate.jobs.base import JobContext, JobKind
 from bactrian.generate.jobs.registry import find_job_kind
 from bactrian.generate.lists.ask import ModelSource
-from bactrian.generate.lists.source import ListFunction, ListSource, find_list_source
+from bactrian.generate.lists.files import PREFIX, ListFiles
+from bactrian.generate.lists.source import FunctionSource, ListFunction, ListSource, find_list_source
 from bactrian.generate.plan import Plan, check_same
 from bactrian.generate.progress import RunProgress, ShortList
 from bactrian.generate.run_models import RunLimits, RunModels, open_run_models
@@ -189,9 +190,14 @@ def _find_sources(
         InputError: a source is not there.
     """
     return {
-        axis.name: model if axis.source is None else find_list_source(axis.source, own)
-        for axis in recipe.axes
+        axis.name: model if axis.source is None else _find_source(axis.source, own) for axis in recipe.axes
     }
+
+
+def _find_source(name: str, own: Mapping[str, ListSource | ListFunction]) -> ListSource:
+    if name.startswith(PREFIX) and name not in own:
+        return FunctionSource(name, ListFiles(name.removeprefix(PREFIX)))
+    return find_list_source(name, own)
 
 
 async def _find_done(
