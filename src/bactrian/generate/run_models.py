@@ -21,7 +21,7 @@ from bactrian.models.wrappers.retry import Retry, RetryPolicy
 from bactrian.records.run import Call
 
 _PATIENCE = RetryPolicy(attempts=1_000, bad_replies=5)
-"""Transient faults are retried for half an hour, without a limit on attempts; invalid replies are retried four times."""
+"""Transient faults are retried for half an hour without a limit on attempts; invalid replies are retried four times."""
 LOCAL_WINDOW = 4
 """Conversations that a model in this process carries at once. Measured on two cores: two give 37 tokens a second,
 four 63, eight 47."""
