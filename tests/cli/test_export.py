@@ -28,7 +28,7 @@ def test_the_data_is_written_and_what_was_left_out_is_said(tmp_path: Path, run: 
     assert done.returncode == 0, done.stderr
     assert done.stdout == "tea.jsonl: messages, 2 rows from 2 sessions with 11 messages\n"
     assert "Left out: 1 × unfinished" in done.stderr
-    assert "still being written, or was interrupted" in done.stderr
+    assert "The run is incomplete" in done.stderr
     assert len(lines(tmp_path / "tea.jsonl")) == 2
 
 
@@ -127,9 +127,7 @@ def test_an_export_is_taken_in_again_and_broken_files_are_named(tmp_path: Path, 
     done = bactrian("import", "chats", "--run", "back.db", "--made-by", "gpt-3.5-turbo", cwd=tmp_path)
     assert done.returncode == 4
     assert "Skipped broken.json: it is no JSON" in done.stderr
-    assert (
-        done.stdout == "back.db: 2 conversations with 11 messages stored, 0 were there already, 1 skipped\n"
-    )
+    assert done.stdout == "back.db: 2 conversations with 11 messages stored, 0 stored before, 1 skipped\n"
     again = bactrian("import", "chats", "--run", "back.db", "--json", cwd=tmp_path)
     report = json.loads(again.stdout)
     assert (report["stored"], report["already"], report["broken"]) == (0, 2, 1)
