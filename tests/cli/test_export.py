@@ -96,7 +96,7 @@ def test_every_flag_reaches_the_data(tmp_path: Path, run: Path) -> None:
         (["--format", "messages", "--only", "ending=done"], "There is no ending 'done'"),
         (["--format", "messages", "--only", "task_done"], "is not a valid filter"),
         (["--format", "messages", "--drop", "finding=flip"], "Did you mean 'role_flip'?"),
-        (["--format", "messages", "--split", "validation=2"], "is no part"),
+        (["--format", "messages", "--split", "validation=2"], "is not a split"),
         (["--format", "messages", "--min-rounds", "9"], "No session is left to write"),
         (["--format", "messages", "--decontaminate", "nothing.jsonl"], "benchmark cannot be read"),
         (["--format", "csv", "--for", "trl"], "trl does not read csv"),

@@ -92,7 +92,7 @@ async def test_a_format_of_an_installed_package_is_found_by_its_name(tmp_path: P
     ("name", "said"),
     [
         ("broken", "cannot be loaded: AttributeError"),
-        ("wrong", "a function and not a"),
+        ("wrong", "a function, not a"),
         ("markdwn", "markdown"),
     ],
 )

@@ -329,7 +329,7 @@ async def test_a_member_of_ten_gigabytes_ends_the_reading_and_keeps_what_was_rea
         file.write(bytes(1024 * 1024))
     found, report = await taken(path, tmp_path / "run.db")
     assert len(found) == 1
-    assert "unfolds" in report.named[0].problem
+    assert "unpacks" in report.named[0].problem
 
 
 @pytest.mark.parametrize(("make", "name"), [(zipped, "in.zip"), (tarred, "in.tar.gz")])
