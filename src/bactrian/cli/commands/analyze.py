@@ -56,7 +56,7 @@ def analyze(
         int, declare_option("--concurrency", "Concurrent questions to the judge.", min=1)
     ] = 16,
     budget: Annotated[
-        float | None, declare_option("--budget", "Most US dollars that the judge may cost.", min=0)
+        float | None, declare_option("--budget", "Most Most US dollars that the judge may cost.", min=0)
     ] = None,
     max_tokens: Annotated[
         int | None, declare_option("--max-tokens", "Most tokens that the judge may use.", min=0)
