@@ -1,4 +1,4 @@
-"""A run, put together from its parts and ready to go on from wherever it is."""
+"""Assembly of a run from its parts, for new and resumed runs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from bactrian.store import Store, open_store
 
 @dataclass(frozen=True, slots=True)
 class PreparedRun:
-    """What is left of a run, and who does it."""
+    """The remaining work of a run, with its runner."""
 
     runner: Runner
     tally: RunProgress
@@ -42,7 +42,7 @@ class PreparedRun:
 
 @dataclass(frozen=True, slots=True)
 class RunOrder:
-    """What a command asks for."""
+    """The options of a command."""
 
     plan: Plan
     run: Path
@@ -50,9 +50,9 @@ class RunOrder:
     meter: UsageMeter
     limits: RunLimits
     limit: int | None = None
-    """Only the first so many jobs of the recipe."""
+    """Maximum number of jobs, from the start of the recipe."""
     retry_failed: bool = False
-    """Failed jobs and short lists are taken up again."""
+    """True to retry failed jobs and short lists."""
     origin: Path | None = None
     """Another run, whose lists this one takes over where they stay the same."""
     list_sources: Mapping[str, ListSource | ListFunction] = field(
@@ -133,7 +133,7 @@ async def find_begun_plan(order: RunOrder) -> Plan:
 
 
 def tune_gc() -> None:
-    """Have Python's garbage collector look less often, for the rest of the process.
+    """Run Python's garbage collector less often, for the rest of the process.
 
     A thousand conversations are a million objects, which it would walk again and again and find nothing.
     """
