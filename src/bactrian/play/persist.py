@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from bactrian.errors import ModelError
+from bactrian.errors import EmptyReply, ModelError
 from bactrian.records.events import Called, Chose, Ended, Event, Proposed, Returned, Spoke, Started
+from bactrian.records.run import Call
 from bactrian.records.usage import Usage
 from bactrian.store import RunWriter
 
@@ -42,6 +43,12 @@ async def persist_events(
                 await store.add_tool_result(session, result)
             case Ended(_, ModelError(endpoint_wide=True)):
                 pass  # The session is not at fault: it stays open, for a later run to go on with.
-            case Ended(ending):
+            case Ended(ending, error):
+                if isinstance(error, EmptyReply):  # Each call was answered, and no turn counts them.
+                    used += Usage(*error.spent)
+                    call = Call(
+                        session, ending.speaker, 0, "", 0.0, error.sample, error.what, Usage(*error.spent)
+                    )
+                    await store.add_call(call)
                 await store.end(session, ending, used + undecided)
         yield event

@@ -26,6 +26,11 @@ Part = Literal["head", "piece", "whole"]
 class TransportFault(Exception):
     """A call that got no whole answer."""
 
+    spent: tuple[int, int] = (0, 0)
+    """Prompt and completion tokens that it is reckoned to have cost."""
+    received = 0
+    """Bytes of the body that came."""
+
 
 class Dropped(TransportFault):
     """The connection was closed before the answer was whole. Its cause, if there is one, is ``__cause__``."""
@@ -67,11 +72,11 @@ class Response:
         "_drop",
         "_most",
         "_pieces",
-        "_received",
         "_waiter",
         "_wanted",
         "fault",
         "head",
+        "received",
         "status",
         "to_the_end",
         "whole",
@@ -80,7 +85,8 @@ class Response:
     def __init__(self, most: int, drop: Callable[[], None]) -> None:
         self._most = most
         self._drop = drop
-        self._received = 0
+        self.received = 0
+        """Bytes of the body so far."""
         self._pieces: list[bytes] = []
         self._waiter: asyncio.Future[None] | None = None
         self._wanted: Part = "head"
@@ -236,8 +242,8 @@ class Response:
         return data[at:]
 
     def _add(self, piece: bytes) -> None:
-        self._received += len(piece)
-        if self._received > self._most:
+        self.received += len(piece)
+        if self.received > self._most:
             raise TooLarge(self._most, piece[:2048])
         self._pieces.append(piece)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 
@@ -13,13 +13,14 @@ from bactrian.errors import (
     CutShort,
     Denied,
     ModelError,
+    Oversize,
     Refused,
     TryAgain,
     UnknownModel,
 )
 from bactrian.language.escape import to_line
 from bactrian.models.http.address import Address, read_address
-from bactrian.models.http.pool import Pool
+from bactrian.models.http.pool import NoConnection, Pool, ProxyRefused
 from bactrian.models.http.response import Response, TransportFault
 from bactrian.models.http.timeouts import Timeouts
 from bactrian.models.model import Reply, Request
@@ -77,6 +78,7 @@ class OpenAIModel:
         self._dialect = dialect or (OFFICIAL if self._url.host == OFFICIAL_HOST else wire.USUAL)
         self._report = report or _tell_nobody
         self._pool: Pool | None = None
+        self.before_again: Callable[[], Awaitable[object]] | None = None
         self._bytes_per_token = wire.BYTES_PER_TOKEN
         self._window = self._limits.window
         self._without: set[str] = set()
@@ -111,7 +113,10 @@ class OpenAIModel:
         """Ask, without what the endpoint refuses by name, and for no longer a reply than its window has room for."""
         longest = request.sampling.max_tokens
         most = longest
+        again = False
         while True:
+            if again and self.before_again is not None:
+                await self.before_again()
             asked = _with_length(request, most)
             refusable = wire.build_parameters(asked.sampling, self._dialect, self._without).keys()
             parts = wire.build_request_parts(
@@ -121,6 +126,7 @@ class OpenAIModel:
             if most == longest and (fitting := self._fit(longest or 0, sent)) < (longest or 0):
                 most = fitting
                 continue
+            again = True
             try:
                 return await self._ask(asked, parts, sent, stream=stream)
             except ContextFull as fault:
@@ -133,27 +139,42 @@ class OpenAIModel:
             except BadReply as fault:
                 if most == longest or not isinstance(fault, CutShort):
                     raise
-                raise ContextFull(
+                full = ContextFull(
                     f"The window has room for {most} tokens, and the reply is longer.",
                     next="Use a model with a larger window.",
                     sample=fault.sample,
-                ) from fault
+                )
+                full.spent = fault.spent
+                raise full from fault
 
     async def _ask(self, request: Request, parts: Sequence[bytes], sent: int, *, stream: bool) -> Reply:
         most = self._limits.max_reply_bytes * (_STREAM_ROOM if stream else 1)
         started = asyncio.get_running_loop().time() if stream else 0.0
         pool = self._pool or self._open()
         path = self._dialect.write_path(self._model)
-        response = await pool.post(path, parts, sent, most=most, stream=stream)
+        response: Response | None = None
         try:
+            response = await pool.post(path, parts, sent, most=most, stream=stream)
             if response.status >= 300:
                 raise await self._with_names(await self._fault(response), pool)
             if stream and not _is_json(response):
                 reply = await self._streamed(response, request, sent, started)
             else:
                 reply = await self._whole(response, request, sent)
+        except (TransportFault, ModelError) as fault:
+            if fault.spent == (0, 0) and _was_worked_on(fault, response):
+                received = (
+                    fault.received
+                    if isinstance(fault, TransportFault)
+                    else response.received
+                    if response
+                    else 0
+                )
+                fault.spent = round(sent / self._bytes_per_token), round(received / wire.BYTES_PER_TOKEN)
+            raise
         finally:
-            response.close()
+            if response is not None:
+                response.close()
         if reply.usage.prompt and not reply.usage.estimated:
             self._bytes_per_token = max(1.0, sent / reply.usage.prompt)
         return reply
@@ -191,6 +212,11 @@ class OpenAIModel:
         self._report(f"{self.name}: {self._url.place} does not take {name!r}; {instead}.")
         return True
 
+    @property
+    def endpoint(self) -> tuple[str, str]:
+        """Address and key."""
+        return str(self._url), self._key or self._url.credentials
+
     async def models(self) -> tuple[str, ...]:
         """Return the names of the models that the endpoint has. Raises what :meth:`reply` raises."""
         try:
@@ -208,15 +234,20 @@ class OpenAIModel:
         _check_key(self._url, self._key, self._dialect)
         header = self._dialect.write_header(self._key, self._url.credentials)
         self._pool = Pool(self._url, header, self._limits)
+        if self.before_again is not None:
+            self._pool.before_again = self.before_again
         return self._pool
 
     async def _whole(self, response: Response, request: Request, sent: int) -> Reply:
         reply = wire.read_reply(await response.read_all(), sent=sent, ratio=self._bytes_per_token)
         form = request.response_format
         if form is not None and not wire.has_grammar(form, self._dialect):
-            reply = replace(
-                reply, choices=tuple(wire.apply_response_format(choice, form) for choice in reply.choices)
-            )
+            try:
+                choices = tuple(wire.apply_response_format(choice, form) for choice in reply.choices)
+            except BadReply as fault:
+                fault.spent = reply.usage.prompt, reply.usage.completion
+                raise
+            reply = replace(reply, choices=choices)
         if request.on_text is not None:
             request.on_text(reply.text)
         return reply
@@ -280,6 +311,7 @@ class OpenAIModel:
             else fault
         )
         error.where = str(self._url)
+        error.spent = fault.spent
         if self._key:
             shown = f"…{self._key[-4:]}" if len(self._key) > 8 else "…"
             error.what = error.what.replace(self._key, shown)
@@ -295,6 +327,15 @@ def _with_length(request: Request, most: int | None) -> Request:
     if most == request.sampling.max_tokens:
         return request
     return replace(request, sampling=replace(request.sampling, max_tokens=most))
+
+
+def _was_worked_on(fault: TransportFault | ModelError, response: Response | None) -> bool:
+    """Tell whether the model is likely to have worked on a request that failed: what was refused costs nothing."""
+    if response is not None and response.status >= 300:
+        return False
+    if isinstance(fault, TransportFault):
+        return not isinstance(fault, (NoConnection, ProxyRefused))
+    return isinstance(fault, (BadReply, Oversize)) or (isinstance(fault, TryAgain) and not fault.overload)
 
 
 def _tell_nobody(_text: str) -> None:

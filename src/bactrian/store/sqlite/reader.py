@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from pydantic_core import from_json
 from sqlalchemy import (
@@ -154,6 +154,8 @@ class Reader:
                 ]
                 prompt, completion, cached = map(int, connection.execute(select(*sums)).one())
                 spent[agent] = Usage(prompt, completion, cached)
+            for agent, usage in _failed_calls(connection):
+                spent[agent] = spent.get(agent, Usage()) + usage
         return spent
 
     def progress(self, after: str) -> list[Progress]:
@@ -233,6 +235,19 @@ def _deliberated(connection: Connection) -> Iterator[tuple[str, Usage]]:
         yield "critic", Usage(*row[1:])
     for row in connection.execute(_by_speaker(verdicts, spoken(verdicts))):
         yield row[0], Usage(*(-tokens for tokens in row[1:]))
+
+
+def _failed_calls(connection: Connection) -> Iterator[tuple[str, Usage]]:
+    """What calls cost that no turn and no list counts, by agent."""
+    calls = schema.calls.c
+    sums = [
+        func.total(func.json_extract(calls.usage, f"$.{name}")) for name in ("prompt", "completion", "cached")
+    ]
+    columns: list[ColumnElement[Any]] = [calls.agent, *sums]
+    query = select(*columns).where(calls.error.is_not(None)).group_by(calls.agent)
+    for row in connection.execute(query):
+        agent, *tokens = cast("list[Any]", list(row))
+        yield agent, Usage(int(tokens[0]), int(tokens[1]), int(tokens[2]))
 
 
 def _select(
