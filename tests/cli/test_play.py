@@ -228,6 +228,62 @@ def test_without_colour_or_utf_8_nothing_but_text_is_written(tmp_path: Path, scr
     assert "\x1b" not in plain.stdout + plain.stderr
 
 
+async def test_a_larger_limit_goes_on_with_the_session_that_stopped_at_a_smaller_one(tmp_path: Path) -> None:
+    async def played(limit: str) -> list[int]:
+        command = (*PLAY[:-1], limit)
+        child = Command(command, tmp_path, clean_environment(OPENAI_BASE_URL=endpoint.url))
+        output, complaint = await child.communicate()
+        assert child.returncode == 0, complaint
+        *_, ended = told = events(output.decode())
+        assert ended["code"] == "max_messages"
+        return [line["turn"] for line in told[1:-1]]
+
+    async with Endpoint([conversation]) as endpoint:
+        for limit, asked in (("4", 4), ("6", 6), ("9", 9), ("9", 9), ("6", 9), ("12", 12)):
+            turns = await played(limit)
+            assert turns == list(range(1, max(int(limit), asked) + 1))
+            assert len(endpoint.requests) == asked
+    async with open_store(tmp_path / "run.db", read_only=True) as store:
+        (session,) = [one async for one in store.sessions()]
+    assert session.ending is not None
+    assert (session.ending.code, session.ending.turn, len(session.turns)) == ("max_messages", 12, 12)
+
+
+async def test_a_session_that_goes_on_under_a_larger_limit_can_be_killed_and_resumed(tmp_path: Path) -> None:
+    async with Endpoint([conversation]) as endpoint:
+        short = Command((*PLAY[:-1], "4"), tmp_path, clean_environment(OPENAI_BASE_URL=endpoint.url))
+        await short.communicate()
+        child = start(tmp_path, endpoint.url)
+        while len(endpoint.requests) < 8 and child.returncode is None:
+            await asyncio.sleep(0.005)
+        child.send_signal(signal.SIGKILL)
+        await child.communicate()
+        again = start(tmp_path, endpoint.url)
+        output, complaint = await again.communicate()
+        assert again.returncode == 0, complaint
+        assert [line["turn"] for line in events(output.decode())[1:-1]] == list(range(1, 15))
+        assert len(endpoint.requests) <= 15
+    async with open_store(tmp_path / "run.db", read_only=True) as store:
+        (session,) = [one async for one in store.sessions()]
+    assert len(session.turns) == 14
+
+
+def test_a_second_critic_is_refused_and_one_of_several_words_comes_from_the_environment(
+    tmp_path: Path, script: str
+) -> None:
+    play = ("play", "tea", "--model", script)
+    done = bactrian(*play, "--critic", "Tea Master", "--critic", "Potter", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "'Tea Master', 'Potter'" in done.stderr
+    assert "--society" in done.stderr
+    lines = {"critic": ["Choice: 1"] * 9, "user": ["<CAMEL_TASK_DONE>"] * 9}
+    (tmp_path / "critic.json").write_text(json.dumps(lines))
+    command = (*play[:2], "--no-specify", "--model", f"scripted:{tmp_path / 'critic.json'}", "--json")
+    told = bactrian(*command, "--run", "run.db", cwd=tmp_path, BACTRIAN_CRITIC="Tea Master")
+    assert told.returncode == 0, told.stderr
+    assert "Tea Master" in told.stdout
+
+
 async def test_a_tool_call_without_words_that_nobody_offered_is_no_turn(tmp_path: Path) -> None:
     calls = [{"id": "1", "type": "function", "function": {"name": "rm", "arguments": "{}"}}]
     async with Endpoint([completion(None, finish="tool_calls", tool_calls=calls)]) as endpoint:

@@ -50,6 +50,7 @@ async def test_another_plan_is_refused_with_its_differences_and_can_be_forked(fo
         assert code == 2
         assert "recipe.role_play.max_messages: 4 → 2" in err
         assert "--fork" in err
+        assert "those that stopped at theirs stay as they are" in " ".join(err.split())
         before = Counter(map(asks, endpoint.requests))
         code, _, err = await generate(
             folder, endpoint, "--set", "max_messages=2", "--limit", "2", "--fork", "new.db"

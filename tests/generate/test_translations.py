@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bactrian.recipes.load import read_recipe_text
 from tests.helpers.command import bactrian
-from tests.helpers.endpoint import Endpoint, Plan, Received
+from tests.helpers.endpoint import Endpoint, Plan, Received, completion
 from tests.helpers.generation import TASKS, asks, generate, said, stored
 
 
@@ -70,3 +70,29 @@ async def test_bold_markers_and_other_fences_stay_as_they_are_in_all_ten_languag
             "**Instruction:** [Do it.]\n**Input:** None",
             "**Solution**: [Run:]\n~~~\nhello\n~~~\n**Next request.**",
         ]
+
+
+async def test_a_translation_does_not_warn_of_the_models_that_made_the_original(folder: Path) -> None:
+    asked = 0
+
+    def speak(request: Received) -> Plan:
+        nonlocal asked
+        asked += 1
+        return {**completion(said(request)), "system_fingerprint": f"fp_{asked}", "model": f"old-{asked}"}
+
+    def translate(request: Received) -> Plan:
+        text = f"[{request.json['messages'][1]['content']}]"
+        return {**completion(text), "system_fingerprint": "fp_translator"}
+
+    async with Endpoint([speak]) as endpoint:
+        _, lines, _ = await generate(folder, endpoint, "--limit", "1", "--json")
+        assert lines[-1]["changes"]
+    (folder / "small.toml").write_text(read_recipe_text("translate"))
+    async with Endpoint([translate]) as endpoint:
+        options = ("--set", "source=run.db", "--run", "ten.db", "--json")
+        code, lines, err = await generate(folder, endpoint, *options)
+    assert code == 0, err
+    assert lines[-1]["changes"] == []
+    assert "began to answer" not in err
+    turns = [turn for session in await stored(folder, "ten.db") for turn in session.turns]
+    assert {turn.fingerprint for turn in turns} == {"fp_translator"}

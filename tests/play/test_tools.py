@@ -218,7 +218,7 @@ def strange(x: asyncio.Event) -> None:
         (silent, "no docstring"),
         (many, "no name"),
         (only, "no name"),
-        (strange, "no JSON"),
+        (strange, "not JSON"),
     ],
 )
 def test_a_function_that_a_model_could_not_call_is_refused(

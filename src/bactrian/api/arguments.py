@@ -1,4 +1,4 @@
-"""What :func:`bactrian.play` and :func:`bactrian.stream` take: critics, tools, roles and options."""
+"""Arguments of :func:`bactrian.play` and :func:`bactrian.stream`: critics, tools, roles and options."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ class Critic:
 
     role: str
     proposals: int = 3
-    """Candidates for each turn."""
+    """Number of candidates for each turn."""
     rounds: int = 1
-    """Most rounds of proposals for a turn; feedback of the critic begins another."""
+    """Maximum rounds of proposals for a turn; feedback of the critic starts another round."""
     criteria: str = CRITERIA
-    """What the critic looks for."""
+    """The criteria of the choice."""
     search: str | None = None
-    """``beam:WIDTHxDEPTH``: lines that are kept alive, and turns that are looked ahead."""
+    """``beam:WIDTHxDEPTH``: lines kept, and turns of look-ahead; None for no search."""
     unreadable: Unreadable = "first"
-    """What follows a choice that cannot be read, twice: the first proposal, or failure (``fail``)."""
+    """Effect of two unreadable answers: take the first proposal (``first``), or fail the session (``fail``)."""
 
     def settings(self) -> CriticSettings:
-        """The critic as a session records it.
+        """Return the critic as stored in a session.
 
         Raises:
             InputError: a number is below 1, or the search does not fit.
@@ -71,52 +71,52 @@ class Critic:
 
 
 class PlayOptions(TypedDict, total=False):
-    """What else :func:`play` and :func:`stream` take, by keyword."""
+    """Keyword options of :func:`play` and :func:`stream`."""
 
     specify: bool
-    """Make the idea concrete first; True unless given."""
+    """Make the idea concrete first; default True."""
     word_limit: int
-    """Words of the specified task; 50 unless given."""
+    """Word limit of the specified task; default 50."""
     plan: bool
     """Divide the task into subtasks first."""
     protocol: Literal["free", "enforced"] | None
-    """Enforced if the built-in model plays both, free otherwise, unless given."""
+    """``free`` or ``enforced``; default ``enforced`` if the built-in model plays both sides, else ``free``."""
     max_messages: int | None
-    """40 unless given; 12 if the built-in model plays."""
+    """Default 40, or 12 if the built-in model plays."""
     seed: int | None
-    """Of the sampling."""
+    """Seed of the sampling."""
     parameters: Mapping[str, Any]
-    """Of the sampling: ``{"temperature": 0.2, "assistant": {"max_tokens": 500}}``; ``"none"`` leaves one out."""
+    """Sampling parameters: ``{"temperature": 0.2, "assistant": {"max_tokens": 500}}``; ``"none"`` omits a parameter."""
     language: str | None
-    """In which to answer."""
+    """Language of the conversation."""
     prompts: str | None
     """Prompt pack: a name or a .toml file."""
     base_url: str | None
-    """Endpoint; that of ``OPENAI_BASE_URL`` unless given."""
+    """Address of the endpoint; default ``OPENAI_BASE_URL``."""
     window: int | None
     """Context window of the endpoint's model, in tokens."""
     timeout: float
-    """Longest wait for a reply, in seconds; 600 unless given."""
+    """Maximum wait for a reply, in seconds; default 600."""
     max_wait: float
-    """Seconds that an endpoint may ask to wait; 600 unless given."""
+    """Maximum wait that an endpoint may request, in seconds; default 600."""
     tool_rounds: int
-    """Replies of a turn that may call tools; 8 unless given."""
+    """Maximum replies of a turn that call tools; default 8."""
     tool_timeout: float
-    """Seconds for one call of a tool; 30 unless given."""
+    """Time limit of one tool call, in seconds; default 30."""
 
 
 def read_role(given: str | Role | None, default: str) -> Role:
-    """A role as it was given, by name or whole."""
+    """Return the role given by name or as an object, or the default."""
     return given if isinstance(given, Role) else Role(default if given is None else given)
 
 
 def read_tools(
     given: ToolsLike, options: PlayOptions
 ) -> tuple[dict[str, ToolsSpec], dict[str, tuple[Callable[..., object] | Runnable, ...]]]:
-    """Files, servers and limits by agent, and functions by agent.
+    """Split ``tools`` into files, servers and limits by agent, and functions by agent.
 
     Raises:
-        InputError: an agent cannot have tools, or a name stands for none.
+        InputError: an agent cannot have tools, or a name is unknown.
     """
     by_agent: Mapping[str, Sequence[ToolLike]] = given if isinstance(given, Mapping) else {"assistant": given}
     specs: dict[str, ToolsSpec] = {}

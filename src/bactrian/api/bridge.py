@@ -1,7 +1,7 @@
-"""The one way from synchronous calls to the asynchronous rest: a private thread with an event loop.
+"""The bridge from synchronous to asynchronous code: an event loop in a private thread.
 
-A notebook has a loop of its own that is running, so that another cannot run in its thread. The private loop lives as
-long as the process: a client that a user's own model keeps open stays usable from one call to the next.
+A notebook runs a loop in its main thread, where no second one can run. The private loop lives as long as the process,
+so that a client opened by a user's own model stays usable from one call to the next.
 """
 
 from __future__ import annotations
@@ -17,20 +17,19 @@ from bactrian.errors import BactrianError
 
 _Result = TypeVar("_Result")
 _PATIENCE = 30.0
-"""Seconds that work in flight gets after an interrupt, where it can be asked to finish."""
+"""Seconds for work in flight to finish after an interrupt."""
 
 
 def run_sync(
     work: Coroutine[Any, Any, _Result], stop: Callable[[], Coroutine[Any, Any, None]] | None = None
 ) -> _Result:
-    """Run ``work`` to its end and return its result, whether or not a loop runs in this thread.
+    """Run ``work`` and return its result, whether or not a loop runs in this thread.
 
-    Ctrl-C asks the work to ``stop``, gives it 30 seconds to finish what is in flight, and then cancels it; without
-    ``stop``, and at the second Ctrl-C, it is cancelled at once. What it holds is closed before KeyboardInterrupt is
-    raised.
+    Ctrl-C calls ``stop``, waits up to 30 seconds for work in flight, and then cancels it. Without ``stop``, or at the
+    second Ctrl-C, it is cancelled immediately. Resources are closed before KeyboardInterrupt is raised.
 
     Raises:
-        BactrianError: it is called from a coroutine that itself runs on the private loop.
+        BactrianError: called from a coroutine on the private loop.
     """
     loop = _private_loop(os.getpid())
     if _running_loop() is loop:
@@ -59,7 +58,7 @@ def run_sync(
 
 
 def _wait(future: Any, seconds: float | None) -> None:
-    """Wait until the work has ended, however it does; another Ctrl-C ends the waiting."""
+    """Wait until the work has ended in any way; another Ctrl-C ends the wait."""
     from concurrent.futures import wait
 
     try:
@@ -77,7 +76,7 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
 
 @cache
 def _private_loop(process: int) -> asyncio.AbstractEventLoop:  # noqa: ARG001  a fork has no threads of its parent
-    """The loop of this process, made at the first call."""
+    """Return the loop of this process; the first call starts it."""
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, name="bactrian", daemon=True).start()
     return loop

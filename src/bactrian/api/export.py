@@ -1,4 +1,4 @@
-"""Exports from Python and from the command line: own formats, and filters by codes."""
+"""Exports for the Python API and the command line: formats by name or object, and filters by code."""
 
 from __future__ import annotations
 
@@ -27,32 +27,32 @@ from bactrian.store import open_store
 
 
 class ExportChoices(TypedDict, total=False):
-    """What else :meth:`bactrian.Run.export` takes, by keyword."""
+    """Keyword options of :meth:`bactrian.Run.export`."""
 
     side: Literal["assistant", "user"]
-    """Whose words a model is to learn."""
+    """The agent whose messages a model is to learn."""
     min_rounds: int
-    """Rounds that a session has at least."""
+    """Minimum rounds of a session."""
     unfinished: bool
-    """Sessions that have not ended, too."""
+    """Include unfinished sessions."""
     dedup: bool
-    """Only the first of sessions that say the same."""
+    """Keep only the first of identical sessions."""
     decontaminate: str | Path | None
-    """No sessions that quote this benchmark file."""
+    """Leave out sessions that quote this benchmark file."""
     thoughts: bool
-    """What reasoning models thought, too."""
+    """Include the thoughts of reasoning models."""
     redact: bool
-    """Take out secrets, addresses and numbers of persons."""
+    """Remove secrets and personal addresses and numbers."""
     split: Sequence[str]
-    """Parts of the role pairs to set aside: ``["validation=0.05"]``."""
+    """Fractions of the role pairs to put into other splits: ``["validation=0.05"]``."""
     tool: TrainingTool | None
-    """Write this training tool's configuration, too."""
+    """Also write a configuration for this training tool."""
     license: str
     """Licence of the data, for its card."""
     prompts: str | None
-    """Prompt pack of the user's own that the run was made with."""
+    """The user's prompt pack that the run was made with."""
     behaviours: Iterable[BehaviourLike]
-    """Of the user's own, for ``drop`` and for formats that list findings."""
+    """User-defined behaviours, for ``drop`` and for formats with findings."""
 
 
 async def export_session_data(
@@ -98,14 +98,14 @@ async def export_session_data(
 
 
 def merge_installed(behaviours: Iterable[BehaviourLike]) -> tuple[OwnBehaviour, ...]:
-    """The user's own behaviours, and those that installed packages register under other codes."""
+    """Return the user's behaviours, and those of installed packages with other codes."""
     given = read_behaviours(behaviours)
     codes = {one.code for one in given}
     return (*given, *(one for one in find_installed() if one.code not in codes))
 
 
 async def list_ending_codes(run: Path) -> tuple[str, ...]:
-    """The codes by which sessions of the run at ``run`` ended."""
+    """Return the codes of the endings in the run at ``run``."""
     async with open_store(run, read_only=True) as store:
         codes = {one.ending: None async for one in store.progress() if one.ending is not None}
     return tuple(codes)
@@ -122,10 +122,10 @@ def read_filters(
     dedup: bool = False,
     benchmark: Benchmark | None = None,
 ) -> Filters:
-    """Read ``ending=CODE`` and ``finding=CODE``. Besides the usual codes, those of ``endings`` and ``own`` are known.
+    """Parse ``ending=CODE`` and ``finding=CODE``. The codes of ``endings`` and ``own`` are valid, too.
 
     Raises:
-        InputError: one of them is not a valid filter, or its code is not known.
+        InputError: a filter is not valid, or its code is unknown.
     """
     known = {
         "ending": tuple(dict.fromkeys((*ENDING_CODES, *list_plugins(ENDINGS_GROUP), *endings))),
@@ -155,7 +155,7 @@ def _shows(session: Session, code: str, own: Sequence[OwnBehaviour]) -> bool:
 def _read_code(
     text: str, flag: str, kinds: tuple[str, ...], known: dict[str, tuple[str, ...]]
 ) -> tuple[str, str]:
-    """The two sides of ``ending=task_done``."""
+    """Split ``ending=task_done`` at the equals sign and check both sides."""
     kind, _, code = text.partition("=")
     if kind not in kinds or not code:
         raise InputError(

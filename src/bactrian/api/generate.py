@@ -1,4 +1,4 @@
-"""Many conversations from Python: a recipe, and :func:`generate`."""
+"""Generating many conversations from Python: recipes, and :func:`generate`."""
 
 from __future__ import annotations
 
@@ -30,49 +30,49 @@ from bactrian.recipes.load import load_recipe
 from bactrian.recipes.schema import Recipe
 
 _DEFAULT = ""
-"""Stands for every agent without a model of its own."""
+"""The key for all agents without a model of their own."""
 ListSourceLike = ListSource | ListFunction
 """An object with ``list_items``, or a function of a request that returns the items."""
 
 
 class GenerateOptions(TypedDict, total=False):
-    """What else :func:`generate` takes, by keyword."""
+    """Keyword options of :func:`generate`."""
 
     seed: int | None
-    """Of the sampling."""
+    """Seed of the sampling."""
     parameters: Mapping[str, Any]
-    """Of the sampling: ``{"temperature": 0.2, "assistant": {"max_tokens": 500}}``; ``"none"`` leaves one out."""
+    """Sampling parameters: ``{"temperature": 0.2, "assistant": {"max_tokens": 500}}``; ``"none"`` omits a parameter."""
     concurrency: int | None
-    """Conversations at once; 64 unless given, 4 on a model in this process."""
+    """Concurrent conversations; default 64, or 4 on a model in this process."""
     max_tokens: int | None
-    """Stop before the run has used this many tokens."""
+    """Stop before the run uses this many tokens."""
     price: str | None
-    """US dollars per million tokens, ``"prompt/completion[/cached]"``; from a table unless given."""
+    """US dollars per million tokens, ``"prompt/completion[/cached]"``; default from a table."""
     requests_per_minute: float | None
     tokens_per_minute: float | None
     base_url: str | None
-    """Endpoint; that of ``OPENAI_BASE_URL`` unless given."""
+    """Address of the endpoint; default ``OPENAI_BASE_URL``."""
     window: int | None
     """Context window of the endpoint's model, in tokens."""
     timeout: float
-    """Longest wait for a reply, in seconds; 600 unless given."""
+    """Maximum wait for a reply, in seconds; default 600."""
     max_wait: float
-    """Seconds that an endpoint may ask to wait; 600 unless given."""
+    """Maximum wait that an endpoint may request, in seconds; default 600."""
     retry_failed: bool
-    """Take up failed jobs and short lists again."""
+    """Retry failed jobs and incomplete lists."""
     origin: str | Path | None
-    """Another run, whose lists this one takes over where they stay the same."""
+    """Another run whose unchanged lists are copied."""
     acknowledge_misuse: bool
-    """Say that a run of a red-team recipe is research."""
+    """Confirm that a run of a red-team recipe is for research."""
     on_progress: Callable[[ProgressSnapshot], object] | None
-    """Called once a second with how far the run is."""
+    """Called once a second with the progress of the run."""
 
 
 def recipe(name: str | Path, **settings: object) -> Recipe:
-    """Load a recipe by its built-in name or from a .toml file, and change it by ``settings``.
+    """Load a recipe by its built-in name or from a .toml file, and change its ``settings``.
 
-    A number for an axis is its count and a list its items; a table is changed by a dict. A list or dict is checked
-    as the file would be.
+    For an axis, a number is the count and a list the items; a dict changes a table. The result is validated like a
+    file.
 
     Example:
         >>> import bactrian as bt
@@ -82,8 +82,8 @@ def recipe(name: str | Path, **settings: object) -> Recipe:
         10
 
     Raises:
-        RecipeError: the file cannot be read, or is not a recipe.
-        InputError: a setting names nothing, or its value does not fit.
+        RecipeError: the file cannot be read, or is not a valid recipe.
+        InputError: a setting does not exist, or its value is not valid.
     """
     axes = {axis.name for axis in load_recipe(str(name)).axes}
     return load_recipe(str(name), list(_write_settings(settings, axes)))
@@ -101,10 +101,10 @@ def generate(
     sources: Mapping[str, ListSourceLike] | None = None,
     **options: Unpack[GenerateOptions],
 ) -> Run:
-    """Make the conversations of a recipe, or those that are left, and return the run.
+    """Generate the conversations of a recipe, or the remaining ones, and return the run.
 
-    Everything is on disk as soon as it is said. The same call resumes a run that was interrupted, or that reached
-    its budget; one with ``limit=0`` makes nothing and serves to forecast.
+    Each turn is on disk before the next request. The same call resumes a run that was interrupted or that reached
+    its budget; ``limit=0`` generates nothing, for a forecast.
 
     Example:
         >>> import bactrian as bt
@@ -115,22 +115,21 @@ def generate(
         {'task_done': 1}
 
     Args:
-        recipe: A built-in name, a .toml file, or what :func:`recipe` returned.
+        recipe: A built-in name, a .toml file, or a result of :func:`recipe`.
         run: File of the run.
-        model: Of every agent: a name, an object with ``reply``, or a function of messages that returns a text;
-            the recipe's or ``"local"`` unless given.
-        models: Of single agents: ``user``, ``assistant``, ``critic``, ``lister``, ``task`` (specifier and planner).
-        limit: Only the first so many jobs of the recipe.
-        budget: Stop before the run has cost this many US dollars, earlier calls included.
-        endings: Of the user's own, besides the recipe's; for recipes of role-plays.
-        sources: List sources of the user's own, by the name of an axis, or by what an axis has as its
-            ``source``.
+        model: Model of every agent: a name, an object with ``reply``, or a function of messages that returns a text;
+            default is the recipe's, or ``"local"``.
+        models: Models by agent: ``user``, ``assistant``, ``critic``, ``lister``, ``task`` (specifier and planner).
+        limit: Only the first ``limit`` jobs of the recipe.
+        budget: Stop before the run costs more than this many US dollars, earlier calls included.
+        endings: User-defined endings besides the recipe's; for recipes of role-plays.
+        sources: User-defined list sources, by the name of an axis or by the value of its ``source``.
         options: See :class:`GenerateOptions`.
 
     Raises:
-        InputError: something given cannot be used, or the run was begun with another plan.
-        BactrianError: the run cannot go on; everything so far is kept. A budget that is reached warns instead.
-        KeyboardInterrupt: after turns in flight are finished and stored; the second Ctrl-C does not wait for them.
+        InputError: an argument cannot be used, or the run was begun with another plan.
+        BactrianError: the run cannot continue; its results so far are stored. A reached budget is a warning instead.
+        KeyboardInterrupt: Ctrl-C, after turns in flight are stored; a second Ctrl-C does not wait for them.
     """
     order = build_run_order(
         recipe,
@@ -161,10 +160,10 @@ async def run_order(
     on_ready: Callable[[PreparedRun], object],
     watch: Callable[[PreparedRun], Coroutine[Any, Any, None]],
 ) -> RunProgress:
-    """Do what is left of a run, and return how far it came. ``watch`` runs beside it until it ends.
+    """Run the remaining jobs, and return the progress. ``watch`` runs concurrently until the run ends.
 
     Raises:
-        BactrianError: the run cannot go on; everything so far is kept.
+        BactrianError: the run cannot continue; its results so far are stored.
     """
     async with prepare_run(order) as work:
         on_ready(work)
@@ -181,7 +180,7 @@ async def run_order(
 def watch_progress(
     tell: Callable[[ProgressSnapshot], object] | None,
 ) -> Callable[[PreparedRun], Coroutine[Any, Any, None]]:
-    """Make of ``tell`` what :func:`run_order` runs beside a run: it is called once a second, and at the end."""
+    """Return the ``watch`` argument of :func:`run_order` that calls ``tell`` once a second, and at the end."""
 
     async def watch(work: PreparedRun) -> None:
         if tell is None:
@@ -208,10 +207,10 @@ def build_run_order(
     sources: Mapping[str, ListSourceLike] | None = None,
     options: GenerateOptions,
 ) -> RunOrder:
-    """Everything that :func:`generate` was given, as one order.
+    """Combine the arguments of :func:`generate` into one order.
 
     Raises:
-        InputError: something given cannot be used.
+        InputError: an argument cannot be used.
     """
     loaded = recipe if isinstance(recipe, Recipe) else load_recipe(str(recipe))
     rules, paper = read_endings(endings)
@@ -267,10 +266,10 @@ def build_run_order(
 
 
 def check_acknowledged(recipe: Recipe, *, acknowledged: bool) -> None:
-    """Refuse a red-team recipe that is not acknowledged as such.
+    """Refuse a red-team recipe without an acknowledgement.
 
     Raises:
-        InputError: it is not.
+        InputError: the recipe is for red-team research, and ``acknowledged`` is False.
     """
     if recipe.red_team and not acknowledged:
         raise InputError(
@@ -280,7 +279,7 @@ def check_acknowledged(recipe: Recipe, *, acknowledged: bool) -> None:
 
 
 def _write_settings(settings: Mapping[str, object], axes: set[str], prefix: str = "") -> Iterable[str]:
-    """``settings`` as ``key=value``, the value in TOML."""
+    """Yield Yield Yield Yield ``settings`` as ``key=value``, the value in TOML."""
     for key, value in settings.items():
         if isinstance(value, Mapping):
             yield from _write_settings(cast("Mapping[str, object]", value), axes, f"{prefix}{key}.")
@@ -295,10 +294,10 @@ def _write_settings(settings: Mapping[str, object], axes: set[str], prefix: str 
 
 
 def _to_toml(value: object) -> str:
-    """A value that TOML writes as JSON does: a text, a number, true, false or a list of them.
+    """Write a value as TOML: a text, a number, a boolean or a list of them.
 
     Raises:
-        InputError: it is something else.
+        InputError: the value is of another type.
     """
     try:
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

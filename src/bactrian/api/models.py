@@ -1,4 +1,4 @@
-"""Models as users give them: by name, as an object with ``reply``, or as a function of messages."""
+"""Models as arguments: a name, an object with ``reply``, or a function of messages."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from bactrian.records.text import Text, clean_text
 from bactrian.records.usage import Usage
 
 UNCONSTRAINED = Traits(constrained_by="none")
-"""A model of which nothing is known: it returns text as it likes."""
+"""The traits of an unknown model: its output cannot be constrained."""
 Messages = list[dict[str, str]]
 """A conversation in the usual form: ``[{"role": "system", "content": "…"}, …]``."""
 ModelFunction = Callable[[Messages], str | Awaitable[str]]
-"""Returns the reply to a conversation, asynchronously or not."""
+"""A function, synchronous or not, that returns the reply to a conversation."""
 
 
 class Replying(Protocol):
@@ -38,27 +38,27 @@ class Replying(Protocol):
 
 
 USUAL_AGENTS = ("task_specifier", "task_planner", "user", "assistant", "critic", "lister")
-"""Agents that may be given a model although nothing is asked of them."""
+"""Agents that are accepted in ``models`` even if they do not take part."""
 ModelLike = str | Replying | ModelFunction
 """A model's name, an object with ``reply``, or a function of messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class OwnModel:
-    """A model of the user's own, for the rest of the program. The user opens and closes what it holds."""
+    """Adapts a user's object or function to :class:`Model`. The user opens and closes its resources."""
 
     name: str
     answer: Callable[[Request], Any]
-    """Returns a text or a :class:`~bactrian.models.model.Reply`, or something to await that does."""
+    """Returns a text or a :class:`~bactrian.models.model.Reply`, or an awaitable of one."""
     threaded: bool = True
-    """True if a call may block, and so has to run in a thread of its own."""
+    """True if a call may block, so that it runs in a thread."""
     traits: Traits = UNCONSTRAINED
 
     async def reply(self, request: Request) -> Reply:
         """Answer ``request``.
 
         Raises:
-            ModelError: the user's code failed, or returned something that is not a reply.
+            ModelError: the user's code failed, or did not return a reply.
         """
         return await add_tools_as_text(self._reply, request)
 
@@ -84,7 +84,7 @@ class OwnModel:
             raise ModelError(
                 f"The model failed: {type(error).__name__}: {error}",
                 where=self.name,
-                next="Mend it, and make the same call again to go on.",
+                next="Fix it, and make the same call again to resume.",
             ) from error
         if not isinstance(found, (str, Reply)):
             raise ModelError(
@@ -95,25 +95,25 @@ class OwnModel:
         return found
 
     async def close(self) -> None:
-        """Nothing: what the object holds is the user's."""
+        """Do nothing: the user closes the object."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChosenModels:
-    """The models of the agents by name, and the objects that some of the names stand for."""
+    """The model names of the agents, and the user's objects behind some of the names."""
 
     names: Mapping[str, str]
-    """Name by agent."""
+    """Model name by agent."""
     objects: Mapping[str, Model] = field(default_factory=dict[str, Model])
-    """By name."""
+    """Model by name."""
     given: frozenset[str] = frozenset()
-    """The agents that have a model of their own."""
+    """The agents given in ``models``."""
 
 
 def load_model(model: ModelLike, *, base_url: str | None = None) -> Model:
-    """Return the model that a name stands for, or make one of an object with ``reply`` or of a function.
+    """Return the model of a name, of an object with ``reply``, or of a function.
 
-    Nothing is fetched or asked before its first call. Close what was opened by name: ``await model.close()``.
+    It connects at its first call. Close a model opened by name: ``await model.close()``.
 
     Example:
         >>> import bactrian as bt
@@ -126,7 +126,7 @@ def load_model(model: ModelLike, *, base_url: str | None = None) -> Model:
         'python:<lambda>'
 
     Raises:
-        InputError: the name stands for no model, or its file cannot be used.
+        InputError: the name is unknown, or its file cannot be used.
     """
     if isinstance(model, str):
         return open_model(model, build_model_options(base_url))
@@ -136,7 +136,7 @@ def load_model(model: ModelLike, *, base_url: str | None = None) -> Model:
 def choose_models(
     agents: Iterable[str], model: ModelLike, by_agent: Mapping[str, ModelLike] | None = None
 ) -> ChosenModels:
-    """Give each of ``agents`` its model: that of ``by_agent``, or ``model``. ``task`` stands for both who prepare it.
+    """Return the model of each agent: from ``by_agent``, or ``model``. ``task`` is the task specifier and the planner.
 
     Raises:
         InputError: ``by_agent`` names an agent that does not take part.
@@ -182,7 +182,7 @@ def build_model_options(
     timeout: float = 600.0,
     max_wait: float = MAX_WAIT,
 ) -> ModelOptions:
-    """How to reach models: as given, and else by ``OPENAI_BASE_URL``. Keys are looked up where they are used.
+    """Return the options for opening models; the default address is ``OPENAI_BASE_URL``. Keys are read when used.
 
     Raises:
         InputError: a time is negative or not a number, or there is none for a reply.

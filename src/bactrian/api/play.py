@@ -28,15 +28,17 @@ from bactrian.records.turn import Turn
 EXAMPLE = ("Develop a trading bot for the stock market", "Python Programmer", "Stock Trader")
 """The paper's example: idea, assistant role, user role."""
 EXAMPLE_SEED = 7
-"""With the built-in model, the example is then the conversation in the README."""
+"""The seed with which the built-in model plays the conversation in the README."""
 AGENTS = ("task_specifier", "task_planner", "user", "assistant")
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C ended a session. ``session`` is what was said; where it is stored, the same call resumes it."""
+    """Raised when Ctrl-C ends a session. ``session`` holds the turns so far; the same call resumes a stored one."""
 
     def __init__(self, session: Session | None) -> None:
-        super().__init__("The session was interrupted; its attribute `session` is what was said.")
+        super().__init__(
+            "The session was interrupted; the attribute `session` of this exception holds its turns."
+        )
         self.session = session
 
 
@@ -55,7 +57,7 @@ def play(
 ) -> Session:
     """Let two agents solve a task together, and return the session.
 
-    Without an idea it is the paper's example. It works in a notebook, too.
+    Without an idea, they play the paper's example. Works in a notebook, too.
 
     Example:
         >>> import bactrian as bt
@@ -66,22 +68,22 @@ def play(
 
     Args:
         idea: The task in one sentence.
-        assistant: Role that solves: a name, or a :class:`Role` with a description.
-        user: Role that instructs.
-        model: Of every agent: a name, an object with ``reply``, or a function of messages that returns a text.
-        models: Of single agents: ``user``, ``assistant``, ``critic``, ``task`` (specifier and planner).
+        assistant: Role that solves the task: a name, or a :class:`Role` with a description.
+        user: Role that gives instructions.
+        model: Model of every agent: a name, an object with ``reply``, or a function of messages that returns a text.
+        models: Models by agent: ``user``, ``assistant``, ``critic``, ``task`` (specifier and planner).
         critic: Chooses each turn among several proposals: a :class:`Critic`, or its role.
-        tools: What agents may call; see :data:`ToolsLike`.
-        endings: Besides the usual ones: codes, rules, functions made by :func:`ending`; ``"paper"`` for the paper's
-            endings in place of the default ones.
+        tools: Tools of the agents; see :data:`ToolsLike`.
+        endings: Rules, and functions made by :func:`ending`, are added to the default endings; ``"paper"``,
+            ``"camel"`` or codes replace them.
         run: File to store the session in. The same call resumes it, or returns it if it has ended.
         options: See :class:`PlayOptions`.
 
     Raises:
-        InputError: something given cannot be used.
-        ModelError: a model fails before anything is said. A session that fails later is returned, with a warning.
-        Interrupted: Ctrl-C was pressed; it is a KeyboardInterrupt, and holds what was said.
-        StoreError: the run is damaged, in use, or of a newer version of this program.
+        InputError: an argument cannot be used.
+        ModelError: a model fails before the first turn. A session that fails later is returned, with a warning.
+        Interrupted: Ctrl-C was pressed; it is a KeyboardInterrupt, and holds the turns so far.
+        StoreError: the run is damaged, in use, or written by a newer version of this program.
     """
     events = stream(
         idea,
@@ -115,9 +117,9 @@ async def stream(
     run: str | Path | None = None,
     **options: Unpack[PlayOptions],
 ) -> AsyncGenerator[Event]:
-    """Let two agents solve a task together, and yield what happens. The arguments are those of :func:`play`.
+    """Let two agents solve a task together, and yield the events. The arguments are those of :func:`play`.
 
-    The next request goes out when the next event is asked for. A model that fails ends the session as ``failed``.
+    The next request is sent when the next event is requested. A model that fails ends the session as ``failed``.
 
     Example:
         >>> import asyncio
@@ -130,8 +132,8 @@ async def stream(
         ['Started', 'Spoke', 'Spoke', 'Spoke', 'Ended']
 
     Raises:
-        InputError: something given cannot be used.
-        StoreError: the run is damaged, in use, or of a newer version of this program.
+        InputError: an argument cannot be used.
+        StoreError: the run is damaged, in use, or written by a newer version of this program.
     """
     if idea is None:
         idea = EXAMPLE[0]
@@ -160,6 +162,9 @@ async def stream(
             yield event
 
 
+_NO_AXES = "Use another pack, or a recipe with these axes: bactrian generate RECIPE --set prompts=PACK."
+
+
 def build_session_order(
     idea: str,
     roles: tuple[Role, Role],
@@ -172,10 +177,10 @@ def build_session_order(
     endings: EndingLike | Iterable[EndingLike] = (),
     run: str | Path | None = None,
 ) -> SessionOrder:
-    """Everything that :func:`play` was given, as one order. ``roles`` are those of assistant and user.
+    """Combine the arguments of :func:`play` into one order. ``roles`` are those of assistant and user.
 
     Raises:
-        InputError: something given cannot be used.
+        InputError: an argument cannot be used.
     """
     rules, paper = read_endings(endings)
     if (limit := options.get("max_messages")) is not None and limit < 1:
@@ -197,10 +202,12 @@ def build_session_order(
         critic=critic.settings() if critic else None,
         parameters=read_parameters(options.get("parameters", {})).by_agent(),
     )
+    pack = load_pack(options.get("prompts") or setup.pack)
+    pack.check_axes((), next=_NO_AXES)
     specs, functions = read_tools(tools or (), options)
     return SessionOrder(
         setup,
-        load_pack(options.get("prompts") or setup.pack),
+        pack,
         replace(access, objects={**access.objects, **models.objects}),
         specs,
         Path(run) if run is not None else None,
@@ -209,7 +216,7 @@ def build_session_order(
 
 
 class SessionCollector:
-    """Puts a session together from its events."""
+    """Builds a session from its events."""
 
     def __init__(self) -> None:
         self._begun: Session | None = None
@@ -219,16 +226,16 @@ class SessionCollector:
 
     @property
     def session(self) -> Session | None:
-        """What was said so far; None if the session has not begun."""
+        """The session so far; None if it has not begun."""
         if self._begun is None:
             return None
         return replace(self._begun, turns=tuple(self._turns), ending=self._ending)
 
     async def collect(self, events: AsyncIterator[Event]) -> Session:
-        """Take all ``events``.
+        """Consume ``events`` and return the session.
 
         Raises:
-            BactrianError: the session failed before anything was said.
+            BactrianError: the session failed before its first turn.
         """
         async for event in events:
             match event:
@@ -252,15 +259,15 @@ class SessionCollector:
 
 
 def raise_failure(event: Event) -> None:
-    """Raise the error of a session that a fault ended; do nothing for any other event.
+    """Raise if ``event`` ends a session by a fault; ignore all other events.
 
     Raises:
-        ModelError: a model failed, or nothing could be said for want of room.
+        ModelError: a model failed, or the first request does not fit the context window.
     """
     if isinstance(event, Ended) and event.ending.code == "failed":
         raise event.error or ModelError(event.ending.evidence)
     if isinstance(event, Ended) and event.ending.code == "token_limit" and not event.ending.turn:
         raise ContextFull(
-            f"Nothing could be said: {event.ending.evidence.partition(chr(10))[0]}",
+            f"The session has no turns: {event.ending.evidence.partition(chr(10))[0]}",
             next="Use a model with a larger window, or a shorter idea.",
         )

@@ -1,4 +1,4 @@
-"""The report on a run, or on how two runs differ."""
+"""Reports on a run, and on the differences between two runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from bactrian.records.text import show
 
 @dataclass(frozen=True, slots=True)
 class Report(Mapping[str, Any]):
-    """A report: a mapping with the fields that ``bactrian analyze --json`` writes, which can be shown and saved.
+    """A report on runs: a mapping with the fields of ``bactrian analyze --json``, which can be shown and saved.
 
     Example:
         >>> import bactrian as bt
@@ -35,24 +35,24 @@ class Report(Mapping[str, Any]):
     """
 
     runs: tuple[Mapping[str, Any], ...]
-    """The report on each run: one, or two that are compared."""
+    """The report on each run: one, or two to compare."""
     differences: Mapping[str, Any] | None = None
-    """What differs between two runs; None for one."""
+    """The differences between two runs; None for one run."""
 
     @classmethod
     def of(cls, *parts: tuple[str, Aggregate], prices: Prices) -> Report:
-        """Make the report on the runs of these names. Raises MissingExtra without the optional part ``analysis``."""
+        """Make the report on the named runs. Raises MissingExtra if the optional part ``analysis`` is not installed."""
         runs = tuple(build_report(name, part, prices) for name, part in parts)
         return cls(runs, compare_reports(parts[0][1], parts[1][1]) if len(parts) > 1 else None)
 
     def with_judged(self, judged: Mapping[str, Any]) -> Report:
-        """The report with what a judge said about the findings of its first run."""
+        """Return the report with a judge's decisions on the findings of its first run."""
         first, *others = self.runs
         return Report(({**first, "judged": judged}, *others), self.differences)
 
     @property
     def data(self) -> Mapping[str, Any]:
-        """All fields: of the one run, or ``runs`` and ``differences``."""
+        """All fields: those of one run, or ``runs`` and ``differences``."""
         if self.differences is None:
             return self.runs[0]
         return {"runs": list(self.runs), "differences": self.differences}
@@ -71,10 +71,10 @@ class Report(Mapping[str, Any]):
         show(self)
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
-        """Write the report as one HTML page that needs nothing else, or as JSON if the name ends with ``.json``.
+        """Write the report as one self-contained HTML page, or as JSON if the name ends with ``.json``.
 
         Raises:
-            InputError: the file is there already or cannot be written.
+            InputError: the file exists or cannot be written.
         """
         path = Path(path)
         with write_atomically(path, overwrite=overwrite) as stage:
@@ -82,7 +82,7 @@ class Report(Mapping[str, Any]):
             (stage / path.name).write_text(text, "utf-8")
 
     def render_page(self) -> str:
-        """The report as one HTML page."""
+        """Return the report as one HTML page."""
         differences = None if self.differences is None else dict(self.differences)
         return render_report([dict(one) for one in self.runs], differences)
 
@@ -99,7 +99,7 @@ class Report(Mapping[str, Any]):
             file=text,
             width=WIDE,
             color_system=None,
-            force_jupyter=False,  # it would display the tables instead of writing them
+            force_jupyter=False,  # True would display the tables instead of returning them
             highlight=False,
             markup=False,
             emoji=False,
@@ -108,5 +108,5 @@ class Report(Mapping[str, Any]):
         return text.getvalue().rstrip()
 
     def _repr_html_(self) -> str:
-        # In the colours of the page around it, and all text escaped.
+        # Inherit the page's colours; escape all text.
         return f'<pre style="line-height:1.3;overflow-x:auto">{escape(str(self))}</pre>'

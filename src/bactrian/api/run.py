@@ -1,4 +1,4 @@
-"""A run from Python: its sessions, its numbers, and what can be made of it."""
+"""A run from Python: its sessions, statistics, reports and exports."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _PAGE = 100
 
 
 class SessionList(tuple[Session, ...]):
-    """Some sessions of a run, which can be shown."""
+    """A list of sessions that can be shown."""
 
     __slots__ = ()
 
@@ -64,7 +64,7 @@ class SessionList(tuple[Session, ...]):
 
 
 class Run:
-    """A run: the sessions that one recipe, or one file of ``play``, produced. Each call reads what is in it then.
+    """A run: the sessions of one recipe, or of one file of ``play``. Each call reads the current state of the file.
 
     Example:
         >>> import bactrian as bt
@@ -84,29 +84,29 @@ class Run:
         return f"Run({str(self.path)!r})"
 
     def __len__(self) -> int:
-        """Sessions that have begun."""
+        """Number of sessions that have begun."""
         return len(self._progress())
 
     def __iter__(self) -> Iterator[Session]:
-        """All sessions in the order in which they began, a hundred in memory at a time."""
+        """Iterate over all sessions in the order in which they began, with a hundred in memory at a time."""
         for rows in self._read(lambda store: store.slices(_PAGE)):
             yield from self._read(lambda store, rows=rows: _list(store.sessions(rows)))
 
     def __getitem__(self, session_id: str) -> Session:
-        """The session with this id. Raises InputError if the run has none."""
+        """Return the session with this id. Raises InputError if not found."""
         found = self._read(lambda store: store.session(session_id))
         if found is None:
             ids = [one.id for one in self._progress()[:5]]
             raise InputError(
                 f"The run has no session {session_id!r}.",
                 where=str(self.path),
-                next=f"Its ids are like {', '.join(ids)}." if ids else "It has none.",
+                next=f"Its ids are like {', '.join(ids)}." if ids else "It is empty.",
             )
         return found
 
     @property
     def endings(self) -> dict[str, int]:
-        """Sessions by the code of their ending, the most frequent first; ``unfinished`` for those without one."""
+        """Number of sessions by code of their ending, the most frequent first; ``unfinished`` for those without one."""
         counts: dict[str, int] = {}
         for one in self._progress():
             code = one.ending or "unfinished"
@@ -115,7 +115,7 @@ class Run:
 
     @property
     def usage(self) -> Usage:
-        """Tokens of all sessions, unfinished ones and lists included."""
+        """Tokens of all calls, including unfinished sessions and lists."""
         return sum(self._read(lambda store: store.count_spent()).values(), Usage())
 
     def sample(self, count: int = 1, *, seed: int = 0) -> SessionList:
@@ -129,11 +129,11 @@ class Run:
         return SessionList(self[one] for one in chosen)
 
     def failures(self) -> list[Failure]:
-        """The sessions that failed, with the reason and what came instead of a reply."""
+        """Return the sessions that failed, with the reason and the response received instead of a reply."""
         return self._read(lambda store: _list(store.failures()))
 
     def sessions(self) -> polars.DataFrame:
-        """A data frame with a row for each session: who takes part, on what, how it ended, what it used.
+        """Return a data frame with a row for each session: roles, task, ending, usage.
 
         Raises:
             MissingExtra: the optional part ``analysis`` is not installed.
@@ -142,11 +142,11 @@ class Run:
         return self._frame(SESSIONS, lambda session, name: (make_session_row(session, name),))
 
     def messages(self) -> polars.DataFrame:
-        """A data frame with a row for each turn. Raises what :meth:`sessions` raises."""
+        """Return a data frame with a row for each turn. Raises what :meth:`sessions` raises."""
         return self._frame(MESSAGES, make_message_rows)
 
     def findings(self, behaviours: Iterable[BehaviourLike] = ()) -> polars.DataFrame:
-        """A data frame with a row for each behaviour that a turn shows. Raises what :meth:`sessions` raises."""
+        """Return a data frame with a row for each behaviour found in a turn. Raises what :meth:`sessions` raises."""
         own = merge_installed(behaviours)
         return self._frame(
             FINDINGS,
@@ -156,7 +156,7 @@ class Run:
         )
 
     def report(self, *, price: str | None = None, base_url: str | None = None) -> Report:
-        """How the agents behaved: endings, behaviours, length, usage, cost. The same as :meth:`analyze` without more.
+        """Report endings, behaviours, length, usage and cost: :meth:`analyze` with the built-in behaviours only.
 
         Raises:
             InputError: the run holds no session.
@@ -171,15 +171,15 @@ class Run:
         price: str | None = None,
         base_url: str | None = None,
     ) -> Report:
-        """Report how the agents behaved, with ``behaviours`` of the user's own besides the built-in ones.
+        """Report how the agents behaved, with user-defined ``behaviours`` besides the built-in ones.
 
         Example:
             ``run.analyze(behaviours=[apology]).show()``
 
         Args:
-            behaviours: What :func:`bactrian.behaviour` made, an object with ``code`` and ``detect``, or a code.
-            price: US dollars per million tokens, ``"prompt/completion[/cached]"``; from a table unless given.
-            base_url: Endpoint that was used, for the table.
+            behaviours: Results of :func:`bactrian.behaviour`, objects with ``code`` and ``detect``, or codes.
+            price: US dollars per million tokens, ``"prompt/completion[/cached]"``; default from a table.
+            base_url: Address of the endpoint that was used, for the table.
 
         Raises:
             InputError: the run holds no session, or a behaviour fails.
@@ -205,12 +205,12 @@ class Run:
     def forecast(
         self, *, limit: int | None = None, price: str | None = None, base_url: str | None = None
     ) -> Forecast:
-        """Calls, tokens, money and time that the rest of the run will take. Nothing is spent.
+        """Estimate calls, tokens, money and time of the remaining jobs, without any request.
 
         Args:
-            limit: Only the first so many jobs of the recipe.
-            price: US dollars per million tokens, ``"prompt/completion[/cached]"``; from a table unless given.
-            base_url: Endpoint that is used, for the table.
+            limit: Only the first ``limit`` jobs of the recipe.
+            price: US dollars per million tokens, ``"prompt/completion[/cached]"``; default from a table.
+            base_url: Address of the endpoint, for the table.
 
         Raises:
             InputError: the run was not made from a recipe.
@@ -218,7 +218,9 @@ class Run:
         content = self._read(lambda store: store.recipe())
         if content is None or "recipe" not in content:
             raise InputError(
-                "This run was not made from a recipe.", where=str(self.path), next="Forecast another one."
+                "This run was not made from a recipe.",
+                where=str(self.path),
+                next="Only runs of `generate` can be forecast.",
             )
         plan = Plan(read_recipe_content(content["recipe"]), content["models"], content.get("seed"))
         free = {name for name in plan.models.values() if name.startswith("python:")}
@@ -238,7 +240,7 @@ class Run:
         overwrite: bool = False,
         **more: Unpack[ExportChoices],
     ) -> dict[str, Any]:
-        """Write the run in a format that other tools read, whole or not at all, and return the manifest.
+        """Export the run atomically, in a format that other tools read, and return the manifest.
 
         Example:
             ``run.export("messages", "train.jsonl", only=["ending=task_done"], drop=["finding=role_flip"])``
@@ -246,14 +248,14 @@ class Run:
         Args:
             format: A format's name, one that a package registers under ``bactrian.export_formats``, or a
                 :class:`~bactrian.export.format.Format`.
-            out: File or folder to write.
-            only: Only sessions with one of these: ``ending=CODE``.
-            drop: No sessions with any of these: ``finding=CODE``, ``ending=CODE``.
-            overwrite: Replace an export that is there.
+            out: The file or folder to write.
+            only: Keep only sessions that match one of these: ``ending=CODE``.
+            drop: Leave out sessions that match any of these: ``finding=CODE``, ``ending=CODE``.
+            overwrite: Replace an existing export.
             more: See :class:`ExportChoices`.
 
         Raises:
-            InputError: the target is there already, a filter is not valid, or the run holds nothing for the format.
+            InputError: the target exists, a filter is not valid, or no session of the run fits the format.
             MissingExtra: the format, or redaction, needs an optional part.
         """
         return run_sync(
@@ -263,7 +265,7 @@ class Run:
         )
 
     def show(self) -> None:
-        """Display what is in the run in a notebook, or print it elsewhere."""
+        """Display a summary of the run in a notebook, or print it elsewhere."""
         show(self)
 
     def __str__(self) -> str:
@@ -277,7 +279,7 @@ class Run:
         return f"<table>{rows}</table>"
 
     def _facts(self) -> list[tuple[str, str]]:
-        """What the run is in a few lines: progress, endings, usage, cost."""
+        """Return the summary of the run: progress, endings, usage, cost."""
         progress, spent = self._progress(), self._read(lambda store: store.count_spent())
         content = self._read(lambda store: store.recipe()) or {}
         ended = sum(one.ending not in (None, "failed") for one in progress)
@@ -320,8 +322,8 @@ def open_run(path: str | Path) -> Run:
         Check the path; `bactrian runs` lists the runs in a folder.
 
     Raises:
-        InputError: there is no run.
-        StoreError: it is damaged, or of a newer version of this program.
+        InputError: the file does not exist.
+        StoreError: it is damaged, or written by a newer version of this program.
     """
     run = Run(Path(path))
     run._read(_open)  # pyright: ignore[reportPrivateUsage]
@@ -329,7 +331,7 @@ def open_run(path: str | Path) -> Run:
 
 
 async def _open(store: RunReader) -> None:
-    """Opening it has checked it."""
+    """Do nothing: opening the run checks it."""
 
 
 async def _list(items: AsyncIterator[_Result]) -> list[_Result]:

@@ -7,6 +7,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
+import typer
+
 from bactrian.api.arguments import Critic
 from bactrian.api.play import EXAMPLE
 from bactrian.cli.model_options import read_model_options
@@ -111,13 +113,25 @@ class ModelFlags:
         return (add_person(options, brake, idea) if person else options), brake
 
 
+def _keep_words_together(
+    ctx: typer.Context, param: typer.CallbackParam, value: list[str] | None
+) -> list[str] | None:
+    """One text from the environment, which is split at its spaces where an option can be given often."""
+    source = ctx.get_parameter_source(param.name or "")
+    return [" ".join(value)] if value and source is not None and source.name == "ENVIRONMENT" else value
+
+
 @dataclass(frozen=True, slots=True)
 class CriticFlags:
     """Who chooses what is said."""
 
-    critic: Annotated[
-        str | None,
-        declare_option("--critic", "Role that chooses what is said among several proposals; human is you."),
+    critics: Annotated[
+        list[str] | None,
+        declare_option(
+            "--critic",
+            "Role that chooses what is said among several proposals; human is you.",
+            callback=_keep_words_together,
+        ),
     ] = None
     proposals: Annotated[int, declare_option("--proposals", "Proposals for each turn.", min=1, max=100)] = 3
     critic_rounds: Annotated[
@@ -142,6 +156,22 @@ class CriticFlags:
             "--unreadable", "After a choice that cannot be read, twice: the first proposal, or failure."
         ),
     ] = Unreadable.first
+
+    @property
+    def critic(self) -> str | None:
+        """The critic's role; None if there is to be no critic.
+
+        Raises:
+            InputError: several were given.
+        """
+        if self.critics is not None and len(self.critics) > 1:
+            listed = ", ".join(map(repr, self.critics))
+            raise InputError(
+                f"A conversation has one critic, and {len(self.critics)} were given: {listed}.",
+                where="--critic",
+                next="Give one; several critics are a society: --society panel, or a file of your own.",
+            )
+        return self.critics[0] if self.critics else None
 
     def read(self) -> Critic | None:
         """The critic; None if there is to be none. Raises InputError for a search without one."""

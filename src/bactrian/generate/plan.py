@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -76,10 +76,18 @@ def check_same(stored: Mapping[str, Any], wanted: Mapping[str, Any], where: str)
     if changed := find_differences(stored, wanted):
         listed = "; ".join(changed[:8]) + (f"; and {len(changed) - 8} more" if len(changed) > 8 else "")
         raise InputError(
-            f"The run was begun with another plan: {listed}.",
-            where=where,
-            next="Use the plan it was begun with, or --fork NEW to begin another run from it.",
+            f"The run was begun with another plan: {listed}.", where=where, next=_explain_next(changed)
         )
+
+
+def _explain_next(changed: Sequence[str]) -> str:
+    if all(".max_messages: " in line for line in changed):
+        return (
+            "All conversations of a run have the same limit of messages, so those that stopped at theirs stay as they "
+            "are. Use --fork NEW to make them anew with the other limit: the lists are taken over, the conversations "
+            "are not."
+        )
+    return "Use the plan it was begun with, or --fork NEW to begin another run from it."
 
 
 def find_same_lists(stored: Mapping[str, Any], wanted: Recipe) -> frozenset[str]:

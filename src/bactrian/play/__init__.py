@@ -1,1 +1,1 @@
-"""One session: two agents, the loop, whose turn it is, and when it ends."""
+"""One session: its agents, the loop, the order of speakers, and the endings."""

@@ -1,4 +1,4 @@
-"""An agent, and the conversation as it sees it."""
+"""An agent, its view of the conversation, and its requests to a model."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ class Agent:
     model: Model
     sampling: Sampling = Sampling()
     opening: Text | None = None
-    """What it is told to begin with, for the agent that speaks first."""
+    """The first user message; only for the agent that speaks first."""
     form: ResponseFormat | None = None
-    """The shape its turns must have; None lets it write freely."""
+    """The required form of its turns; None for free text."""
     among: bool = False
-    """True if it is one of several: it is told who says what, and what others say between its turns is one message."""
+    """True in a group chat: messages name their speakers, and those between two of its turns are merged."""
     hears: frozenset[Speaker] | None = None
-    """Whose turns it hears, besides its own; None for everyone's."""
+    """The agents whose turns it hears, besides its own; None for all."""
     toolbox: Toolbox | None = None
-    """The tools that it may use in the course of its turn."""
+    """The tools that it may call during its turn."""
     language: str | None = None
-    """The session's, whose own markers count beside the English ones."""
+    """The session's language; its protocol markers are recognised besides the English ones."""
 
     def read(self, text: str) -> Instruction | Solution | None:
-        """What ``text`` says by the protocol of its side; None if it does not keep to it, or has no side."""
+        """Parse ``text`` by the protocol of the agent's side; None if it does not match or there is no side."""
         match self.speaker:
             case "user":
                 return read_instruction(text, self.language)
@@ -57,7 +57,7 @@ class Agent:
                 return None
 
     def turn(self, said: Proposal, *, usage: Usage, seconds: float) -> Turn:
-        """The turn that ``said`` makes; ``usage`` and ``seconds`` are those of all that it took."""
+        """Make the turn that speaks ``said``; ``usage`` and ``seconds`` cover all requests made for it."""
         return Turn(
             number=said.number,
             speaker=self.speaker,
@@ -76,21 +76,21 @@ class Agent:
 
 
 class Listener(Protocol):
-    """Hears a turn while it is being said. Replies are streamed for it."""
+    """Receives the text of a turn while it is generated. With a listener, replies are streamed."""
 
     def hear(self, speaker: Speaker, piece: str) -> None:
-        """Take the next piece of what ``speaker`` says."""
+        """Receive the next piece of text from ``speaker``."""
         ...
 
     def restart(self, speaker: Speaker) -> None:
-        """Forget the pieces of this turn: its reply broke off and ``speaker`` begins again."""
+        """Discard the pieces of this turn: the reply broke off, and ``speaker`` is asked again."""
         ...
 
 
 class View:
-    """The conversation as one agent sees it: its own turns are the model's, the others' are the user's.
+    """The conversation as messages for one agent: its own turns are the assistant's, all others are the user's.
 
-    It only ever grows at its end, so that a server's prefix cache holds for all but the newest message.
+    Messages are only appended, so that a server's prefix cache stays valid for all but the newest message.
     """
 
     __slots__ = ("agent", "messages")
@@ -104,7 +104,7 @@ class View:
             self.hear(turn)
 
     def hear(self, turn: Turn) -> None:
-        """Take in a turn, its own or another's."""
+        """Append a turn, the agent's own or another's."""
         if self.agent.among:
             self._hear_among_others(turn)
             return
@@ -115,13 +115,13 @@ class View:
             self.messages.append(Message("user", turn.text))
 
     def question(self) -> list[Message]:
-        """What the agent is sent when it is its turn: it ends with something to answer."""
+        """Return the messages of the agent's next request; the last one is from the user."""
         if self.agent.among and self.messages[-1].role != "user":
             return [*self.messages, _say_your_turn()]
         return self.messages
 
     def _hear_among_others(self, turn: Turn) -> None:
-        """Servers want user and assistant in turn, whoever speaks how often."""
+        """Append another agent's turn; consecutive ones are merged because servers require alternating roles."""
         agent, last = self.agent, self.messages[-1]
         if turn.speaker == agent.speaker:
             self.messages += [] if last.role == "user" else [_say_your_turn()]
@@ -148,13 +148,13 @@ async def ask_agent(
     allow_tool_calls: bool = True,
     listener: Listener | None = None,
 ) -> tuple[Reply, Usage]:
-    """Ask the agent's model for turn ``number``. Returns its reply and what that cost.
+    """Ask the agent's model for turn ``number``. Return its reply and the usage so far.
 
-    ``used`` is what the agent did for this turn already. An empty reply is asked for once more with another seed;
-    its cost is added.
+    ``used`` are the agent's tool calls in this turn. An empty reply is requested once more with another seed;
+    the usage of both is added.
 
     Raises:
-        ModelError: the model does not answer, or answers with nothing twice.
+        ModelError: the model does not answer, or returns two empty replies.
     """
     agent = view.agent
     request = Request(
@@ -189,7 +189,7 @@ async def ask_agent(
 
 
 def make_turn(agent: Agent, number: int, reply: Reply, *, usage: Usage, seconds: float) -> Turn:
-    """The turn that ``reply`` makes; ``usage`` and ``seconds`` are those of all that it took."""
+    """Make the turn that speaks ``reply``; ``usage`` and ``seconds`` cover all requests made for it."""
     choice = reply.choices[0]
     return Turn(
         number=number,

@@ -1,4 +1,4 @@
-"""A person in the loop: an agent like any other, whose replies come from a source of lines instead of a model."""
+"""A human participant: an agent whose replies come from a source of lines instead of a model."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ from bactrian.records.turn import Speaker
 from bactrian.records.usage import Usage
 
 HUMAN = "human"
-"""The name that stands for a person wherever a model's can stand."""
+"""The model name that stands for a person."""
 STOP = "stop"
-"""What a person says to end the session."""
+"""The word that ends the session."""
 _DONE = "done"
 
 
 class LineSource(Protocol):
-    """Where a person's words come from: a terminal, a pipe, a page."""
+    """The source of a person's input: a terminal, a pipe, a page."""
 
     async def ask(self, prompt: str) -> str:
-        """The person's answer to ``prompt``.
+        """Return the person's answer to ``prompt``.
 
         Raises:
-            Stopped: the person wants no more of it.
-            Left: nobody answers; the session can be taken up again.
+            Stopped: the person ended the session.
+            Left: the input ended without an answer; the session can be resumed.
         """
         ...
 
     async def edit(self, prompt: str, text: str) -> str:
-        """``text`` as the person changed it. Raises what :meth:`ask` raises."""
+        """Return ``text`` as the person edited it. Raises what :meth:`ask` raises."""
         ...
 
 
 class Human:
-    """Answers requests with what a person says.
+    """Answers requests with a person's input.
 
-    A person need not know the protocol: its markers are put around words that lack them, and ``done`` is the done
-    token. ``stop`` ends the session.
+    A person need not know the protocol: missing markers are added, and ``done`` stands for the done token. ``stop``
+    ends the session.
     """
 
     name = HUMAN
@@ -54,14 +54,14 @@ class Human:
         self.source = source
 
     async def reply(self, request: Request) -> Reply:
-        """Ask the person until there is an answer."""
+        """Ask the person until the answer is not empty."""
         text = ""
         while not text:
             text = write_as_said(await self.source.ask(_PROMPTS.get(request.agent, _PROMPT)), request.agent)
         return Reply((ReplyChoice(Text(text)),), Usage(), HUMAN)
 
     async def close(self) -> None:
-        """Nothing to give back."""
+        """Do nothing: no resources are held."""
 
 
 _PROMPT = "Your message, or stop:"
@@ -72,7 +72,7 @@ _PROMPTS = {
 
 
 def write_as_said(line: str, speaker: Speaker | str) -> str:
-    """What ``speaker`` says with ``line``, in the form that the protocol has for it; empty if that is nothing.
+    """Return ``line`` as a turn of ``speaker`` in the protocol's format; empty if the line is empty.
 
     Raises:
         Stopped: the line is ``stop``.

@@ -1,4 +1,4 @@
-"""The models of a session, one for each agent, opened together and closed together."""
+"""Opens the models of a session's agents together, and closes them together."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ async def open_models(
 ) -> AsyncGenerator[Mapping[str, Model]]:
     """Open the model that ``names`` gives for each agent; agents that share a name share a model.
 
-    Passing faults are asked again. ``sink`` is given every call, failed ones too. A person is left in peace: what
-    they say is a turn or a verdict, and nothing else. With ``load``, models on this computer are loaded at once.
+    Transient faults are retried. ``sink`` receives every call, failed ones too. Humans are neither retried nor
+    recorded as calls. With ``load``, models on this computer are loaded immediately.
 
     Raises:
         InputError: a name stands for no model, or its file cannot be used.

@@ -1,4 +1,4 @@
-"""Who speaks next: policies that look at nothing but what was said, so that a resumed session needs no memory."""
+"""The order of speakers. Policies depend on the turns only, so that a resumed session needs no further state."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ _EDGES = " \t*_.\"'`<>[]"
 
 
 class SpeakerOrder(Protocol):
-    """A policy: given what was said, whose turn it is."""
+    """A policy that chooses the next speaker from the turns so far."""
 
     def next_speaker(self, turns: Sequence[Turn]) -> Speaker:
-        """The agent that speaks after ``turns``."""
+        """Return the agent that speaks after ``turns``."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Alternate:
-    """Two agents in turn; the AI user begins (paper, equation 1)."""
+    """Two agents alternate; the AI user begins (paper, equation 1)."""
 
     def next_speaker(self, turns: Sequence[Turn]) -> Speaker:
-        """The one that did not speak last."""
+        """Return the agent that did not speak last."""
         return "assistant" if turns and turns[-1].speaker == "user" else "user"
 
 
 @dataclass(frozen=True, slots=True)
 class RoundRobin:
-    """Each in turn, and then the first again."""
+    """All agents speak in a fixed order, again and again."""
 
     agents: tuple[Speaker, ...]
 
     def next_speaker(self, turns: Sequence[Turn]) -> Speaker:
-        """The one after the one that spoke last."""
+        """Return the agent after the one that spoke last."""
         if not turns:
             return self.agents[0]
         return self.agents[(self.agents.index(turns[-1].speaker) + 1) % len(self.agents)]
@@ -48,15 +48,15 @@ class RoundRobin:
 class Moderated:
     """A moderator speaks between all others and names the next one in a line ``Next: ROLE``.
 
-    If a moderator names nobody, it is the turn of whoever has been silent for longest.
+    If the moderator names no agent, the one that has been silent for longest speaks.
     """
 
     moderator: Speaker
     roles: Mapping[Speaker, str]
-    """Role by agent, the moderator's too, in the order in which they speak if nobody says otherwise."""
+    """Role by agent, the moderator's too, in the default order of speakers."""
 
     def next_speaker(self, turns: Sequence[Turn]) -> Speaker:
-        """The moderator, or whom it named."""
+        """Return the moderator, or the agent that it named."""
         if not turns or turns[-1].speaker != self.moderator:
             return self.moderator
         named = [match["name"] for match in _NEXT.finditer(turns[-1].text)]
@@ -66,15 +66,15 @@ class Moderated:
 
 @dataclass(frozen=True, slots=True)
 class ReplyTo:
-    """Whoever is addressed answers: in a line ``To: ROLE``, or as ``@ROLE``.
+    """The agent that a turn addresses answers: by a line ``To: ROLE``, or by ``@ROLE``.
 
-    If nobody is, it is the turn of the one who spoke before; at the beginning, of the next in the list.
+    If none is addressed, the previous speaker answers; at the beginning, the next agent in the list.
     """
 
     roles: Mapping[Speaker, str]
 
     def next_speaker(self, turns: Sequence[Turn]) -> Speaker:
-        """The one that the last turn addresses."""
+        """Return the agent that the last turn addresses."""
         names = list(self.roles)
         if not turns:
             return names[0]
@@ -91,13 +91,13 @@ class ReplyTo:
 
 
 def _found(written: str, roles: Mapping[Speaker, str], among: Sequence[Speaker]) -> Speaker | None:
-    """The agent whose role or name was written."""
+    """Return the agent with this role or name; None if not found."""
     wanted = written.strip(_EDGES).casefold()
     return next((name for name in among if wanted in (roles[name].casefold(), name.casefold())), None)
 
 
 def _mentioned(text: str, roles: Mapping[Speaker, str], among: Sequence[Speaker]) -> Speaker | None:
-    """The agent that is first mentioned with an ``@``."""
+    """Return the agent that is mentioned first with an ``@``; None if not found."""
     lower = text.casefold()
     places = {
         name: min(

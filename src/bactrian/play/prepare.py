@@ -1,4 +1,4 @@
-"""Before the conversation: the task specifier and the task planner (paper, section 3.1)."""
+"""Preparation of the task: the task specifier and the task planner (paper, section 3.1)."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ async def prepare(
     models: Mapping[str, Model],
     keep: Callable[[Session], Awaitable[None]] | None = None,
 ) -> Session:
-    """Take the steps before the conversation that ``setup`` wants and ``session`` has not had.
+    """Run the steps of preparation that ``setup`` requests and ``session`` lacks.
 
-    ``keep`` is given the session after each step, before the next request goes out.
+    ``keep`` receives the session after each step, before the next request is sent.
 
     Raises:
-        ModelError: the model does not answer, or answers with nothing twice.
+        ModelError: the model does not answer, or returns two empty replies.
     """
     if setup.specify and session.task.specified is None:
         session = await specify(session, pack, models["task_specifier"], word_limit=setup.word_limit)
@@ -45,13 +45,14 @@ async def prepare(
 
 
 async def specify(session: Session, pack: Pack, model: Model, *, word_limit: int) -> Session:
-    """Make the idea of ``session`` concrete. Gives the session with its specified task.
+    """Make the idea of ``session`` concrete. Return the session with its specified task.
 
     Raises:
-        ModelError: the model does not answer, or answers with nothing twice.
+        ModelError: the model does not answer, or returns two empty replies.
     """
     prompt = pack.render(
         "task_specifier",
+        session.values,
         task=session.task.original,
         assistant_role=session.assistant.name,
         user_role=session.user.name,
@@ -69,13 +70,14 @@ async def specify(session: Session, pack: Pack, model: Model, *, word_limit: int
 
 
 async def plan(session: Session, pack: Pack, model: Model) -> Session:
-    """Divide the task of ``session`` into subtasks. Gives the session with its plan.
+    """Divide the task of ``session`` into subtasks. Return the session with its plan.
 
     Raises:
-        ModelError: the model does not answer, or answers with nothing twice.
+        ModelError: the model does not answer, or returns two empty replies.
     """
     prompt = pack.render(
         "task_planner",
+        session.values,
         task=session.task.text,
         assistant_role=session.assistant.name,
         user_role=session.user.name,
@@ -98,10 +100,11 @@ async def _answer(
     call_index: int,
     form: ResponseFormat | None = None,
 ) -> tuple[str, Usage]:
-    """The model's answer to one prompt; asked once more if it is empty."""
+    """Return the model's answer to one prompt; an empty one is requested once more."""
     sampling = session.provenance.sampling.get(agent, Sampling())
+    before = f"{session.provenance.preamble}\n\n" if session.provenance.preamble else ""
     request = Request(
-        messages=(Message("user", Text(prompt)),),
+        messages=(Message("user", Text(before + prompt)),),
         sampling=derive_sampling(sampling, agent, 0),
         session=session.id,
         agent=agent,

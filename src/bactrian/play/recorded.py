@@ -1,4 +1,4 @@
-"""A model that says again what a stored run said."""
+"""A model that replays the replies of a stored run."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ class Recorded:
         self._sessions: dict[str, tuple[Session, Deliberation]] | None = None
 
     async def reply(self, request: Request) -> Reply:
-        """Say what was said at this place.
+        """Return the reply recorded at this position.
 
         Raises:
             StoreError: the run cannot be read.
             UnknownModel: the run does not hold the session.
-            ModelError: the session has nothing at this place.
+            ModelError: the session has no reply at this position.
         """
         session, deliberation = await self._find(request.session)
         said = _deliberated(session, deliberation, request) or _said(session, request)
         if said is None:
             raise Refused(
-                f"Session {session.id} has no further words of {request.agent}.",
+                f"Session {session.id} has no more recorded replies for {request.agent!r}.",
                 where=self.name,
                 next="It ended here; other endings or roles need a model that answers.",
             )
@@ -77,10 +77,10 @@ class Recorded:
 
 
 def _deliberated(session: Session, known: Deliberation, request: Request) -> Reply | None:
-    """The reply to a request for proposals or for a choice among them; None if the session has had no such thing."""
+    """Return the reply to a request for proposals, or for a choice among them; None if not found."""
     if any(verdict.kept for verdict in known.verdicts):
         raise Refused(
-            f"Session {session.id} was found by a search, which cannot be replayed.",
+            f"Session {session.id} was played with a search, which cannot be replayed.",
             next="Export it, or play it without one.",
         )
     if request.agent == CRITIC:
@@ -91,7 +91,7 @@ def _deliberated(session: Session, known: Deliberation, request: Request) -> Rep
         return told and Reply((ReplyChoice(told.text),), told.usage, told.model, told.text.encode())
     own = [turn for turn in session.turns if turn.speaker == request.agent]
     last = list(accumulate(turn.requests for turn in own))
-    """Of each turn: how many replies there were up to the one that was said or proposed."""
+    """Number of replies up to each turn's final or proposed one."""
     position = _position(request)
     if position + 1 not in last:
         return None  # A reply that called tools, or beyond the end.
@@ -107,14 +107,14 @@ def _deliberated(session: Session, known: Deliberation, request: Request) -> Rep
 
 
 def _position(request: Request) -> int:
-    """How many replies of its agent come before ``request``."""
+    """Return how many replies of its agent precede ``request``."""
     if request.replay_index is not None:
         return request.replay_index
     return sum(message.role == "assistant" for message in request.messages)
 
 
 def _said(session: Session, request: Request) -> Reply | None:
-    """The reply that the session holds at the place of ``request``."""
+    """Return the session's reply at the position of ``request``; None if not found."""
     if request.agent in ("task_specifier", "task_planner"):
         specifier = request.agent == "task_specifier"
         text = session.task.specified if specifier else session.task.planned
@@ -126,7 +126,7 @@ def _said(session: Session, request: Request) -> Reply | None:
 
 
 def _replies(turn: Turn) -> list[Reply]:
-    """The replies that called tools, and the one that was said."""
+    """Return the replies that called tools, and the final one."""
     replies: list[Reply] = []
     usage = turn.usage
     for first, *others in group_rounds(turn.uses):

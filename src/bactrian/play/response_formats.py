@@ -1,8 +1,8 @@
-"""The inception protocol as a shape for models that can be constrained while they decode.
+"""The inception protocol as response formats, for models with constrained decoding.
 
-With ``protocol = "enforced"`` a turn cannot leave the protocol. What is stored is the same text as a free turn's.
-An endpoint is given the JSON schema; a model in this process the grammar, of which the built-in model has its own:
-it is small enough to need its sentences bounded too.
+With ``protocol = "enforced"`` a turn cannot break the protocol. The stored text is in the format of a free turn.
+Endpoints receive the JSON schema, models in this process the grammar. The built-in model has grammars of its own,
+which also bound the length of sentences.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class _TaskFields(BaseModel):
 
 
 def build_user_format(*, small: bool = False) -> ResponseFormat:
-    """An instruction with its input, or the done token. ``small``: for the built-in model."""
+    """Return the format of an instruction with its input, or the done token. ``small``: for the built-in model."""
     return ResponseFormat(
         name="instruction",
         schema=_object(
@@ -53,7 +53,7 @@ def build_user_format(*, small: bool = False) -> ResponseFormat:
 
 
 def build_assistant_format(*, small: bool = False) -> ResponseFormat:
-    """A solution that ends by asking for the next instruction. ``small``: for the built-in model."""
+    """Return the format of a solution that ends with "Next request." ``small``: for the built-in model."""
     return ResponseFormat(
         name="solution",
         schema=_object(solution={"type": "string", "description": render_prompt("schema_solution")}),
@@ -63,7 +63,7 @@ def build_assistant_format(*, small: bool = False) -> ResponseFormat:
 
 
 def build_small_task_format() -> ResponseFormat:
-    """One sentence that names a task, for the built-in model as task specifier."""
+    """Return the format of a specified task, for the built-in model: one sentence."""
     return ResponseFormat(
         name="task",
         schema=_object(task={"type": "string", "description": render_prompt("schema_task")}),

@@ -21,7 +21,7 @@ from bactrian.play.persist import persist_events
 from bactrian.play.prepare import prepare
 from bactrian.play.scene import Scene, build_role_play
 from bactrian.play.session import play_session
-from bactrian.play.setup import RolePlaySetup, list_earlier_ids, new_session
+from bactrian.play.setup import RolePlaySetup, list_earlier_ids, list_shorter_ids, new_session
 from bactrian.play.tools.loading import open_tools
 from bactrian.play.tools.toolbox import NO_TOOLS, Runnable, Toolbox
 from bactrian.prompts.pack import Pack
@@ -36,19 +36,19 @@ from bactrian.store import RunReader, RunWriter, Store, open_store
 
 @dataclass(frozen=True, slots=True)
 class SessionOrder:
-    """One role-play to play, with everything that has to be opened for it."""
+    """One role-play, with everything that has to be opened for it."""
 
     setup: RolePlaySetup
     pack: Pack
     options: ModelOptions
     tools: Mapping[str, ToolsSpec] = field(default_factory=dict[str, ToolsSpec])
-    """What each agent may call."""
+    """Tools by agent."""
     run: Path | None = None
-    """Where the session is stored; None for nowhere."""
+    """The file that stores the session; None stores nothing."""
     functions: Mapping[str, Sequence[Callable[..., object] | Runnable]] = field(
         default_factory=dict[str, Sequence[Callable[..., object] | Runnable]]
     )
-    """What each agent may call besides: Python functions as they are."""
+    """More tools by agent: Python functions and other objects."""
 
 
 async def play_one(order: SessionOrder, listener: Listener | None = None) -> AsyncGenerator[Event]:
@@ -66,11 +66,14 @@ async def play_one(order: SessionOrder, listener: Listener | None = None) -> Asy
         store = await stack.enter_async_context(open_store(order.run)) if order.run else None
         if store is not None:
             session = await _find_earlier(session, list_earlier_ids(setup, order.pack), store)
+            session = await _find_shorter(session, setup, order.pack, store)
         session = await begin_session(session, store)
+        if store is not None:
+            session = await _reopen(session, setup.limit, store)
         sink = store.add_call if store is not None else None
         continues = session.ending is None or not session.ending.final
         models = await stack.enter_async_context(open_models(names, order.options, sink=sink, load=continues))
-        events = run_role_play(
+        events = await run_role_play(
             session, setup, order.pack, models, store=store, tools=tools, listener=listener
         )
         async with aclosing(events):
@@ -79,7 +82,7 @@ async def play_one(order: SessionOrder, listener: Listener | None = None) -> Asy
 
 
 async def _find_earlier(session: Session, ids: Sequence[str], store: RunReader) -> Session:
-    """``session`` under the id that an earlier version stored it by; as it is if none did."""
+    """Return ``session`` under the id that an earlier version stored it by; unchanged if not found."""
     if ids and await store.session(session.id) is None:
         for name in ids:
             if await store.session(name) is not None:
@@ -87,8 +90,26 @@ async def _find_earlier(session: Session, ids: Sequence[str], store: RunReader) 
     return session
 
 
+async def _find_shorter(session: Session, setup: RolePlaySetup, pack: Pack, store: RunReader) -> Session:
+    """``session`` under the id that it has with a smaller limit of messages; as it is if there is no such session."""
+    if await store.session(session.id) is not None:
+        return session
+    endings = {one.id: one.turns or setup.limit async for one in store.progress()}
+    longest = max(endings.values(), default=0)
+    found = next((name for name in list_shorter_ids(setup, pack, longest) if name in endings), None)
+    return session if found is None else replace(session, id=found)
+
+
+async def _reopen(session: Session, limit: int, store: RunWriter) -> Session:
+    """``session`` without its ending, if it stopped at fewer messages than ``limit``."""
+    if session.ending is None or session.ending.code != "max_messages" or len(session.turns) >= limit:
+        return session
+    await store.reopen(session.id)
+    return replace(session, ending=None)
+
+
 async def begin_session(session: Session, store: RunWriter | None) -> Session:
-    """Store ``session``, or return what is stored of it; without a store, return it as it is."""
+    """Store ``session``, or return the stored one; without a store, return it unchanged."""
     return session if store is None else await store.begin(session)
 
 
@@ -103,16 +124,16 @@ async def run_role_play(
     tools: Mapping[str, Toolbox] = NO_TOOLS,
     listener: Listener | None = None,
 ) -> AsyncGenerator[Event]:
-    """Prepare the task of a session that has begun, and play it to its ending.
+    """Prepare the task of a session that has begun. Return what plays it to its ending.
 
-    A model that fails during the preparation ends the session as ``failed``, as it does later.
+    A model that fails during the preparation ends the session as ``failed``, like any later failure.
 
     Args:
         session: As :func:`begin_session` returned it.
-        setup: Says which steps of preparation are wanted, and how the session may end.
+        setup: The steps of preparation, and the endings.
         pack: The session's prompts.
         models: One for each agent, open.
-        store: Keeps every event before the next request goes out; None keeps nothing.
+        store: Stores every event before the next request is sent; None stores nothing.
         rules: End the session; those of ``setup`` if None.
         tools: By agent, open.
         listener: Receives text as it is generated.
@@ -123,8 +144,7 @@ async def run_role_play(
     try:
         session = await prepare(session, setup, pack, models, store.save_task if store else None)
     except ModelError as error:
-        yield await end_as_failed(session, error, store)
-        return
+        return _yield_one(await end_as_failed(session, error, store))
     known = NOTHING_KNOWN
     if store is not None and (critic := session.provenance.critic) is not None:
         known = await store.deliberation(session.id, after=critic.count_settled(len(session.turns)))
@@ -137,16 +157,17 @@ async def run_role_play(
         tools=tools,
         listener=listener,
     )
-    async for event in run_scene(scene, store):
-        yield event
+    return run_scene(scene, store)
 
 
-async def run_scene(scene: Scene, store: RunWriter | None = None) -> AsyncGenerator[Event]:
+def run_scene(scene: Scene, store: RunWriter | None = None) -> AsyncGenerator[Event]:
     """Play ``scene``; with a store, an event is on disk when it is yielded."""
-    async with aclosing(play_session(scene)) as played:
-        events = played if store is None else persist_events(played, scene.session.id, store)
-        async for event in events:
-            yield event
+    events = play_session(scene)
+    return events if store is None else persist_events(events, scene.session.id, store)
+
+
+async def _yield_one(event: Event) -> AsyncGenerator[Event]:
+    yield event
 
 
 async def end_as_failed(session: Session, error: ModelError, store: RunWriter | None) -> Ended:

@@ -1,4 +1,4 @@
-"""How the agents of a session sample, unless the user says otherwise."""
+"""Default sampling parameters of a session's agents."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from bactrian.records.sampling import Sampling
 MAX_MESSAGES = 40
 """The paper's limit on the messages of a session."""
 SMALL_MAX_MESSAGES = 12
-"""The built-in model's: after that it has said what it can say."""
+"""The built-in model's: it has nothing new to say after that."""
 
 _PAPER = {
     "task_specifier": Sampling(temperature=1.4, max_tokens=256),
@@ -18,8 +18,8 @@ _PAPER = {
     "critic": Sampling(temperature=0.2, max_tokens=512),
 }
 
-# Measured on the built-in model: colder copies its prompt, warmer leaves the topic. Its grammars close a turn
-# before these many tokens.
+# Measured on the built-in model: lower temperatures copy the prompt, higher ones leave the topic. Its grammars close
+# a turn before these many tokens.
 _SMALL = {
     "task_specifier": Sampling(temperature=0.4, top_p=0.9, max_tokens=100),
     "task_planner": Sampling(temperature=0.3, top_p=0.9, max_tokens=160),
@@ -30,12 +30,12 @@ _SMALL = {
 
 
 _VARIED = 0.8
-"""Temperature of proposals: at the paper's 0.2 there would be little to choose from. CAMEL's example has the same.
-The built-in model differs enough as it is."""
+"""Temperature of proposals, as in CAMEL's example: at the paper's 0.2 they would be nearly equal. The built-in model's
+replies differ enough at its own temperature."""
 
 
 def default_sampling(agent: str, model: str, seed: int | None = None, *, varied: bool = False) -> Sampling:
-    """Sampling parameters of ``agent`` (``task_specifier``, ``user``, ``critic`` …) on ``model``.
+    """Return the sampling parameters of ``agent`` (``task_specifier``, ``user``, ``critic`` …) on ``model``.
 
     ``varied`` is for a session in which each turn is chosen among several proposals. The temperatures are the
     paper's (section 4 and its code), the built-in model's are its own.

@@ -1,4 +1,4 @@
-"""All that is needed to play a session, as inert data."""
+"""Everything needed to play a session, as inert data."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from bactrian.records.turn import Speaker
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """A session to play: who takes part, who speaks when, and when it is over."""
+    """A session to play: its agents, the order of speakers, and the endings."""
 
     session: Session
-    """With the turns it has already, if it is taken up again."""
+    """With its stored turns, if it is resumed."""
     agents: Mapping[Speaker, Agent]
     order: SpeakerOrder = Alternate()
     rules: tuple[Rule, ...] = default_endings()
     critic: SessionCritic | None = None
-    """Who chooses each turn among several proposals; None if agents say the first thing that their models reply."""
+    """The critic that chooses each turn among several proposals; None if agents speak their model's first reply."""
     listener: Listener | None = None
 
 
@@ -50,11 +50,11 @@ def build_role_play(
     tools: Mapping[str, Toolbox] = NO_TOOLS,
     listener: Listener | None = None,
 ) -> Scene:
-    """The scene of the paper: an AI user instructs, an AI assistant solves (section 3.1).
+    """Build the scene of the paper: an AI user instructs, an AI assistant solves (section 3.1).
 
-    ``models`` holds one model each for ``user`` and ``assistant``, and for ``critic`` if there is one; the prompts
-    come from ``pack``, everything else from the session's record. ``known`` is what the session has of the turn at
-    which it is taken up again; ``tools`` are those that the record speaks of, by agent.
+    ``models`` holds one model each for ``user`` and ``assistant``, and for the ``critic`` of a session with one. The
+    prompts come from ``pack``, everything else from the session's record. ``known`` holds the stored events of the
+    unfinished turn of a resumed session; ``tools`` are the tools named in the record, by agent.
 
     Raises:
         PromptError: the pack cannot be rendered with these roles and this task.
@@ -62,7 +62,7 @@ def build_role_play(
     origin = session.provenance
     said = render_inception(session, pack)
     enforced = origin.protocol == "enforced"
-    # The small grammar has no room for code.
+    # The small grammar does not admit code.
     small_talk = get_traits(models["assistant"]).small and not origin.needs_code
     return Scene(
         session=session,
@@ -102,9 +102,9 @@ def build_critic(
     wish: CriticSettings,
     known: Deliberation = NOTHING_KNOWN,
 ) -> SessionCritic:
-    """Make the critic, or a person in its place, that helps both sides (paper, section 3.2).
+    """Make the critic of both sides (paper, section 3.2), an agent or a person.
 
-    Nothing is chosen for a person: one of the two who is a person says what they say.
+    The turns of a human participant are not chosen among proposals.
 
     Raises:
         PromptError: the pack cannot be rendered with this role or these criteria.
@@ -128,23 +128,23 @@ def build_critic(
 
 
 def _add_fields(system: str, speaker: str, model: Model, *, enforced: bool) -> Text:
-    """The system prompt, with what goes into which field where a schema holds the model to fields."""
+    """Return the system prompt, with a description of the fields if a JSON schema constrains the model."""
     told = enforced and get_traits(model).constrained_by == "schema" and not isinstance(model, Human)
     return Text(f"{system}\n\n{describe_fields(speaker)}" if told else system)
 
 
 def find_toolbox(session: Session, agent: Speaker, tools: Mapping[str, Toolbox]) -> Toolbox | None:
-    """The tools of ``agent``; None if the session's record gives it none.
+    """Return the tools of ``agent``; None if the session's record names none.
 
     Raises:
-        InputError: the record gives it some, and they are not at hand.
+        InputError: the record names tools that are not given.
     """
     kit = session.provenance.tools.get(agent)
     if kit is None:
         return None
     if agent not in tools or not {tool.name for tool in kit.tools} <= tools[agent].tools.keys():
         raise InputError(
-            f"The session needs the tools that it was begun with, and the {agent} lacks some.",
+            f"The session needs the tools that it was begun with, and some of the {agent}'s are missing.",
             where=session.id,
             next="Give all of them.",
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 
 from bactrian.errors import ContextFull, Filtered, ModelError, Stopped
 from bactrian.play.endings.rules import find_ending
@@ -19,11 +20,11 @@ from bactrian.records.turn import Speaker
 
 
 async def play_session(scene: Scene) -> AsyncGenerator[Event]:
-    """Play a session, from its first turn or from where its stored turns leave off, to its ending.
+    """Play a session to its ending, from its first turn or from its last stored one.
 
-    Nothing is asked of a model before the event that came before has been taken, so whoever stores a turn, a proposal
-    or a decision when it gets the event has it on disk before the next request goes out. A model that fails ends the
-    session as ``failed``; nothing else is caught.
+    The next request is sent only when the caller asks for the next event. A caller that stores each event when it
+    arrives has it on disk before the next request. A model that fails ends the session as ``failed``; no other
+    exception is caught.
     """
     yield Started(scene.session)
     if scene.session.ending is not None and scene.session.ending.final:
@@ -32,22 +33,26 @@ async def play_session(scene: Scene) -> AsyncGenerator[Event]:
     state, strategies = SessionState(scene), pick_strategies(scene)
     while (ending := find_ending(scene.rules, state.turns)) is None:
         state.speaker = scene.order.next_speaker(state.turns)
-        events = strategies[state.speaker].take_turn(state)
+        strategy = strategies[state.speaker]
         try:
-            async for event in events:
-                if isinstance(event, Spoke):
-                    state.add_turn(event.turn)
-                yield event
+            if isinstance(strategy, Plain):
+                spoke = await strategy.speak(state)
+                state.add_turn(spoke.turn)
+                yield spoke
+                continue
+            async with aclosing(strategy.take_turn(state)) as events:
+                async for event in events:
+                    if isinstance(event, Spoke):
+                        state.add_turn(event.turn)
+                    yield event
         except ModelError as error:
             yield Ended(_explain_failure(error, len(state.turns), state.speaker), error)
             return
-        finally:
-            await events.aclose()
     yield Ended(ending)
 
 
 def pick_strategies(scene: Scene) -> dict[Speaker, TurnStrategy]:
-    """Return the way in which each agent comes to its turns.
+    """Return the turn strategy of each agent.
 
     A search decides for all agents at once. A critic's strategy lets the agent use its tools before it proposes.
     """
@@ -64,7 +69,7 @@ def pick_strategies(scene: Scene) -> dict[Speaker, TurnStrategy]:
 
 
 def _explain_failure(error: ModelError, turns: int, speaker: Speaker) -> Ending:
-    """Return the ending of a session whose next turn could not be had."""
+    """Return the ending of a session whose model failed."""
     code: EndingCode
     match error:
         case ContextFull():

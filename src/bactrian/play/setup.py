@@ -1,11 +1,11 @@
-"""From what a person asks for to a session that has not begun."""
+"""The options of a role-play, and the new session made from them."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -13,7 +13,7 @@ from bactrian.errors import InputError
 from bactrian.models.registry import find_traits
 from bactrian.play.critic.critic import CRITIC
 from bactrian.play.endings.own import combine_endings, find_code
-from bactrian.play.endings.rules import Rule
+from bactrian.play.endings.rules import MaxMessages, Rule
 from bactrian.play.human import HUMAN
 from bactrian.play.sampling_defaults import MAX_MESSAGES, SMALL_MAX_MESSAGES, default_sampling
 from bactrian.prompts.pack import Pack
@@ -25,12 +25,12 @@ from bactrian.records.session import Provenance, Role, Session, Task
 from bactrian.records.tool import Toolkit
 
 WORD_LIMIT = 50
-"""How long a specified task may be, in words; the paper's default."""
+"""Default word limit of a specified task, from the paper."""
 
 
 @dataclass(frozen=True, slots=True)
 class RolePlaySetup:
-    """Everything that makes one session different from another."""
+    """All options that distinguish one session from another."""
 
     idea: str
     assistant: Role
@@ -42,13 +42,13 @@ class RolePlaySetup:
     word_limit: int = WORD_LIMIT
     plan: bool = False
     protocol: str | None = None
-    """``free`` or ``enforced``; None enforces it if only the built-in model plays."""
+    """``free`` or ``enforced``; None means ``enforced`` if only the built-in model plays, else ``free``."""
     paper_endings: bool = False
-    """True for the paper's endings only, without the one for repeat loops."""
+    """True for the paper's endings, without the one for repeat loops."""
     endings: tuple[Rule, ...] = ()
-    """The user's own, besides the usual ones; or a choice of endings in place of the usual ones."""
+    """User-defined endings besides the default ones; or a list that replaces the default ones."""
     max_messages: int | None = None
-    """None for the paper's 40, or fewer if the built-in model plays."""
+    """None for the paper's 40, or 12 if the built-in model plays."""
     seed: int | None = None
     language: str | None = None
     preamble: str = ""
@@ -56,33 +56,44 @@ class RolePlaySetup:
     needs_code: bool = False
     critic: CriticSettings | None = None
     tools: Mapping[str, Toolkit] = field(default_factory=dict[str, Toolkit])
-    """What ``user`` and ``assistant`` may use."""
+    """Tools of ``user`` and ``assistant``."""
     temperatures: Mapping[str, float] = field(default_factory=dict[str, float])
-    """By agent, in place of its usual one."""
+    """By agent; replaces the agent's default sampling."""
     parameters: Mapping[str, tuple[SamplingSpec, ...]] = field(
         default_factory=dict[str, tuple[SamplingSpec, ...]]
     )
-    """What is said of an agent's sampling, in place of what is usual; the last word counts."""
+    """Changes to an agent's sampling, applied in order."""
 
     @property
     def small(self) -> bool:
-        """True if no other model than the built-in one speaks, for both sides or with a person."""
+        """True if the built-in model plays both sides, or one side against a person."""
         speakers = {self.models["user"], self.models["assistant"]} - {HUMAN}
         return bool(speakers) and all(find_traits(name).small for name in speakers)
 
     @property
     def pack(self) -> str:
-        """Name of the prompt pack that suits the models."""
+        """Name of the prompt pack: the given one, or the default for these models."""
         return "ai-society-small" if self.small else "ai-society"
 
     def rules(self) -> tuple[Rule, ...]:
         """The rules that end the session."""
-        limit = self.max_messages or (SMALL_MAX_MESSAGES if self.small else MAX_MESSAGES)
+        limit = self.max_messages or self.usual_limit
         return combine_endings(self.endings, paper=self.paper_endings, limit=limit, language=self.language)
+
+    @property
+    def usual_limit(self) -> int:
+        """Messages at which the session ends where nothing is said of it."""
+        return SMALL_MAX_MESSAGES if self.small else MAX_MESSAGES
+
+    @property
+    def limit(self) -> int:
+        """Messages at which the session ends at the latest."""
+        limits = (rule.limit for rule in self.rules() if isinstance(rule, MaxMessages))
+        return next(limits, self.max_messages or self.usual_limit)
 
 
 def new_session(setup: RolePlaySetup, pack: Pack, *, name: str | None = None) -> Session:
-    """The session that ``setup`` asks for. Its id is ``name``, or a hash of all of it: the same wish, the same session.
+    """Make the session that ``setup`` describes. Its id is ``name``, or a hash of ``setup`` and ``pack``.
 
     Raises:
         InputError: the idea, a role or the language cannot be used.
@@ -97,7 +108,7 @@ def new_session(setup: RolePlaySetup, pack: Pack, *, name: str | None = None) ->
         check_idea(setup.critic.criteria, "criteria")
         if setup.critic.searches and HUMAN in setup.models.values():
             raise InputError(
-                "A person cannot take part in a search: it would ask them for every line of it.",
+                "A person cannot take part in a search, which would ask for every line of it.",
                 where="--search",
                 next="Leave it out, or let a model play.",
             )
@@ -106,8 +117,8 @@ def new_session(setup: RolePlaySetup, pack: Pack, *, name: str | None = None) ->
         _check_enforceable(setup)
     if setup.tools and setup.critic is not None and setup.critic.searches:
         raise InputError(
-            "Tools and a search do not go together: a search tries out turns that are never said, "
-            "and what a tool does cannot be undone.",
+            "Tools and a search cannot be combined: a search tries turns that are never spoken, "
+            "and a tool's effects cannot be undone.",
             where="tools",
             next="Leave one of them out; a critic that does not search goes with tools.",
         )
@@ -132,15 +143,15 @@ def _check_enforceable(setup: RolePlaySetup) -> None:
 
 
 def check_tools(tools: Iterable[str], models: Mapping[str, str]) -> None:
-    """Refuse tools of agents who could not use them.
+    """Refuse tools for humans.
 
     Raises:
-        InputError: one of them is a person.
+        InputError: one of the agents is a person.
     """
     for agent in tools:
         if models.get(agent) == HUMAN:
             raise InputError(
-                f"The {agent} is a person, who cannot be given tools.",
+                f"The {agent} is a person, and only models can have tools.",
                 where="tools",
                 next="Give them to another agent.",
             )
@@ -176,19 +187,40 @@ def _sampling(agent: str, setup: RolePlaySetup, *, varied: bool) -> Sampling:
 
 
 def list_earlier_ids(setup: RolePlaySetup, pack: Pack) -> tuple[str, ...]:
-    """The ids that earlier versions gave to the session that ``setup`` asks for, the latest version first.
+    """Return the ids that earlier versions gave to the session of ``setup``, the latest version first.
 
-    They knew fewer options; a session that uses none of the newer ones is the same session.
+    Earlier versions had fewer options; a session that uses none of the newer ones is the same session.
+    """
+    return tuple(_list_earlier(_describe(setup), setup, pack))
+
+
+def list_shorter_ids(setup: RolePlaySetup, pack: Pack, longest: int) -> Iterator[str]:
+    """Yield the ids of the session that ``setup`` asks for under smaller limits of messages, the largest limit first.
+
+    Such a session stopped where this one goes on. ``longest`` is the number of messages of the longest session that
+    is stored: none stopped at a larger limit.
     """
     wish = _describe(setup)
+    for limit in range(min(setup.limit, longest), 0, -1):
+        for said in (limit, None) if limit == setup.usual_limit else (limit,):
+            shorter = {**wish, "max_messages": said}
+            yield _hash(shorter, pack)
+            yield from _list_earlier(shorter, setup, pack)
+
+
+def _list_earlier(wish: Mapping[str, Any], setup: RolePlaySetup, pack: Pack) -> list[str]:
+    """The ids that earlier versions gave to the session that ``wish`` describes, the latest version first."""
+    wish = dict(wish)
     earlier: list[str] = []
     if setup.critic is not None and not setup.critic.searches:
-        del wish["critic"]["width"], wish["critic"]["depth"]
+        wish["critic"] = {
+            key: value for key, value in wish["critic"].items() if key not in ("width", "depth")
+        }
         earlier.append(_hash(wish, pack))
     if setup.critic is None and not setup.preamble and not setup.needs_code:
         del wish["preamble"], wish["needs_code"]
         earlier.append(_hash(wish, pack))
-    return tuple(earlier)
+    return earlier
 
 
 def _identity(setup: RolePlaySetup, pack: Pack) -> str:
@@ -196,12 +228,12 @@ def _identity(setup: RolePlaySetup, pack: Pack) -> str:
 
 
 def _describe(setup: RolePlaySetup) -> dict[str, Any]:
-    """All that makes the session different from another. A newer option is left out where it is not used."""
+    """Return the options that identify the session. A newer option is left out if it is not used."""
     wish = asdict(replace(setup, endings=()))
     del wish["endings"]
     if setup.endings:
         wish["endings"] = [find_code(rule) for rule in setup.endings]
-    if setup.critic is None:  # A session without one is the same as before there were any.
+    if setup.critic is None:  # Sessions without a critic keep the ids they had before critics existed.
         del wish["critic"]
     del wish["parameters"]
     if setup.parameters:
@@ -217,7 +249,7 @@ def _describe(setup: RolePlaySetup) -> dict[str, Any]:
 
 
 def _hash(wish: Mapping[str, Any], pack: Pack) -> str:
-    # However its accents are encoded, a name is the same name.
+    # Normalise, so that the encoding of accents does not change the id.
     content = unicodedata.normalize("NFC", json.dumps([wish, pack.hash], sort_keys=True, ensure_ascii=False))
     content = json.dumps(json.loads(content), sort_keys=True)
     return hashlib.sha256(content.encode()).hexdigest()[:12]

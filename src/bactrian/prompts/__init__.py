@@ -1,1 +1,1 @@
-"""What is said to a model: packs of templates, rendered strictly."""
+"""Prompts: packs of templates, and the engine's own, rendered strictly."""

@@ -1,4 +1,4 @@
-"""What the program itself says to a model: templates in ``engine.toml``, rendered as strictly as those of a pack."""
+"""The engine's own prompts: templates in ``engine.toml``, rendered as strictly as those of a pack."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ OVERRIDABLE = frozenset(
         "draft_note",
     }
 )
-"""Templates that a pack may replace in a table ``[engine]``: those of a session that no parser depends on."""
+"""Templates that a pack may replace in a table ``[engine]``: a session's, except those that parsers depend on."""
 _KIND = FileKind("engine's prompts", PromptError, "docs/prompts.md", "prompts")
 
 
 @dataclass(frozen=True, slots=True)
 class EnginePrompts:
-    """The templates, checked as they are first rendered. :func:`load_engine_prompts` reads them."""
+    """The engine's templates, each checked when it is first rendered. :func:`load_engine_prompts` reads them."""
 
     hash: str
     """SHA-256, hexadecimal, of the templates as JSON with sorted keys."""
     templates: Mapping[str, str]
     """The templates' sources, by name."""
     placeholders: Mapping[str, frozenset[str]]
-    """What each of them is given."""
+    """Placeholders of each template."""
     _compiled: dict[str, Template] = field(
         default_factory=dict[str, "Template"], repr=False, compare=False, init=False
     )
@@ -51,10 +51,10 @@ class EnginePrompts:
     def render(self, name: str, /, **values: str | int) -> str:
         """Fill a template with ``values``, one for each of its placeholders.
 
-        Each value comes out as it is, whatever it contains.
+        Values are inserted unchanged.
 
         Raises:
-            PromptError: there is no such template, or a value is missing or one too many.
+            PromptError: there is no such template, or the values do not match its placeholders.
         """
         template = self._compiled.get(name) or self._compile(name)
         if values.keys() != self.placeholders[name]:

@@ -1,4 +1,4 @@
-"""The inception prompts of a session (paper, section 3.2): what each side is told before anything is said."""
+"""The inception prompts of a session (paper, section 3.2): its system prompts and first message."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from bactrian.records.session import Session
 
 @dataclass(frozen=True, slots=True)
 class InceptionPrompts:
-    """What the two agents of a session begin with."""
+    """The initial prompts of a session's two agents."""
 
     user: str
     """System prompt of the AI user."""
     assistant: str
     """System prompt of the AI assistant."""
     opening: str
-    """What the AI user is asked first."""
+    """First message to the AI user."""
 
 
 def render_inception(session: Session, pack: Pack) -> InceptionPrompts:
@@ -25,7 +25,7 @@ def render_inception(session: Session, pack: Pack) -> InceptionPrompts:
 
     Raises:
         PromptError: the pack cannot be rendered with them.
-        InputError: one of them cannot be sent.
+        InputError: a role or the task holds characters that cannot be sent.
     """
     origin = session.provenance
     values = {
@@ -38,21 +38,23 @@ def render_inception(session: Session, pack: Pack) -> InceptionPrompts:
     }
     before = f"{origin.preamble}\n\n" if origin.preamble else ""
     return InceptionPrompts(
-        user=before + pack.render("user_system", **values),
-        assistant=before + pack.render("assistant_system", **values),
-        opening=pack.render("opening_request", **values),
+        user=before + pack.render("user_system", session.values, **values),
+        assistant=before + pack.render("assistant_system", session.values, **values),
+        opening=pack.render("opening_request", session.values, **values),
     )
 
 
 def render_criticism(session: Session, pack: Pack, *, role: str, criteria: str) -> str:
-    """System prompt of a critic who chooses between proposals by ``criteria``.
+    """Return the system prompt of a critic that chooses between proposals by ``criteria``.
 
     Raises:
         PromptError: the pack cannot be rendered with them.
-        InputError: one of them cannot be sent.
+        InputError: a role or the task holds characters that cannot be sent.
     """
-    return pack.render(
+    before = f"{session.provenance.preamble}\n\n" if session.provenance.preamble else ""
+    return before + pack.render(
         "critic",
+        session.values,
         task=session.task.text,
         assistant_role=session.assistant.name,
         user_role=session.user.name,

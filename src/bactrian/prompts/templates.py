@@ -1,4 +1,4 @@
-"""The templates of a pack: which there are, and what each may say."""
+"""The templates of a pack, and the placeholders of each."""
 
 from __future__ import annotations
 
@@ -25,4 +25,4 @@ PLACEHOLDERS: Mapping[str, frozenset[str]] = MappingProxyType(
 NEEDED: Mapping[str, frozenset[str]] = MappingProxyType(
     {name: frozenset[str]() if name == "opening_request" else frozenset({"task"}) for name in PLACEHOLDERS}
 )
-"""The placeholders each template must use: an agent that is not told the task is a slip, not a choice."""
+"""The placeholders each template must use, so that no prompt omits the task or a role by mistake."""

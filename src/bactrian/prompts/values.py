@@ -1,4 +1,4 @@
-"""Checks on the text that people give: ideas, role names, descriptions, languages."""
+"""Checks of user input: ideas, role names, descriptions, languages."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ from bactrian.errors import InputError
 from bactrian.records.session import Role
 
 LONGEST_IDEA = 100_000
-"""Characters an idea, or a role's description, may have."""
+"""Most characters of an idea or of a role's description."""
 LONGEST_NAME = 300
-"""Characters the name of a role or of a language may have."""
+"""Most characters of the name of a role or of a language."""
 
 
 def check_idea(text: str, field: str = "idea") -> str:
-    """Give back ``text``, unchanged, if it can be the idea of a session.
+    """Return ``text`` unchanged if it can be the idea of a session.
 
     Raises:
-        InputError: it is blank, too long, or not sendable (see :func:`checked_value`).
+        InputError: it is blank, too long, or cannot be sent (see :func:`check_value`).
     """
     return _checked(text, field, LONGEST_IDEA)
 
 
 def check_name(text: str, field: str) -> str:
-    """Give back ``text``, unchanged, if it can name a role or a language: one line that is not blank.
+    """Return ``text`` unchanged if it can name a role or a language: one line that is not blank.
 
     Raises:
-        InputError: it is blank, has several lines, is longer than :data:`LONGEST_NAME`, or not sendable.
+        InputError: it is blank, has several lines, is longer than :data:`LONGEST_NAME`, or cannot be sent.
     """
     _checked(text, field, LONGEST_NAME)
     if text.splitlines() != [text]:
@@ -36,10 +36,10 @@ def check_name(text: str, field: str) -> str:
 
 
 def check_role(role: Role, field: str) -> Role:
-    """Give back ``role``, unchanged, if its name and its description can be used.
+    """Return ``role`` unchanged if its name and its description can be used.
 
     Raises:
-        InputError: see :func:`checked_name`; or the description is too long or not sendable.
+        InputError: see :func:`check_name`; or the description is too long or cannot be sent.
     """
     check_name(role.name, field)
     if role.description:
@@ -48,7 +48,7 @@ def check_role(role: Role, field: str) -> Role:
 
 
 def check_value(text: str, field: str) -> str:
-    """Give back ``text``, unchanged, if it can be sent to a model and stored.
+    """Return ``text`` unchanged if it can be sent to a model and stored.
 
     Raises:
         InputError: it holds a NUL character or half of a surrogate pair.

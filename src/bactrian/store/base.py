@@ -77,6 +77,10 @@ class RunWriter(Protocol):
         """
         ...
 
+    async def reopen(self, session: str) -> None:
+        """Take back the ending of the session with this id if it stopped at its limit of messages."""
+        ...
+
 
 class RunReader(Protocol):
     """Reads a run. Every method raises StoreError if the run cannot be read."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 
 from bactrian.generate.jobs.base import JobContext, JobCost, JobKind, make_filler
@@ -139,8 +140,9 @@ class AnswerPlayer:
             _QuestionFirst(),
             (EndpointRefused(), AnswerGiven()),
         )
-        async for event in run_scene(scene, store):
-            yield event
+        async with aclosing(run_scene(scene, store)) as events:
+            async for event in events:
+                yield event
 
 
 def _question(session: Session) -> Turn:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -55,7 +56,12 @@ class RolePlayJobs(JobKind[RolePlay]):
             )
 
     def content(self) -> Mapping[str, Any]:
-        """The prompt pack."""
+        """The prompt pack.
+
+        Raises:
+            PromptError: it uses an axis that the recipe lacks.
+        """
+        self._pack.check_axes(self.plan.axis_names)
         return {"prompts": {"name": self._pack.name, "hash": self._pack.hash}}
 
     def tools(self) -> Mapping[str, ToolsSpec]:
@@ -156,7 +162,7 @@ class RolePlayPlayer:
     async def play(self, job: Job, store: Store) -> AsyncGenerator[Event]:
         """Specify the task, then play."""
         session = await begin_session(self._session(job), store)
-        events = run_role_play(
+        events = await run_role_play(
             session,
             self._setup,
             self._pack,
@@ -165,8 +171,9 @@ class RolePlayPlayer:
             rules=self._rules,
             tools=self._tools,
         )
-        async for event in events:
-            yield event
+        async with aclosing(events):
+            async for event in events:
+                yield event
 
     def _critic(self, values: Mapping[str, str]) -> CriticSettings | None:
         critic, fill = self._setup.critic, self._fill_critic

@@ -212,7 +212,7 @@ class TranslatePlayer:
         begun = perf_counter()
         pieces: list[str] = []
         usage = Usage()
-        model = ""
+        model, fingerprint = "", None
         for number, piece in enumerate(_KEPT.split(turn.text)):
             if number % 2 or not any(character.isalpha() for character in piece):
                 pieces.append(piece)
@@ -220,7 +220,7 @@ class TranslatePlayer:
             text = piece.strip()
             reply = await self._model.reply(self._request(text, turn.number, number, session))
             usage += reply.usage
-            model = reply.model
+            model, fingerprint = reply.model, reply.fingerprint
             if not reply.text.strip():
                 raise BadReply(f"The translation of turn {turn.number} is empty.", where=self._model.name)
             before = piece[: len(piece) - len(piece.lstrip())]
@@ -234,6 +234,7 @@ class TranslatePlayer:
             seconds=perf_counter() - begun,
             first_token=None,
             model=model or turn.model,
+            fingerprint=fingerprint,
         )
 
     def _request(self, text: str, turn: int, piece: int, session: Session) -> Request:

@@ -11,11 +11,8 @@ class Wrapper:
 
     def __init__(self, model: Model) -> None:
         self._model = model
-
-    @property
-    def name(self) -> str:
+        self.name = model.name
         """The name of the model within."""
-        return self._model.name
 
     @property
     def traits(self) -> Traits:

@@ -1,10 +1,10 @@
-"""How a critic's answer looks: its choice alone in the first line, so that it cannot be read in two ways.
+"""The format of a critic's answer: the choice stands alone in the first line, so that it is unambiguous.
 
     Choice: 2
     The second one names the prices it needs.
     Feedback: Name the exchange, too.
 
-A number anywhere else is no choice: "of the 3 proposals I take the second" says three things.
+A number anywhere else is not a choice: "of the 3 proposals I take the second" has three readings.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _NO_FEEDBACK = re.compile(r"(?:none|n/a|no|no feedback|null)?[.\s]*", re.IGNOREC
 
 @dataclass(frozen=True, slots=True)
 class CriticAnswer:
-    """What an answer says."""
+    """A parsed answer."""
 
     place: int | None
     """None if it could not be read; ``problem`` says why."""
@@ -41,7 +41,7 @@ class CriticAnswer:
     feedback: str = ""
     problem: str = ""
     kept: tuple[int, ...] = ()
-    """All that a ranking names, best first."""
+    """All candidates that a ranking names, best first."""
 
 
 class _Ranking(BaseModel):
@@ -56,7 +56,7 @@ class _CriticFields(BaseModel):
 
 
 def read_answer(text: str, places: Sequence[int]) -> CriticAnswer:
-    """Read an answer to a choice among ``places``."""
+    """Parse an answer to a choice among ``places``."""
     first, _, rest = text.strip().partition("\n")
     match = _CHOICE.fullmatch(first)
     if match is None:
@@ -76,7 +76,7 @@ def read_answer(text: str, places: Sequence[int]) -> CriticAnswer:
 
 
 def read_ranking(text: str, places: Sequence[int], keep: int) -> CriticAnswer:
-    """Read an answer that ranks the best ``keep`` of ``places``; what it names beyond those is not needed."""
+    """Parse an answer that ranks the best ``keep`` of ``places``; further ones are ignored."""
     first, _, rest = text.strip().partition("\n")
     match = _RANKING.fullmatch(first)
     if match is None:
@@ -92,7 +92,7 @@ def read_ranking(text: str, places: Sequence[int], keep: int) -> CriticAnswer:
 
 
 def build_ranking_format(places: Sequence[int], keep: int, *, small: bool = False) -> ResponseFormat:
-    """The shape of a ranking, for models that can be constrained. ``small``: for the built-in model."""
+    """Return the response format of a ranking. ``small``: for the built-in model."""
     numbers = " | ".join(f'"{place}"' for place in places)
     ranked = ' ", " '.join(["place"] * keep)
     longest = 160 if small else 1200
@@ -125,13 +125,13 @@ def _ranking_from_json(text: str) -> str:
 
 
 def write_answer(place: int, reason: str, feedback: str | None = None) -> str:
-    """The text of an answer."""
+    """Return an answer as text."""
     end = f"\nFeedback: {feedback}" if feedback else ""
     return f"Choice: {place}\n{reason}{end}"
 
 
 def build_answer_format(places: Sequence[int], *, feedback: bool, small: bool = False) -> ResponseFormat:
-    """The shape of an answer, for models that can be constrained. ``small``: for the built-in model."""
+    """Return the response format of an answer. ``small``: for the built-in model."""
     properties: dict[str, object] = {
         "choice": {"type": "integer", "enum": list(places), "description": render_prompt("schema_choice")},
         "reason": {"type": "string", "description": render_prompt("schema_choice_reason")},

@@ -1,4 +1,4 @@
-"""Getting several candidates for a turn: in one request where the model can, else in as many at once."""
+"""Requests several candidates for a turn: in one request if the model supports it, else in concurrent requests."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from bactrian.records.usage import Usage
 
 @dataclass(frozen=True, slots=True)
 class CandidateRequest:
-    """Which candidates are wanted."""
+    """The candidates to request."""
 
     session: str
     call_index: int
     number: int
-    """Of the turn, from 1."""
+    """Number of the turn, from 1."""
     round: int
     have: Sequence[int]
-    """Places of those that are there already."""
+    """Indices of the candidates that exist already."""
     notes: Sequence[Message]
-    """What was said about the rounds before; for this turn only."""
+    """Feedback on earlier rounds, for this turn only."""
     used: Sequence[Message] = ()
-    """The agent's calls of tools for this turn, and their results. Candidates make no further ones."""
+    """The agent's tool calls in this turn, with their results. Candidates make no further calls."""
 
 
 class Proposer:
     """Asks one agent for ``count`` candidates at a time.
 
-    Each is given out as soon as it is paid for. A server that answers a request for several with one is asked for
-    the others singly, and from then on for all of them, at once.
+    Each is yielded as soon as it arrives. If a server answers a request for several with a single one, the others
+    are requested one by one, concurrently, and so are all later candidates.
     """
 
     def __init__(self, count: int) -> None:
@@ -46,10 +46,10 @@ class Proposer:
         self._together = count > 1
 
     async def propose(self, view: View, wanted: CandidateRequest) -> AsyncGenerator[Proposal]:
-        """Give the candidates that are missing, in no certain order.
+        """Yield the missing candidates, in any order.
 
         Raises:
-            BactrianError: a call failed; all that were answered have been given.
+            BactrianError: a call failed; all candidates that arrived have been yielded.
         """
         missing = [place for place in range(1, self._count + 1) if place not in wanted.have]
         if self._together and len(missing) > 1:
@@ -80,11 +80,11 @@ class Proposer:
     async def _ask_together(
         self, view: View, wanted: CandidateRequest, places: Sequence[int]
     ) -> list[Proposal]:
-        """As many as the model gives at once; none if it knows no such request."""
+        """Return the candidates of one request for several; an empty list if the model does not support it."""
         try:
             return await self._ask(view, wanted, places)
         except Refused:
-            return []  # Some servers refuse ``n``. If that is not what it was, the single requests will tell.
+            return []  # Some servers refuse ``n``. If the cause is another one, the single requests fail too.
 
     async def _ask(self, view: View, wanted: CandidateRequest, places: Sequence[int]) -> list[Proposal]:
         agent = view.agent
@@ -112,7 +112,7 @@ class Proposer:
 def _proposals(
     reply: Reply, wanted: CandidateRequest, speaker: Speaker, places: Sequence[int], seconds: float
 ) -> list[Proposal]:
-    # A server may give more than it was asked for.
+    # A server may return more than were requested.
     first, *others = [
         Proposal(
             number=wanted.number,

@@ -1,4 +1,4 @@
-"""Choosing one of several candidates for a turn: what a critic is asked, and what follows from its answers.
+"""The choice of one of several candidates for a turn: the question to a critic, and the rounds of its answers.
 
 Paper, section 3.2, "critic in the loop", and appendix.
 """
@@ -27,35 +27,35 @@ from bactrian.records.usage import Usage
 
 @dataclass(frozen=True, slots=True)
 class CriticQuestion:
-    """What a critic is asked."""
+    """The question to a critic."""
 
     session: str
     call_index: int
     turns: Sequence[Turn]
-    """What was said before."""
+    """The conversation so far."""
     speaker: Agent
-    """Whose turn it is."""
+    """The agent whose turn it is."""
     proposals: Sequence[Proposal]
-    """At least one; all different, and each says something."""
+    """At least one; all different and not empty."""
     heard: Sequence[Decision]
-    """Earlier answers to this question, none of which could be read."""
+    """Earlier answers to this question, all unreadable."""
     feedback: bool
     """True if the critic may ask for another round of proposals."""
     keep: int = 1
-    """How many are wanted, best first; more than one only in a search."""
+    """How many candidates to rank, best first; more than one only in a search."""
     ways: Mapping[int, Sequence[Turn]] | None = None
-    """In a search, where each place leads to from the end of ``turns``."""
+    """In a search, the turns by which each candidate continues ``turns``."""
     uses: Sequence[Use] = ()
-    """The tools that the speaker used before it made its proposals; all of them know the results."""
+    """The speaker's tool calls before its proposals; all proposals take the results into account."""
 
     @property
     def places(self) -> list[int]:
-        """What can be chosen."""
+        """Indices of the candidates."""
         return [one.place for one in self.proposals] if self.ways is None else list(self.ways)
 
     @property
     def number(self) -> int:
-        """Of the turn, from 1."""
+        """Number of the turn, from 1."""
         return self.proposals[0].number
 
 
@@ -63,16 +63,16 @@ class Chooser(Protocol):
     """Chooses one of several proposals: a critic, a person or a function."""
 
     def choose(self, question: CriticQuestion) -> AsyncGenerator[Decision]:
-        """Yield a decision; another one only if the one before could not be read.
+        """Yield a decision; a further one only if the previous one is unreadable.
 
-        No model is asked before the decision that came before has been taken.
+        No request is sent before the caller asks for the next decision.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class SessionCritic:
-    """A critic at work in a session.
+    """The critic of a session, with its settings.
 
     Raises:
         ValueError: the settings contradict each other.
@@ -80,16 +80,16 @@ class SessionCritic:
 
     chooser: Chooser
     of: frozenset[Speaker]
-    """Whose turns are chosen; the others say the first thing that their models reply."""
+    """The agents whose turns are chosen; the others speak their model's first reply."""
     settings: CriticSettings
     known: Deliberation = NOTHING_KNOWN
-    """What a resumed session has stored of the turns after its last full ``depth``."""
+    """What a resumed session has stored for its unfinished turns."""
     prompts: EnginePrompts = field(default_factory=load_engine_prompts)
 
     def __post_init__(self) -> None:
         wish = self.settings
         if wish.proposals < 1 or wish.rounds < 1:
-            raise ValueError("A turn has at least one proposal and one round of them.")
+            raise ValueError("A turn has at least one proposal and at least one round.")
         if wish.width < 1 or wish.depth < 1 or (wish.searches and wish.rounds > 1):
             raise ValueError(
                 "A search is at least one line wide and one turn deep, and has one round a turn."
@@ -98,33 +98,33 @@ class SessionCritic:
 
 @dataclass(slots=True)
 class Round:
-    """The proposals that were made at one time, and the decisions on them."""
+    """The proposals of one round, and the decisions on them."""
 
     proposals: list[Proposal] = field(default_factory=list[Proposal])
     decisions: list[Decision] = field(default_factory=list[Decision])
 
     @property
     def usage(self) -> Usage:
-        """Of all requests that it took."""
+        """Tokens of all requests of the round."""
         return sum((one.usage for one in (*self.proposals, *self.decisions)), Usage())
 
     @property
     def seconds(self) -> float:
-        """Of the slowest proposal and all decisions."""
+        """Time of the slowest proposal and of all decisions."""
         slowest = max((one.seconds for one in self.proposals), default=0.0)
         return slowest + sum(one.seconds for one in self.decisions)
 
     def must_ask(self, unreadable: Unreadable) -> bool:
-        """Return True if the question is still open: a pair of unreadable answers has been dealt with."""
+        """Return True if the critic has to be asked: after two unreadable answers only with ``unreadable="fail"``."""
         if not self.decisions:
             return True
         return bool(self.decisions[-1].problem) and (len(self.decisions) % 2 == 1 or unreadable == "fail")
 
     def check_readable(self, unreadable: Unreadable) -> None:
-        """Fail if the last decision cannot be read and that is not to be passed over.
+        """Raise if the last decision is unreadable and the settings do not accept that.
 
         Raises:
-            ModelError: as the settings want it.
+            ModelError: the last decision is unreadable.
         """
         if not self.decisions or not self.decisions[-1].problem or unreadable == "first":
             return
@@ -132,16 +132,16 @@ class Round:
         raise ModelError(
             f"The choice of {last.chooser} for turn {last.number} cannot be read. {last.problem}",
             where=last.model,
-            next="Use a model that keeps to a form, or let the first proposal be taken.",
+            next="Use a model that keeps to the format, or let the first proposal be taken.",
             sample=last.text.encode(),
         )
 
 
 def list_options(proposals: Sequence[Proposal]) -> list[Proposal]:
-    """Return the proposals that say something, each text once, in the order of their places.
+    """Return the proposals that are not empty, each text once, in the order of their indices.
 
     Raises:
-        BadReply: none of them says anything.
+        BadReply: all of them are empty.
     """
     texts: dict[str, Proposal] = {}
     for proposal in sorted(proposals, key=lambda one: one.place):

@@ -1,4 +1,4 @@
-"""The critic: an agent that chooses what another one says (paper, section 3.2, "critic in the loop")."""
+"""The critic: an agent that chooses among another agent's proposals (paper, section 3.2, "critic in the loop")."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ _ATTEMPTS = 2
 
 @dataclass(frozen=True, slots=True)
 class CriticAgent:
-    """Compares the proposals for a turn and names the best.
+    """Chooses the best of the proposals for a turn.
 
-    It sees the conversation so far and the proposals, and nothing of its own earlier choices, so that its prompt is
-    no longer than any other agent's. A single proposal that it could only nod at is not shown to it.
+    Its prompt holds the conversation and the proposals, but not its own earlier choices, so that it is about as long
+    as any other agent's. It is not asked about a single proposal unless it may give feedback.
     """
 
     role: Role
@@ -45,11 +45,11 @@ class CriticAgent:
     model: Model
     sampling: Sampling = Sampling()
     constrained: bool = False
-    """True if the model can be held to a form while it decodes."""
+    """True if the model's output can be constrained."""
     prompts: EnginePrompts = field(default_factory=load_engine_prompts)
 
     async def choose(self, question: CriticQuestion) -> AsyncGenerator[Decision]:
-        """Ask the model, and once more if its answer cannot be read."""
+        """Ask the model, and once more if its answer is unreadable."""
         if len(question.places) == 1 and not question.feedback:
             return
         messages = [Message("system", self.system), Message("user", _write_question(self.prompts, question))]
@@ -83,7 +83,7 @@ class CriticAgent:
         except BadReply as error:
             if form is None:
                 raise
-            # The server did not keep to the form it was given.
+            # The server did not enforce the response format.
             text, usage, model = Text(error.sample.decode(errors="replace")), Usage(), self.model.name
             reading = CriticAnswer(None, problem=error.what)
         else:
@@ -108,7 +108,7 @@ class CriticAgent:
 
 
 def retry_unreadable(round_: int, attempt: int) -> int:
-    """How often a critic has been asked about a turn before this attempt, if each round took both."""
+    """Return how often a critic was asked about a turn before this attempt, at two attempts a round."""
     return (round_ - 1) * _ATTEMPTS + attempt - 1
 
 
@@ -125,7 +125,7 @@ def _reading(question: CriticQuestion, text: str) -> CriticAnswer:
 
 
 def _write_question(prompts: EnginePrompts, question: CriticQuestion) -> Text:
-    """The conversation, then what can be chosen: what a server has cached of the one serves the next turn's, too."""
+    """Return the question. The conversation comes first, so that a server's prefix cache serves later questions."""
     said = "".join([_as_told(turn) for turn in question.turns])
     return Text(
         prompts.render(
@@ -140,7 +140,7 @@ def _write_question(prompts: EnginePrompts, question: CriticQuestion) -> Text:
 
 
 def _write_uses(prompts: EnginePrompts, question: CriticQuestion) -> str:
-    """What the speaker's tools told it: a critic that does not know it cannot judge what is said about it."""
+    """Return the results of the speaker's tools, which a critic needs to judge what the proposals say about them."""
     if not question.uses:
         return ""
     results = [
@@ -171,7 +171,7 @@ def _as_told(turn: Turn) -> str:
 
 
 def _find_form(question: CriticQuestion) -> str:
-    """What the first line of the answer must be."""
+    """Return the required first line of the answer."""
     if question.ways is not None:
         return render_prompt("critic_ranking_form", keep=question.keep)
     *first, last = [render_prompt("critic_choice_form", place=place) for place in question.places]
@@ -179,7 +179,7 @@ def _find_form(question: CriticQuestion) -> str:
 
 
 def _complaint(question: CriticQuestion, verdict: Decision) -> list[Message]:
-    """What is said after an answer that cannot be read. One that is empty is not shown: servers refuse those."""
+    """Return the messages after an unreadable answer. An empty answer is left out: servers refuse empty messages."""
     if not verdict.text.strip():
         return []
     again = render_prompt("critic_again", problem=verdict.problem, form=_find_form(question))

@@ -1,4 +1,4 @@
-"""A person in the critic's place."""
+"""A human critic."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from bactrian.records.text import Text, clean_text
 
 @dataclass(frozen=True, slots=True)
 class HumanCritic:
-    """A person who chooses a proposal, mends one, writes another, wants better ones, or stops."""
+    """Lets a person choose a proposal, edit one, write another, ask for better ones, or stop."""
 
     source: LineSource
     name: str = HUMAN
 
     async def choose(self, question: CriticQuestion) -> AsyncGenerator[Decision]:
-        """Ask the person until the answer can be followed."""
+        """Ask the person until the answer is valid."""
         begun = perf_counter()
         places = [proposal.place for proposal in question.proposals]
         prompt = _prompt(places, feedback=question.feedback)
@@ -50,7 +50,7 @@ class HumanCritic:
     async def _read(
         self, line: str, question: CriticQuestion
     ) -> tuple[int | None, str | None, str, str] | None:
-        """Place, own words, feedback and reason of an answer; None if it cannot be followed."""
+        """Return index, own text, feedback and reason of an answer; None if it is not valid."""
         if line.lower() == STOP:
             raise Stopped("The person said stop.")
         proposals = {str(proposal.place): proposal for proposal in question.proposals}
@@ -68,7 +68,7 @@ class HumanCritic:
                 )
                 if text == proposal.text.strip():
                     return proposal.place, None, "", ""
-                return (None, text, "", f"A better form of {proposal.place}") if text else None
+                return (None, text, "", f"An edit of {proposal.place}") if text else None
             case "again" if question.feedback and rest.strip():
                 return first.place, None, rest.strip(), ""
             case _ if word in proposals:

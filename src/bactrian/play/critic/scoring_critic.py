@@ -1,4 +1,4 @@
-"""A function in the critic's place."""
+"""A critic that is a scoring function."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from bactrian.records.usage import Usage
 
 @dataclass(frozen=True, slots=True)
 class ScoringCritic:
-    """Scores conversations: the higher the score of one so far, the better it is."""
+    """Ranks candidates by the score of the conversation that each would make; higher is better."""
 
     score: Callable[[Sequence[Turn]], float]
     name: str = "score"
 
     async def choose(self, question: CriticQuestion) -> AsyncGenerator[Decision]:
-        """Rank by score; of equals the first is the better."""
+        """Rank by score; of two equal scores the first candidate wins."""
         ways = question.ways or {
             one.place: [question.speaker.turn(one, usage=Usage(), seconds=0.0)] for one in question.proposals
         }

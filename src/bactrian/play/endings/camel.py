@@ -1,8 +1,8 @@
 """CAMEL's own rules, which look for substrings (its role-playing data script, as of November 2023).
 
-They are there to compare with. Two things are not copied. CAMEL asks the AI assistant once more after the done token;
-here nobody answers it. CAMEL's rule of repeated words sets its reason and goes on; here it ends the session, and
-counts rounds in which any of the words stands.
+They serve for comparison. Two things are not copied. CAMEL asks the AI assistant once more after the done token; here
+the session ends. CAMEL's rule of repeated words sets its reason and continues; here it ends the session, and counts
+rounds that contain any of the words.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from bactrian.records.turn import Turn
 
 _INSTRUCTION = "Instruction:"
 WORDS = ("goodbye", "good bye", "thank", "bye", "welcome", "language model")
-"""Of which one in either message makes a round one of repetition."""
+"""A round that contains one of these, in either message, is a round of repetition."""
 
 
 @dataclass(frozen=True, slots=True)
 class SaysDoneToken:
-    """The AI user's turn holds the done token, wherever it stands."""
+    """Ends the session if the AI user's turn contains the done token anywhere."""
 
     def __call__(self, turns: Sequence[Turn]) -> Ending | None:
         last = turns[-1]
@@ -31,7 +31,7 @@ class SaysDoneToken:
 
 @dataclass(frozen=True, slots=True)
 class LacksInstruction:
-    """``Instruction:`` is nowhere in the AI user's turn, several turns in a row."""
+    """Ends the session if several AI user's turns in a row do not contain ``Instruction:``."""
 
     limit: int = 3
 
@@ -44,7 +44,7 @@ class LacksInstruction:
 
 @dataclass(frozen=True, slots=True)
 class HoldsInstruction:
-    """``Instruction:`` is anywhere in the AI assistant's turn, several turns in a row."""
+    """Ends the session if several AI assistant's turns in a row contain ``Instruction:``."""
 
     limit: int = 1
 
@@ -57,7 +57,7 @@ class HoldsInstruction:
 
 @dataclass(frozen=True, slots=True)
 class RepeatWords:
-    """One of six words of courtesy stands in either message, several rounds in a row."""
+    """Ends the session if several rounds in a row contain one of six words of courtesy."""
 
     rounds: int = 4
 
@@ -72,7 +72,7 @@ class RepeatWords:
 
 
 def _last_of(speaker: str, turns: Sequence[Turn], count: int) -> list[Turn]:
-    """The last ``count`` turns of ``speaker``, whose turn is the newest; none if there are fewer."""
+    """Return the last ``count`` turns of ``speaker``, which spoke last; an empty list if there are fewer."""
     if turns[-1].speaker != speaker:
         return []
     found = [turn for turn in turns[-2 * count :] if turn.speaker == speaker][-count:]

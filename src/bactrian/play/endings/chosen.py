@@ -1,4 +1,4 @@
-"""Endings that were chosen one by one, with thresholds of their own."""
+"""Endings chosen one by one, with thresholds of their own."""
 
 from __future__ import annotations
 
@@ -23,34 +23,34 @@ from bactrian.records.turn import Turn
 
 @dataclass(frozen=True, slots=True)
 class NamedEnding:
-    """Keeps the place of an ending that an installed package registers, until it is loaded."""
+    """Stands for an ending that an installed package registers, until it is loaded."""
 
     code: str
 
     def __call__(self, turns: Sequence[Turn]) -> Ending | None:  # noqa: ARG002
-        """Never end a session."""
+        """Return None: only the loaded ending ends a session."""
         return None
 
 
 @dataclass(frozen=True, slots=True)
 class ChosenEndings:
-    """Exactly the endings of a list. Stands among the rules of a session in place of the usual ones."""
+    """The endings of a list, which replace the default ones."""
 
     listed: EndingList
 
     @property
     def code(self) -> str:
-        """Names the choice in the identity of a session: with other endings it is another session."""
+        """The list as text. It is part of a session's identity: a session with other endings is another session."""
         return self.listed.text
 
     def __call__(self, turns: Sequence[Turn]) -> Ending | None:
-        """The ending that the turns call for, or None."""
+        """Return the ending that the turns trigger, or None."""
         return find_ending(self.build_rules(limit=40), turns)
 
     def build_rules(self, *, limit: int, language: str | None = None) -> tuple[Rule, ...]:
-        """The rules in their order, the endpoint's refusal first and the limit of messages last.
+        """Return the rules in their order, the endpoint's refusal first and the limit of messages last.
 
-        A session ends at ``limit`` messages also where the list says nothing of it.
+        A session ends at ``limit`` messages even if the list does not name that ending.
         """
         codes = [code for code in self.listed.codes if code not in ("refused", "max_messages")]
         rules = [self._build_rule(code, language) for code in codes]

@@ -1,4 +1,4 @@
-"""Endings of the user's own: a function, an object, a code, or an entry point of another package."""
+"""User-defined endings: a function, an object, a code, or an entry point of another package."""
 
 from __future__ import annotations
 
@@ -33,25 +33,25 @@ BUILT_IN: dict[str, type[Rule]] = {
     "repeat_loop": RepeatLoop,
     "max_messages": MaxMessages,
 }
-"""The endings of this program by code."""
+"""The built-in endings by code."""
 _CODE = re.compile(r"[a-z][a-z0-9_]{0,63}")
 
 EndingFunction = Callable[[Sequence[Turn]], bool | str | Ending | None]
-"""Looks at the turns so far. True or a text, the evidence, ends the session; False or None lets it go on."""
+"""Checks the turns so far. True or a text, the evidence, ends the session; False or None continues it."""
 EndingLike = str | Rule | EndingFunction
 """A code, a rule, or a function of the turns."""
 
 
 @dataclass(frozen=True, slots=True)
 class OwnEnding:
-    """An ending that a function decides. Calling it calls the function."""
+    """An ending decided by a function. Calling it calls the function."""
 
     code: str
-    """Names the ending in records, reports, filters and exports."""
+    """The ending's code in records, reports, filters and exports."""
     function: EndingFunction
 
     def __call__(self, turns: Sequence[Turn]) -> Ending | None:
-        """Return the ending that the turns so far call for, or None to go on.
+        """Return the ending that the turns trigger, or None to continue.
 
         Raises:
             InputError: the function failed.
@@ -64,7 +64,7 @@ class OwnEnding:
             raise InputError(
                 f"The ending {self.code!r} failed at turn {len(turns)}: {type(error).__name__}: {error}.",
                 where=self.code,
-                next="Mend the function; what was said is kept where the session is stored.",
+                next="Fix the function; a stored session keeps its turns.",
             ) from error
         if found is None or found is False or isinstance(found, Ending):
             return found or None
@@ -103,7 +103,7 @@ def ending(function: EndingFunction | str, /) -> OwnEnding | Callable[[EndingFun
 
 
 def find_code(rule: object) -> str:
-    """The code of a rule: its own, or its name in lower case with underscores."""
+    """Return the code of a rule: its own, or its class name in lower case with underscores."""
     code = getattr(rule, "code", None)
     if isinstance(code, str):
         return code
@@ -115,10 +115,10 @@ def find_code(rule: object) -> str:
 
 
 def read_endings(given: Iterable[EndingLike] | EndingLike) -> tuple[tuple[Rule, ...], bool]:
-    """The rules that ``given`` names or holds, and whether the paper's endings are to be the others.
+    """Return the rules that ``given`` names or contains, and whether the paper's endings replace the default ones.
 
-    Names are read by :func:`~bactrian.recipes.ending_list.parse_endings`: ``"paper"``, ``"camel"``, ``"default"``, or
-    codes with thresholds, which mean these endings and no others. Functions and objects are asked besides.
+    Names are parsed by :func:`~bactrian.recipes.ending_list.parse_endings`: ``"paper"``, ``"camel"``, ``"default"``, or
+    codes with thresholds, which replace the default endings. Rules and functions are added to them.
 
     Raises:
         InputError: a name stands for no ending, or something is neither a name nor can be called.
@@ -134,9 +134,9 @@ def read_endings(given: Iterable[EndingLike] | EndingLike) -> tuple[tuple[Rule, 
 def combine_endings(
     own: Sequence[Rule], *, paper: bool, limit: int, language: str | None = None
 ) -> tuple[Rule, ...]:
-    """The chosen, the paper's or the default endings with ``own``, which are asked last but for the limit of messages.
+    """Return the chosen, the paper's or the default endings with ``own``, checked last but for the limit of messages.
 
-    One of ``own`` that is of the kind of a usual ending takes its place.
+    An item of ``own`` of the same class as a default ending replaces it.
     """
     usual = (paper_endings if paper else default_endings)(limit, language=language)
     for rule in own:
@@ -160,7 +160,7 @@ def load_ending(code: str) -> EndingFunction:
     made = found() if isinstance(found, type) else found
     if not callable(made):
         raise InputError(
-            f"The ending {code!r} cannot be called.", where=GROUP, next="Mend the package that registers it."
+            f"The ending {code!r} cannot be called.", where=GROUP, next="Fix the package that registers it."
         )
     return cast("EndingFunction", made)
 

@@ -1,6 +1,6 @@
-"""Why a session stops: rules that look at the turns so far, in the order in which they are asked.
+"""The rules that end a session. They are applied to the turns so far, in order; the first that matches wins.
 
-Four of the paper's five are here. The fifth, the token limit, is the model's to tell: it raises
+Four of the paper's five are here. The fifth, the token limit, is reported by the model, which raises
 :class:`~bactrian.errors.ContextFull` when the next request would not fit. A turn that triggers an ending stays in
 the session.
 """
@@ -13,7 +13,7 @@ from typing import Protocol
 
 from bactrian.language.body import read_body
 from bactrian.language.courtesy import find_topic, is_courtesy
-from bactrian.language.protocol import has_instruction, is_done
+from bactrian.language.protocol import find_instruction, is_done
 from bactrian.language.similarity import is_alike, split_words
 from bactrian.records.ending import Ending, EndingCode
 from bactrian.records.session import Session
@@ -21,19 +21,19 @@ from bactrian.records.turn import Instruction, Speaker, Turn
 
 
 class Rule(Protocol):
-    """Looks at the turns after each new one. Gives an ending, or None to go on."""
+    """Checks the turns after each new one. Returns an ending, or None to continue."""
 
     def __call__(self, turns: Sequence[Turn]) -> Ending | None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class TaskDone:
-    """The AI user says the done token. Asked first, so that nobody answers it and nothing else explains it."""
+    """Ends the session if the AI user says the done token. Checked first: later endings may match the same turn."""
 
     by: frozenset[Speaker] = frozenset(("user",))
-    """Whose word it is."""
+    """The agent whose done token counts."""
     language: str | None = None
-    """The session's, whose own markers count beside the English ones."""
+    """The session's language; its protocol markers are recognised besides the English ones."""
 
     def __call__(self, turns: Sequence[Turn]) -> Ending | None:
         last = turns[-1]
@@ -43,7 +43,7 @@ class TaskDone:
 
 @dataclass(frozen=True, slots=True)
 class EndpointRefused:
-    """The endpoint filtered the turn, or marked it as a refusal."""
+    """Ends the session if the endpoint filtered the turn or marked it as a refusal."""
 
     def __call__(self, turns: Sequence[Turn]) -> Ending | None:
         last = turns[-1]
@@ -52,27 +52,27 @@ class EndpointRefused:
 
 @dataclass(frozen=True, slots=True)
 class AssistantInstructs:
-    """The AI assistant gives an instruction, as it would be read from the AI user: the roles have flipped."""
+    """Ends the session if the AI assistant gives an instruction by the AI user's protocol: the roles have flipped."""
 
     language: str | None = None
-    """The session's, whose own markers count beside the English ones."""
+    """The session's language; its protocol markers are recognised besides the English ones."""
     limit: int = 1
-    """Turns in a row."""
+    """Number of turns in a row."""
 
     def __call__(self, turns: Sequence[Turn]) -> Ending | None:
         last = turns[-1]
-        flip = has_instruction(last.text, self.language) if last.speaker == "assistant" else None
+        flip = find_instruction(last.text, self.language) if last.speaker == "assistant" else None
         if flip is None:
             return None
         before = [turn.text for turn in turns[-2 * self.limit : -1] if turn.speaker == "assistant"]
-        if len(before) < self.limit - 1 or not all(has_instruction(text, self.language) for text in before):
+        if len(before) < self.limit - 1 or not all(find_instruction(text, self.language) for text in before):
             return None
         return make_ending("assistant_instruct", last, last.text[flip.start() :])
 
 
 @dataclass(frozen=True, slots=True)
 class UserDoesNotInstruct:
-    """The AI user gives no instruction, several turns in a row."""
+    """Ends the session if the AI user gives no instruction in several turns in a row."""
 
     limit: int = 3
 
@@ -87,11 +87,11 @@ class UserDoesNotInstruct:
 
 @dataclass(frozen=True, slots=True)
 class RepeatLoop:
-    """Several rounds in a row bring nothing new: thanks and goodbyes, or the round before over again."""
+    """Ends the session if several rounds in a row bring nothing new: courtesies, or near copies of the round before."""
 
     rounds: int = 4
     topic: frozenset[str] = frozenset()
-    """Words of the roles and of the task, which thanks may hold too."""
+    """Words of the roles and of the task; a turn of courtesies may contain them."""
 
     def __call__(self, turns: Sequence[Turn]) -> Ending | None:
         last = turns[-1]
@@ -99,14 +99,14 @@ class RepeatLoop:
             return None
         thanks, again = self._is_courtesy(last), len(turns) > 2 and _is_alike(last, turns[-3])
         if not (thanks or again):
-            return None  # An ordinary conversation is let go after one look at its newest turn.
+            return None  # Fast path: in most conversations the newest turn alone decides.
         span = turns[-2 * self.rounds :]
         thanks = thanks and all(map(self._is_courtesy, span))
         again = again and all(map(_is_alike, span[2:], span[:-2]))
         return make_ending("repeat_loop", last) if thanks or again else None
 
     def set_topic(self, session: Session) -> RepeatLoop:
-        """The same rule for the turns of ``session``."""
+        """Return this rule with the topic of ``session``."""
         return replace(self, topic=find_topic(session))
 
     def _is_courtesy(self, turn: Turn) -> bool:
@@ -115,7 +115,7 @@ class RepeatLoop:
 
 @dataclass(frozen=True, slots=True)
 class MaxMessages:
-    """The session has as many messages as it may have; the paper's limit is 40, for its cost."""
+    """Ends the session at its limit of messages; the paper's limit is 40, for reasons of cost."""
 
     limit: int = 40
 
@@ -126,7 +126,7 @@ class MaxMessages:
 
 
 def paper_endings(max_messages: int = 40, *, language: str | None = None) -> tuple[Rule, ...]:
-    """The endings of the paper, and refusal by the endpoint; the markers of ``language`` count beside the English."""
+    """Return the paper's endings and the endpoint's refusal; markers of ``language`` count besides English ones."""
     return (
         TaskDone(language=language),
         EndpointRefused(),
@@ -137,7 +137,7 @@ def paper_endings(max_messages: int = 40, *, language: str | None = None) -> tup
 
 
 def default_endings(max_messages: int = 40, *, language: str | None = None) -> tuple[Rule, ...]:
-    """The paper's endings, and the end of a conversation that goes round in circles.
+    """Return the paper's endings, and the one for conversations that repeat themselves.
 
     Example:
         >>> import bactrian as bt
@@ -149,7 +149,7 @@ def default_endings(max_messages: int = 40, *, language: str | None = None) -> t
 
 
 def find_ending(rules: Sequence[Rule], turns: Sequence[Turn]) -> Ending | None:
-    """The ending that the turns call for, or None."""
+    """Return the ending that the turns trigger, or None."""
     if not turns:
         return None
     for rule in rules:
@@ -159,7 +159,7 @@ def find_ending(rules: Sequence[Rule], turns: Sequence[Turn]) -> Ending | None:
 
 
 def make_ending(code: EndingCode, turn: Turn, evidence: str | None = None) -> Ending:
-    """The ending that ``turn`` shows, by its text or by ``evidence``."""
+    """Make the ending of ``code`` at ``turn``; the evidence is the turn's text unless given."""
     return Ending(code, turn.number, turn.speaker, (evidence or turn.text).strip()[:500])
 
 

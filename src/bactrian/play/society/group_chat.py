@@ -1,4 +1,4 @@
-"""A talk: any number of agents, each with a prompt of its own, who hear each other and speak in some order."""
+"""A group chat: any number of agents, each with its own system prompt, that speak in a given order."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _SMALL_TOKENS = 120
 
 @dataclass(frozen=True, slots=True)
 class ChatOptions:
-    """What a command says about a talk, beside its society."""
+    """The options of a group chat besides its society."""
 
     models: Mapping[str, str]
     """Model name by agent."""
@@ -43,7 +43,7 @@ class ChatOptions:
     seed: int | None = None
     max_messages: int | None = None
     protocol: str | None = None
-    """``enforced`` where the models can be held to a form; None if they are in this process."""
+    """``enforced`` or ``free``; None means ``enforced`` for models in this process."""
 
 
 def new_group_chat(
@@ -54,7 +54,7 @@ def new_group_chat(
     name: str,
     tools: Mapping[str, Toolbox] = NO_TOOLS,
 ) -> Session:
-    """The session of a stage with ``agents``, before anything was said.
+    """Make the new session of a stage with ``agents``.
 
     Raises:
         InputError: the task, a role or the language cannot be used.
@@ -105,7 +105,7 @@ def build_group_chat(
     tools: Mapping[str, Toolbox] = NO_TOOLS,
     listener: Listener | None = None,
 ) -> Scene:
-    """The scene of a stage with ``agents``."""
+    """Build the scene of a stage with ``agents``."""
     roles = {name: society.agent(name).role for name in stage.agents}
     order = _order(stage, roles)
     origin = session.provenance
@@ -148,7 +148,7 @@ class _ModeratorFields(BaseModel):
 
 
 def build_moderator_format(roles: list[str], *, small: bool = False) -> ResponseFormat:
-    """What a moderator says: a message, and who is next or that the talk is over."""
+    """Return the format of a moderator's turn: a message, and the next speaker or the done token."""
     longest = 200 if small else 2000
     names = " | ".join(json.dumps(role, ensure_ascii=False) for role in roles)
     return ResponseFormat(

@@ -1,4 +1,4 @@
-"""Role assignment: which people a task needs, who they are and what they can do (paper, appendix)."""
+"""Role assignment: asks a model for the experts that a task needs (paper, appendix)."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from bactrian.records.text import Text, clean_text
 from bactrian.records.usage import Usage
 
 _FRUITLESS = 3
-"""Answers in a row without a new role, after which there will be no more."""
+"""Consecutive answers without a new role before the search gives up."""
 _ROLES_PER_ANSWER = 20
-"""Roles that one answer is asked for."""
+"""Most roles requested in one answer."""
 _SMALL_ROLES_PER_ANSWER = 1
-"""Of the built-in model, which forgets what it was asked before it comes to a second one."""
+"""The same for the built-in model, which loses the task before it writes a second role."""
 _TOKENS_EACH = 200
 
 _FIELD = re.compile(
@@ -42,14 +42,14 @@ class SuggestedRole:
     competencies: str
 
     def role(self) -> Role:
-        """The role, with all that is known about it as its description."""
+        """The role; its description includes the competencies."""
         more = f"{self.description}\nCompetencies: {self.competencies}" if self.competencies else ""
         return Role(self.name, more or self.description)
 
 
 @dataclass(frozen=True, slots=True)
 class RoleSuggestions:
-    """The roles found so far, and what that took."""
+    """The roles found so far, and the usage of the requests."""
 
     experts: tuple[SuggestedRole, ...]
     usage: Usage = Usage()
@@ -76,10 +76,10 @@ async def find_roles(
     temperature: float = 0.7,
     constrained: bool | None = None,
 ) -> AsyncGenerator[RoleSuggestions]:
-    """Ask ``model`` for ``count`` roles that ``task`` needs, again and again for those that are missing.
+    """Ask ``model`` for ``count`` roles that ``task`` needs, with as many requests as it takes.
 
-    Gives what is found after every answer. ``constrained`` holds the answers to a form; None does so for a model in
-    this process.
+    Yields the roles so far after every answer. ``constrained`` enforces a response format; None enforces it for a
+    model in this process.
 
     Raises:
         BadReply: three answers in a row brought nothing new.
@@ -121,7 +121,7 @@ async def find_roles(
 
 
 def read_roles(text: str) -> list[SuggestedRole]:
-    """The roles in an answer, whatever decorates or numbers them. One without a description is none."""
+    """Parse the roles in an answer, with any decoration or numbering. Roles without a description are left out."""
     experts: list[SuggestedRole] = []
     fields: dict[str, str] = {}
     marks = list(_FIELD.finditer(text))

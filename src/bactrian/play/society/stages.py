@@ -1,4 +1,4 @@
-"""A society at work: its stages one after another, each a session that is kept and taken up again by itself."""
+"""Plays a society: its stages in sequence, each a session that is stored and resumed by itself."""
 
 from __future__ import annotations
 
@@ -39,23 +39,23 @@ _HELPERS = ("task_specifier", "task_planner", CRITIC)
 
 @dataclass(frozen=True, slots=True)
 class SocietyRun:
-    """A society with what a command says about it."""
+    """A society with its options."""
 
     society: Society
     prompts: SocietyPrompts
     task: str
     given: ChatOptions
     pack: str | None = None
-    """Prompt pack of the role-plays; None for the one that suits the models."""
+    """Prompt pack of the role-plays; None for the default of these models."""
     paper_endings: bool = False
     endings: tuple[Rule, ...] = ()
-    """Of its role-plays, as :attr:`~bactrian.play.setup.RolePlaySetup.endings` has them."""
+    """Endings of its role-plays, as in :attr:`~bactrian.play.setup.RolePlaySetup.endings`."""
     tools: Mapping[str, Toolbox] = field(default_factory=dict[str, Toolbox])
     """By agent."""
     name: str | None = None
-    """Id of its last stage's session, for a job of a run; None for one that this wish alone gives."""
+    """Id of the last stage's session, for a job of a run; None for a hash of these options."""
     values: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Its place in a recipe."""
+    """Its job in a recipe."""
     mark: str | None = None
 
     def session_id(self, stage: SocietyStage) -> str:
@@ -66,7 +66,7 @@ class SocietyRun:
 
     @property
     def id(self) -> str:
-        """What the ids of its sessions begin with: the same wish, the same sessions."""
+        """Prefix of its sessions' ids: a hash of these options."""
         given = self.given
         wish: list[object] = [
             self.society.hash,
@@ -85,7 +85,7 @@ class SocietyRun:
 
 
 def name_models(society: Society, model: str, *, task_model: str, critic_model: str) -> dict[str, str]:
-    """Model name of each agent, and of those who help in the stages."""
+    """Return the model name of each agent, and of the helpers in role-plays."""
     names = {agent.name: agent.model or model for agent in society.agents}
     if any(stage.specify for stage in society.stages):
         names["task_specifier"] = task_model
@@ -102,13 +102,16 @@ async def play_society(
     store: Store | None = None,
     listener: Listener | None = None,
 ) -> AsyncGenerator[Event]:
-    """Play each stage to its ending. The output of one is part of the task of those after it.
+    """Play each stage to its ending. The output of a stage is part of the task of later stages.
 
-    A stage that a model or a person broke off is the last; the same call with the same store goes on from there.
+    After a stage that a model or a person broke off, no further stage is played; the same call with the same store
+    resumes it.
 
     Raises:
         InputError: the task, a role or the language cannot be used.
     """
+    if wish.pack is not None:
+        load_pack(wish.pack).check_axes(wish.values)
     outputs: dict[str, str] = {}
     for stage in wish.society.stages:
         task = wish.prompts.task(stage.name, wish.task, outputs)
@@ -136,7 +139,7 @@ async def play_one_society(
     """Open store, models and tools, and play the stages of a society, or resume them.
 
     Raises:
-        InputError: something that ``wish`` names cannot be used.
+        InputError: something named in ``wish`` cannot be used.
         StoreError: the run is damaged, in use, or of a newer version of this program.
     """
     models = wish.given.models
@@ -153,7 +156,7 @@ async def play_one_society(
 
 
 def collect_output(turns: Sequence[Turn], stage: SocietyStage) -> str:
-    """What a stage hands on: its solutions, its last message or all that was said, without the done token."""
+    """Return the output of a stage: its solutions, its last message or all turns, without the done token."""
     said = [(turn, turn.text.replace(DONE, "").strip()) for turn in turns]
     said = [(turn, text) for turn, text in said if text]
     match stage.output:
@@ -174,7 +177,7 @@ async def _run_stage(
     store: Store | None,
     listener: Listener | None,
 ) -> AsyncGenerator[Event]:
-    """Play the session of a stage, from where it stands."""
+    """Play or resume the session of a stage."""
     name = wish.session_id(stage)
     given = replace(wish.given, seed=derive_stage_seed(wish.given.seed, stage.name))
     society, wish = wish.society, replace(wish, given=given)
@@ -197,7 +200,7 @@ async def _run_stage(
         session = replace(new_session(setup, pack, name=name), values=wish.values, mark=wish.mark)
         session = await begin_session(session, store)
         seats, tools = _seats(stage, models), _seated_tools(stage, wish.tools)
-        events = run_role_play(session, setup, pack, seats, store=store, tools=tools, listener=listener)
+        events = await run_role_play(session, setup, pack, seats, store=store, tools=tools, listener=listener)
     async with aclosing(events):
         async for event in events:
             yield event
@@ -233,7 +236,7 @@ def _setup(wish: SocietyRun, stage: SocietyStage, task: str) -> tuple[RolePlaySe
 
 
 def _seated_tools(stage: SocietyStage, tools: Mapping[str, Toolbox]) -> dict[str, Toolbox]:
-    """The tools of the agents of a role-play, by side; none where a critic searches (docs/decisions.md)."""
+    """Return the tools of a role-play's agents by side; empty if its critic searches (docs/decisions.md)."""
     seats = {"user": stage.user or "", "assistant": stage.assistant or ""}
     if stage.critic is not None and to_critic_settings(stage.critic).searches:
         return {}
@@ -241,7 +244,7 @@ def _seated_tools(stage: SocietyStage, tools: Mapping[str, Toolbox]) -> dict[str
 
 
 def _seats(stage: SocietyStage, by_agent: Mapping[str, _T]) -> dict[str, _T]:
-    """What belongs to the agents of a role-play, by the sides that they take in it."""
+    """Return the values of a role-play's agents, by side instead of by agent."""
     assert stage.user is not None
     assert stage.assistant is not None
     helpers = {name: by_agent[name] for name in _HELPERS if name in by_agent}

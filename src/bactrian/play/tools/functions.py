@@ -32,10 +32,10 @@ _Any = Callable[..., Any]
 class FunctionTool:
     """A Python function that a model may call; one that is not async runs in a thread of its own.
 
-    Each argument must have a type that can be written as JSON, and the function a docstring.
+    The function needs a docstring, and each argument a type that has a JSON schema.
 
     Raises:
-        InputError: it has neither, or cannot be called by the names of its arguments.
+        InputError: one of these is missing, or an argument cannot be passed by name.
     """
 
     def __init__(self, function: _Any) -> None:
@@ -44,20 +44,20 @@ class FunctionTool:
         self.tool = Tool(function.__name__, _description(function), schema)
 
     async def run(self, arguments: str) -> str:
-        """Call it. Gives text as it is, and anything else as JSON.
+        """Call the function. Return a text unchanged, and any other result as JSON.
 
         Raises:
-            BadArguments: the arguments are no JSON object, or do not fit the signature.
-            ToolFailed: it wants to end the program.
-            Exception: whatever the function raises.
+            BadArguments: the arguments are not a JSON object, or do not fit the signature.
+            ToolFailed: the function called ``sys.exit``.
+            Exception: any exception of the function.
         """
-        if arguments.lstrip().startswith("["):  # Pydantic would take them by their places.
+        if arguments.lstrip().startswith("["):  # Pydantic would pass them by position.
             raise BadArguments("Input should be an object")
         try:
             read = self._arguments.validate_json(arguments)
         except ValidationError as error:
             raise BadArguments(_problems(error)) from None
-        # Those that were left out are left to the function's own defaults, of which pydantic makes copies.
+        # Arguments left out keep the function's own defaults; pydantic would pass copies of them.
         named = from_json(arguments)
         given = {name: value for name, value in read.items() if name in named}
         try:
@@ -66,15 +66,15 @@ class FunctionTool:
                     value = await self._function(**given)
                 else:
                     value = await _in_thread(lambda: self._function(**given))
-        except SystemExit as error:  # It would end the program from within any task.
+        except SystemExit as error:  # Uncaught, it would end the program.
             raise ToolFailed(render_prompt("tool_exit", name=self.tool.name)) from error
         return value if isinstance(value, str) else to_json(value, fallback=str).decode()
 
 
 def load_functions(given: str) -> list[FunctionTool]:
-    """The functions of ``FILE.py``, or those of ``FILE.py:NAME,NAME``. The file is run.
+    """Load the functions of ``FILE.py``, or of ``FILE.py:NAME,NAME``. The file is executed.
 
-    Without names it is every function that the file defines, those that begin with an underscore left out.
+    Without names, all functions that the file defines are loaded, except those that begin with an underscore.
 
     Raises:
         InputError: the file cannot be run, or a function is missing or cannot be a tool.
@@ -97,7 +97,7 @@ def load_functions(given: str) -> list[FunctionTool]:
 
 
 def _module(path: Path) -> ModuleType:
-    """The file at ``path``, run under a name of its own."""
+    """Execute the file at ``path`` as a module with a unique name."""
     name = f"bactrian_tools_{sha256(str(path.resolve()).encode()).hexdigest()[:12]}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None or not path.is_file():
@@ -105,7 +105,7 @@ def _module(path: Path) -> ModuleType:
             "There is no such Python file.", where=str(path), next="Give FILE.py or FILE.py:NAME,NAME."
         )
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # Types are looked up there by the names in annotations.
+    sys.modules[name] = module  # Annotations written as text are resolved there.
     try:
         with redirect_to_stderr():
             spec.loader.exec_module(module)
@@ -120,7 +120,7 @@ def _module(path: Path) -> ModuleType:
 
 
 def _place(error: BaseException, path: Path) -> str:
-    """The last line of the file itself that the error went through."""
+    """Return the last line of the file in the error's traceback."""
     line = error.lineno if isinstance(error, SyntaxError) else None
     trace = error.__traceback__
     while trace is not None:
@@ -149,7 +149,7 @@ def _functions(module: ModuleType, wanted: Sequence[str], path: Path) -> list[_A
 
 
 def _read_signature(function: _Any) -> tuple[TypeAdapter[dict[str, Any]], dict[str, Any]]:
-    """What reads and checks the arguments of ``function``, and their JSON schema."""
+    """Return the validator of ``function``'s arguments, and their JSON schema."""
     where = getattr(function, "__name__", repr(function))
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
@@ -167,7 +167,7 @@ def _read_signature(function: _Any) -> tuple[TypeAdapter[dict[str, Any]], dict[s
 
     @wraps(function)
     def collect(**arguments: object) -> dict[str, object]:
-        """Stand in for the function: only the checking of its arguments is wanted here, not yet the call."""
+        """Replace the function, so that its arguments are validated without a call."""
         return arguments
 
     try:
@@ -175,12 +175,12 @@ def _read_signature(function: _Any) -> tuple[TypeAdapter[dict[str, Any]], dict[s
         return adapter, adapter.json_schema(schema_generator=_WithoutTitles)
     except (PydanticUserError, NameError, TypeError) as error:
         unknown = isinstance(error, NameError | TypeError)
-        what = "cannot be used" if unknown else "is no JSON"
+        what = "cannot be used" if unknown else "is not JSON"
         raise InputError(f"A type in its signature {what}: {_first_line(error)}", where=where) from error
 
 
 class _WithoutTitles(GenerateJsonSchema):
-    """Titles repeat the names."""
+    """Leaves out titles, which repeat the names."""
 
     def field_title_should_be_set(self, schema: object) -> bool:  # noqa: ARG002
         return False
@@ -210,7 +210,7 @@ _AS_A_FIELD = {
     "unexpected_keyword_argument": "Extra inputs are not permitted",
     "arguments_type": "Input should be an object",
 }
-"""A model writes an object, so it is told of fields; pydantic speaks of a function's arguments."""
+"""A model writes a JSON object, so messages for it name fields instead of arguments."""
 
 
 def _first_line(error: Exception) -> str:
@@ -218,7 +218,7 @@ def _first_line(error: Exception) -> str:
 
 
 async def _in_thread(work: Callable[[], object]) -> object:
-    """What ``work`` gives in a thread that nobody waits for when the program ends: a tool may never return."""
+    """Return the result of ``work`` in a daemon thread: a tool that never returns must not block the program's exit."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[object] = loop.create_future()
     context = copy_context()
@@ -236,9 +236,9 @@ async def _in_thread(work: Callable[[], object]) -> object:
         fault: BaseException | None = None
         try:
             value = context.run(work)
-        except StopIteration as error:  # A future cannot hold it.
+        except StopIteration as error:  # A future cannot hold a StopIteration.
             fault = RuntimeError(f"StopIteration: {error}")
-        except BaseException as error:  # noqa: BLE001  whoever waits is told, whatever it is
+        except BaseException as error:  # noqa: BLE001  passed on to the waiting task
             fault = error
         if not loop.is_closed():
             loop.call_soon_threadsafe(tell, value, fault)

@@ -1,4 +1,4 @@
-"""From what a command, a recipe or a society says about tools to the tools themselves, ready to be called."""
+"""Loads the tools that a command, a recipe or a society names."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bactrian.recipes.schema import ToolsSpec
 from bactrian.records.tool import Toolkit
 
 DEFAULT_LIMITS = Toolkit(())
-"""What an agent may do with its tools unless it is told otherwise."""
+"""Default limits on an agent's tools."""
 
 
 @asynccontextmanager
@@ -24,13 +24,13 @@ async def open_tools(
     wanted: Mapping[str, ToolsSpec],
     own: Mapping[str, Sequence[Callable[..., object] | Runnable]] = MappingProxyType({}),
 ) -> AsyncGenerator[dict[str, Toolbox]]:
-    """Load what is wanted, by agent, and run its servers. What two agents have in common is there once.
+    """Load the tools of each agent and start their servers. Agents share what they have in common.
 
-    ``own`` are functions that an agent of ``wanted`` has besides.
+    ``own`` are further functions by agent.
 
     Raises:
         InputError: a file, a function in it or a server cannot be used, or two tools of an agent have the same name.
-        MissingExtra: the package's part ``mcp`` is not installed.
+        MissingExtra: the optional part ``mcp`` is not installed.
     """
     functions: dict[str, Sequence[Runnable]] = {}
     servers: dict[str, Sequence[Runnable]] = {}
@@ -64,12 +64,12 @@ def build_toolbox(
     *,
     agent: str = "assistant",
 ) -> Toolbox:
-    """Make the toolbox of ``agent``: of Python functions as they are, or of tools that were loaded.
+    """Make the toolbox of ``agent`` from Python functions or loaded tools.
 
-    Of ``limits`` only the numbers count.
+    Only the numbers in ``limits`` are used.
 
     Raises:
-        InputError: a function cannot be a tool, two tools have the same name, or there is none.
+        InputError: a function cannot be a tool, two tools have the same name, or no tool is given.
     """
     by_name: dict[str, Runnable] = {}
     for given in tools:

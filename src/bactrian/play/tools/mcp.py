@@ -24,34 +24,34 @@ if TYPE_CHECKING:
     from mcp_types import CallToolResult
 
 _CONNECT = 60.0
-"""Seconds that a server gets until it has said which tools it has; one may be fetched first, as by npx or uvx."""
+"""Seconds until a server must have listed its tools; npx or uvx may have to download it first."""
 _NO_NAME = re.compile(r"[^A-Za-z0-9_-]")
 _LONGEST_NAME = 64
 
 
 @dataclass(frozen=True, slots=True)
 class ServerTool:
-    """A tool of a server that runs."""
+    """A tool of a running server."""
 
     tool: Tool
     client: Client
     name: str
-    """As the server knows it; chat-completions endpoints take fewer characters."""
+    """The server's name for it; endpoints allow fewer characters."""
 
     async def run(self, arguments: str) -> str:
-        """Call it. Gives the text of what came back, and says of anything else what it is.
+        """Call the tool. Return the text of its result, with a note in place of images and sound.
 
         Raises:
-            BadArguments: the arguments are no JSON object.
-            ToolFailed: the server says that it failed.
-            Exception: the server has ended, or does not keep to the protocol.
+            BadArguments: the arguments are not a JSON object.
+            ToolFailed: the server reports a failure.
+            Exception: the server has ended, or violates the protocol.
         """
         try:
             given = from_json(arguments)
         except ValueError as error:
             raise BadArguments(str(error)) from None
         if not is_object(given):
-            raise BadArguments("they are no JSON object")
+            raise BadArguments("they are not a JSON object")
         result = await self.client.call_tool(self.name, given)
         text = _text(result)
         if result.is_error:
@@ -61,20 +61,20 @@ class ServerTool:
 
 @asynccontextmanager
 async def open_server(command: str) -> AsyncGenerator[list[ServerTool]]:
-    """Run the server that a command line starts, as long as the context lasts, and give its tools.
+    """Start the server of a command line, keep it running within the context, and yield its tools.
 
-    It gets no environment variable but the common ones (``PATH``, ``HOME`` …), so that no key leaks into it.
+    It receives only the common environment variables (``PATH``, ``HOME`` …), so that no key leaks into it.
 
     Raises:
-        InputError: it cannot be started, or is no MCP server.
-        MissingExtra: the package's part ``mcp`` is not installed.
+        InputError: it cannot be started, or is not an MCP server.
+        MissingExtra: the optional part ``mcp`` is not installed.
     """
     if find_spec("mcp") is None:
         raise MissingExtra("mcp", "An MCP server")
     words = _words(command)
     ready: asyncio.Future[list[ServerTool]] = asyncio.get_running_loop().create_future()
     over = asyncio.Event()
-    # A task of its own: the library wraps whatever is raised within its contexts into groups of exceptions.
+    # A separate task, because the library wraps exceptions raised within its contexts in exception groups.
     keeper = asyncio.create_task(_keep(words, ready, over))
     try:
         yield await ready
@@ -94,12 +94,12 @@ class _Unusable(Exception):
 
 
 async def _keep(words: Sequence[str], ready: asyncio.Future[list[ServerTool]], over: asyncio.Event) -> None:
-    """Run a server until it is ``over``; ``ready`` is given its tools, or why there are none."""
+    """Run a server until ``over`` is set; ``ready`` receives its tools or the error."""
     from mcp import Client, MCPError, StdioServerParameters, stdio_client
 
     program, *arguments = words
     process = StdioServerParameters(command=program, args=arguments)
-    # What the server logs goes where this program's own progress goes.
+    # The server's log goes to standard error, like this program's progress.
     transport = stdio_client(process, errlog=sys.__stderr__ or sys.stderr)
     try:
         async with AsyncExitStack() as stack:
@@ -110,7 +110,7 @@ async def _keep(words: Sequence[str], ready: asyncio.Future[list[ServerTool]], o
                 ready.set_result(tools)
             await over.wait()
     except (OSError, MCPError, ExceptionGroup) as error:
-        if not ready.done():  # Later, every call has been told that the server is gone.
+        if not ready.done():  # Later, each call reports the error itself.
             slow = isinstance(error, TimeoutError)
             ready.set_exception(_Unusable("it took too long" if slow else _reason(error)))
 
@@ -153,7 +153,7 @@ def _text(result: CallToolResult) -> str:
 
 
 def _part(block: Any) -> str:
-    """The text of a piece of content; for an image or a sound, what it is."""
+    """Return the text of a piece of content; for an image or a sound, its type."""
     if block.type == "text":
         return block.text
     if block.type == "resource" and hasattr(block.resource, "text"):

@@ -1,4 +1,4 @@
-"""What tools print: it goes to standard error, because standard output is for data."""
+"""Redirects what tools print to standard error, because standard output is for data."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _in_tool: ContextVar[bool] = ContextVar("in_tool", default=False)
 
 
 class _Divided:
-    """Standard output for the program, standard error for what runs as a tool, in its task or its thread."""
+    """A stream that writes to standard output, or to standard error in the task or thread of a tool."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
@@ -23,7 +23,7 @@ class _Divided:
 
 @contextmanager
 def divide_output() -> Generator[None]:
-    """Keep what tools print apart as long as the context lasts."""
+    """Separate the output of tools from the program's within the context."""
     out = sys.stdout
     sys.stdout = cast("TextIO", _Divided(out))
     try:
@@ -34,7 +34,7 @@ def divide_output() -> Generator[None]:
 
 @contextmanager
 def redirect_to_stderr() -> Generator[None]:
-    """Whatever runs in this context, and whatever it starts, is a tool."""
+    """Redirect output to standard error within the context, including tasks and threads started there."""
     token = _in_tool.set(True)
     try:
         yield

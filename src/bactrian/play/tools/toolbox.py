@@ -1,4 +1,4 @@
-"""The tools that an agent holds, and calling one of them: within its time, and without ever failing the session."""
+"""The tools of an agent. Calls have a time limit and never fail the session."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from bactrian.records.tool import Problem, Tool, ToolCall, Toolkit, ToolResult
 
 
 class BadArguments(Exception):
-    """The arguments of a call do not fit its tool. The message is for the model."""
+    """The arguments of a call do not fit its tool. The message is sent to the model."""
 
 
 class ToolFailed(Exception):
-    """A tool says itself that it failed. The message is for the model."""
+    """A tool reports that it failed. The message is sent to the model."""
 
 
 @runtime_checkable
@@ -28,29 +28,29 @@ class Runnable(Protocol):
 
     @property
     def tool(self) -> Tool:
-        """How a model is told of it."""
+        """The tool's name, description and schema."""
         ...
 
     async def run(self, arguments: str) -> str:
-        """Call it with ``arguments``, a JSON object.
+        """Call the tool with ``arguments``, a JSON object.
 
         Raises:
             BadArguments: they do not fit.
-            Exception: whatever else goes wrong in it.
+            Exception: any other failure.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Toolbox:
-    """What an agent was told that it may use, and the tools themselves."""
+    """The tools of an agent, with their descriptions and limits."""
 
     kit: Toolkit
     tools: Mapping[str, Runnable]
     """By name."""
 
     async def call(self, call: ToolCall) -> ToolResult:
-        """Make a call. What goes wrong is its result."""
+        """Call a tool. A failure becomes its result."""
         begun = perf_counter()
         text, problem = await self._outcome(call)
         seconds = perf_counter() - begun
@@ -73,7 +73,7 @@ class Toolbox:
         )
 
     async def _outcome(self, call: ToolCall) -> tuple[str, Problem | None]:
-        """What the model is told, and what went wrong."""
+        """Return the text for the model, and the kind of failure or None."""
         name = call.wanted.name
         tool = self.tools.get(name)
         if tool is None:
@@ -106,10 +106,10 @@ def _named(error: BaseException) -> str:
 
 
 def _forget(work: asyncio.Future[str]) -> None:
-    """Nobody waits for it any more, nor for its exception."""
+    """Retrieve the exception of an abandoned call, so that it is not logged."""
     if not work.cancelled():
         work.exception()
 
 
 NO_TOOLS: Mapping[str, Toolbox] = MappingProxyType({})
-"""Of agents that have none."""
+"""The kit of agents without tools."""

@@ -1,10 +1,10 @@
-"""Beam search over what could be said: the paper calls its critic "tree-search-like" (appendix); this is the search.
+"""Beam search over the next turns: the paper calls its critic "tree-search-like" (appendix).
 
-From where the conversation stands, each of up to ``width`` lines is continued by several proposals, and a critic, or a
-function, ranks the lines so far. After ``depth`` turns the best line is spoken, and the search begins anew from its
-end. It takes at most ``(1 + width * (depth - 1)) * proposals`` proposals and ``depth`` rankings for ``depth`` turns.
+From the end of the conversation, each of up to ``width`` lines is continued by several proposals, and a critic or a
+function ranks the lines. After ``depth`` turns the best line is spoken, and the search starts again from its end. It
+takes at most ``(1 + width * (depth - 1)) * proposals`` proposals and ``depth`` rankings for ``depth`` turns.
 
-The tree is what is stored: each proposal names the one it follows, and each decision the places it goes on with.
+The tree is stored: each proposal names its predecessor, and each decision the candidates that it keeps.
 """
 
 from __future__ import annotations
@@ -29,28 +29,29 @@ from bactrian.records.usage import Usage
 
 @dataclass(slots=True)
 class _SearchLine:
-    """A way in which the conversation could go on."""
+    """A possible continuation of the conversation."""
 
     turns: list[Turn]
-    """From the first turn of the session."""
+    """All turns, from the first of the session."""
     place: int | None = None
-    """Of its last proposal; None for the line that all others begin from."""
+    """Index of its last proposal; None for the line from which all others start."""
     over: bool = False
-    """True if it has ended, or cannot be continued."""
+    """True if it has reached an ending, or cannot be continued."""
     fault: ModelError | None = None
-    """Why it cannot be continued."""
+    """The error that prevents its continuation."""
 
 
 class BeamSearch:
-    """The agents try out how the conversation could go on, and the critic chooses the line that is said."""
+    """The agents propose possible continuations, and the critic chooses the line that is spoken."""
 
     def __init__(self, critic: SessionCritic) -> None:
         self._critic = critic
 
     async def take_turn(self, state: SessionState) -> AsyncGenerator[Proposed | Chose | Spoke]:
-        """Search from the end of what was said and speak the best line.
+        """Search from the end of the conversation and speak the best line.
 
-        Turns that a session had spoken before it was interrupted in the middle of a line are taken from it again.
+        In a session that was interrupted within a line, the search is repeated from the stored proposals, and the
+        line's remaining turns are spoken.
         """
         scene, critic, turns = state.scene, self._critic, state.turns
         depth, calls_before = critic.settings.depth, state.call_index - len(turns)
@@ -80,7 +81,7 @@ class BeamSearch:
             raise best.fault
         if len(best.turns) == spoken:
             raise ModelError(
-                f"The search leads to no other turn than the {spoken} that are stored.",
+                f"The search does not lead beyond its {spoken} stored turns.",
                 next="The run's proposals may be damaged; restore it from a copy.",
             )
 
@@ -94,7 +95,7 @@ async def _grow(
     level: Round,
     grown: list[_SearchLine],
 ) -> AsyncGenerator[Proposed]:
-    """Continue each line by proposals, all lines at once. ``grown`` gets the new lines in the order of their places."""
+    """Continue each line by proposals, all lines concurrently. ``grown`` receives the new lines, ordered by index."""
     width = critic.settings.proposals
     known, level.decisions = critic.known.of(number, 1)
     for proposal in known:
@@ -116,7 +117,7 @@ async def _grow(
             level.proposals.append(proposal)
     for index, line in enumerate(lines):
         if index in faults:
-            # One line of several may have come to the end of the window; any other fault is everybody's.
+            # One line of several may have filled the window; any other fault concerns all lines.
             fault = faults[index]
             if len(lines) == 1 or not isinstance(fault, ContextFull | Filtered):
                 raise fault
@@ -138,7 +139,7 @@ async def _rank(
     calls_before: int,
     level: Round,
 ) -> AsyncGenerator[Chose]:
-    """Have the lines ranked, unless there are no more than are kept and their order does not matter yet."""
+    """Rank the lines, unless all of them are kept and their order does not matter yet."""
     for decision in level.decisions:
         yield Chose(decision)
     first = level.proposals[0]
@@ -166,7 +167,7 @@ async def _rank(
 
 
 def _list_kept(grown: Sequence[_SearchLine], decisions: Sequence[Decision], keep: int) -> list[_SearchLine]:
-    """The lines to go on with, best first; the first ones if nobody ranked them readably."""
+    """Return the lines to continue, best first; the first ones if no ranking is readable."""
     by_place = {line.place: line for line in grown}
     last = decisions[-1] if decisions else None
     if last is None or last.place is None:
@@ -184,7 +185,7 @@ def _longer(scene: Scene, line: _SearchLine, agent: Agent, proposal: Proposal) -
 async def _placed(
     proposals: AsyncGenerator[Proposal], before: int, parent: int | None
 ) -> AsyncGenerator[Proposal]:
-    """``proposals`` of one line with their places among those of all lines."""
+    """Yield the ``proposals`` of one line with their indices among those of all lines."""
     async with aclosing(proposals):
         async for proposal in proposals:
             yield replace(proposal, place=before + proposal.place, parent=parent)
@@ -193,7 +194,7 @@ async def _placed(
 async def _together(
     sources: dict[int, AsyncGenerator[Proposal]], faults: dict[int, BactrianError]
 ) -> AsyncGenerator[Proposal]:
-    """What the sources give, as it comes; a source that fails is noted in ``faults`` and the others go on."""
+    """Yield the items of all sources as they arrive. A source's error is added to ``faults``; the others continue."""
     ready: asyncio.Queue[Proposal | None] = asyncio.Queue()
 
     async def drain(index: int, source: AsyncGenerator[Proposal]) -> None:

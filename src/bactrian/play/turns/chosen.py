@@ -1,7 +1,7 @@
-"""Several proposals for a turn, one of which is chosen: the paper's critic in the loop (section 3.2, appendix).
+"""A turn chosen among several proposals: the paper's critic in the loop (section 3.2, appendix).
 
-An agent with tools uses them first, once for all of its proposals: a call changes the world and cannot be taken back,
-so it is never one of several things to choose from. What is chosen is what the agent says about the results.
+An agent calls its tools once, before it makes proposals: the effects of a call cannot be undone, so the critic never
+chooses between calls. It chooses between the messages that follow the results.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from bactrian.records.usage import Usage
 
 
 class Chosen:
-    """The agent makes proposals, and the critic chooses the one that is said."""
+    """The agent makes proposals, and the critic chooses the one that is spoken."""
 
     def __init__(self, critic: SessionCritic) -> None:
         self._critic = critic
         self._proposer = Proposer(critic.settings.proposals)
 
     async def take_turn(self, state: SessionState) -> AsyncGenerator[TurnEvent]:
-        """Have proposals made until one is good enough, or the last round is over; then it is spoken."""
+        """Request rounds of proposals until the critic accepts one or the last round is over; then speak it."""
         wish, agent = self._critic.settings, state.view.agent
         tools = ToolLoop(state) if agent.toolbox is not None else None
         if tools is not None:
@@ -59,7 +59,7 @@ class Chosen:
             notes += _write_note(self._critic.prompts, chosen, last)
 
     async def _use_tools(self, tools: ToolLoop, state: SessionState) -> AsyncGenerator[TurnEvent]:
-        """Call tools until the agent speaks, unless it had spoken before the session was interrupted."""
+        """Call tools until a reply calls none; skip this if the resumed turn has proposals already."""
         if self._critic.known.of(state.number, 1)[0]:
             for event in tools.replay():
                 yield event
@@ -76,7 +76,7 @@ class Chosen:
         notes: Sequence[Message],
         uses: Sequence[Use],
     ) -> AsyncGenerator[Proposed | Chose]:
-        """Get the proposals that ``round_`` lacks, and a decision if it has none that can be read."""
+        """Request the missing proposals of ``round_``, and a decision unless it has a readable one."""
         wish, session = self._critic.settings, state.scene.session.id
         call_index = state.call_index + len(group_rounds(uses))
         for proposal in round_.proposals:
@@ -110,7 +110,7 @@ class Chosen:
 
 
 def _as_proposal(turn: Turn) -> Proposal:
-    """The reply that came after the last call of a tool is the first proposal."""
+    """Make the first proposal of the reply that followed the last tool call."""
     return Proposal(
         number=turn.number,
         round=1,
@@ -128,7 +128,7 @@ def _as_proposal(turn: Turn) -> Proposal:
 
 
 def _pick(options: Sequence[Proposal], decisions: Sequence[Decision]) -> Proposal:
-    """Return the proposal that is spoken: the chosen one, or the first if no decision can be read."""
+    """Return the proposal to speak: the chosen one, or the first if no decision is readable."""
     first = options[0]
     if not decisions:
         return first
@@ -149,6 +149,6 @@ def _pick(options: Sequence[Proposal], decisions: Sequence[Decision]) -> Proposa
 
 
 def _write_note(prompts: EnginePrompts, chosen: Proposal, decision: Decision) -> list[Message]:
-    """Return what the speaker is told before it tries again."""
+    """Return the critic's feedback as messages for the speaker's next round."""
     note = prompts.render("draft_note", critic=decision.chooser, feedback=decision.feedback)
     return [Message("assistant", chosen.text), Message("user", Text(note))]

@@ -1,4 +1,4 @@
-"""A turn that one request leads to."""
+"""A turn made by one request."""
 
 from __future__ import annotations
 
@@ -11,10 +11,14 @@ from bactrian.records.events import Spoke
 
 
 class Plain:
-    """The agent says the first thing that its model replies."""
+    """The agent speaks its model's first reply."""
 
     async def take_turn(self, state: SessionState) -> AsyncGenerator[Spoke]:
-        """Ask the model once; twice if its first reply is empty."""
+        """Yield the turn."""
+        yield await self.speak(state)
+
+    async def speak(self, state: SessionState) -> Spoke:
+        """Ask the model once; twice if its first reply is empty. The loop awaits this: a generator costs more."""
         view, number, scene = state.view, state.number, state.scene
         begun = perf_counter()
         reply, usage = await ask_agent(
@@ -24,4 +28,4 @@ class Plain:
             call_index=state.call_index,
             listener=scene.listener,
         )
-        yield Spoke(make_turn(view.agent, number, reply, usage=usage, seconds=perf_counter() - begun))
+        return Spoke(make_turn(view.agent, number, reply, usage=usage, seconds=perf_counter() - begun))

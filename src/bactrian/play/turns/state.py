@@ -1,4 +1,4 @@
-"""Where a session stands, and the one method that every way to the next turn has."""
+"""The state of a running session, and the protocol of turn strategies."""
 
 from __future__ import annotations
 
@@ -11,38 +11,38 @@ from bactrian.records.events import Called, Chose, Proposed, Returned, Spoke
 from bactrian.records.turn import Speaker, Turn
 
 TurnEvent = Proposed | Chose | Called | Returned | Spoke
-"""What happens on the way to a turn, and the turn."""
+"""The events of a turn; the last one is ``Spoke``."""
 
 
 class SessionState:
-    """Where a session stands while it is played."""
+    """The state of a session while it is played."""
 
     def __init__(self, scene: Scene) -> None:
         session = scene.session
         self.scene = scene
         self.turns = list(session.turns)
-        """What was said, the oldest first."""
+        """The turns so far, the oldest first."""
         self.speaker: Speaker = ""
-        """Whose turn it is."""
+        """The agent whose turn it is."""
         self.call_index = sum(step is not None for step in (session.task.specified, session.task.planned))
-        """How many requests were made for what was said, repetitions and proposals not counted."""
+        """Number of requests for the turns so far, without repetitions and proposals."""
         self.call_index += sum(turn.requests for turn in self.turns)
         self.pending = session.pending
-        """The tools that were used for the next turn before the session was interrupted."""
+        """Stored tool calls of the next turn, in a session that was interrupted."""
         self._views = {speaker: View(agent, self.turns) for speaker, agent in scene.agents.items()}
 
     @property
     def number(self) -> int:
-        """Of the next turn, from 1."""
+        """Number of the next turn, from 1."""
         return len(self.turns) + 1
 
     @property
     def view(self) -> View:
-        """The conversation as the speaker sees it."""
+        """The conversation from the speaker's side."""
         return self._views[self.speaker]
 
     def add_turn(self, turn: Turn) -> None:
-        """Let all agents hear a turn."""
+        """Append a turn, and add it to the views of all agents."""
         self.turns.append(turn)
         self.call_index += turn.requests
         self.pending = ()
@@ -51,13 +51,13 @@ class SessionState:
 
 
 class TurnStrategy(Protocol):
-    """A way to the next turn."""
+    """Produces the next turn."""
 
     def take_turn(self, state: SessionState) -> AsyncGenerator[TurnEvent]:
-        """Yield what leads to the next turn, and at last the turn; a search may yield several turns.
+        """Yield the events of the next turn, the turn last; a search may yield several turns.
 
-        Nothing is asked of a model before the event that came before has been taken. What an interrupted session has
-        stored of the turn is yielded again and not asked for again.
+        No request is sent before the caller asks for the next event. Stored events of an interrupted turn are yielded
+        again instead of being requested again.
 
         Raises:
             ModelError: a model does not answer, or its answer cannot be used.

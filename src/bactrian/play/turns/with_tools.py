@@ -1,4 +1,4 @@
-"""A turn in whose course an agent uses tools: it calls, is told the results, and goes on until it speaks."""
+"""A turn with tool calls: the agent calls tools and receives the results until a reply calls nothing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from bactrian.records.turn import Turn
 from bactrian.records.usage import Usage
 
 _CONCURRENCY = 16
-"""Calls of one reply that run at the same time; the others wait."""
+"""Concurrent tool calls of one reply; further ones wait."""
 
 
 class WithTools:
@@ -40,26 +40,26 @@ class ToolLoop:
 
     def __init__(self, state: SessionState) -> None:
         self.uses = list(state.pending)
-        """What was used for this turn so far."""
+        """The tool calls of this turn so far."""
         self._state = state
         self._reply: Reply | None = None
         self._usage = Usage()
         self._seconds = 0.0
 
     def replay(self) -> list[Called | Returned]:
-        """Return what is known of an interrupted turn already."""
+        """Return the stored events of an interrupted turn."""
         events: list[Called | Returned] = []
         for use in self.uses:
             events += [Called(use.call), *([Returned(use.result)] if use.result else [])]
         return events
 
     async def run(self) -> AsyncGenerator[Called | Returned]:
-        """Yield all calls of a reply before the first of them is made, and each result as soon as it is there.
+        """Yield all calls of a reply before the first of them runs, and each result as soon as it arrives.
 
-        A pending call that has a result is not made again; one that has none is.
+        In a resumed turn, only the calls without a stored result run again.
 
         Raises:
-            ModelError: the model does not answer, or calls tools when it may not any more.
+            ModelError: the model does not answer, or calls tools after its last round.
         """
         for event in self.replay():
             yield event
@@ -98,19 +98,19 @@ class ToolLoop:
 
     @property
     def usage(self) -> Usage:
-        """Of the replies that called tools."""
+        """Tokens of the replies that called tools."""
         return sum((use.call.usage for use in self.uses), Usage())
 
     @property
     def seconds(self) -> float:
-        """Of the replies that called tools, and of the slowest tool of each."""
+        """Time of the replies that called tools, and of the slowest tool of each."""
         return sum(
             group[0].call.seconds + max(use.result.seconds if use.result else 0.0 for use in group)
             for group in group_rounds(self.uses)
         )
 
     def turn(self) -> Turn:
-        """Make the turn of the reply that speaks; it costs all that led to it."""
+        """Make the turn of the final reply, with the usage and time of all replies."""
         turn = self.draft()
         return replace(
             turn,
@@ -120,7 +120,7 @@ class ToolLoop:
         )
 
     def draft(self) -> Turn:
-        """Make a turn of the reply that speaks alone."""
+        """Make a turn of the final reply, with its own usage and time only."""
         assert self._reply is not None
         agent, number = self._state.view.agent, self._state.number
         return make_turn(agent, number, self._reply, usage=self._usage, seconds=self._seconds)
@@ -146,7 +146,7 @@ class ToolLoop:
 
 
 async def _finish(toolbox: Toolbox, uses: list[Use]) -> AsyncGenerator[ToolResult]:
-    """Make the calls among ``uses`` that have no result, at the same time, and put their results there."""
+    """Run the calls among ``uses`` that have no result, concurrently, and store the results in ``uses``."""
     room = asyncio.Semaphore(_CONCURRENCY)
 
     async def made(call: ToolCall) -> ToolResult:

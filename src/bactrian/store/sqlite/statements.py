@@ -83,3 +83,9 @@ ADD_TOOL_CALL = _insert(10, "tools", "session", *schema.TOOL_CALLS.names)
 ADD_TOOL_RESULT = _update(
     11, "tools", schema.RESULT.names, "session = ? AND number = ? AND round = ? AND place = ?"
 )
+REOPEN_SESSION = Statement(
+    12,
+    "UPDATE sessions SET "  # noqa: S608
+    + ", ".join(f'"{name}" = NULL' for name in (*schema.ENDINGS.names, *schema.TOTALS.names))
+    + " WHERE id = ? AND ending = 'max_messages'",
+)

@@ -95,6 +95,10 @@ class SqliteStore:
         row = (*schema.ENDINGS.write(ending), *schema.TOTALS.write(usage), session)
         await self._write(statements.END_SESSION, row)
 
+    async def reopen(self, session: str) -> None:
+        """Take back the ending of the session with this id if it stopped at its limit of messages."""
+        await self._write(statements.REOPEN_SESSION, (session,))
+
     async def add_call(self, call: Call) -> None:
         """Store a call to a model, answered or not."""
         await self._write(statements.ADD_CALL, schema.CALLS.write(call))
