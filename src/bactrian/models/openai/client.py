@@ -8,6 +8,7 @@ from dataclasses import replace
 from difflib import get_close_matches
 
 from bactrian.errors import (
+    BadReply,
     ContextFull,
     CutShort,
     Denied,

@@ -6,13 +6,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from pydantic_core import from_json
 from sqlalchemy import (
     ColumnElement,
     Connection,
     Engine,
+    Integer,
     Row,
     Select,
     TableClause,
@@ -241,13 +242,13 @@ def _failed_calls(connection: Connection) -> Iterator[tuple[str, Usage]]:
     """What calls cost that no turn and no list counts, by agent."""
     calls = schema.calls.c
     sums = [
-        func.total(func.json_extract(calls.usage, f"$.{name}")) for name in ("prompt", "completion", "cached")
+        cast(func.total(func.json_extract(calls.usage, f"$.{name}")), Integer)
+        for name in ("prompt", "completion", "cached")
     ]
     columns: list[ColumnElement[Any]] = [calls.agent, *sums]
     query = select(*columns).where(calls.error.is_not(None)).group_by(calls.agent)
     for row in connection.execute(query):
-        agent, *tokens = cast("list[Any]", list(row))
-        yield agent, Usage(int(tokens[0]), int(tokens[1]), int(tokens[2]))
+        yield row[0], Usage(*row[1:])
 
 
 def _select(
