@@ -80,7 +80,7 @@ async def test_a_fault_is_told_with_its_conversation(run: Path, statement: str, 
 
 async def test_the_command_ends_with_1_and_names_the_way_on(run: Path) -> None:
     whole = bactrian("verify", str(run), cwd=run.parent)
-    assert (whole.returncode, whole.stdout) == (0, "80 sessions and 640 turns, all as they were written.\n")
+    assert (whole.returncode, whole.stdout) == (0, "80 sessions and 640 turns, no damage found.\n")
     sql(run, "UPDATE turns SET text = 'other' WHERE session = '007' AND number = 3")
     damaged = bactrian("verify", str(run), cwd=run.parent)
     assert damaged.returncode == 1
@@ -189,7 +189,7 @@ async def test_what_holds_nothing_of_a_run_is_refused_and_left_as_it_was(
 ) -> None:
     path = tmp_path / "notes"
     path.write_bytes(content)
-    with pytest.raises(StoreError, match="Nothing of a run"):
+    with pytest.raises(StoreError, match="no readable data of a run"):
         recover(path, tmp_path / "new.db")
     assert path.read_bytes() == content
     assert [file.name for file in tmp_path.iterdir()] == ["notes"]
