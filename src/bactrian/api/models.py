@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, cast
 
 from bactrian.errors import BactrianError, BactrianWarning, InputError, ModelError
+from bactrian.language.think import split_thought
 from bactrian.models.model import Model, Reply, ReplyChoice, Request
 from bactrian.models.registry import ModelOptions, open_model
 from bactrian.models.scripted import Scripted
@@ -67,7 +68,7 @@ class OwnModel:
         if isinstance(found[0], Reply):
             return found[0]
         texts = [one if isinstance(one, str) else one.text for one in found]
-        choices = tuple(ReplyChoice(Text(clean_text(text))) for text in texts)
+        choices = tuple(_read_choice(text) for text in texts)
         if request.on_text is not None:
             request.on_text(choices[0].text)
         prompt = sum(_count_tokens(message.text) for message in request.messages)
@@ -228,6 +229,12 @@ def _wrap(model: Replying | ModelFunction) -> Model:
     function = model
     name = getattr(function, "__name__", None) or type(function).__name__
     return OwnModel(f"python:{name}", lambda request: function(_messages(request)), not _is_async(function))
+
+
+def _read_choice(text: str) -> ReplyChoice:
+    """Split off what a reasoning model thinks, as for an endpoint."""
+    thought, said = split_thought(text)
+    return ReplyChoice(Text(clean_text(said)), thought=clean_text(thought))
 
 
 def _as_own(model: Model) -> OwnModel:

@@ -11,6 +11,7 @@ from typing import Unpack
 
 from bactrian.api.arguments import Critic, PlayOptions, ToolsLike, read_role, read_tools
 from bactrian.api.bridge import run_sync
+from bactrian.api.checks import PlayTypes, check_names, check_types
 from bactrian.api.models import ChosenModels, ModelLike, build_model_options, choose_models
 from bactrian.errors import BactrianError, BactrianWarning, ContextFull, InputError, ModelError
 from bactrian.models.registry import ModelOptions
@@ -30,6 +31,10 @@ EXAMPLE = ("Develop a trading bot for the stock market", "Python Programmer", "S
 EXAMPLE_SEED = 7
 """The seed with which the built-in model plays the conversation in the README."""
 AGENTS = ("task_specifier", "task_planner", "user", "assistant")
+_ARGUMENTS = (
+    *("assistant", "user", "model", "models", "critic", "tools", "endings", "run"),
+    *PlayOptions.__annotations__,
+)
 
 
 class Interrupted(KeyboardInterrupt):
@@ -85,6 +90,7 @@ def play(
         Interrupted: Ctrl-C was pressed; it is a KeyboardInterrupt, and holds the turns so far.
         StoreError: the run is damaged, in use, or written by a newer version of this program.
     """
+    check_names("play", options, _ARGUMENTS)
     events = stream(
         idea,
         assistant=assistant,
@@ -135,6 +141,8 @@ async def stream(
         InputError: an argument cannot be used.
         StoreError: the run is damaged, in use, or written by a newer version of this program.
     """
+    check_names("stream", options, _ARGUMENTS)
+    check_types(PlayTypes, {"idea": idea, "assistant": assistant, "user": user, "run": run, **options})
     if idea is None:
         idea = EXAMPLE[0]
         options.setdefault("seed", EXAMPLE_SEED)
