@@ -85,8 +85,8 @@ FILES = [
     (Path.mkdir, "The model cannot be read: Is a directory."),
     (Path.touch, "Not a GGUF file."),
     (of_another_kind, "Not a GGUF file."),
-    (cut_in_its_header, "The model's file is damaged or cut short."),
-    (cut_in_the_middle, "The model's file is cut short: it has 49,181,216 bytes of 98,362,432."),
+    (cut_in_its_header, "The model's file is damaged or truncated."),
+    (cut_in_the_middle, "The model's file is truncated: it has 49,181,216 bytes of 98,362,432."),
     (with_a_narrow_window, "The model has a window of 256 tokens; a conversation needs 1,024 or more."),
 ]
 

@@ -112,7 +112,7 @@ async def test_what_is_there_stays_unless_it_is_to_be_replaced(tmp_path: Path) -
     run = await make_run(tmp_path / "tea.db", [session()])
     out = tmp_path / "tea.jsonl"
     out.write_text("mine")
-    with pytest.raises(InputError, match="there already"):
+    with pytest.raises(InputError, match="exists already"):
         await handed(run, "messages", out)
     assert out.read_text() == "mine"
     await handed(run, "messages", out, overwrite=True)
@@ -123,7 +123,7 @@ async def test_a_manifest_that_is_in_the_way_stays_too(tmp_path: Path) -> None:
     run = await make_run(tmp_path / "tea.db", [session()])
     other = tmp_path / "tea.jsonl.manifest.json"
     other.write_text("mine")
-    with pytest.raises(InputError, match="there already"):
+    with pytest.raises(InputError, match="exists already"):
         await handed(run, "messages", tmp_path / "tea.jsonl")
     assert other.read_text() == "mine"
     assert not (tmp_path / "tea.jsonl").exists()
@@ -135,7 +135,7 @@ async def test_a_folder_of_somebody_elses_is_never_replaced(tmp_path: Path) -> N
     precious.mkdir()
     (precious / "thesis.tex").write_text("mine")
     for form in ("messages", "camel-chat", "hf"):
-        with pytest.raises(InputError, match="something else"):
+        with pytest.raises(InputError, match="something other than an export"):
             await handed(run, form, precious, overwrite=True)
     assert (precious / "thesis.tex").read_text() == "mine"
 
@@ -154,7 +154,7 @@ async def test_a_folder_that_an_export_made_can_be_replaced(tmp_path: Path, form
 async def test_the_run_itself_is_no_target(tmp_path: Path) -> None:
     run = await make_run(tmp_path / "tea.db", [session()])
     before = run.read_bytes()
-    with pytest.raises(InputError, match="the file that is read"):
+    with pytest.raises(InputError, match="the input file"):
         await handed(run, "messages", run, overwrite=True)
     assert run.read_bytes() == before
 

@@ -73,7 +73,7 @@ def test_a_replacement_killed_at_any_step_is_finished_or_undone_by_the_next_star
         if kind == "file":
             assert len(read(target)) == 2, "no moment without data or without a manifest"
         # Without leave to replace: what is there stays, and what was decided is finished.
-        with pytest.raises(InputError, match="there already"), write_atomically(target):
+        with pytest.raises(InputError, match="exists already"), write_atomically(target):
             pass
         assert read(target) in ([f"{kind} old"] * 2, [f"{kind} new"] * 2)
         assert not [path for path in target.parent.iterdir() if path.suffix in (".part", ".ready")]

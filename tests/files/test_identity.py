@@ -48,7 +48,7 @@ def test_no_name_of_the_run_or_of_what_belongs_to_it_is_a_target(
 ) -> None:
     files = {path: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
     with (
-        pytest.raises(InputError, match="is read|belongs to"),
+        pytest.raises(InputError, match="input file|belongs to"),
         write_atomically(tmp_path / name, overwrite=True, protect=list_run_files(tmp_path / given)) as stage,
     ):
         (stage / Path(name).name).write_text("new")
@@ -60,7 +60,7 @@ def test_a_file_beside_the_target_is_protected_too(tmp_path: Path) -> None:
     run = tmp_path / "tea.jsonl.manifest.json"
     run.write_text("precious")
     with (
-        pytest.raises(InputError, match="is read"),
+        pytest.raises(InputError, match="input file"),
         write_atomically(tmp_path / "tea.jsonl", overwrite=True, protect=[run]) as stage,
     ):
         (stage / "tea.jsonl").write_text("new")
@@ -75,7 +75,7 @@ def test_a_folder_that_holds_the_run_is_not_replaced(tmp_path: Path) -> None:
     (folder / "manifest.json").write_text("{}")
     (folder / "run.db").write_text("precious")
     with (
-        pytest.raises(InputError, match=r"holds run\.db"),
+        pytest.raises(InputError, match=r"contains the input file run\.db"),
         write_atomically(folder, overwrite=True, protect=[folder / "run.db"]) as stage,
     ):
         (stage / "tea").mkdir()

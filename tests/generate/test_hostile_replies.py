@@ -87,7 +87,7 @@ async def test_a_key_that_is_no_text_is_told_in_a_line(folder: Path) -> None:
         process = Command(("generate", "small.toml", "--run", "run.db", *where), folder, environment)
         _, err = await process.communicate()
     assert process.returncode == 1
-    assert "The key holds characters that no key has." in err.decode()
+    assert "The key contains invalid characters." in err.decode()
     assert "Traceback" not in err.decode()
     assert endpoint.requests == []
 

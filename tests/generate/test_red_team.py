@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.helpers.endpoint import Endpoint
-from tests.helpers.generation import RECIPE, generate, said, stored
+from tests.helpers.endpoint import Endpoint, Plan, Received, completion
+from tests.helpers.generation import RECIPE, TASKS, generate, said, stored
 
 
 async def test_red_team_work_needs_a_preamble_and_an_acknowledgement_and_is_marked(folder: Path) -> None:
@@ -22,6 +22,39 @@ async def test_red_team_work_needs_a_preamble_and_an_acknowledgement_and_is_mark
         systems = [request.json["messages"][0]["content"] for request in endpoint.requests]
     assert all(system.startswith("Say nothing kind.\n\n") for system in systems)
     assert [session.mark for session in await stored(folder)] == ["red-team"]
+
+
+async def test_the_preamble_stands_before_every_prompt_the_specifiers_included(folder: Path) -> None:
+    recipe = RECIPE.replace('name = "small"', 'name = "small"\nred_team = true')
+    recipe = recipe.replace("specify = false", "specify = true\nplan = true")
+    (folder / "small.toml").write_text(f'{recipe}[critic]\nrole = "Judge"\nproposals = 2\n')
+
+    def reply(request: Received) -> Plan:
+        first = request.json["messages"][0]["content"]
+        if "You play Judge" in first:
+            return "Choice: 1"
+        if "List 4 tasks" in first:
+            return TASKS
+        text = said(request)
+        return completion(
+            *[text, text.replace("part", "bit").replace("Part", "Bit")][: request.json.get("n", 1)]
+        )
+
+    async with Endpoint([reply]) as endpoint:
+        preamble = ("--set", "role_play.preamble=Say nothing kind.", "--acknowledge-misuse")
+        code, _, err = await generate(folder, endpoint, *preamble, "--limit", "1")
+        assert code == 0, err
+        first = [request.json["messages"][0]["content"] for request in endpoint.requests]
+    assert all(text.startswith("Say nothing kind.\n\n") for text in first)
+    for words in (
+        "List 4 tasks",
+        "Rewrite it as one concrete task",
+        "into subtasks",
+        "you instruct",
+        "you solve",
+        "Judge",
+    ):
+        assert any(words in text for text in first), words
 
 
 async def test_red_team_work_that_only_answers_needs_no_preamble(folder: Path) -> None:

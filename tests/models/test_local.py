@@ -233,9 +233,9 @@ async def test_a_file_cut_short_is_refused_with_what_it_lacks(tmp_path: Path) ->
     short = tmp_path / "short.gguf"
     with fetch_weights(BUILT_IN, find_cache_folder()).open("rb") as whole:
         short.write_bytes(whole.read(BUILT_IN.size // 2))
-    with pytest.raises(InputError, match=r"cut short: it has 49,181,216 bytes of 98,362,432"):
+    with pytest.raises(InputError, match=r"truncated: it has 49,181,216 bytes of 98,362,432"):
         await LocalModel(short).reply(ASKED)
-    with pytest.raises(InputError, match="cut short"):
+    with pytest.raises(InputError, match="truncated"):
         open_model(f"local:{short}", ModelOptions())
 
 
@@ -243,7 +243,7 @@ async def test_a_header_cut_short_is_refused(tmp_path: Path) -> None:
     short = tmp_path / "short.gguf"
     with fetch_weights(BUILT_IN, find_cache_folder()).open("rb") as whole:
         short.write_bytes(whole.read(40))
-    with pytest.raises(InputError, match="cut short"):
+    with pytest.raises(InputError, match="truncated"):
         await LocalModel(short).reply(ASKED)
 
 

@@ -314,7 +314,7 @@ async def test_a_form_is_asked_for_strictly_and_read_back() -> None:
 @pytest.mark.parametrize("text", ["Done.", "{}x", '["a"]'[:-1]])
 async def test_a_reply_that_breaks_its_form_is_a_bad_reply(text: str) -> None:
     async with Endpoint([completion(text)]) as endpoint, asking(endpoint) as model:
-        with pytest.raises(BadReply, match="does not follow the form 'solution'") as caught:
+        with pytest.raises(BadReply, match="does not follow the response format 'solution'") as caught:
             await model.reply(Request(ASK.messages, response_format=FORM))
     assert caught.value.sample == text.encode()
 

@@ -251,7 +251,7 @@ async def test_a_row_of_one_s_own_is_asked_as_it_says(
         ),
         ('[[providers]]\nname = "x"', "needs `address`"),
         ('[[providers]]\nname = "x"\naddress = "nowhere"', "not an address"),
-        ('[[providers]]\nname = "X y"\naddress = "http://h/v1"', "small letters"),
+        ('[[providers]]\nname = "X y"\naddress = "http://h/v1"', "lower-case letters"),
         ('[[providers]]\nname = "x"\naddress = "http://h/v1"\nauth = "basic"', "bearer"),
         (
             '[[providers]]\nname = "x"\naddress = "http://h"\n[[providers]]\nname = "x"\naddress = "http://h"',

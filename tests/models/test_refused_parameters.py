@@ -64,7 +64,7 @@ async def test_it_is_left_out_from_then_on(answer: Answer, left_out: str) -> Non
     for other in others:
         assert other == {name: value for name, value in first.items() if name != left_out}
     (said,) = told
-    assert f"does not take {left_out!r}; it is left out from now on" in said
+    assert f"does not accept {left_out!r}; it is left out from now on" in said
 
 
 async def test_the_other_word_for_the_length_is_tried_before_none() -> None:

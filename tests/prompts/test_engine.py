@@ -90,7 +90,7 @@ def test_a_pack_may_replace_some_of_them_and_its_hash_tells(tmp_path: Path) -> N
         ('critic_again = "What?"', "critic_again"),
         ('critic_wayz = "x"', "critic_way"),
         ('draft_note = "Again: {{ feedback }}"', "lacks critic"),
-        ('draft_note = "{{ critic }} {{ feedback }} {{ task }}"', "never given"),
+        ('draft_note = "{{ critic }} {{ feedback }} {{ task }}"', "not defined for it"),
     ],
 )
 def test_a_pack_replaces_no_other_and_uses_all_that_a_template_is_given(

@@ -111,15 +111,28 @@ def test_both_legal_shapes_are_shown_to_the_user_as_they_are_read() -> None:
     assert "\nInstruction: <what to do>\nInput: None\n" in prompt
 
 
+LEFT_OUT = {
+    "v2": {"Solution:", "Next request."},
+    "ablated": {"Solution:", "Next request.", "Instruction:", "Input:", "Input: None"},
+}
+"""Words of the protocol that a pack leaves out: that is what it is for."""
+
+
 @pytest.mark.parametrize("name", list_packs())
 def test_every_built_in_pack_names_the_protocols_words_and_tells_the_task_verbatim(name: str) -> None:
     task = "{{ task }}\n  a <b> & 'c' \u202e"
     values = {key: VALUES[key] for key in PLACEHOLDERS["user_system"]} | {"task": task}
-    assistant, user = (load_pack(name).render(f"{side}_system", **values) for side in ("assistant", "user"))
+    axes = dict.fromkeys(load_pack(name).axes, "x")
+    assistant, user = (
+        load_pack(name).render(f"{side}_system", axes, **values) for side in ("assistant", "user")
+    )
     assert task in assistant
     assert task in user
-    assert all(word in assistant for word in ("Solution:", "Next request."))
-    assert all(word in user for word in ("Instruction:", "Input:", "Input: None", "<CAMEL_TASK_DONE>"))
+    left_out = LEFT_OUT.get(name, set())
+    for word in ("Solution:", "Next request."):
+        assert (word in assistant) == (word not in left_out)
+    for word in ("Instruction:", "Input:", "Input: None", "<CAMEL_TASK_DONE>"):
+        assert (word in user) == (word not in left_out)
 
 
 def test_the_word_limit_is_the_one_given() -> None:

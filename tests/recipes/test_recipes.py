@@ -198,12 +198,12 @@ def test_a_setting_is_one_value(tmp_path: Path, value: str) -> None:
         ('per = ["role"]', 'per = ["task"]', r"own.toml:10:1: axes.task.per: 'task' is no earlier axis"),
         ("[role_play]", "[roleplay]", r"own.toml:12:1: Unknown key 'roleplay'. Did you mean 'role_play'"),
         ('user = "Student"', 'usr = "Student"', r"own.toml:14:1: Unknown key 'usr'. Did you mean 'user'"),
-        ('user = "Student"', "user = 3", r"own.toml:14:1: role_play.user: this is not a text in quotes"),
+        ('user = "Student"', "user = 3", r"own.toml:14:1: role_play.user: this is not a string in quotes"),
         ("{{ task }}", "{{ tusk }}", r"own.toml:15:1: 'idea', line 1, uses the placeholder 'tusk'"),
         ("count = 2", "temperature = 9\ncount = 2", r"own.toml:5:1: axes.role.temperature"),
         ("count = 2", "count = 1000000000000", r"own.toml:5:1: axes.role.count"),
         ("count = 2", "count = -1", r"own.toml:5:1: axes.role.count"),
-        ("count = 2", "count = 2.0", r"own.toml:5:1: axes.role.count: this is not a whole number"),
+        ("count = 2", "count = 2.0", r"own.toml:5:1: axes.role.count: this is not an integer"),
         (
             'name = "own"',
             "name: own",
@@ -232,7 +232,7 @@ def test_a_setting_that_names_nothing_is_refused(setting: str) -> None:
     ("setting", "says"),
     [
         ("task.count=0", "--set: axes.task.count"),
-        ("task.count=five", "--set: axes.task.count: this is not a whole number"),
+        ("task.count=five", "--set: axes.task.count: this is not an integer"),
         ("task.cuont=5", "--set: .*Did you mean 'task.count'"),
         ('task.per=["user_rol"]', "--set: axes.task.per: .*Did you mean 'user_role'"),
         ("task.ask={{ nope }}", "--set: 'ask', line 1, uses the placeholder 'nope'"),
@@ -269,7 +269,7 @@ def test_a_file_that_is_no_recipe_is_refused(tmp_path: Path, content: bytes, say
 
 @pytest.mark.parametrize("name", ["", "."])
 def test_what_is_no_file_is_refused(name: str) -> None:
-    with pytest.raises(RecipeError, match="no recipe without a name|Is a directory"):
+    with pytest.raises(RecipeError, match="name of the recipe is empty|Is a directory"):
         load_recipe(name)
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from bactrian.language.protocol import (
     DONE,
-    has_instruction,
+    find_instruction,
     is_done,
     read_instruction,
     read_solution,
@@ -45,7 +45,7 @@ def test_a_solution_is_read_as_it_was_written(solution: str) -> None:
     | st.lists(st.sampled_from([*MARKERS, "\n", " ", "x"])).map("".join)
 )
 def test_any_text_can_be_read(text: str) -> None:
-    for read in (read_instruction, read_solution, is_done, has_instruction):
+    for read in (read_instruction, read_solution, is_done, find_instruction):
         assert read(text) is not ...
     assert not (is_done(text) and read_instruction(text))
 
@@ -113,7 +113,7 @@ def test_an_instruction_is_found_however_a_model_dresses_it(text: str, read: Ins
     ],
 )
 def test_a_role_flip_is_a_line_that_begins_with_an_instruction(text: str, flips: bool) -> None:
-    assert (has_instruction(text) is not None) is flips
+    assert (find_instruction(text) is not None) is flips
 
 
 @pytest.mark.parametrize(
@@ -141,13 +141,13 @@ def test_what_is_an_instruction_of_the_user_is_a_flip_of_the_assistant(
     read = read_instruction(text, language)
     assert read is not None
     assert read.input is None
-    assert has_instruction(text, language)
+    assert find_instruction(text, language)
     assert not is_done(f"{text}\n{DONE}", language)
 
 
 def test_another_languages_marker_is_an_ordinary_word() -> None:
     assert read_instruction("Anweisung: Schreib es auf.") is None
-    assert not has_instruction("Anweisung: Schreib es auf.", "French")
+    assert not find_instruction("Anweisung: Schreib es auf.", "French")
 
 
 @pytest.mark.parametrize(

@@ -170,6 +170,9 @@ async def stream(
             yield event
 
 
+_NO_AXES = "Use another pack, or a recipe with these axes: bactrian generate RECIPE --set prompts=PACK."
+
+
 def build_session_order(
     idea: str,
     roles: tuple[Role, Role],
@@ -207,10 +210,12 @@ def build_session_order(
         critic=critic.settings() if critic else None,
         parameters=read_parameters(options.get("parameters", {})).by_agent(),
     )
+    pack = load_pack(options.get("prompts") or setup.pack)
+    pack.check_axes((), next=_NO_AXES)
     specs, functions = read_tools(tools or (), options)
     return SessionOrder(
         setup,
-        load_pack(options.get("prompts") or setup.pack),
+        pack,
         replace(access, objects={**access.objects, **models.objects}),
         specs,
         Path(run) if run is not None else None,

@@ -1,8 +1,8 @@
-"""Files that appear whole or not at all.
+"""Atomic writes: the files of an export appear complete or not at all.
 
 Everything is written into a folder beside the target, ``.NAME.….part``, and flushed to disk. One rename to
-``.NAME.….ready`` decides that it is complete; then each file moves to its final name. A process that is killed
-leaves ``.part``, which the next one that writes to the same target removes, or ``.ready``, which it finishes.
+``.NAME.….ready`` commits it; then each file moves to its final name. A process that is killed leaves either ``.part``,
+which the next writer of the same target removes, or ``.ready``, which the next writer finishes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from bactrian.files.identity import check_replaceable
 MANIFEST = "manifest.json"
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _REPLACED = ".replaced"
-"""Where, in the ``.ready`` folder, lies what was in the way."""
+"""Folder inside ``.ready`` that holds the files that were replaced."""
 
 
 @contextmanager
@@ -33,24 +33,24 @@ def write_atomically(
     shared: frozenset[str] = frozenset(),
     protect: Iterable[Path] = (),
 ) -> Generator[Path]:
-    """Give a folder in which to write what will lie beside each other at ``target``, and put it there at the end.
+    """Provide a temporary folder and, on success, move its files beside ``target``.
 
     Args:
         target: The file or folder that is written.
-        overwrite: True to replace an export that is there.
-        shared: Names of files that replace what is there in any case: their writer kept its content.
-        protect: Files that are never replaced, by whatever name ``target`` leads to them.
+        overwrite: True to replace an existing export.
+        shared: Names of files that are always replaced: their writer has kept the existing content.
+        protect: Files that are never replaced, whatever name ``target`` uses for them.
 
     Raises:
-        InputError: something is there already, or the place cannot be written.
-        BactrianError: no space is left.
+        InputError: the target exists already or cannot be written.
+        BactrianError: the disk is full.
     """
     target = target.absolute()
     protected = tuple(protect)
     check_replaceable(target, protected)
     _sweep(target)
     _check(target, overwrite=overwrite)
-    with _explaining(target), _open_stage(target) as stage:
+    with _explain_os_errors(target), _open_stage(target) as stage:
         try:
             yield stage
             names = [file.name for file in stage.iterdir()]
@@ -61,22 +61,22 @@ def write_atomically(
             _flush(stage)
             _finish(_commit(stage), target)
         except OSError as error:
-            # Some libraries pass the reason on in words only.
+            # Some libraries pass on the message without the error number.
             if error.errno in _FULL or "No space left" in str(error):
-                raise _no_space(stage, target) from error
+                raise _make_space_error(stage, target) from error
             raise
 
 
 def name_companion(target: Path, ending: str) -> str:
-    """Name of a file that belongs to ``target`` and lies beside it."""
+    """Return the name of a file that accompanies ``target`` in the same folder."""
     return f"{target.name}.{ending}"
 
 
 @contextmanager
 def _open_stage(target: Path) -> Generator[Path]:
-    """Make the folder to write in, and hold it, so that another process does not take it for a leftover."""
+    """Create the folder to write in and lock it, so that no other process removes it as a leftover."""
     stage = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent))
-    handle = _hold(stage)
+    handle = _lock_folder(stage)
     try:
         stage.chmod(0o777 & ~_umask())
         yield stage
@@ -86,7 +86,7 @@ def _open_stage(target: Path) -> Generator[Path]:
             os.close(handle)
 
 
-def _hold(folder: Path) -> int | None:
+def _lock_folder(folder: Path) -> int | None:
     """Lock ``folder`` until the handle is closed or the process ends; None if another process holds it."""
     import fcntl
 
@@ -100,7 +100,7 @@ def _hold(folder: Path) -> int | None:
 
 
 def _commit(stage: Path) -> Path:
-    """Decide that what was written is complete. What happens from here on is finished, by this process or the next."""
+    """Mark the written files as complete. From here on this process, or the next one, finishes the write."""
     ready = stage.with_suffix(".ready")
     stage.rename(ready)
     _flush_folder(ready.parent)
@@ -114,7 +114,7 @@ def _finish(ready: Path, target: Path) -> None:
     for name in sorted(staged, key=lambda name: _rank(name, target)):
         new, final = ready / name, folder / name
         if final.exists() and (final.is_dir() or new.is_dir()):
-            # Only a file is replaced by a file in one step.
+            # Only a file can replace a file in one step.
             (ready / _REPLACED).mkdir(exist_ok=True)
             final.rename(ready / _REPLACED / name)
         new.replace(final)
@@ -123,7 +123,7 @@ def _finish(ready: Path, target: Path) -> None:
 
 
 def _sweep(target: Path) -> None:
-    """Finish, or remove, what processes left that were killed while they wrote ``target``."""
+    """Finish or remove leftovers of processes that were killed while writing ``target``."""
     leftover = re.compile(rf"\.{re.escape(target.name)}\.[a-z0-9_]{{8}}\.(part|ready)")
     try:
         found = [path for path in target.parent.iterdir() if leftover.fullmatch(path.name)]
@@ -131,7 +131,7 @@ def _sweep(target: Path) -> None:
         return
     for path in found:
         with suppress(OSError):
-            handle = None if path.is_symlink() or not path.is_dir() else _hold(path)
+            handle = None if path.is_symlink() or not path.is_dir() else _lock_folder(path)
             if handle is None:
                 continue
             try:
@@ -144,29 +144,29 @@ def _sweep(target: Path) -> None:
 
 
 def _rank(name: str, target: Path) -> tuple[bool, bool, str]:
-    """The target comes first and the manifest last: where a manifest is new, all is new."""
+    """Return a sort key: the target first and the manifest last, so that a new manifest implies new files."""
     return (name != target.name, name.endswith(MANIFEST), name)
 
 
 def _check(path: Path, *, overwrite: bool) -> None:
     where = str(path)
     if not path.parent.is_dir():
-        raise InputError(f"There is no folder {path.parent}.", where=where, next="Make it first.")
+        raise InputError(f"There is no folder {path.parent}.", where=where, next="Create it first.")
     if not path.exists() and not path.is_symlink():
         return
     if not overwrite:
-        raise InputError("This is there already.", where=where, next="Use --overwrite, or another name.")
+        raise InputError("This exists already.", where=where, next="Use --overwrite, or another name.")
     if path.is_symlink() or not (path.is_dir() or path.is_file()):
-        raise InputError("This is no ordinary file or folder.", where=where, next="Use another name.")
+        raise InputError("This is not a regular file or folder.", where=where, next="Use another name.")
     if path.is_dir() and not _is_export(path):
         raise InputError(
-            "This folder holds something else than an export.", where=where, next="Use another name."
+            "This folder contains something other than an export.", where=where, next="Use another name."
         )
 
 
 def _is_export(folder: Path) -> bool:
-    made = (folder / MANIFEST).exists() or folder.with_name(name_companion(folder, MANIFEST)).exists()
-    return made or not any(folder.iterdir())
+    has_manifest = (folder / MANIFEST).exists() or folder.with_name(name_companion(folder, MANIFEST)).exists()
+    return has_manifest or not any(folder.iterdir())
 
 
 def _flush(folder: Path) -> None:
@@ -188,8 +188,8 @@ def _umask() -> int:
     return mask
 
 
-def _no_space(stage: Path, target: Path) -> BactrianError:
-    """What was written until then did fit, and more would not."""
+def _make_space_error(stage: Path, target: Path) -> BactrianError:
+    """Return the error for a full disk; the bytes written so far, plus the free ones, were not enough."""
     written = sum(file.stat().st_size for file in stage.rglob("*") if file.is_file())
     disk = os.statvfs(target.parent)
     free = disk.f_bavail * disk.f_frsize
@@ -201,8 +201,8 @@ def _no_space(stage: Path, target: Path) -> BactrianError:
 
 
 @contextmanager
-def _explaining(target: Path) -> Generator[None]:
-    """Turn faults of the file system into errors that say what to do."""
+def _explain_os_errors(target: Path) -> Generator[None]:
+    """Convert errors of the file system into errors that name the next action."""
     try:
         yield
     except OSError as error:

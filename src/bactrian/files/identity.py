@@ -1,4 +1,4 @@
-"""Whether two paths lead to one file: by device and inode, never by text."""
+"""Comparison of paths by the file they lead to (device and inode), never by their text."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from bactrian.errors import InputError
 
 
 def is_same_file(one: Path, other: Path) -> bool:
-    """True if both paths lead to one file, through links, ``..`` and hard links too.
+    """Return True if both paths lead to the same file, also through links, ``..`` and hard links.
 
-    Two paths to nothing are the same if a file that is made there would be the same.
+    Two paths that do not exist are the same if they would create the same file.
     """
     if one.exists() and other.exists():
         return one.samefile(other)
@@ -24,22 +24,22 @@ def is_same_file(one: Path, other: Path) -> bool:
 
 
 def check_replaceable(target: Path, protected: Iterable[Path]) -> None:
-    """Check that writing ``target`` replaces none of the ``protected`` files, nor a folder that holds one.
+    """Check that writing ``target`` replaces neither a ``protected`` file nor a folder that contains one.
 
     Raises:
-        InputError: it would.
+        InputError: it would replace one.
     """
     for path in protected:
         if is_same_file(target, path):
-            what = "This is the file that is read" if path.exists() else f"This name belongs to {path.name}"
+            what = "This is the input file" if path.exists() else f"This name belongs to {path.name}"
             raise InputError(
-                f"{what}, and would be replaced.", where=str(target), next="Name another file to write."
+                f"{what}, and would be replaced.", where=str(target), next="Choose another output file."
             )
         if target.is_dir() and any(is_same_file(target, folder) for folder in _resolve(path).parents):
             raise InputError(
-                f"This folder holds {path.name}, which is read.",
+                f"This folder contains the input file {path.name}.",
                 where=str(target),
-                next="Name another folder to write.",
+                next="Choose another output folder.",
             )
 
 

@@ -1,4 +1,4 @@
-"""What installed packages register: entry points, found by group and name, and loaded when they are needed."""
+"""Entry points that installed packages register, found by group and name and loaded on demand."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from bactrian.errors import InputError
 
 
 def list_plugins(group: str) -> tuple[str, ...]:
-    """Names that installed packages register in ``group``; nothing is loaded."""
+    """Return the names that installed packages register in ``group``; nothing is loaded."""
     return tuple(sorted(entry_points(group=group).names))
 
 
 def load_plugin(group: str, name: str) -> object:
-    """Return what a package registers as ``name`` in ``group``.
+    """Load the object that a package registers as ``name`` in ``group``.
 
     Raises:
         InputError: no package registers it, or it cannot be loaded.
@@ -23,7 +23,7 @@ def load_plugin(group: str, name: str) -> object:
         raise InputError(
             f"No installed package registers {name!r} under {group!r}.",
             where=name,
-            next="Install the package that does, into the same environment.",
+            next="Install the package that registers it into the same environment.",
         )
     try:
         return found[name].load()
@@ -32,5 +32,5 @@ def load_plugin(group: str, name: str) -> object:
             f"{found[name].value!r}, which a package registers as {name!r} under {group!r}, cannot be loaded: "
             f"{type(error).__name__}: {error}.",
             where=name,
-            next="Mend or remove the package.",
+            next="Fix or remove the package.",
         ) from error

@@ -1,4 +1,4 @@
-"""A template that a person wrote, in the small part of Jinja that can do no harm."""
+"""User-written templates, restricted to a safe subset of Jinja."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 FILTERS = ("capitalize", "lower", "title", "trim", "upper")
 """Jinja filters a template may use. None of them takes an argument or can grow its input."""
 
-# Loops, arithmetic, attributes, calls and assignments are left out: with them a shared pack could run for
-# ever, fill the memory or look into the program. Without them rendering cannot fail.
+# Loops, arithmetic, attributes, calls and assignments are left out: with them, a shared pack could run forever,
+# exhaust the memory or read the program's data. Without them, rendering cannot fail.
 _ALLOWED_NODES = (
     nodes.Template,
     nodes.Output,
@@ -26,13 +26,13 @@ _ALLOWED_NODES = (
     nodes.Operand,
     nodes.Filter,
 )
-_DEEPEST = 20
-_TOO_DEEP = f"is nested more than {_DEEPEST} levels deep"
-_FLATTEN = "Take some of the levels out."
+_MAX_DEPTH = 20
+_TOO_DEEP = f"is nested more than {_MAX_DEPTH} levels deep"
+_FLATTEN = "Remove some of the levels."
 
 
 class TemplateFault(Exception):
-    """What is wrong with a template's source, and in which of its lines (1-based)."""
+    """A fault in a template's source, with its line (1-based)."""
 
     def __init__(self, what: str, line: int, next: str | None = None) -> None:
         super().__init__(what)
@@ -42,18 +42,18 @@ class TemplateFault(Exception):
 
 
 def compile_template(source: str, *, may: frozenset[str], must: frozenset[str] = frozenset()) -> Template:
-    """Check and compile a template that may use some placeholders and must use some of them.
+    """Check and compile a template that may use the placeholders ``may`` and must use the placeholders ``must``.
 
     Raises:
-        TemplateFault: it is empty or not valid Jinja, uses more of Jinja than it may, has a placeholder that
-            it may not have, or lacks one that it must have.
+        TemplateFault: the template is empty or not valid Jinja, uses a construct or a placeholder that is not
+            allowed, or lacks a required placeholder.
     """
     if not source.strip():
-        raise TemplateFault("is empty", 1, "Write what the model is to be told.")
+        raise TemplateFault("is empty", 1, "Write the text for the model.")
     if "\0" in source:
         line = source.count("\n", 0, source.index("\0")) + 1
-        raise TemplateFault("holds a NUL character", line, "Take it out.")
-    environment = _environment()
+        raise TemplateFault("contains a NUL character", line, "Remove it.")
+    environment = _make_environment()
     try:
         tree = environment.parse(source)
     except TemplateSyntaxError as error:
@@ -61,13 +61,13 @@ def compile_template(source: str, *, may: frozenset[str], must: frozenset[str] =
         raise TemplateFault(
             f"is not valid Jinja: {message}",
             error.lineno,
-            "Mend the template; docs/prompts.md shows what it may hold.",
+            "Correct the template; docs/prompts.md shows what it may contain.",
         ) from error
     except RecursionError as error:
         raise TemplateFault(_TOO_DEEP, 1, _FLATTEN) from error
     used: set[str] = set()
     for node, depth, line in _walk(tree):
-        if depth > _DEEPEST:
+        if depth > _MAX_DEPTH:
             raise TemplateFault(_TOO_DEEP, line, _FLATTEN)
         _check_construct(node, line)
         if isinstance(node, nodes.Name):
@@ -75,20 +75,20 @@ def compile_template(source: str, *, may: frozenset[str], must: frozenset[str] =
             used.add(node.name)
     if missing := must - used:
         raise TemplateFault(
-            f"lacks {_listed(missing)}",
+            f"lacks {_join_names(missing)}",
             1,
-            f"It uses {_listed(used) or 'no placeholder'}; it must use {_listed(must)}.",
+            f"It uses {_join_names(used) or 'no placeholder'}; it must use {_join_names(must)}.",
         )
     return environment.from_string(tree)
 
 
-def _environment() -> ImmutableSandboxedEnvironment:
+def _make_environment() -> ImmutableSandboxedEnvironment:
     environment = ImmutableSandboxedEnvironment(
         autoescape=False,  # the text goes to a model, which must not read "&amp;"
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        # A template ends with the line that closes it in the file; the message does not.
+        # In the file, the template ends with a newline; the message does not.
         keep_trailing_newline=False,
     )
     environment.globals.clear()
@@ -96,13 +96,13 @@ def _environment() -> ImmutableSandboxedEnvironment:
 
 
 def _walk(tree: nodes.Node) -> Iterator[tuple[nodes.Node, int, int]]:
-    """Every node with its depth and its line, parents first, without recursion."""
-    waiting = [(tree, 0, 1)]
-    while waiting:
-        node, depth, line = waiting.pop()
-        line = getattr(node, "lineno", None) or line  # some nodes have none of their own
+    """Yield every node with its depth and line, parents first, without recursion."""
+    stack = [(tree, 0, 1)]
+    while stack:
+        node, depth, line = stack.pop()
+        line = getattr(node, "lineno", None) or line  # some nodes have no line of their own
         yield node, depth, line
-        waiting.extend((child, depth + 1, line) for child in node.iter_child_nodes())
+        stack.extend((child, depth + 1, line) for child in node.iter_child_nodes())
 
 
 def _check_construct(node: nodes.Node, line: int) -> None:
@@ -116,7 +116,7 @@ def _check_construct(node: nodes.Node, line: int) -> None:
         case _:
             return
     raise TemplateFault(
-        f"uses {refused} which a template may not",
+        f"uses {refused} which is not allowed in a template",
         line,
         "Allowed: {{ placeholder }}, {% if %} with and, or, not, == and !=, "
         f"and the filters {', '.join(FILTERS)} without arguments.",
@@ -126,11 +126,11 @@ def _check_construct(node: nodes.Node, line: int) -> None:
 def _check_placeholder(node: nodes.Name, may: frozenset[str]) -> None:
     if node.name not in may:
         raise TemplateFault(
-            f"uses the placeholder {node.name!r}, which it is never given",
+            f"uses the placeholder {node.name!r}, which is not defined for it",
             node.lineno,
-            f"It may use: {_listed(may) or 'none'}.",
+            f"It may use: {_join_names(may) or 'none'}.",
         )
 
 
-def _listed(names: frozenset[str] | set[str]) -> str:
+def _join_names(names: frozenset[str] | set[str]) -> str:
     return ", ".join(sorted(names))

@@ -1,4 +1,4 @@
-"""A TOML file that a person wrote: read strictly, with the place of each fault."""
+"""Strict reading of user-written TOML files, with the position of each fault."""
 
 from __future__ import annotations
 
@@ -16,39 +16,39 @@ from typing import cast
 from bactrian.errors import InputError
 
 LARGEST = 256 * 1024
-"""Bytes such a file may have."""
+"""Maximum size of such a file, in bytes."""
 
 _POSITION = re.compile(r" ?\(at line (\d+), column (\d+)\)")
 _HEADER = re.compile(r"^[ \t]*\[{1,2}(?P<name>[^\[\]\n\"',]+)\]{1,2}[ \t]*(?:#.*)?$", re.MULTILINE)
 _SHOWN = 100
-"""Characters of a line that are shown."""
+"""Characters of a line that an error shows."""
 _LOOKED_AT = 10
-"""Lines that may be looked at for the place of a key; each costs a parse of what stands before it."""
+"""Maximum number of lines checked for the position of a key; each check parses everything before the line."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileKind:
-    """What the file is, for its errors."""
+    """The kind of a file, for its error messages."""
 
     name: str
     """For example ``prompt pack``."""
     error: type[InputError]
     help: str
-    """The page that shows what one looks like."""
+    """The documentation page that shows an example."""
     many: str
-    """The last word of its name, for several: ``packs``."""
+    """The last word of its name in the plural: ``packs``."""
 
 
 @dataclass(frozen=True, slots=True)
 class TomlSource:
-    """The text of a file, and where it is from."""
+    """The text of a file, and its path or name."""
 
     where: str
     text: str
     kind: FileKind
 
     def table(self) -> dict[str, object]:
-        """The file's content.
+        """Parse the file.
 
         Raises:
             InputError: it is not valid TOML.
@@ -59,24 +59,24 @@ class TomlSource:
             raise self.kind.error(
                 f"The {self.kind.name} is nested too deeply.",
                 where=self.where,
-                next=f"Take levels out; {self.kind.help} shows what one looks like.",
+                next=f"Remove some levels; {self.kind.help} shows an example.",
             ) from error
         except ValueError as error:  # TOMLDecodeError, or a number with too many digits
             position = _POSITION.search(str(error))
-            other = _looks_like(self.text)
+            other = _guess_format(self.text)
             what = str(error) if isinstance(error, tomllib.TOMLDecodeError) else "a number is too long"
             raise self.kind.error(
                 f"The {self.kind.name} is not valid TOML: {_POSITION.sub('', what)}.",
                 where=":".join((self.where, *(position.groups() if position else ()))),
-                next=self._shown(*map(int, position.groups()) if position else ())
+                next=self._show_line(*map(int, position.groups()) if position else ())
                 + f"{f'This is {other}: write it as TOML' if other else 'Correct the file'}; "
-                f"{self.kind.help} shows what one looks like.",
+                f"{self.kind.help} shows an example.",
             ) from error
 
     def check_keys(
         self, data: Mapping[str, object], known: Collection[str], needed: Collection[str], kind: str
     ) -> None:
-        """Refuse keys that are not known, and the lack of those that are needed."""
+        """Raise an error for an unknown key, or for a missing key among ``needed``."""
         for key in data:
             if key not in known:
                 raise self.error(
@@ -92,28 +92,29 @@ class TomlSource:
             )
 
     def subtable(self, data: Mapping[str, object], key: str) -> dict[str, object]:
-        """The table under ``key``."""
+        """Return the table under ``key``."""
         if not isinstance(data[key], dict):
-            raise self.error(f"{key!r} is not a table.", key, f"Begin it with a line [{key}].")
+            raise self.error(f"{key!r} is not a table.", key, f"Start it with the line [{key}].")
         return cast("dict[str, object]", data[key])
 
     def string(self, data: Mapping[str, object], key: str) -> str:
-        """The text under ``key``."""
+        """Return the string under ``key``."""
         value = data[key]
         if not isinstance(value, str):
-            raise self.error(f"{key!r} is not a text.", key, "Put it in quotes.")
+            raise self.error(f"{key!r} is not a string.", key, "Put it in quotes.")
         return value
 
     def error(
         self, what: str, key: str, next: str | None, *, within: tuple[int, int] | None = None
     ) -> InputError:
-        """An error at ``key``; where it is not written, at the beginning of the part ``within`` which it belongs."""
-        return self.kind.error(what, where=self._place(key, within), next=next)
+        """Return an error at ``key``, or at the start of the part ``within`` if the key is not in the file."""
+        return self.kind.error(what, where=self._locate_key(key, within), next=next)
 
     def part(self, place: Sequence[str | int]) -> tuple[int, int]:
-        """Where the table begins and ends that ``place`` lies in: ``("axes", 1, "count")`` in the second ``[[axes]]``.
+        """Return the start and end of the table that contains ``place``.
 
-        Of what stands in no table of its own, the part before the first one.
+        ``("axes", 1, "count")`` lies in the second ``[[axes]]``. Keys outside any table lie in the part before the
+        first table.
         """
         headers = list(_HEADER.finditer(self.text))
         top = (0, headers[0].start() if headers else len(self.text))
@@ -131,8 +132,8 @@ class TomlSource:
         )
         return begin, next(others, len(self.text))
 
-    def _shown(self, line: int = 0, column: int = 0) -> str:
-        """The line, and below it a caret at the column, to begin a sentence with; nothing without a place."""
+    def _show_line(self, line: int = 0, column: int = 0) -> str:
+        """Return the line with a caret below the column, as the start of a sentence; empty without a position."""
         if not line:
             return ""
         text = self.text.split("\n")[line - 1] if self.text.count("\n") >= line - 1 else ""
@@ -140,13 +141,13 @@ class TomlSource:
         text = "".join(letter if letter.isprintable() else " " for letter in text[begin : begin + _SHOWN])
         return f"{text}\n{' ' * (column - 1 - begin)}^ "
 
-    def _place(self, key: str, within: tuple[int, int] | None) -> str:
-        """``file:line:column`` of ``key``; the file alone where the key is written in some unusual way."""
+    def _locate_key(self, key: str, within: tuple[int, int] | None) -> str:
+        """Return ``file:line:column`` of ``key``; only the file if the key is written in an unusual way."""
         start, stop = within or (0, len(self.text))
         quoted = rf"(?P<quote>\"|'|){re.escape(key)}(?P=quote)"
         written = re.compile(rf"^[ \t]*\[{{0,2}}[ \t]*{quoted}[ \t]*[=\]]", re.MULTILINE)
         for match in islice(written.finditer(self.text, start, stop), _LOOKED_AT):
-            if _is_toml(self.text[: match.start()]):  # and so this line is not inside another text
+            if _is_toml(self.text[: match.start()]):  # so this line is not inside a multi-line string
                 return self._at(match.end() - len(match[0].lstrip()))
         if within is None:
             return self.where
@@ -159,21 +160,21 @@ class TomlSource:
 
 
 def list_built_in(folder: Traversable) -> tuple[str, ...]:
-    """Names of the files that come with the program in ``folder``."""
+    """Return the names of the built-in files in ``folder``."""
     names = (file.name for file in folder.iterdir())
     return tuple(sorted(name.removesuffix(".toml") for name in names if name.endswith(".toml")))
 
 
 def find_file(where: str, folder: Traversable, kind: FileKind) -> TomlSource:
-    """The source that ``where`` stands for: a name in ``folder``, else the path of a file.
+    """Read the file that ``where`` names: a built-in file of ``folder``, otherwise a path.
 
     Raises:
-        InputError: there is neither, or it cannot be read.
+        InputError: neither exists, or the file cannot be read.
     """
     known = list_built_in(folder)
     if not where:
         raise kind.error(
-            f"There is no {kind.name} without a name.", next=f"Built-in {kind.many}: {', '.join(known)}."
+            f"The name of the {kind.name} is empty.", next=f"Built-in {kind.many}: {', '.join(known)}."
         )
     if where in known:
         return decode(where, folder.joinpath(f"{where}.toml").read_bytes(), kind)
@@ -194,10 +195,10 @@ def find_file(where: str, folder: Traversable, kind: FileKind) -> TomlSource:
 
 
 def decode(where: str, content: bytes, kind: FileKind, size: int = 0) -> TomlSource:
-    """The source in ``content``, from a file of ``size`` bytes if more than that was not read.
+    """Decode ``content``, the first bytes of a file of ``size`` bytes; 0 if ``content`` is the whole file.
 
     Raises:
-        InputError: it is too large, or not UTF-8.
+        InputError: the file is too large or not UTF-8.
     """
     if len(content) > LARGEST:
         raise kind.error(
@@ -217,12 +218,12 @@ def decode(where: str, content: bytes, kind: FileKind, size: int = 0) -> TomlSou
 
 
 def check_table(value: object) -> dict[str, object]:
-    """``value`` if it is a table; an empty one for anything else, which a schema refuses later."""
+    """Return ``value`` if it is a table, otherwise an empty table; the schema rejects the value later."""
     return cast("dict[str, object]", value) if isinstance(value, dict) else {}
 
 
 def resolve_beside(where: str, table: dict[str, object], key: str) -> None:
-    """Have the path, or the list of paths, under ``key`` begin at the folder of the file ``where``."""
+    """Resolve the path or list of paths under ``key`` relative to the folder of the file ``where``."""
     folder = Path(where).parent
     match table.get(key):
         case str(path):
@@ -235,13 +236,13 @@ def resolve_beside(where: str, table: dict[str, object], key: str) -> None:
 
 
 def suggest_name(word: str, known: Collection[str]) -> str:
-    """A hint at the known word nearest to ``word``, to end a sentence with; empty if none is near."""
+    """Return the hint " Did you mean …?" for the known word nearest to ``word``; empty if none is near."""
     near = get_close_matches(word, known, n=1)
     return f" Did you mean {near[0]!r}?" if near else ""
 
 
-def _looks_like(text: str) -> str | None:
-    """The other language that a text seems to be written in."""
+def _guess_format(text: str) -> str | None:
+    """Return the name of the format the text seems to be in instead of TOML; None if not recognized."""
     if text.lstrip()[:1] == "{":
         return "JSON"
     return "YAML" if re.match(r"\s*(?:---|\w+:(?:\s|$))", text) else None

@@ -1,4 +1,4 @@
-"""A fault that the schema found, in words and with its place in the file."""
+"""Plain error messages for schema violations, with their position in the file."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from bactrian.errors import InputError
 from bactrian.files.toml import TomlSource, check_table, suggest_name
 
 Place = tuple[str | int, ...]
-"""Where something stands in the content: ``("axes", 1, "count")``."""
+"""Path of a value in the content: ``("axes", 1, "count")``."""
 
-_SAID = {
+_MESSAGES = {
     "tuple_type": "this is not a list",
     "model_type": "this is not a table",
     "dict_type": "this is not a table",
-    "string_type": "this is not a text in quotes",
+    "string_type": "this is not a string in quotes",
     "bool_type": "this is neither true nor false",
-    "int_type": "this is not a whole number",
+    "int_type": "this is not an integer",
     "float_type": "this is not a number",
     "too_short": "this list is empty",
     "string_too_short": "this is empty",
 }
-"""Pydantic's names for faults in words of TOML."""
+"""Messages in TOML's terms, by pydantic's error type."""
 _PATTERNS = {
     r"\S": "this is empty",
-    r"^[^\x00]*[^\s\x00][^\x00]*$": "this is empty or holds a NUL",
-    r"^[a-z0-9][a-z0-9-]{0,63}$": "a name has small letters, digits and hyphens, 64 at most",
-    r"^[a-z][a-z0-9_]{0,63}$": "a name has small letters, digits and underscores, 64 at most, a letter first",
+    r"^[^\x00]*[^\s\x00][^\x00]*$": "this is empty or contains a NUL character",
+    r"^[a-z0-9][a-z0-9-]{0,63}$": "a name has 1 to 64 lower-case letters, digits and hyphens",
+    r"^[a-z][a-z0-9_]{0,63}$": "a name has 1 to 64 lower-case letters, digits and underscores, a letter first",
     r"^beam:[1-9]\d?x[1-9]\d?$": "a search is beam:WIDTHxDEPTH, each from 1 to 99, for example beam:2x3",
 }
 
@@ -38,41 +38,43 @@ _PATTERNS = {
 def explain_validation_error(
     error: ValidationError, source: TomlSource, model: type[BaseModel], changed: Collection[Place] = ()
 ) -> InputError:
-    """The first fault that was found. Its place is ``--set`` if it lies at what was ``changed`` there."""
-    # A misspelt key is also a missing one; the spelling is what to mend.
+    """Return an error for the first fault. Its location is ``--set`` if the fault lies in a ``changed`` place."""
+    # A misspelt key is reported as missing too; the unknown key is the better hint.
     found = error.errors(include_url=False)
     first = next((fault for fault in found if fault["type"] == "extra_forbidden"), found[0])
     context: dict[str, Any] = first.get("ctx", {})
     place: Place = (*first["loc"], *context.get("place", ()))
-    what, following = _said(first, place, source, model)
+    what, following = _describe(first, place, source, model)
     if any(place[: len(each)] == each or each[: len(place)] == place for each in changed if place):
         return source.kind.error(what, where="--set", next=following)
     key = next((part for part in reversed(place) if isinstance(part, str)), "")
     return source.error(what, key, following, within=source.part(place))
 
 
-def _said(first: ErrorDetails, place: Place, source: TomlSource, model: type[BaseModel]) -> tuple[str, str]:
-    """What is wrong, and what to do next."""
-    name = _name(place, source) or f"The {source.kind.name}"
-    shown = f"{source.kind.help} shows what a {source.kind.name} looks like."
+def _describe(
+    first: ErrorDetails, place: Place, source: TomlSource, model: type[BaseModel]
+) -> tuple[str, str]:
+    """Return the problem and the next action."""
+    name = _join_place(place, source) or f"The {source.kind.name}"
+    help_text = f"{source.kind.help} shows what a {source.kind.name} looks like."
     context: dict[str, Any] = first.get("ctx", {})
     match first["type"]:
         case "extra_forbidden":
-            known = _keys(model, place[:-1])
+            known = _list_keys(model, place[:-1])
             hint = suggest_name(str(place[-1]), known)
             return f"Unknown key {str(place[-1])!r}.{hint}", f"Known keys: {', '.join(known)}."
         case "missing":
-            return f"The key {name!r} is missing.", shown
+            return f"The key {name!r} is missing.", help_text
         case "string_pattern_mismatch" if context.get("pattern") in _PATTERNS:
-            said = _PATTERNS[context["pattern"]]
+            message = _PATTERNS[context["pattern"]]
         case kind:
-            said = _SAID.get(kind) or first["msg"].removeprefix("Value error, ")
+            message = _MESSAGES.get(kind) or first["msg"].removeprefix("Value error, ")
     hint = suggest_name(context["word"], context["known"]) if "word" in context else ""
-    return f"{name}: {said[:1].lower()}{said[1:]}.{hint}", shown
+    return f"{name}: {message[:1].lower()}{message[1:]}.{hint}", help_text
 
 
-def _name(place: Place, source: TomlSource) -> str:
-    """``axes.task.count`` for the count of the axis whose name is task."""
+def _join_place(place: Place, source: TomlSource) -> str:
+    """Return ``place`` with dots; items of a list by their name: ``axes.task.count``."""
     content: Any = source.table()
     parts: list[str] = []
     for part in place:
@@ -88,15 +90,15 @@ def _name(place: Place, source: TomlSource) -> str:
     return ".".join(parts)
 
 
-def _keys(model: type[BaseModel], place: Place) -> list[str]:
-    """The keys that the table at ``place`` may have."""
+def _list_keys(model: type[BaseModel], place: Place) -> list[str]:
+    """Return the keys that the table at ``place`` may have."""
     for part in place:
         if isinstance(part, str):
-            model = _model_in(model.model_fields[part].annotation) or model
+            model = _find_model(model.model_fields[part].annotation) or model
     return list(model.model_fields)
 
 
-def _model_in(annotation: Any) -> type[BaseModel] | None:
+def _find_model(annotation: Any) -> type[BaseModel] | None:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
-    return next((found for each in get_args(annotation) if (found := _model_in(each))), None)
+    return next((found for each in get_args(annotation) if (found := _find_model(each))), None)

@@ -1,4 +1,4 @@
-"""What a turn says, without the words of the inception protocol."""
+"""The content of a turn, without the markers of the inception protocol."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ _NEXT_REQUEST = re.compile(
     r"(?:^[ \t*_]*|(?<=[^\w\s,;])[ \t*_]+)Next request\.?[*_]*\s*\Z", re.MULTILINE | re.IGNORECASE
 )
 _TAIL = 60
-"""Characters in which the request for the next instruction stands: from the start, every space would be tried."""
+"""Characters at the end that are searched for the request for the next instruction; the whole text would be slow."""
 _FENCE = re.compile(r"^[ \t]*(?:```|~~~)[^\n]*$", re.MULTILINE)
 _NONE = re.compile(r"\W*(?:none|n/a)\W*(?:none|n/a)?\W*", re.IGNORECASE)
 _LONGEST = 400
-"""Characters; a longer body is blank only if it holds no letter at all."""
+"""Characters; a longer body is blank only if it contains no letter or digit."""
 
 
 def read_body(turn: Turn) -> str:
-    """Return what ``turn`` says, code included, without the words of the protocol."""
+    """Return the content of ``turn``, code included, without the markers of the protocol."""
     said = turn.said
     if isinstance(said, Solution):
         return f"{said.preface}\n{said.solution}".strip() if said.preface else said.solution
@@ -35,10 +35,10 @@ def read_body(turn: Turn) -> str:
 
 
 def is_blank(body: str, *, by_user: bool) -> bool:
-    """True if a body says nothing.
+    """Return True if a body has no content.
 
-    White space, punctuation and an empty block of code are nothing, and so is an instruction that is only ``None``.
-    A single letter, digit or emoji is something, and ``None`` may be a solution.
+    White space, punctuation and an empty code block do not count as content, nor does an instruction that is only
+    ``None``. A single letter, digit or emoji counts, and ``None`` may be a solution.
     """
     if len(body) > _LONGEST:
         return not any(map(str.isalnum, body))

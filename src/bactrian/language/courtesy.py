@@ -1,7 +1,7 @@
-"""Courtesy: turns that thank, take leave, praise, wait or agree, and do nothing else.
+"""Courtesy turns: turns that only thank, say goodbye, praise, wait or agree.
 
-The ending ``repeat_loop`` and the behaviour ``infinite_loop`` both ask :func:`is_courtesy`, so that a session that is
-ended for it is also reported for it.
+The ending ``repeat_loop`` and the behaviour ``infinite_loop`` both call :func:`is_courtesy`, so that a session that
+ends because of courtesy is also reported for it.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from bactrian.language.words import STOP_WORDS, iterate_sentences, tokenize
 from bactrian.records.session import Session
 
 _LONGEST = 600
-"""Characters; a longer turn does something besides being polite."""
+"""Characters; a longer turn is never mere courtesy."""
 _STRANGE = 0.34
-"""Share of a polite sentence's words that may be others."""
+"""Maximum share of other words in a polite sentence."""
 _INTENDS = re.compile(r"(?:and |but |so |yes, )?(?:i|we)(?:'ll| will| shall)\b[^\d\"“:]*\Z")
 _LONGEST_INTENT = 15
-"""Words of a promise. It is no news: neither an instruction nor a solution."""
+"""Maximum number of words in a promise, which is neither an instruction nor a solution."""
 _SIGNATURE = 2
-"""Words of a name under "Best regards,"."""
+"""Maximum number of words of a name under "Best regards,"."""
 _LONGEST_FOREIGN = 10
-"""Words of a sentence whose language is not known here, but for a word of thanks or leave."""
+"""Maximum number of words in a sentence of an unknown language with a known word of thanks or goodbye."""
 
 _POLITE = re.compile(
     r"\b(?:thank (?:you|u|ya)|thanks|ta|welcome|bye|goodbye|good bye|farewell|pleasure|glad|happy|take care"
@@ -120,18 +120,18 @@ _POLITE_WORDS = (
 
 
 def find_topic(session: Session) -> frozenset[str]:
-    """Words of the roles and of the task: a polite sentence may hold them, as in "Good luck with the trading bot!"."""
-    told = (session.assistant.name, session.user.name, session.task.original, session.task.specified or "")
-    return frozenset(tokenize(" ".join(told)))
+    """Return the words of the roles and the task, which polite sentences may contain ("Good luck with the bot!")."""
+    texts = (session.assistant.name, session.user.name, session.task.original, session.task.specified or "")
+    return frozenset(tokenize(" ".join(texts)))
 
 
 def is_courtesy(body: str, topic: frozenset[str] = frozenset(), *, by_user: bool) -> bool:
-    """True if a turn does nothing but be polite, wait or agree; or nothing at all.
+    """Return True if a turn is only polite, waiting or agreeing, or blank.
 
     Args:
-        body: What the turn says, as :func:`~bactrian.language.body.read_body` gives it.
-        topic: Words of :func:`find_topic`.
-        by_user: True if the AI user says it.
+        body: Content of the turn, from :func:`~bactrian.language.body.read_body`.
+        topic: Words from :func:`find_topic`.
+        by_user: True for a turn of the AI user.
     """
     if len(body) > _LONGEST:
         return False
@@ -144,14 +144,14 @@ def is_courtesy(body: str, topic: frozenset[str] = frozenset(), *, by_user: bool
         signs = before.endswith(",") and len(words) <= _SIGNATURE
         intends = _INTENDS.match(sentence) is not None and len(words) <= _LONGEST_INTENT
         before = sentence
-        if not (signs or intends or _says_little(sentence, words, topic)):
+        if not (signs or intends or _is_polite(sentence, words, topic)):
             return False
         polite = polite or _POLITE.search(sentence) is not None
     return polite
 
 
-def _says_little(sentence: str, words: list[str], topic: frozenset[str]) -> bool:
-    """True if a sentence says nothing, or little beside a word of courtesy."""
+def _is_polite(sentence: str, words: list[str], topic: frozenset[str]) -> bool:
+    """Return True if a sentence has only polite words, or few others beside a word of courtesy."""
     strange = [word for word in words if word not in _POLITE_WORDS]
     if not strange:
         return True

@@ -1,8 +1,7 @@
-"""The one place through which text of others goes into Markdown and into the name of a file.
+"""Escaping of untrusted text for Markdown and for file names.
 
-Models, people and files may say anything: Markdown and HTML that a page would take
-as its own, names that no file system takes. To a terminal it goes
-through :func:`bactrian.records.text.to_printable`, and into HTML through Jinja's autoescape.
+Text from models, people and files may contain Markdown or HTML that would change a page, or characters that a file
+system rejects. For terminals, use :func:`bactrian.records.text.to_printable`; HTML goes through Jinja's autoescape.
 """
 
 from __future__ import annotations
@@ -15,22 +14,22 @@ from bactrian.records.text import to_printable
 
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]()#|!~$])|(?<=://)|(?<=\bwww)(?=\.)|(?<=\w)(?=@)")
 _LONGEST_NAME = 200
-"""Bytes of a file's name; file systems take 255, and endings are added."""
+"""Maximum bytes of a file name; file systems allow 255, and suffixes are added."""
 
 
 def to_line(text: str) -> str:
-    """``text`` on one line, printable."""
+    """Return ``text`` on one line, without unprintable characters."""
     return " ".join(to_printable(text).split())
 
 
 def to_markdown(text: str) -> str:
-    """``text`` on one line, as Markdown that shows it letter by letter: no markup, no HTML, no link."""
+    """Return ``text`` on one line, escaped so that Markdown shows it literally: no markup, no HTML, no link."""
     escaped = _MARKDOWN.sub(lambda found: f"\\{found[1]}" if found[1] else "<!-- -->", to_line(text))
     return "<!-- -->".join(html.escape(part, quote=False) for part in escaped.split("<!-- -->"))
 
 
 def to_code_span(text: str) -> str:
-    """``text`` on one line, as code in Markdown; empty if nothing of it can be shown."""
+    """Return ``text`` on one line as a Markdown code span; empty if nothing is printable."""
     text = to_line(text).replace("|", "\u2223")
     if not text:
         return ""
@@ -40,9 +39,9 @@ def to_code_span(text: str) -> str:
 
 
 def to_file_name(text: str) -> str:
-    """A file's name for ``text``, without an ending: what no archive should hold is written as ``%XX``.
+    """Return a file name for ``text``, without a suffix; unsafe characters become ``%XX``.
 
-    A long one is cut, and a hash of the whole put in its place.
+    A long name is cut and ends with a hash of the whole text.
     """
     plain = "".join(one if one.isalnum() or one in "_-." else f"%{ord(one):02X}" for one in text)
     if plain.startswith(".") or not plain:

@@ -1,5 +1,7 @@
-"""Which language a text is in: by its script and by its commonest words. For the ten languages of CAMEL's translations
-and English; a coarse look at whole turns, which costs microseconds."""
+"""Language identification by script and by common words.
+
+Covers English and the ten languages of CAMEL's translations. A coarse check of whole turns that takes microseconds.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 FEWEST_WORDS = 8
-"""A text with fewer words is not judged; in Chinese and Japanese a word counts as two characters."""
+"""Texts with fewer words are not identified; in Chinese and Japanese, two characters count as a word."""
 
 _NAMES: Mapping[str, str] = MappingProxyType(
     {
@@ -52,7 +54,7 @@ _SCRIPTS: Mapping[str, re.Pattern[str]] = MappingProxyType(
     }
 )
 _CHARACTERS_PER_WORD: Mapping[str, float] = MappingProxyType({"japanese": 2, "chinese": 2, "korean": 3})
-# A third of what is said in a language is words like these.
+# Words like these make up a third of a text.
 _COMMON: Mapping[str, frozenset[str]] = MappingProxyType(
     {
         "english": frozenset(
@@ -100,13 +102,13 @@ _COMMON: Mapping[str, frozenset[str]] = MappingProxyType(
 )
 _LATIN = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)?")
 _ENOUGH = 0.16
-"""Share of common words that shows a language."""
+"""Minimum share of common words that identifies a language."""
 _CLEARLY = 1.5
-"""How much larger it is than that of the expected language, with which it shares words."""
+"""Minimum ratio of this share to that of the expected language, because languages share words."""
 
 
 def identify_language(language: str | None) -> str:
-    """The English name, in lower case, of a language given by name or code; English for None."""
+    """Return the lower-case English name of a language given by name or code; English for None."""
     if not language:
         return "english"
     known = language.strip().lower()
@@ -116,38 +118,38 @@ def identify_language(language: str | None) -> str:
     return _NAMES.get(first, first)
 
 
-def is_in_language(text: str, language: str) -> str | None:
-    """The language of ``text`` if it is another one than ``language``; None if it is that one or cannot be told.
+def detect_other_language(text: str, language: str) -> str | None:
+    """Return the language of ``text`` if it differs from ``language``; None if it is the same or unclear.
 
     Args:
         text: In lower case, without code.
-        language: As :func:`name_of` gives it.
+        language: A name from :func:`identify_language`.
     """
     if not text.isascii():
-        script = _script(text)
+        script = _detect_script(text)
         if script is not None:
-            return _unless_same(script, language)
+            return _select_other(script, language)
     words = text.split()
     if len(words) < FEWEST_WORDS:
         return None
-    expected = _share(words, language)
+    expected = _measure_share(words, language)
     if language == "english" and expected >= _ENOUGH:
         return None
-    # Of a language that is not known here, only English can be told apart.
+    # For an unknown language, only English can be recognized as different.
     known = language in _COMMON or language in _SCRIPTS
     others = [name for name in _COMMON if name != language] if known else ["english"]
-    best = max(others, key=lambda name: _share(words, name))
-    share = _share(words, best)
+    best = max(others, key=lambda name: _measure_share(words, name))
+    share = _measure_share(words, best)
     return best if share >= max(_ENOUGH, _CLEARLY * expected) else None
 
 
-def _share(words: list[str], language: str) -> float:
+def _measure_share(words: list[str], language: str) -> float:
     common = _COMMON.get(language)
     return sum(word in common for word in words) / len(words) if common else 0.0
 
 
-def _script(text: str) -> str | None:
-    """The language whose script most of ``text`` is in; None if that is the Latin one, or too little to tell."""
+def _detect_script(text: str) -> str | None:
+    """Return the language whose script most of ``text`` uses; None for Latin script or too little text."""
     if max(text) < "\u0400":
         return None
     counts = {
@@ -166,9 +168,9 @@ def _script(text: str) -> str | None:
     return best if words >= FEWEST_WORDS and words > latin / 5 else None
 
 
-def _unless_same(found: str, language: str) -> str | None:
+def _select_other(found: str, language: str) -> str | None:
     if found == language:
         return None
-    # Cyrillic, Devanagari and Arabic write more languages than one.
+    # Cyrillic, Devanagari and Arabic are used by several languages.
     known = language in _COMMON or language in _SCRIPTS
     return found if known else None

@@ -1,6 +1,7 @@
-"""The protocol's markers in other languages: what a model writes in place of ``Instruction:`` when it translates it.
+"""Translations of the protocol's markers, for models that translate ``Instruction:`` too.
 
-For the ten languages of CAMEL's translations. A session's own language counts beside the English markers.
+Covers the ten languages of CAMEL's translations. The markers of a session's own language count in addition to the
+English ones.
 """
 
 from __future__ import annotations
@@ -74,9 +75,9 @@ _WORDS: Mapping[str, Mapping[Marker, str]] = {
     },
 }
 MARKERS: Mapping[str, Mapping[Marker, str]] = MappingProxyType(dict(_WORDS))
-"""By language, as :func:`~bactrian.language.identify.identify_language` names it: alternatives of a pattern."""
+"""Alternatives of a regular expression, by language name from :func:`~bactrian.language.identify.identify_language`."""
 NOTHING = (
     "none|n/a|nothing|لا يوجد|لا شيء|keine?|ninguno|ninguna|aucune?"
     "|कोई नहीं|nessuno|nessuna|なし|無し|없음|нет|无|無"
 )
-"""What stands for no input, in any of the languages."""
+"""Words for "no input" in all of the languages, as alternatives of a regular expression."""

@@ -1,4 +1,4 @@
-"""Numbers before the items of a list."""
+"""Numbering of list items."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NUMBERED = re.compile(
 
 
 def strip_count(items: Sequence[str]) -> list[str]:
-    """The items without the numbers before them, if these count up from 1."""
+    """Remove the numbers from ``items`` if they count up from 1."""
     matches = [NUMBERED.match(item) for item in items]
     values = [int(match["value"]) for match in matches if match]
     if len(items) < 2 or values != list(range(1, len(items) + 1)):

@@ -1,9 +1,8 @@
-"""The inception protocol: how an instruction and a solution look as text (paper, section 3.2 and figure 2).
+"""The inception protocol: the text form of instructions and solutions (paper, section 3.2 and figure 2).
 
-A turn is read leniently, because models decorate (``**Instruction:**``), translate (``Anweisung:``), write another
-script's colon (``Instruction：``) and chat before they come to the point. The protocol's words inside a fenced code
-block are quotations and count for nothing. One pattern reads the turns of both sides: what is an instruction from the
-AI user is a role flip from the AI assistant.
+Turns are parsed leniently, because models decorate markers (``**Instruction:**``), translate them (``Anweisung:``), use
+the colon of another script (``Instruction：``) and add a preface. Markers inside fenced code blocks are ignored. One
+pattern parses the turns of both agents: an instruction from the AI user is a role flip if the AI assistant writes it.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from bactrian.language.markers import MARKERS, NOTHING, Marker
 from bactrian.records.turn import Instruction, Solution
 
 DONE = "<CAMEL_TASK_DONE>"
-"""The done token: what the AI user says, alone, when the task is solved."""
+"""The done token: the AI user says it, alone, when the task is solved."""
 
 # A block may begin behind a marker: "Solution: ```python".
 _FENCED = re.compile(r"(?:^|(?<=[:：*]))[ \t]*(```|~~~).*?(?:^[ \t]*\1[^\n]*$|\Z)", re.MULTILINE | re.DOTALL)
@@ -30,30 +29,30 @@ _QUOTED = re.compile(
     rf"|(?<!\w)'[^'\n]*{DONE}[^'\n]*'(?!\w)|^[ \t]*>[^\n]*{DONE}[^\n]*",
     re.MULTILINE,
 )
-"""The done token as somebody else's word."""
-_SPOKEN_OF = re.compile(
+"""The done token inside a quotation."""
+_MENTION = re.compile(
     r"\b(?:say|write|reply|respond|send|use|type|will|would|when|until|unless|once|not|never|before|token)\b|n't\b",
     re.IGNORECASE,
 )
-"""In the sentence of a done token: the sentence speaks about it."""
+"""Words that show that a sentence mentions the done token instead of using it."""
 _SENTENCE_END = re.compile(r"[.!?。！？]+\s|\n")
 
 
 @dataclass(frozen=True, slots=True)
 class _Patterns:
-    """How the markers of one language look, the English ones included."""
+    """Patterns of the markers of one language, the English ones included."""
 
     hints: Mapping[Marker, tuple[str, ...]]
-    """Plain substrings of which a text with the marker has one."""
+    """Plain substrings; a text with the marker contains at least one of them."""
     leading: Mapping[Marker, re.Pattern[str]]
-    """The marker where it begins a line."""
+    """The marker at the start of a line."""
     inside: Mapping[Marker, re.Pattern[str]]
-    """The marker behind what ends a sentence or a phrase."""
+    """The marker after the end of a sentence or phrase."""
     next_request: re.Pattern[str]
 
 
 @cache
-def _patterns(language: str) -> _Patterns:
+def _build_patterns(language: str) -> _Patterns:
     own: Mapping[Marker, str] = MARKERS.get(language, {})
 
     def words(marker: Marker) -> tuple[str, ...]:
@@ -87,9 +86,9 @@ _PHRASE_END = r"(?<=[.!?,;)…—–。！？，；）”])|(?<=[.!?][\"')*_])|(
 
 
 def read_instruction(text: str, language: str | None = None) -> Instruction | None:
-    """Read an AI user's turn. None if it holds no instruction.
+    """Parse an AI user's turn; None if it contains no instruction.
 
-    ``language`` is the session's, whose own markers count beside the English ones.
+    ``language`` is the session's; its markers count in addition to the English ones.
     """
     visible = strip_code(text)
     marker = _find("Instruction", visible, language)
@@ -109,13 +108,13 @@ def read_instruction(text: str, language: str | None = None) -> Instruction | No
 
 
 def read_solution(text: str, language: str | None = None) -> Solution | None:
-    """Read an AI assistant's turn. None if nothing in it is marked as a solution."""
+    """Parse an AI assistant's turn; None if it contains no solution marker."""
     marker = _find("Solution", strip_code(text), language)
     if marker is None:
         return None
     body = text[marker.end() :]
-    patterns = _patterns(_name(language))
-    # Only where it could stand: looked for from the beginning, every space of a long solution would be tried.
+    patterns = _build_patterns(_resolve_language(language))
+    # Searching only near the last occurrence: from the beginning, the pattern would try every space of a long solution.
     last = max(body.rfind(words) for words in patterns.hints["Next request"])
     end = patterns.next_request.search(body, max(0, last - 40)) if last >= 0 else None
     return Solution(
@@ -126,61 +125,61 @@ def read_solution(text: str, language: str | None = None) -> Solution | None:
 
 
 def write_instruction(instruction: str, given: str | None = None) -> str:
-    """The text of an instruction, with its input or ``None``."""
+    """Return an instruction as text, with its input or ``None``."""
     return f"Instruction: {instruction}\nInput: {given or 'None'}"
 
 
 def write_solution(solution: str) -> str:
-    """The text of a solution that asks for the next instruction."""
+    """Return a solution as text, with the request for the next instruction."""
     return f"Solution: {solution}\nNext request."
 
 
 def is_done(text: str, language: str | None = None) -> bool:
-    """True if an AI user's turn says that the task is done.
+    """Return True if an AI user's turn says that the task is done.
 
-    It does if it holds no instruction and has the done token at its end, or anywhere outside code and quotations. A
-    token that a sentence speaks about ("I will say … when we are through") does not count.
+    The turn must contain no instruction, and the done token at its end or anywhere outside code and quotations. A token
+    that a sentence only mentions ("I will say … when we are through") does not count.
     """
     if DONE not in text or read_instruction(text, language) is not None:
         return False
-    return text.rstrip(_WRAPPING).endswith(DONE) or _says_done(text)
+    return text.rstrip(_WRAPPING).endswith(DONE) or _has_done_token(text)
 
 
-def _says_done(text: str) -> bool:
+def _has_done_token(text: str) -> bool:
     visible = _QUOTED.sub(lambda quoted: " " * len(quoted[0]), strip_code(text))
     for sentence in _SENTENCE_END.split(visible):
         before, token, after = sentence.partition(DONE)
-        if token and not _SPOKEN_OF.search(before) and (not before.strip() or not _SPOKEN_OF.search(after)):
+        if token and not _MENTION.search(before) and (not before.strip() or not _MENTION.search(after)):
             return True
     return False
 
 
-def has_instruction(text: str, language: str | None = None) -> re.Match[str] | None:
-    """Where ``text`` gives an instruction, which only the AI user may do."""
-    if not _has_word_of("Instruction", text, language):
+def find_instruction(text: str, language: str | None = None) -> re.Match[str] | None:
+    """Find the marker of an instruction, which only the AI user may give; None if not found."""
+    if not _contains_word_of("Instruction", text, language):
         return None
     return _find("Instruction", strip_code(text), language)
 
 
 def strip_code(text: str) -> str:
-    """``text`` with fenced code blanked out, so that positions stay the same."""
+    """Replace fenced code with spaces, so that positions stay the same."""
     if "```" not in text and "~~~" not in text:
         return text
     return _FENCED.sub(lambda block: re.sub(r"[^\n]", " ", block[0]), text)
 
 
 def _find(marker: Marker, text: str, language: str | None, start: int = 0) -> re.Match[str] | None:
-    """The marker where it begins a line; failing that, where it begins a sentence or a phrase."""
-    if not _has_word_of(marker, text, language):
+    """Find the marker at the start of a line, otherwise at the start of a sentence or phrase; None if not found."""
+    if not _contains_word_of(marker, text, language):
         return None
-    patterns = _patterns(_name(language))
+    patterns = _build_patterns(_resolve_language(language))
     return patterns.leading[marker].search(text, start) or patterns.inside[marker].search(text, start)
 
 
-def _has_word_of(marker: Marker, text: str, language: str | None) -> bool:
-    """True if ``text`` holds a word of the marker, wherever: a look that costs less than the patterns do."""
-    return any(map(text.__contains__, _patterns(_name(language)).hints[marker]))
+def _contains_word_of(marker: Marker, text: str, language: str | None) -> bool:
+    """Return True if ``text`` contains a word of the marker anywhere; a check that is cheaper than the patterns."""
+    return any(map(text.__contains__, _build_patterns(_resolve_language(language)).hints[marker]))
 
 
-def _name(language: str | None) -> str:
+def _resolve_language(language: str | None) -> str:
     return "english" if language is None else identify_language(language) or "english"

@@ -1,7 +1,7 @@
-"""Thoughts of reasoning models: told from what they say, in a whole reply and in the pieces of a stream.
+"""Separation of a reasoning model's thoughts from its reply, in whole replies and in streams.
 
-A model that thinks aloud begins its reply with ``<think>…</think>``. Some chat templates write the opening tag into the
-prompt, so that a reply holds only the closing one. A reply that is cut off may lack the closing one.
+A reasoning model may begin its reply with ``<think>…</think>``. Some chat templates put the opening tag into the
+prompt, so that the reply contains only the closing tag. A truncated reply may lack the closing tag.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ _OPENING = re.compile(rf"\s*{OPEN}")
 
 
 def split_thought(text: str) -> tuple[str, str]:
-    """Return what ``text`` thinks, and what it says after that.
+    """Split ``text`` into its thoughts and the reply after them.
 
-    Tags count only before the first word that is said: later ones are part of the text. A thought that is not closed
-    is all there is.
+    Tags count only before the first word of the reply; later tags are part of the text. A thought without a closing tag
+    extends to the end.
     """
     if OPEN not in text and CLOSE not in text:
         return "", text
@@ -36,57 +36,57 @@ def split_thought(text: str) -> tuple[str, str]:
 
 
 class ThoughtFilter:
-    """Lets through what a streamed reply says, and holds back what it thinks.
+    """Filters thoughts out of a streamed reply.
 
-    Tags may be split over pieces. A reply whose opening tag is in the prompt looks like speech until its closing tag
-    comes: :attr:`has_taken_back` is True then, and only what comes after it was said.
+    Tags may be split over pieces. A reply whose opening tag is in the prompt looks like plain text until its closing
+    tag arrives: then :attr:`has_taken_back` becomes True, and only the text after the tag is the reply.
     """
 
     def __init__(self) -> None:
-        self._held = ""
-        self._thinks = False
-        self._speaks = False
+        self._buffer = ""
+        self._in_thought = False
+        self._in_reply = False
         self._has_thought = False
         self._tail = ""
         self.has_taken_back = False
 
     def feed(self, piece: str) -> str:
-        """Take the next piece; return the text that is known to be said."""
-        if self._speaks:
-            return self._speak(piece)
-        self._held += piece
+        """Add the next piece; return the text that is known to belong to the reply."""
+        if self._in_reply:
+            return self._feed_reply(piece)
+        self._buffer += piece
         while True:
-            if self._thinks:
-                thought, closed, rest = self._held.partition(CLOSE)
+            if self._in_thought:
+                thought, closed, rest = self._buffer.partition(CLOSE)
                 if not closed:
-                    self._held = thought[1 - len(CLOSE) :]
+                    self._buffer = thought[1 - len(CLOSE) :]
                     return ""
-                self._held, self._thinks = rest, False
-            bare = self._held.lstrip()
+                self._buffer, self._in_thought = rest, False
+            bare = self._buffer.lstrip()
             if bare.startswith(OPEN):
-                self._held = bare[len(OPEN) :]
-                self._thinks = self._has_thought = True
+                self._buffer = bare[len(OPEN) :]
+                self._in_thought = self._has_thought = True
                 continue
             if OPEN.startswith(bare):
                 return ""
-            self._speaks = True
-            return self._speak(bare if self._has_thought else self._held)
+            self._in_reply = True
+            return self._feed_reply(bare if self._has_thought else self._buffer)
 
     def end(self) -> str:
-        """Return what was held back and turned out to be said."""
-        held, self._held = self._held, ""
-        if self._thinks or self._speaks:
+        """Return the buffered text that turned out to belong to the reply."""
+        buffer, self._buffer = self._buffer, ""
+        if self._in_thought or self._in_reply:
             return ""
-        return held.lstrip() if self._has_thought else held
+        return buffer.lstrip() if self._has_thought else buffer
 
-    def _speak(self, piece: str) -> str:
+    def _feed_reply(self, piece: str) -> str:
         if self._has_thought:
             return piece
         seen = self._tail + piece
         before, closed, rest = seen.partition(CLOSE)
         if closed and OPEN not in before:
             self._has_thought = self.has_taken_back = True
-            self._speaks, self._held = False, rest
+            self._in_reply, self._buffer = False, rest
             return self.feed("")
         if OPEN in seen:
             self._has_thought = True

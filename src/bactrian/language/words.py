@@ -1,4 +1,4 @@
-"""Words, sentences and quotations of a turn, as the detectors look at them."""
+"""Words, sentences and quotations of a turn, for the detectors."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ STOP_WORDS = frozenset(
         "more most very just only own same such up out about per none"
     ).split()
 )
-"""English words that carry no content by themselves."""
+"""English function words."""
 
 _TOKEN = re.compile(r"[^\W_]+")
-# Chinese, Japanese, Thai, Lao and Khmer are written without spaces between words.
+# Chinese, Japanese, Thai, Lao and Khmer have no spaces between words.
 _UNSPACED = re.compile(r"[\u0e00-\u0eff\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]+")
 _ENDINGS = (
     "ations",
@@ -44,12 +44,12 @@ _QUOTED = re.compile(r"\"[^\"\n]{1,400}\"|“[^”\n]{1,400}”|«[^»\n]{1,400}
 
 
 def tokenize(text: str) -> list[str]:
-    """The words of ``text`` in lower case; where a script has no spaces, pairs of neighbouring characters."""
+    """Return the words of ``text`` in lower case; for scripts without spaces, pairs of adjacent characters."""
     lower = text.lower()
     found = _TOKEN.findall(lower)
     if lower.isascii() or _UNSPACED.search(lower) is None:
         return found
-    return [piece for token in found for piece in _pieces(token)]
+    return [piece for token in found for piece in _split_token(token)]
 
 
 _IRREGULAR: Mapping[str, str] = MappingProxyType(
@@ -87,7 +87,7 @@ _IRREGULAR: Mapping[str, str] = MappingProxyType(
 
 
 def stem(word: str) -> str:
-    """What the forms of an English word have in common, roughly: ``evaluate`` and ``evaluation`` give ``evalu``."""
+    """Return an approximate stem of an English word: ``evaluate`` and ``evaluation`` give ``evalu``."""
     # British and American spelling; analysis, analyse, analyze.
     word = _IRREGULAR.get(word, word).replace("z", "s")
     for ending in _ENDINGS:
@@ -101,17 +101,17 @@ def stem(word: str) -> str:
 
 
 def find_content_words(text: str, leaving_out: frozenset[str] = STOP_WORDS) -> list[str]:
-    """Stems of the words that carry content, in their order."""
+    """Return the stems of the content words, in order."""
     return [stem(word) for word in tokenize(text) if word not in leaving_out]
 
 
 def split_sentences(text: str) -> list[str]:
-    """``text`` cut after sentences, colons and lines; no empty ones."""
+    """Split ``text`` after sentences, colons and lines; empty pieces are left out."""
     return list(iterate_sentences(text))
 
 
 def iterate_sentences(text: str) -> Iterator[str]:
-    """The sentences of :func:`split_sentences`, each one cut when it is asked for."""
+    """Yield the sentences of :func:`split_sentences` lazily."""
     begin = 0
     for end in _SENTENCE_END.finditer(text):
         if piece := text[begin : end.start()].strip():
@@ -122,13 +122,13 @@ def iterate_sentences(text: str) -> Iterator[str]:
 
 
 def strip_quotations(text: str) -> str:
-    """``text`` with everything in quotation marks blanked out, so that positions stay the same."""
+    """Replace text in quotation marks with spaces, so that positions stay the same."""
     if '"' not in text and text.isascii():
         return text
     return _QUOTED.sub(lambda quoted: " " * len(quoted[0]), text)
 
 
-def _pieces(token: str) -> list[str]:
+def _split_token(token: str) -> list[str]:
     if _UNSPACED.search(token) is None:
         return [token]
     if len(token) == 1:

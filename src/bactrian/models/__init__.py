@@ -1,1 +1,1 @@
-"""Who answers: one protocol, one file per provider, and wrappers around it."""
+"""Models: the protocol, the providers, the local model and wrappers."""

@@ -1,4 +1,4 @@
-"""From a provider's row to a client that asks its models."""
+"""Creation of clients from the rows of ``providers.toml``."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from bactrian.models.registry import ModelOptions
 
 _OPENAI = "openai"
-"""The provider that ``base_url`` and ``key`` of the options are for."""
+"""The provider to which ``base_url`` and ``key`` of the options apply."""
 
 
 def open_endpoint(name: str, parts: ProviderModel, row: Provider, access: ModelOptions) -> OpenAIModel:
-    """The model ``parts`` at the provider ``row``, under the ``name`` that the user gave it.
+    """Return a client for the model ``parts`` of the provider ``row``, named ``name``.
 
     Raises:
-        InputError: the provider has no address, or address and key come from different places.
+        InputError: the provider has no address, or address and key have different origins.
     """
     address = find_address(parts, row, access.base_url)
     own = row.is_at(address)
@@ -34,23 +34,23 @@ def open_endpoint(name: str, parts: ProviderModel, row: Provider, access: ModelO
         base_url=address,
         key=key,
         limits=Timeouts(total=access.timeout, window=access.window or row.window),
-        dialect=_dialect(row, own=own),
+        dialect=_make_dialect(row, own=own),
         name=name,
         report=access.report,
     )
 
 
 def find_address(parts: ProviderModel, row: Provider, base_url: str | None = None) -> str:
-    """Where the model is: as its name says, as ``base_url`` says for OpenAI, as the environment says, or the row.
+    """Return the address of a model: from its name, ``base_url`` (only OpenAI), the environment or the row.
 
     Raises:
-        InputError: none of them says it.
+        InputError: none of them gives an address.
     """
-    given = parts.address or (base_url if row.name == _OPENAI else None)
-    address = given or os.environ.get(row.address_variable or "") or row.address
+    explicit = parts.address or (base_url if row.name == _OPENAI else None)
+    address = explicit or os.environ.get(row.address_variable or "") or row.address
     if address is None:
         raise InputError(
-            f"{row.title or row.name} has an address of your own, and none is given.",
+            f"{row.title or row.name} has no default address, and none is given.",
             where=f"{row.name}:{parts.model}",
             next=f"Set {row.address_variable}, or name it: {row.name}:{parts.model}@https://HOST.",
         )
@@ -63,13 +63,13 @@ def _find_key(row: Provider, address: str, access: ModelOptions, *, own: bool) -
     return find_key(row.key, address, own=own)
 
 
-def _dialect(row: Provider, *, own: bool) -> Dialect:
+def _make_dialect(row: Provider, *, own: bool) -> Dialect:
     return Dialect(
         path=row.path,
         models_path=row.models_path,
         query=row.query,
         auth=row.auth,
-        # Of another server under this name nothing is known but that all of them have the old word.
+        # For another server under this name, only the older parameter is known to be supported everywhere.
         length=row.length if own or row.address is None else "max_tokens",
         renamed=row.renamed,
         constrained_by=row.constrained_by,

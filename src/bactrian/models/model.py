@@ -1,4 +1,4 @@
-"""The one protocol that every model speaks."""
+"""The protocol that every model implements."""
 
 from __future__ import annotations
 
@@ -16,44 +16,44 @@ from bactrian.records.usage import Usage
 
 @dataclass(frozen=True, slots=True)
 class ResponseFormat:
-    """A shape that a reply must have, for models that can be constrained while they decode."""
+    """A required format of a reply, for models with constrained decoding."""
 
     name: str
     schema: Mapping[str, object]
-    """JSON schema of the reply, for endpoints that take ``response_format``."""
+    """JSON schema of the reply, for endpoints that support ``response_format``."""
     grammar: str
-    """GBNF grammar that yields the protocol's own text directly, for llama.cpp."""
+    """GBNF grammar of the protocol's text, for llama.cpp."""
     read: Callable[[str], str]
-    """Turns a reply that follows ``schema`` into the protocol's text. Raises ValueError if it does not."""
+    """Converts a reply that follows ``schema`` to the protocol's text. Raises ValueError if it does not."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One call: the conversation so far as the answering agent sees it, and how to answer."""
+    """One call: the conversation so far as the answering agent sees it, with the parameters of the answer."""
 
     messages: Sequence[Message]
     sampling: Sampling = Sampling()
     n: int = 1
-    """How many alternative replies are wanted."""
+    """Number of alternative replies."""
     response_format: ResponseFormat | None = None
     tools: Sequence[Tool] = ()
-    """What the model may call instead of answering, or has called earlier in the conversation."""
+    """Tools that the model may call instead of answering, or has called earlier in the conversation."""
     allow_tool_calls: bool = True
-    """False if it has to answer now, although there are tools."""
+    """False if the model must answer now, although there are tools."""
     session: str = ""
-    """Id of the session the call belongs to; with ``agent`` it tells a model which prefix cache to use."""
+    """Id of the session; together with ``agent``, it selects the prefix cache."""
     agent: str = "assistant"
-    """Which agent asks: ``task_specifier``, ``task_planner``, ``user``, ``assistant``, ``critic`` …"""
+    """The answering agent: ``task_specifier``, ``task_planner``, ``user``, ``assistant``, ``critic`` …"""
     call_index: int = 0
-    """0-based position of this call among its session's calls, so that a replayed model needs no memory."""
+    """0-based position among the session's calls, so that a replayed model needs no state."""
     replay_index: int | None = None
-    """0-based place of the answer among the agent's own, for a replayed model; None where the messages tell it."""
+    """0-based position among the agent's answers, for a replayed model; None if the messages determine it."""
     attempt: int = 0
-    """0-based: how many answers this one is an alternative to, where they are asked for one by one."""
+    """0-based number of earlier alternatives to this answer, if alternatives are requested one by one."""
     on_text: Callable[[str], None] | None = None
-    """If given, the reply is streamed and each piece of text is passed on as it arrives."""
+    """If given, the reply is streamed, and the callback receives each piece of text as it arrives."""
     on_restart: Callable[[], None] | None = None
-    """Called when a streamed reply failed and is asked for again: the text passed on so far is void."""
+    """Called when a streamed reply fails and is requested again: discard the text received so far."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,32 +63,32 @@ class ReplyChoice:
     text: Text
     finish: Finish = "stop"
     lossy: bool = False
-    """True if something that no store can hold was replaced in ``text``."""
+    """True if characters that no store accepts were replaced in ``text``."""
     refusal: bool = False
     """True if the endpoint marked the text as a refusal."""
     calls: tuple[Invocation, ...] = ()
-    """The tools that the model calls; it goes on when it knows their results."""
+    """The tool calls of the model, which continues after their results."""
     thought: str = ""
-    """What the model thought before it answered; no part of ``text``."""
+    """Thoughts of the model before its answer; not part of ``text``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a model answered."""
+    """The answer of a model."""
 
     choices: tuple[ReplyChoice, ...]
-    """At least one; as many as the request's ``n`` where the model can."""
+    """At least one; as many as the request's ``n`` if the model supports it."""
     usage: Usage
     model: str
     """The model as the endpoint named it."""
     raw: bytes = b""
-    """The reply's bytes as they came, for the record."""
+    """The raw bytes of the reply."""
     fingerprint: str | None = None
     """The endpoint's name for the exact system that answered, if it gives one."""
     first_token: float | None = None
     """Seconds from sending to the first piece of text; None if the reply was not streamed."""
     garbled: bool = False
-    """True if some of its bytes were no UTF-8 and had to be replaced: another attempt may bring a clean one."""
+    """True if bytes that are not UTF-8 were replaced; a retry may return a clean reply."""
 
     @property
     def text(self) -> Text:
@@ -97,7 +97,7 @@ class Reply:
 
     @property
     def finish(self) -> Finish:
-        """Why the first choice ended."""
+        """The finish reason of the first choice."""
         return self.choices[0].finish
 
 
@@ -109,20 +109,20 @@ class Model(Protocol):
 
     @property
     def name(self) -> str:
-        """The name a user gives to get this model, for example ``openai:gpt-4o-mini``."""
+        """The name under which a user selects this model, for example ``openai:gpt-4o-mini``."""
         ...
 
     async def reply(self, request: Request) -> Reply:
         """Answer ``request``.
 
         Raises:
-            ContextFull: the request and its reply do not fit the model's window; nothing was sent.
+            ContextFull: the request and its reply do not fit into the model's window; nothing was sent.
             Filtered: the endpoint refused the content.
-            TryAgain: a passing fault.
-            ModelError: asking again will not help.
+            TryAgain: a transient fault.
+            ModelError: a fault that a retry cannot solve.
         """
         ...
 
     async def close(self) -> None:
-        """Give back connections, threads and memory. The model cannot be used afterwards."""
+        """Release connections, threads and memory. The model cannot be used afterwards."""
         ...

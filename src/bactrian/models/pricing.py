@@ -1,4 +1,4 @@
-"""What models cost: the user's own word, or the tables of the package ``genai-prices``."""
+"""Prices of models, from the user or from the package ``genai-prices``."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from bactrian.models.wrappers.budget import Price
 
 FREE = Price(0.0, 0.0, 0.0)
 _THOUSAND = 1000
-"""Tokens that are priced: more could fall into the dearer tier of a long context."""
+"""Number of tokens used for a price query: more could fall into the higher price tier of a long context."""
 
 
 def read_price(text: str) -> Price:
-    """Read ``PROMPT/COMPLETION`` or ``PROMPT/COMPLETION/CACHED``, in US dollars per million tokens.
+    """Parse ``PROMPT/COMPLETION`` or ``PROMPT/COMPLETION/CACHED``, in US dollars per million tokens.
 
     Raises:
-        InputError: it is something else.
+        InputError: ``text`` has another form.
     """
     try:
         prompt, completion, *cached = (float(part) for part in text.split("/"))
@@ -35,13 +35,13 @@ def read_price(text: str) -> Price:
 
 
 def find_price(name: str, base_url: str | None) -> Price | None:
-    """The price of the model ``name``; None if it is not known, which is never the same as free.
+    """Return the price of the model ``name``; None if unknown, which does not mean free.
 
-    ``base_url`` is where ``openai:NAME`` is; None for the official endpoint. Models in this process, replayed ones and
-    those of a server on this computer are free.
+    ``base_url`` is the address of ``openai:NAME``; None for the official endpoint. Models in this process, replayed
+    models and models of a server on this computer are free.
 
     Raises:
-        InputError: the user's own file of providers has a fault.
+        InputError: the user's providers file is invalid.
         MissingExtra: ``genai-prices`` is not installed.
     """
     if not find_traits(name).priced:
@@ -83,18 +83,18 @@ def find_price(name: str, base_url: str | None) -> Price | None:
 def make_pricing(
     given: str | None, base_url: str | None, *, needed: bool = False
 ) -> Callable[[str], Price | None]:
-    """Return what tells the price of a model by its name: the user's word ``given``, or else the table.
+    """Return a function from a model's name to its price: the user's price ``given``, otherwise from the table.
 
     Raises:
         InputError: ``given`` is not a price.
-        MissingExtra: from what is returned, if a price is ``needed`` and the table is not installed.
+        MissingExtra: raised by the function, if a price is ``needed`` and the table is not installed.
     """
     own = read_price(given) if given is not None else None
 
     @cache
     def price(model: str) -> Price | None:
         if own is not None:
-            # What nobody named was made elsewhere, and for money.
+            # A session without a model's name was made elsewhere, and may have cost money.
             return own if not model or _may_cost(model) else FREE
         try:
             return find_price(model, base_url) if model else None
@@ -107,7 +107,7 @@ def make_pricing(
 
 
 def _may_cost(model: str) -> bool:
-    """True if the tokens of the model with this name may cost money: it is behind an address, or the user's own."""
+    """Return True if the model's tokens may cost money: it is remote, or the user's own object."""
     return model.startswith("python:") or find_traits(model).priced
 
 
@@ -119,11 +119,11 @@ def choose_prices(
     budget: float | None = None,
     own: Collection[str] = (),
 ) -> dict[str, Price]:
-    """The known prices of ``models`` by name. Models of the ``own`` that the user gave no price for are free.
+    """Return the known prices of ``models`` by name. Models in ``own`` are free unless the user gives a price.
 
     Raises:
-        InputError: ``given`` is not a price, or there is a ``budget`` and a price is not known.
-        MissingExtra: there is a budget and the table is not installed.
+        InputError: ``given`` is not a price, or a ``budget`` is set and a price is unknown.
+        MissingExtra: a budget is set and the table is not installed.
     """
     pricing = make_pricing(given, base_url, needed=budget is not None)
     names = sorted(set(models))
@@ -134,8 +134,8 @@ def choose_prices(
             known[name] = price
     if budget is not None and (unknown := [name for name in names if name not in known]):
         raise InputError(
-            f"A limit in dollars needs the price of {unknown[0]!r}.",
+            f"A limit in dollars requires the price of {unknown[0]!r}.",
             where="--budget",
-            next="Give it with --price PROMPT/COMPLETION, or limit the tokens with --max-tokens.",
+            next="Set it with --price PROMPT/COMPLETION, or limit the tokens with --max-tokens.",
         )
     return known

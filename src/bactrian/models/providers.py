@@ -1,4 +1,4 @@
-"""Providers as data: the rows of ``providers.toml``, and a user's own."""
+"""Providers as data: the rows of ``providers.toml`` and of the user's own file."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from bactrian.models.http.address import is_loopback, read_address
 from bactrian.models.traits import Constraint, Traits
 
 FILE = "providers.toml"
-_KIND = FileKind("file of providers", InputError, "docs/models.md", "providers")
+_KIND = FileKind("providers file", InputError, "docs/models.md", "providers")
 _NAME = re.compile(r"(?P<provider>[\w-]+):(?P<model>.+?)(?:@(?P<address>https?://.*))?", re.DOTALL)
 
 LengthWord = Literal["max_tokens", "max_completion_tokens"]
 
 
 class Provider(BaseModel):
-    """An endpoint: where it is, how it wants to be asked, and what it can do."""
+    """An endpoint: its address, its variant of the wire format and its capabilities."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -61,7 +61,7 @@ class Provider(BaseModel):
 
     @field_validator("address")
     @classmethod
-    def _is_an_address(cls, address: str | None) -> str | None:
+    def _check_address(cls, address: str | None) -> str | None:
         if address is not None:
             try:
                 read_address(address)
@@ -70,18 +70,18 @@ class Provider(BaseModel):
         return address
 
     @model_validator(mode="after")
-    def _is_somewhere(self) -> Self:
+    def _check_has_address(self) -> Self:
         if self.address is None and self.address_variable is None:
             raise ValueError("a provider needs `address`, or an `address_variable`")
         return self
 
     @property
     def traits(self) -> Traits:
-        """What its models are like."""
+        """The traits of its models."""
         return Traits(self.constrained_by, remote=True)
 
     def is_at(self, address: str) -> bool:
-        """True if ``address`` is at its own host, or on this computer for a server of one's own."""
+        """Return True if ``address`` is at the provider's host, or on this computer for a self-hosted server."""
         if self.address is None:
             return False
         given, own = read_address(address), read_address(self.address)
@@ -96,11 +96,11 @@ class _File(BaseModel):
     providers: tuple[Provider, ...] = ()
 
     @model_validator(mode="after")
-    def _each_once(self) -> Self:
+    def _check_unique_names(self) -> Self:
         names = [row.name for row in self.providers]
         for name in names:
             if names.count(name) > 1:
-                raise ValueError(f"the name {name!r} is given twice")
+                raise ValueError(f"the name {name!r} is used twice")
         return self
 
 
@@ -114,10 +114,10 @@ class ProviderModel:
 
 
 def split_name(name: str) -> ProviderModel | None:
-    """Take a model's name apart; None if it does not have a provider and a model.
+    """Split a model's name; None if it does not name a provider and a model.
 
     Raises:
-        InputError: its address holds a password, which would be stored with every session.
+        InputError: the address contains a password, which would be stored with every session.
     """
     found = _NAME.fullmatch(name)
     if found is None:
@@ -125,53 +125,53 @@ def split_name(name: str) -> ProviderModel | None:
     address = found["address"]
     if address is not None and read_address(address).credentials:
         raise InputError(
-            "The address in a model's name holds a password, which would be stored with each session.",
+            "The address in a model's name contains a password, which would be stored with each session.",
             where=f"{found['provider']}:{found['model']}",
-            next="Put the key into the provider's environment variable, or make a row of your own.",
+            next="Put the key into the provider's environment variable, or add a row to your own providers.toml.",
         )
     return ProviderModel(found["provider"], found["model"], address)
 
 
 def find_config_folder() -> Path:
-    """Where a user's own rows lie: ``BACTRIAN_CONFIG``, or the user's folder of settings."""
+    """Return the folder of the user's own rows: ``BACTRIAN_CONFIG``, or the user's configuration folder."""
     return Path(os.environ.get("BACTRIAN_CONFIG") or user_config_dir("bactrian"))
 
 
 def load_providers() -> Mapping[str, Provider]:
-    """All rows by name; a user's own take the place of those that come with the program.
+    """Return all rows by name; the user's own rows replace built-in ones of the same name.
 
     Raises:
-        InputError: the user's file cannot be read, or has a fault; its place is told.
+        InputError: the user's file cannot be read or is invalid, with the position of the fault.
     """
     path = find_config_folder() / FILE
     try:
         changed = path.stat().st_mtime_ns
     except OSError:
-        return _built_in()
-    return _built_in() | _own(path, changed)
+        return _load_built_in()
+    return _load_built_in() | _load_own(path, changed)
 
 
 @cache
-def _built_in() -> dict[str, Provider]:
+def _load_built_in() -> dict[str, Provider]:
     text = resources.files("bactrian.models").joinpath(FILE).read_text("utf-8")
-    return _rows(TomlSource(FILE, text, _KIND))
+    return _read_rows(TomlSource(FILE, text, _KIND))
 
 
 @cache
-def _own(path: Path, _changed: int) -> dict[str, Provider]:
+def _load_own(path: Path, _changed: int) -> dict[str, Provider]:
     try:
         with path.open("rb") as file:
             content = file.read(LARGEST + 1)
     except OSError as error:
         raise InputError(
-            f"The file of providers cannot be read: {error.strerror}.",
+            f"The providers file cannot be read: {error.strerror}.",
             where=str(path),
-            next="Check its rights.",
+            next="Check its permissions.",
         ) from error
-    return _rows(decode(str(path), content, _KIND, path.stat().st_size))
+    return _read_rows(decode(str(path), content, _KIND, path.stat().st_size))
 
 
-def _rows(source: TomlSource) -> dict[str, Provider]:
+def _read_rows(source: TomlSource) -> dict[str, Provider]:
     data: dict[str, Any] = source.table()
     try:
         return {row.name: row for row in _File.model_validate(data).providers}

@@ -1,4 +1,4 @@
-"""From the name a user gives to the model that answers to it. Providers are imported when they are asked for."""
+"""The registry of models: opens the model for a name. Providers are imported on demand."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ MODEL_NAMES = {
     "PROVIDER:NAME": "a model of a provider; `bactrian models` lists them",
     "PROVIDER:NAME@ADDRESS": "the same at another address, such as vllm:NAME@http://host:8000/v1",
     "scripted:FILE": "replies from a JSON file",
-    "recorded:RUN": "what a stored run said",
+    "recorded:RUN": "the replies of a stored run",
 }
-"""Every kind of model name, and what it stands for."""
+"""Every kind of model name, with its meaning."""
 PLUGINS = "bactrian.models"
-"""Entry-point group of packages that bring models of their own. An entry point's name stands before the colon; it is a
-function that is given what stands behind it, and the :class:`ModelOptions`."""
+"""Entry-point group of packages that provide models. An entry point's name is the part before the colon; its function
+receives the part after the colon and the :class:`ModelOptions`."""
 
 _KINDS = {
     "local": OWN_WEIGHTS,
@@ -39,41 +39,41 @@ _KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class ModelOptions:
-    """How to reach models that are not in this process, and what to tell about one that is being fetched."""
+    """Options for opening models: addresses, keys, limits and callbacks."""
 
     base_url: str | None = None
-    """Address of ``openai:NAME``; None for the official one, or the one that ``OPENAI_BASE_URL`` names."""
+    """Address of ``openai:NAME``; None for ``OPENAI_BASE_URL`` or the official one."""
     key: str = ""
-    """Key of ``openai:NAME``; empty for the one in ``OPENAI_API_KEY``. Other providers have variables of their own."""
+    """Key of ``openai:NAME``; empty for ``OPENAI_API_KEY``. Other providers have their own variables."""
     distrusted: frozenset[str] = frozenset()
-    """Names of models that a file from somebody else may have given: no key goes to an address in one of them."""
+    """Model names from files of untrusted origin: no key is sent to an address in one of them."""
     window: int | None = None
-    """Context window in tokens, where the endpoint does not enforce one itself."""
+    """Context window in tokens, if the endpoint does not enforce one."""
     timeout: float = 600.0
-    """Longest time for one request, in seconds."""
+    """Maximum time for one request, in seconds."""
     max_wait: float = MAX_WAIT
-    """Longest time that the endpoint may ask to wait, in seconds."""
+    """Maximum wait that an endpoint may request, in seconds."""
     slots: int = 4
-    """Conversations of one agent that a model in this process keeps in its cache."""
+    """Number of conversations that a model in this process keeps in its cache."""
     progress: Callable[[int, int], None] | None = None
-    """Told the bytes done and in all while the built-in weights are fetched."""
+    """Receives the downloaded and the total bytes while weights are downloaded."""
     notice: Callable[[str], None] | None = None
-    """Told of each fault that is waited out."""
+    """Receives a message about each fault that is retried."""
     report: Callable[[str], None] | None = None
-    """Told once of each thing that is done in another way than was asked."""
+    """Receives a message, once, about each deviation from the request."""
     recorded: Callable[[str], Model] | None = None
-    """Opens a stored run; it lies above this folder, which knows nothing of stores."""
+    """Opens a stored run; passed in because this layer does not depend on the store."""
     objects: Mapping[str, Model] = field(default_factory=dict[str, Model])
-    """Models that are objects of the user's own, by the name that they go by."""
+    """The user's own model objects, by name."""
     person: Callable[[], Model] | None = None
-    """The person who takes part under the name ``human``; None where nobody can."""
+    """Opens the model ``human``, a person who takes part; None if not possible."""
 
 
 def open_model(name: str, access: ModelOptions) -> Model:
-    """The model that ``name`` stands for. Nothing is fetched, loaded or asked before its first call.
+    """Open the model that ``name`` selects. Nothing is downloaded, loaded or sent before the first call.
 
     Raises:
-        InputError: there is no such kind of model, or its file cannot be used.
+        InputError: the kind of model is unknown, or its file cannot be used.
     """
     if name in access.objects:
         return access.objects[name]
@@ -96,10 +96,10 @@ def open_model(name: str, access: ModelOptions) -> Model:
 
 
 def find_traits(name: str) -> Traits:
-    """The traits of the model that ``name`` stands for, without opening it; the usual ones for an unknown name.
+    """Return the traits of the model that ``name`` selects, without opening it; defaults for an unknown name.
 
     Raises:
-        InputError: the user's own file of providers has a fault.
+        InputError: the user's providers file is invalid.
     """
     kind, _, rest = name.partition(":")
     if name == "local":
@@ -118,11 +118,11 @@ def find_traits(name: str) -> Traits:
 
 
 async def load_local(model: Model) -> None:
-    """Load ``model`` if it is one on this computer, so that what is wrong with it is known before it is needed.
+    """Load ``model`` if it is local, to detect errors early.
 
     Raises:
-        InputError: its file cannot be used.
-        ModelError: it cannot be fetched or loaded.
+        InputError: the model's file cannot be used.
+        ModelError: the model cannot be downloaded or loaded.
     """
     if get_traits(model).in_process:
         from bactrian.models.local.model import LocalModel
@@ -137,9 +137,9 @@ def _open_local(rest: str, access: ModelOptions) -> Model:
     from bactrian.models.local.model import LocalModel
     from bactrian.models.local.weights import find_cache_folder
 
-    if (wanted := read_hub_name(rest)) is not None:
+    if (weights := read_hub_name(rest)) is not None:
         fetch = partial(
-            fetch_from_hub, wanted, find_cache_folder(), progress=access.progress, report=access.report
+            fetch_from_hub, weights, find_cache_folder(), progress=access.progress, report=access.report
         )
         return LocalModel(slots=access.slots, fetch=fetch, name=f"local:{rest}")
     path = Path(rest).expanduser() if rest else None
@@ -149,7 +149,7 @@ def _open_local(rest: str, access: ModelOptions) -> Model:
 
 
 def _open_other(name: str, access: ModelOptions) -> Model:
-    """A model of a provider, or of another package."""
+    """Open a model of a provider or of another package."""
     from bactrian.models.endpoint import open_endpoint
     from bactrian.models.providers import load_providers, split_name
 
@@ -178,7 +178,7 @@ def _open_other(name: str, access: ModelOptions) -> Model:
 
 @cache
 def _find_plugin(kind: str) -> Callable[[str, ModelOptions], Model] | None:
-    """What opens models of ``kind``, from an installed package; None if there is none.
+    """Return the function of an installed package that opens models of ``kind``; None if not found.
 
     Raises:
         InputError: the package cannot be imported.

@@ -1,4 +1,4 @@
-"""A model that says what a script tells it to, for tests and demonstrations: no network, no weights."""
+"""A model that replies from a script, for tests and demonstrations without network or weights."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ScriptedReply:
-    """One reply of a script. A plain string stands for a line with that text."""
+    """One reply of a script. A plain string is short for a reply with that text."""
 
     text: str = ""
     finish: Finish = "stop"
     delay: float = 0.0
-    """Seconds before the reply comes."""
+    """Seconds before the reply."""
     error: str | None = None
-    """If given, the call fails with this message."""
+    """If set, the call fails with this message."""
 
 
 Said = str | ScriptedReply | Sequence[str | ScriptedReply]
-"""A reply of a script; several are alternatives, for a request of more than one."""
+"""A reply of a script; a sequence contains alternatives, for requests of several replies."""
 Lines = Sequence[Said]
 
 
@@ -42,14 +42,14 @@ _Written = str | ScriptedReply | list[str | ScriptedReply]
 
 
 class Scripted:
-    """Replies from a list in the order of a session's calls, or from one list for each agent.
+    """A model that replies from a list in the order of a session's calls, or from one list per agent.
 
-    With a mapping, an agent (``task_specifier``, ``user``, ``assistant`` …) gets its own first, second, third line.
-    Which line comes next is read off the request, so one script serves any number of sessions at once and a resumed
-    session goes on where it was. Where a line is a list, a request for several replies gets as many of them as there
-    are, and one that is asked again the next; a critic has one such line for each turn. With ``window``, requests
-    longer than that many tokens (four bytes each) raise :class:`~bactrian.errors.ContextFull`. A script calls tools in
-    words, see :mod:`~bactrian.models.text_tools.calls`.
+    With a mapping, each agent (``task_specifier``, ``user``, ``assistant`` …) has its own list. The next line is
+    derived from the request, so that one script serves any number of sessions at once, and a resumed session continues
+    at the right line. If a line is a list of alternatives, a request for several replies returns as many as there are,
+    and a repeated request returns the next one; a critic needs one such line per turn. With ``window``, requests longer
+    than that many tokens (four bytes each) raise :class:`~bactrian.errors.ContextFull`. A script calls tools in plain
+    text, see :mod:`~bactrian.models.text_tools.calls`.
 
     Example:
         >>> import bactrian as bt
@@ -76,13 +76,13 @@ class Scripted:
         self._window = window
 
     def for_agent(self, agent: str) -> Scripted:
-        """The same script for one agent alone: a list of replies then holds only its own."""
+        """Return the same script for a single agent, whose lines a list then contains."""
         if isinstance(self._lines, Mapping):
             return self
         return Scripted({agent: self._lines}, name=self.name, window=self._window)
 
     async def reply(self, request: Request) -> Reply:
-        """Say the next line of the script.
+        """Return the next line of the script.
 
         Raises:
             ModelError: the script has no line left for this call, or the line is an error.
@@ -90,7 +90,7 @@ class Scripted:
         return await add_tools_as_text(self._reply, request)
 
     async def _reply(self, request: Request) -> Reply:
-        prompt = sum(_tokens(message.text) for message in request.messages)
+        prompt = sum(_count_tokens(message.text) for message in request.messages)
         room = request.sampling.max_tokens or 0
         if self._window is not None and prompt + room > self._window:
             raise ContextFull(
@@ -98,26 +98,26 @@ class Scripted:
                 f"the window has {self._window}.",
                 where=self.name,
             )
-        lines = self._lines_for(request)
+        lines = self._find_lines(request)
         line = lines[0]
         if line.delay:
             await asyncio.sleep(line.delay)
         if line.error is not None:
             raise Refused(line.error, where=self.name)
-        choices = tuple(_choice(line) for line in lines)
+        choices = tuple(_make_choice(line) for line in lines)
         if request.on_text is not None:
             request.on_text(choices[0].text)
         return Reply(
             choices=choices,
-            usage=Usage(prompt, sum(_tokens(choice.text) for choice in choices), estimated=True),
+            usage=Usage(prompt, sum(_count_tokens(choice.text) for choice in choices), estimated=True),
             model=self.name,
             raw=choices[0].text.encode(),
         )
 
     async def close(self) -> None:
-        """Nothing to give back."""
+        """Do nothing: there is nothing to release."""
 
-    def _lines_for(self, request: Request) -> list[ScriptedReply]:
+    def _find_lines(self, request: Request) -> list[ScriptedReply]:
         lines = self._lines
         if isinstance(lines, Mapping):
             own = lines.get(request.agent, ())
@@ -134,7 +134,7 @@ class Scripted:
             )
         said = own[position]
         if isinstance(said, (str, ScriptedReply)):
-            return [_as_line(said)] * request.n
+            return [_to_line(said)] * request.n
         alternatives = said[request.attempt : request.attempt + request.n]
         if not alternatives:
             raise Refused(
@@ -142,31 +142,31 @@ class Scripted:
                 where=self.name,
                 next="Add it to the script.",
             )
-        return [_as_line(one) for one in alternatives]
+        return [_to_line(one) for one in alternatives]
 
 
 def _as_lines(lines: str | Lines) -> Lines:
     return (lines,) if isinstance(lines, str) else lines
 
 
-def _as_line(said: str | ScriptedReply) -> ScriptedReply:
+def _to_line(said: str | ScriptedReply) -> ScriptedReply:
     return said if isinstance(said, ScriptedReply) else ScriptedReply(said)
 
 
-def _choice(line: ScriptedReply) -> ReplyChoice:
+def _make_choice(line: ScriptedReply) -> ReplyChoice:
     thought, said = split_thought(line.text)
     text = Text(clean_text(said))
     return ReplyChoice(text, line.finish, lossy=text != said, thought=clean_text(thought))
 
 
 def read_script(path: Path) -> Scripted:
-    """Read a script from a JSON file: a list of replies, or an object with such a list for each agent.
+    """Read a script from a JSON file: a list of replies, or an object with one such list per agent.
 
     A reply is a string, or an object with ``text``, ``finish``, ``delay`` (seconds) and ``error``, or a list of
     alternatives.
 
     Raises:
-        InputError: the file cannot be read, or is not such a script.
+        InputError: the file cannot be read or is not a script.
     """
     from pydantic import TypeAdapter, ValidationError
 
@@ -181,17 +181,17 @@ def read_script(path: Path) -> Scripted:
         ) from error
     except ValidationError as error:
         raise InputError(
-            f"Not a script: {_first_problem(error)}.",
+            f"Not a script: {_describe_first_problem(error)}.",
             where=str(path),
             next='A script is a JSON list of replies, or an object such as {"user": [...], "assistant": [...]}.',
         ) from error
 
 
-def _tokens(text: str) -> int:
+def _count_tokens(text: str) -> int:
     return len(text.encode()) // 4 + 1
 
 
-def _first_problem(error: ValidationError) -> str:
+def _describe_first_problem(error: ValidationError) -> str:
     problem = error.errors(include_url=False, include_input=False)[0]
     place = " → ".join(str(part) for part in problem["loc"] if isinstance(part, int) or part.islower())
     return f"{problem['msg']}" + (f" (at {place})" if place else "")

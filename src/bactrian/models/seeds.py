@@ -1,12 +1,12 @@
-"""The seed of every request of a run, from the one seed that its user gives.
+"""Seeds of the requests of a run, derived from the one seed that the user gives.
 
-Scheme 2, for runs that begin now: a hash of the run's seed and of the request's place gives each request a seed of its
-own. Scheme 1, for runs that began before there was another: 10,000 for each job, one for each turn, 100,003 for each
-attempt are added to the run's seed, so that turn 4 of job 10 has the seed of candidate 2 for turn 1 of job 0. A run
-freezes its scheme and goes on by it; one that has frozen none has scheme 1.
+Scheme 2, for new runs: a hash of the run's seed and the request's place gives each request its own seed. Scheme 1, for
+runs of earlier versions: the run's seed plus 10,000 per job, 1 per turn and 100,003 per attempt, so that seeds collide:
+turn 4 of job 10 has the seed of candidate 2 for turn 1 of job 0. A run freezes its scheme; a run without a frozen
+scheme uses scheme 1.
 
-A session outside a run of a recipe has its user's seed as it is, and the seeds of scheme 1: within one session no two
-of them are the same for the same agent.
+A session outside a recipe's run uses the user's seed unchanged, with scheme 1: within one session, no two requests of
+the same agent share a seed.
 """
 
 from __future__ import annotations
@@ -19,18 +19,19 @@ from typing import Any
 from bactrian.records.sampling import Sampling
 
 SCHEME = 2
-"""The scheme of runs that begin now."""
+"""The scheme of new runs."""
 _DERIVED = 1 << 52
-"""The highest bit of a derived seed: 53 bits are exact in every JSON reader, and no user types such a number."""
+"""The highest bit of a derived seed: 53 bits are exact in every JSON parser, and users do not type such numbers."""
 _JOBS_APART = 10_000
 _ATTEMPTS_APART = 100_003
 _RETRY = 1_000_003
 
 
 def derive_seed(seed: int, *place: int | str) -> int:
-    """Return the seed of ``place`` (job, agent, turn, attempt …) under ``seed``, from 2**52 to 2**53 - 1.
+    """Return the seed for ``place`` (job, agent, turn, attempt …) under ``seed``, from 2**52 to 2**53 - 1.
 
-    The same place gives the same seed on every machine. Two of a million places share one with a chance of 1 in 9,000.
+    The same place gives the same seed on every machine. Among a million places, the chance of a collision is 1 in
+    9,000.
     """
     digest = blake2b(repr((seed, *place)).encode(), digest_size=8).digest()
     return int.from_bytes(digest) % _DERIVED + _DERIVED
@@ -38,52 +39,52 @@ def derive_seed(seed: int, *place: int | str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class RunSeeds:
-    """The seeds of a run's jobs and lists; None for all of them if the user gives no seed."""
+    """Seeds of a run's jobs and lists; all None if the user gives no seed."""
 
     seed: int | None
     scheme: int = SCHEME
 
     @classmethod
     def of_run(cls, frozen: Mapping[str, Any]) -> RunSeeds:
-        """The seeds of a run by what it has frozen."""
+        """Create the seeds of a run from its frozen settings."""
         return cls(frozen.get("seed"), frozen.get("seeds", 1))
 
     def find_job(self, number: int) -> int | None:
-        """The seed of the sessions of a job, by its 0-based number."""
+        """Return the seed for the sessions of a job, given its 0-based number."""
         if self.seed is None:
             return None
         return self.seed + _JOBS_APART * number if self.scheme == 1 else derive_seed(self.seed, number)
 
     def find_list(self, list_id: str, calls: int) -> int | None:
-        """The seed of a request for a list, after so many calls for it."""
+        """Return the seed for a list request after ``calls`` earlier calls for the same list."""
         if self.seed is None:
             return None
         return self.seed + calls if self.scheme == 1 else derive_seed(self.seed, list_id, calls)
 
 
 def is_derived(seed: int | None) -> bool:
-    """True if a session with this seed belongs to a run of scheme 2."""
+    """Return True if a session with this seed belongs to a run of scheme 2."""
     return seed is not None and seed >= _DERIVED
 
 
 def derive_stage_seed(seed: int | None, stage: str) -> int | None:
-    """The seed of one stage of a society whose job has ``seed``."""
+    """Return the seed for one stage of a society whose job has ``seed``."""
     return derive_seed(seed, stage) if seed is not None and is_derived(seed) else seed
 
 
 def derive_sampling(
     sampling: Sampling, agent: str, turn: int, attempt: int = 0, *, retry: bool = False
 ) -> Sampling:
-    """Return the ``sampling`` of a session with the seed of one of its requests.
+    """Return a session's ``sampling`` with the seed for one of its requests.
 
-    One seed for a whole session would make a small model say the same thing again in each turn.
+    With one seed for a whole session, a small model would repeat itself in each turn.
 
     Args:
-        sampling: The agent's, with the session's seed.
-        agent: Who is asked.
-        turn: The turn's number, from 1; 0 for what comes before the conversation.
-        attempt: How many requests for this turn this one is an alternative to.
-        retry: True if the reply was empty and is asked for again.
+        sampling: The agent's sampling, with the session's seed.
+        agent: The agent that is asked.
+        turn: The turn's number, from 1; 0 for requests before the conversation.
+        attempt: Number of earlier alternative requests for this turn.
+        retry: True if the request is repeated after an empty reply.
     """
     seed = sampling.seed
     if seed is None:

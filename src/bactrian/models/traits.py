@@ -1,4 +1,4 @@
-"""What a model is like, for those who must treat one differently from another."""
+"""Traits of models that change how the program treats them."""
 
 from __future__ import annotations
 
@@ -8,31 +8,31 @@ from typing import Literal
 from bactrian.models.model import Model
 
 Constraint = Literal["schema", "grammar", "none"]
-"""What a model's replies can be held to while it writes them: a JSON schema, a grammar as well, or nothing."""
+"""Supported constraints on replies: ``schema`` (a JSON schema), ``grammar`` (also a grammar) or ``none``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """What a model is like, as far as others must know: it is asked here, and never of the model's name."""
+    """Traits of a model; other code must use them instead of the model's name."""
 
     constrained_by: Constraint = "schema"
     small: bool = False
-    """True for the built-in model, which needs prompts, sampling and grammars of its own."""
+    """True for the built-in model, which needs its own prompts, sampling and grammars."""
     in_process: bool = False
-    """True if it computes on this computer, on our behalf."""
+    """True if the program runs the model on this computer."""
     remote: bool = False
-    """True if it is behind an address: its first request may show that address or key are wrong."""
+    """True for a model behind an address: its first request may reveal a wrong address or key."""
     priced: bool = True
     """True if its tokens may cost money."""
 
 
 BUILT_IN_MODEL = Traits("grammar", small=True, in_process=True, priced=False)
-"""Of the model that comes with the program."""
+"""Traits of the built-in model."""
 OWN_WEIGHTS = Traits("grammar", in_process=True, priced=False)
-"""Of any other GGUF file."""
+"""Traits of any other GGUF file."""
 
 
 def get_traits(model: Model) -> Traits:
-    """The traits of ``model``, from its attribute ``traits``; the usual ones if it has none."""
+    """Return the traits of ``model``, from its attribute ``traits``; defaults if it has no such attribute."""
     found: object = getattr(model, "traits", None)
     return found if isinstance(found, Traits) else Traits()

@@ -1,18 +1,18 @@
-"""How long a reply may be in what is left of a context window."""
+"""Maximum reply lengths in the remaining context window."""
 
 from __future__ import annotations
 
 from bactrian.errors import ContextFull
 
 LEAST_REPLY = 256
-"""Tokens that must be left for a reply that may be longer: in less, nothing whole can be said."""
+"""Minimum tokens that must be left for a reply, because shorter replies are rarely complete."""
 
 
 def find_reply_length(longest: int, prompt: int, window: int, where: str | None = None) -> int:
-    """Return how many tokens a reply of up to ``longest`` may have after ``prompt`` tokens in ``window``.
+    """Return the maximum tokens of a reply, at most ``longest``, after ``prompt`` tokens in ``window``.
 
     Raises:
-        ContextFull: less is left than ``LEAST_REPLY``, or than ``longest`` where that is less.
+        ContextFull: fewer tokens are left than ``LEAST_REPLY`` and than ``longest``.
     """
     room = window - prompt
     if room < min(longest, LEAST_REPLY):

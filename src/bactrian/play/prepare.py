@@ -52,6 +52,7 @@ async def specify(session: Session, pack: Pack, model: Model, *, word_limit: int
     """
     prompt = pack.render(
         "task_specifier",
+        session.values,
         task=session.task.original,
         assistant_role=session.assistant.name,
         user_role=session.user.name,
@@ -76,6 +77,7 @@ async def plan(session: Session, pack: Pack, model: Model) -> Session:
     """
     prompt = pack.render(
         "task_planner",
+        session.values,
         task=session.task.text,
         assistant_role=session.assistant.name,
         user_role=session.user.name,
@@ -100,8 +102,9 @@ async def _answer(
 ) -> tuple[str, Usage]:
     """Return the model's answer to one prompt; an empty one is requested once more."""
     sampling = session.provenance.sampling.get(agent, Sampling())
+    before = f"{session.provenance.preamble}\n\n" if session.provenance.preamble else ""
     request = Request(
-        messages=(Message("user", Text(prompt)),),
+        messages=(Message("user", Text(before + prompt)),),
         sampling=derive_sampling(sampling, agent, 0),
         session=session.id,
         agent=agent,

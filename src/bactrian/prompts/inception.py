@@ -38,9 +38,9 @@ def render_inception(session: Session, pack: Pack) -> InceptionPrompts:
     }
     before = f"{origin.preamble}\n\n" if origin.preamble else ""
     return InceptionPrompts(
-        user=before + pack.render("user_system", **values),
-        assistant=before + pack.render("assistant_system", **values),
-        opening=pack.render("opening_request", **values),
+        user=before + pack.render("user_system", session.values, **values),
+        assistant=before + pack.render("assistant_system", session.values, **values),
+        opening=pack.render("opening_request", session.values, **values),
     )
 
 
@@ -51,8 +51,10 @@ def render_criticism(session: Session, pack: Pack, *, role: str, criteria: str) 
         PromptError: the pack cannot be rendered with them.
         InputError: a role or the task holds characters that cannot be sent.
     """
-    return pack.render(
+    before = f"{session.provenance.preamble}\n\n" if session.provenance.preamble else ""
+    return before + pack.render(
         "critic",
+        session.values,
         task=session.task.text,
         assistant_role=session.assistant.name,
         user_role=session.user.name,

@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from types import MappingProxyType
+from typing import cast
 
 from jinja2 import Template
 
@@ -22,8 +23,11 @@ from bactrian.prompts.templates import NEEDED, PLACEHOLDERS
 from bactrian.prompts.values import check_value
 
 _KIND = FileKind("prompt pack", PromptError, "docs/prompts.md", "packs")
-_KEYS = ("name", "description", "templates", "engine")
+_KEYS = ("name", "description", "axes", "templates", "engine")
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
+_NO_AXES: Mapping[str, str] = MappingProxyType({})
+_AXIS = re.compile(r"[a-z][a-z0-9_]{0,63}")
+_TAKEN = frozenset[str]().union(*PLACEHOLDERS.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +41,32 @@ class Pack:
     the same prompts: comments, layout, line ends, name and description are not part of it."""
     templates: Mapping[str, str]
     """The templates' sources, by name."""
+    axes: tuple[str, ...]
+    """Axes of a recipe that the templates may use beside their own placeholders."""
     engine: EnginePrompts = field(repr=False, compare=False)
     """The engine's own prompts, some of which the pack may replace."""
     _compiled: Mapping[str, Template] = field(repr=False, compare=False)
 
-    def render(self, template: str, **values: str | int) -> str:
+    def check_axes(self, given: Collection[str], next: str | None = None) -> None:
+        """Check that the pack's axes are among ``given``, the axes of the recipe.
+
+        Raises:
+            PromptError: an axis is missing; ``next`` says what to do about it.
+        """
+        if missing := [axis for axis in self.axes if axis not in given]:
+            listed = ", ".join(sorted(given))
+            has = f"the recipe has {listed}" if listed else "this conversation is not made by a recipe"
+            raise PromptError(
+                f"The prompt pack {self.name!r} uses the axis {', '.join(map(repr, missing))}, and {has}.",
+                where=self.name,
+                next=next or "Use another pack, or a recipe with these axes: docs/prompts.md.",
+            )
+
+    def render(self, template: str, axes: Mapping[str, str] = _NO_AXES, /, **values: str | int) -> str:
         """Fill ``template`` with ``values``, which are inserted unchanged.
 
         ``values`` has one value for each placeholder of the template (:data:`PLACEHOLDERS`), an empty text
-        for one that does not apply.
+        for one that does not apply. ``axes`` has the session's item of each axis that the pack uses.
 
         Raises:
             PromptError: there is no such template, or the values do not match its placeholders.
@@ -63,6 +84,8 @@ class Pack:
                 where=self.name,
                 next=f"It takes {', '.join(sorted(PLACEHOLDERS[template]))}.",
             )
+        self.check_axes(axes)
+        values |= {axis: axes[axis] for axis in self.axes}
         for placeholder, value in values.items():
             check_value(str(value), placeholder)
         return self._compiled[template].render(values)
@@ -101,6 +124,7 @@ def _pack(source: TomlSource) -> Pack:
     given = source.subtable(data, "templates")
     source.check_keys(given, known=PLACEHOLDERS, needed=PLACEHOLDERS, kind="template")
     templates = {key: source.string(given, key) for key in PLACEHOLDERS}
+    axes = _read_axes(source, data)
     own = _engine_templates(source, data)
     said: dict[str, object] = {**templates, "engine": own} if own else dict(templates)
     return Pack(
@@ -108,14 +132,33 @@ def _pack(source: TomlSource) -> Pack:
         description=source.string(data, "description") if "description" in data else "",
         hash=hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest(),
         templates=MappingProxyType(templates),
+        axes=axes,
         engine=load_engine_prompts().with_templates(own) if own else load_engine_prompts(),
         _compiled=MappingProxyType(
             {
-                key: _compile(source, key, text, may=PLACEHOLDERS[key], must=NEEDED[key])
+                key: _compile(source, key, text, may=PLACEHOLDERS[key].union(axes), must=NEEDED[key])
                 for key, text in templates.items()
             }
         ),
     )
+
+
+def _read_axes(source: TomlSource, data: Mapping[str, object]) -> tuple[str, ...]:
+    """Return the axes of a recipe that the pack may use."""
+    given = data.get("axes", [])
+    if not isinstance(given, list):
+        raise source.error("'axes' is not a list.", "axes", 'Write the names in brackets: axes = ["domain"].')
+    names: list[str] = []
+    for name in cast("list[object]", given):
+        if not isinstance(name, str) or not _AXIS.fullmatch(name) or name in (*_TAKEN, *names):
+            raise source.error(
+                f"{name!r} cannot be an axis of a pack.",
+                "axes",
+                "Name each axis of the recipe once: lower-case letters, digits and underscores, and none of "
+                f"{', '.join(sorted(_TAKEN))}.",
+            )
+        names.append(name)
+    return tuple(names)
 
 
 def _engine_templates(source: TomlSource, data: Mapping[str, object]) -> dict[str, str]:

@@ -98,7 +98,11 @@ class RolePlay(JobSpec):
         bool, Field(strict=True, description="A solution without code is a fault, which the analysis finds.")
     ] = False
     preamble: Annotated[
-        str, Field(description="Put before both agents' system prompts. Only where `red_team` is true.")
+        str,
+        Field(
+            description="Put before each prompt of its conversations and the questions for lists. Only where "
+            "`red_team` is true."
+        ),
     ] = ""
 
     @property

@@ -128,7 +128,7 @@ class Axis(Part):
         seen: dict[str, int] = {}
         for position, item in enumerate(items or (), start=1):
             if not item.strip() or "\0" in item:
-                raise ValueError(f"item {position} is empty or holds a NUL")
+                raise ValueError(f"item {position} is empty or contains a NUL character")
             bare = normalize("NFC", item.strip())
             if bare in seen:
                 raise ValueError(f"items {seen[bare]} and {position} are both {bare!r}")

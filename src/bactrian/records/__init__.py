@@ -1,1 +1,1 @@
-"""What is said and stored: frozen, typed, and without behaviour beyond views of itself."""
+"""Frozen, typed records of everything that is played and stored."""

@@ -1,4 +1,4 @@
-"""Why a session stopped."""
+"""Endings: the reasons why sessions stop."""
 
 from __future__ import annotations
 
@@ -22,24 +22,23 @@ ENDING_CODES: tuple[EndingCode, ...] = (
     "translated",
     "imported",
 )
-"""The endings that this program gives."""
+"""The built-in endings."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """A reason to stop, with its evidence."""
+    """The reason why a session stopped, with its evidence."""
 
     code: EndingCode
     turn: int
-    """Number of the turn that shows it; 0 if nothing was said yet. Where a turn could not be had
-    (``token_limit``, ``refused`` by the endpoint, ``failed``, ``stopped``) the last one before it."""
+    """Number of the turn that shows it; 0 before the first turn. If a turn could not be obtained (``token_limit``,
+    ``refused`` by the endpoint, ``failed``, ``stopped``), the number of the last turn before it."""
     speaker: Speaker
-    """Who said it, or whose turn could not be had."""
+    """The agent of that turn, or of the turn that could not be obtained."""
     evidence: str
-    """The text that shows it, or the error."""
+    """The text that shows the reason, or the error."""
 
     @property
     def final(self) -> bool:
-        """False if a later run may take the session up again: the model failed or a person stopped it, the
-        conversation itself did not end."""
+        """False if a later run may resume the session: the model failed or a person stopped the session."""
         return self.code not in ("failed", "stopped")

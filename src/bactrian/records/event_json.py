@@ -1,4 +1,4 @@
-"""Events as JSON objects and back: what ``bactrian play --json`` writes, one a line (docs/events.md)."""
+"""Conversion of events to JSON objects and back: the lines of ``bactrian play --json`` (docs/events.md)."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ SECONDS_DIGITS: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """The keys of a record's JSON object, each with the field that it holds."""
+    """The keys of a record's JSON object, with the field of each."""
 
     record: type
     keys: Mapping[str, str]
     optional: frozenset[str] = frozenset()
-    """Keys that are left out where there is nothing to say."""
+    """Keys that are omitted if their value is empty."""
 
 
 _NUMBERED = {"turn": "number"}
 _OPTIONAL = frozenset({"fingerprint", "thought"})
 
 
-def _same(*names: str) -> dict[str, str]:
+def _pair(*names: str) -> dict[str, str]:
     return {name: name for name in names}
 
 
@@ -56,8 +56,8 @@ _TURN = _Shape(
     Turn,
     {
         **_NUMBERED,
-        **_same("speaker", "role", "text", "said", "usage", "seconds", "first_token", "model", "finish"),
-        **_same("lossy", "fingerprint", "thought"),
+        **_pair("speaker", "role", "text", "said", "usage", "seconds", "first_token", "model", "finish"),
+        **_pair("lossy", "fingerprint", "thought"),
     },
     _OPTIONAL,
 )
@@ -65,8 +65,8 @@ _PROPOSAL = _Shape(
     Proposal,
     {
         **_NUMBERED,
-        **_same("round", "place", "parent", "speaker", "text", "usage", "seconds", "model", "finish"),
-        **_same("lossy", "fingerprint", "thought"),
+        **_pair("round", "place", "parent", "speaker", "text", "usage", "seconds", "model", "finish"),
+        **_pair("lossy", "fingerprint", "thought"),
     },
     _OPTIONAL,
 )
@@ -74,30 +74,37 @@ _DECISION = _Shape(
     Decision,
     {
         **_NUMBERED,
-        **_same("round", "attempt", "speaker", "chooser", "place", "kept", "instead", "reason"),
-        **_same("feedback", "problem", "text", "usage", "seconds", "model"),
+        **_pair("round", "attempt", "speaker", "chooser", "place", "kept", "instead", "reason"),
+        **_pair("feedback", "problem", "text", "usage", "seconds", "model"),
     },
 )
 _CALL = _Shape(
-    ToolCall, {**_NUMBERED, **_same("round", "place", "speaker", "text", "usage", "seconds", "model")}
+    ToolCall,
+    {**_NUMBERED, **_pair("round", "place", "speaker", "text", "usage", "seconds", "model")},
 )
 _RESULT = _Shape(
     ToolResult,
-    {**_NUMBERED, **_same("round", "place", "speaker", "name", "text", "problem", "seconds", "cut")},
+    {
+        **_NUMBERED,
+        **_pair("round", "place", "speaker", "name", "text", "problem", "seconds", "cut"),
+    },
 )
-_ENDING = _Shape(Ending, _same("code", "turn", "speaker", "evidence"))
+_ENDING = _Shape(Ending, _pair("code", "turn", "speaker", "evidence"))
 _ORIGIN = _Shape(
     Provenance,
     {
-        **_same("protocol", "prompts", "prompts_hash", "models", "sampling", "language"),
-        **_same("preamble", "needs_code", "critic", "tools", "engine_hash"),
+        **_pair("protocol", "prompts", "prompts_hash", "models", "sampling", "language"),
+        **_pair("preamble", "needs_code", "critic", "tools", "engine_hash"),
     },
     frozenset({"preamble", "needs_code", "critic", "tools", "engine_hash"}),
 )
 
 
 def write_event(event: Event) -> Json:
-    """The event as a JSON object. Durations are rounded to 0.1 ms, and the turns of a resumed session only counted."""
+    """Convert an event to a JSON object.
+
+    Durations are rounded to 0.1 ms. The turns of a resumed session are counted, not included.
+    """
     match event:
         case Started(session):
             return {"event": "started", **_write_session(session)}
@@ -123,13 +130,13 @@ def write_event(event: Event) -> Json:
 
 
 def read_event(line: Mapping[str, Any]) -> Event:
-    """The event that :func:`write_event` made this object from; keys that are not its own are ignored.
+    """Restore the event from the object that :func:`write_event` made; unknown keys are ignored.
 
-    A session comes without its turns, and the error behind an ending ``failed`` as a
+    A session is restored without its turns, and the error of an ending ``failed`` as a
     :class:`~bactrian.errors.BactrianError` with its text.
 
     Raises:
-        ValueError: it is not an event, or lacks a key.
+        ValueError: the object is not an event or lacks a key.
     """
     try:
         return _read_event(line)
@@ -148,15 +155,15 @@ def _read_event(line: Mapping[str, Any]) -> Event:
         case "chose":
             return Chose(_read(_DECISION, line))
         case "called":
-            wanted = Invocation(line["call"], line["name"], _write_arguments(line["arguments"]))
-            return Called(_read(_CALL, line, wanted=wanted))
+            invocation = Invocation(line["call"], line["name"], _write_arguments(line["arguments"]))
+            return Called(_read(_CALL, line, wanted=invocation))
         case "returned":
             return Returned(_read(_RESULT, line))
         case "ended":
             error = line.get("error")
             return Ended(_read(_ENDING, line), None if error is None else BactrianError(error))
         case other:
-            raise ValueError(f"there is no event {other!r}")
+            raise ValueError(f"unknown event {other!r}")
 
 
 def _write_session(session: Session) -> Json:
@@ -187,7 +194,7 @@ _SESSION_OPTIONAL: Final = frozenset({"agent_descriptions", "values", "mark"})
 
 
 def _read_session(line: Mapping[str, Any]) -> Session:
-    described = line.get("agent_descriptions", {})
+    descriptions = line.get("agent_descriptions", {})
     return Session(
         id=line["session"],
         assistant=Role(line["assistant_role"], line["assistant_description"]),
@@ -196,7 +203,7 @@ def _read_session(line: Mapping[str, Any]) -> Session:
         provenance=_read(
             _ORIGIN,
             line,
-            cast={agent: Role(name, described.get(agent, "")) for agent, name in line["agents"].items()},
+            cast={agent: Role(name, descriptions.get(agent, "")) for agent, name in line["agents"].items()},
         ),
         preparation=_read(_USAGE, line["usage"]),
         values=line.get("values", {}),
@@ -205,11 +212,11 @@ def _read_session(line: Mapping[str, Any]) -> Session:
 
 
 def _write(shape: _Shape, record: object) -> Json:
-    line = {key: _plain(getattr(record, field)) for key, field in shape.keys.items()}
+    line = {key: _to_plain(getattr(record, field)) for key, field in shape.keys.items()}
     return {key: value for key, value in line.items() if value or key not in shape.optional}
 
 
-def _plain(value: object) -> Any:
+def _to_plain(value: object) -> Any:
     if isinstance(value, Usage):
         return _write(_USAGE, value)
     if isinstance(value, float):
@@ -219,12 +226,12 @@ def _plain(value: object) -> Any:
 
 def _read(shape: _Shape, line: Mapping[str, Any], **more: object) -> Any:
     builders = _find_builders(shape.record)
-    given = {
+    values = {
         field: _read(_USAGE, line[key]) if field == "usage" else builders[field](line[key])
         for key, field in shape.keys.items()
         if key in line or key not in shape.optional
     }
-    return shape.record(**given, **more)
+    return shape.record(**values, **more)
 
 
 @cache
@@ -233,7 +240,7 @@ def _find_builders(record: type) -> Json:
 
 
 def _write_arguments(value: object) -> str:
-    """The arguments of a call as its model may have written them; text that is not JSON stays as it is."""
+    """Serialize the arguments of a call; text that is not JSON stays unchanged."""
     if isinstance(value, str):
         try:
             from_json(value)

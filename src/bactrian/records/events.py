@@ -1,4 +1,4 @@
-"""What happens while a session is played. Terminal, store, web page and tests all read these."""
+"""Events of a session while it is played; the terminal, the store, web pages and tests all consume them."""
 
 from __future__ import annotations
 
@@ -13,42 +13,42 @@ from bactrian.records.turn import Turn
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A session begins, or is taken up again with the turns that ``session`` holds already."""
+    """A session starts, or resumes with the turns that ``session`` contains already."""
 
     session: Session
 
 
 @dataclass(frozen=True, slots=True)
 class Proposed:
-    """An agent made a candidate for its turn; it has others or will have them."""
+    """An agent proposed one of several candidates for its turn."""
 
     proposal: Proposal
 
 
 @dataclass(frozen=True, slots=True)
 class Chose:
-    """A critic or a person answered which candidate to take, readably or not."""
+    """A critic or a person decided between candidates; the decision may be unreadable."""
 
     verdict: Decision
 
 
 @dataclass(frozen=True, slots=True)
 class Called:
-    """An agent calls a tool in the course of its turn."""
+    """An agent calls a tool during its turn."""
 
     call: ToolCall
 
 
 @dataclass(frozen=True, slots=True)
 class Returned:
-    """A call has a result, or went wrong; the agent is told either."""
+    """A tool call returned a result or failed; the agent sees either."""
 
     result: ToolResult
 
 
 @dataclass(frozen=True, slots=True)
 class Spoke:
-    """A turn was said."""
+    """A turn is complete."""
 
     turn: Turn
 
@@ -59,7 +59,7 @@ class Ended:
 
     ending: Ending
     error: Exception | None = None
-    """The fault behind an ending ``failed``."""
+    """The cause of an ending ``failed``."""
 
 
 Event = Started | Proposed | Chose | Called | Returned | Spoke | Ended

@@ -23,10 +23,10 @@ BEHAVIOURS: tuple[Behaviour, ...] = (
     "self_answer",
     "no_code",
 )
-"""The behaviours that this program detects."""
+"""The built-in behaviours."""
 
 LONGEST_QUOTE = 200
-"""Characters of a turn that a finding quotes at most."""
+"""Maximum number of characters of a turn that a finding quotes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +38,9 @@ class Finding:
     """1-based number of the turn."""
     behaviour: Behaviour
     confidence: float
-    """How sure the detector is, from 0 to 1. From 0.5 on, the turn more likely shows it than not."""
+    """Confidence of the detector, from 0 to 1. From 0.5 on, the turn more likely shows the behaviour than not."""
     quote: str
-    """The words that show it; empty where there are none, as in an empty turn."""
+    """The words that show it; empty if no words do, as in an empty turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +53,9 @@ class Confirmation:
     judge: str
     """The judge's model, as the user named it."""
     holds: bool | None
-    """None if the answer cannot be read."""
+    """None if the answer cannot be parsed."""
     text: str
-    """The answer as it came."""
+    """The unparsed answer."""
     usage: Usage
     seconds: float
     model: str

@@ -1,4 +1,4 @@
-"""One message as a model sees it."""
+"""Messages as a model receives them."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from bactrian.records.text import Text
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """A tool that a model wants to be called."""
+    """A model's request to call a tool."""
 
     id: str
-    """The model's name for this call, which its result repeats; empty if the model gives none."""
+    """The model's id for this call, which the result repeats; empty if the model gives no id."""
     name: str
     arguments: str
-    """As the model wrote them: a JSON object, if it did it right."""
+    """The arguments as the model wrote them; a JSON object if valid."""
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A message in a chat with a model. ``role`` is the wire format's word, not the part an agent plays."""
+    """A message in a chat with a model. ``role`` is the role of the wire format, not the role an agent plays."""
 
     role: Literal["system", "user", "assistant", "tool"]
     text: Text
     calls: tuple[Invocation, ...] = ()
     """The tools that an ``assistant`` message calls."""
     answers: str = ""
-    """Id of the call whose result a ``tool`` message is."""
+    """Id of the call that a ``tool`` message answers."""

@@ -1,4 +1,4 @@
-"""Records from plain data, as JSON holds it."""
+"""Construction of records from plain JSON data."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ Build = Callable[[Any], Any]
 
 @cache
 def find_builder(hint: Any) -> Build:
-    """A function that makes a value of the type ``hint`` from plain data.
+    """Return a function that builds a value of the type ``hint`` from plain data.
 
-    Dataclasses, and tuples, mappings and unions of them, are made from objects and lists. A field that is missing takes
-    its default; everything else stays as it is.
+    Dataclasses, and tuples, mappings and unions of them, are built from objects and lists. A missing field takes its
+    default; other values stay unchanged.
 
     Raises:
-        TypeError: from the function, if an object has a field that its dataclass lacks, or lacks one without default.
+        TypeError: raised by the function if an object has a field that its dataclass lacks, or lacks a required field.
     """
     if hint is Text:
         return Text
     if is_dataclass(hint):
-        return _dataclass_builder(hint)
+        return _make_dataclass_builder(hint)
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
-        return _union_builder(arguments)
+        return _make_union_builder(arguments)
     if origin is tuple:
         build = find_builder(arguments[0])
         return lambda values: tuple(map(build, values))
@@ -39,40 +39,40 @@ def find_builder(hint: Any) -> Build:
     return lambda value: value
 
 
-def _dataclass_builder(made: Any) -> Build:
-    hints = get_type_hints(made)
-    builders = {field.name: find_builder(hints[field.name]) for field in fields(made)}
+def _make_dataclass_builder(record: Any) -> Build:
+    hints = get_type_hints(record)
+    builders = {field.name: find_builder(hints[field.name]) for field in fields(record)}
 
     def build(values: Mapping[str, Any]) -> Any:
-        built = {name: builders.get(name, _keep)(value) for name, value in values.items()}
-        return made(**built)
+        built = {name: builders.get(name, _return_unchanged)(value) for name, value in values.items()}
+        return record(**built)
 
     return build
 
 
-def _union_builder(choices: tuple[Any, ...]) -> Build:
-    """None stays None; an object becomes the first dataclass that has all of its fields."""
+def _make_union_builder(choices: tuple[Any, ...]) -> Build:
+    """Return a builder for a union: None stays None; an object becomes the first dataclass that has all its fields."""
     records = [
         ({field.name for field in fields(choice)}, find_builder(choice))
         for choice in choices
         if is_dataclass(choice)
     ]
     others = [choice for choice in choices if not is_dataclass(choice) and choice is not type(None)]
-    other = find_builder(others[0]) if len(others) == 1 else _keep
+    other = find_builder(others[0]) if len(others) == 1 else _return_unchanged
 
     def build(value: Any) -> Any:
         if value is None:
             return None
         if not records or not isinstance(value, Mapping):
             return other(value)
-        given = cast("Mapping[str, Any]", value)
+        values = cast("Mapping[str, Any]", value)
         for names, build_record in records:
-            if names >= given.keys():
-                return build_record(given)
-        raise TypeError(f"no record has the fields {sorted(given)}")
+            if names >= values.keys():
+                return build_record(values)
+        raise TypeError(f"no record has the fields {sorted(values)}")
 
     return build
 
 
-def _keep(value: Any) -> Any:
+def _return_unchanged(value: Any) -> Any:
     return value

@@ -1,4 +1,4 @@
-"""What a run keeps beside its sessions: calls, lists and progress."""
+"""Records of a run beside its sessions: calls, lists, progress and failures."""
 
 from __future__ import annotations
 
@@ -9,58 +9,58 @@ from bactrian.records.usage import Usage
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call, whether it was answered or not."""
+    """One model call, answered or failed."""
 
     session: str
     agent: str
     ordinal: int
-    """0-based position among the session's calls; a call that was asked again has the same one."""
+    """0-based position among the session's calls; a repeated call has the same position."""
     model: str
-    """The model as the endpoint named it, or by the user's name for it if it did not answer."""
+    """The model as the endpoint named it; the user's name for it if the call failed."""
     seconds: float
     raw: bytes = b""
-    """The reply's bytes as they came; after a failure, up to 2 KB of what came instead."""
+    """The raw bytes of the reply; after a failure, up to 2 KB of the response."""
     error: str | None = None
-    """What went wrong; None if the model answered."""
+    """The error; None if the model answered."""
     usage: Usage | None = None
-    """None after a failure: what it cost, if anything, nobody said."""
+    """None after a failure, because the cost is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class ItemList:
-    """The items of an axis, as far as they are known."""
+    """The items of an axis that are known so far."""
 
     id: str
     items: tuple[str, ...]
     complete: bool
-    """False while some are missing; they were given up if no call brings new ones."""
+    """False while items are missing; generation stops early if no call returns new items."""
     usage: Usage
     calls: int
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What has become of a session."""
+    """The state of a session."""
 
     id: str
     ending: str | None
     turns: int | None
-    """Turns at its ending; None if it has not ended."""
+    """Number of turns at its ending; None if it has not ended."""
     prompt: int | None
-    """Tokens in all, once it has ended."""
+    """Total tokens; None if it has not ended."""
     completion: int | None
     cached: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A session that failed, and what came back instead of its next turn."""
+    """A session that failed, with the response to its last failed call."""
 
     session: str
     turns: int
-    """That it has."""
+    """Number of turns so far."""
     reason: str
     error: str | None
-    """What went wrong at its last call that failed; None if none did."""
+    """The error of its last failed call; None if no call failed."""
     raw: bytes
-    """Up to 2 KB of what that call was answered with."""
+    """Up to 2 KB of the response to that call."""

@@ -1,4 +1,4 @@
-"""How a model is asked to choose its words."""
+"""Sampling parameters."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """Sampling parameters. None leaves a choice to the model's own default."""
+    """Sampling parameters of a request. None means the model's own default."""
 
     temperature: float | None = None
     top_p: float | None = None
     max_tokens: int | None = None
-    """Longest reply, in tokens."""
+    """Maximum length of the reply, in tokens."""
     seed: int | None = None
     stop: tuple[str, ...] = ()
     repeat_penalty: float | None = None
-    """Only for the local model; other endpoints have no common name for it."""
+    """Only for the local model; endpoints have no common name for it."""
     reasoning_effort: str | None = None
-    """How long a reasoning model is to think: mostly ``low``, ``medium`` or ``high``."""
+    """Effort of a reasoning model: usually ``low``, ``medium`` or ``high``."""
     extra: Mapping[str, object] = field(default_factory=dict[str, object])
-    """Further fields of the request's body, as JSON values; only for endpoints."""
+    """Further fields of the request body, as JSON values; only for endpoints."""

@@ -1,4 +1,4 @@
-"""One conversation: its roles, its task, its turns and what kind it is."""
+"""Sessions: one conversation with its roles, task, turns and ending."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bactrian.records.usage import Usage
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """A part to play: a name such as ``Stock Trader`` and, optionally, what that is and can do.
+    """A role to play: a name such as ``Stock Trader`` and, optionally, a description.
 
     Example:
         >>> import bactrian as bt
@@ -32,14 +32,14 @@ class Role:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """An idea on its way to a concrete task (paper, section 3.1)."""
+    """A task, from the original idea to its specified form (paper, section 3.1)."""
 
     original: str
-    """The idea as the person typed it, or as the recipe gave it."""
+    """The idea as the user typed it or as the recipe gave it."""
     specified: str | None = None
-    """What the task specifier made of it; None if the idea was used as it is."""
+    """The task specifier's version; None if the idea was used unchanged."""
     planned: str | None = None
-    """The planner's subtasks; None if there was no planner."""
+    """The planner's subtasks; None without a planner."""
 
     @property
     def text(self) -> str:
@@ -49,12 +49,12 @@ class Task:
 
 
 IMPORTED = "imported from "
-"""What the name of the prompt pack begins with in a session that another program made."""
+"""Prefix of the prompt pack's name in sessions imported from another program."""
 
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """Where a session came from: all that is needed to trace it back or to make it again."""
+    """The origin of a session: everything needed to trace or reproduce it."""
 
     prompts: str
     """Name of the prompt pack."""
@@ -68,22 +68,22 @@ class Provenance:
     """Sampling parameters by agent."""
     language: str | None = None
     preamble: str = ""
-    """What the operator put before both agents' system prompts."""
+    """The operator's text before both agents' system prompts."""
     needs_code: bool = False
-    """True if a solution must hold code."""
+    """True if a solution must contain code."""
     critic: CriticSettings | None = None
-    """Who chose what was said; None if nobody did."""
+    """The critic that chose among candidates; None without a critic."""
     cast: Mapping[str, Role] = field(default_factory=dict[str, Role])
-    """Role by agent in a talk of several; empty in a role-play, which has its two roles."""
+    """Role by agent in a group chat; empty in a role-play, which has its two roles."""
     tools: Mapping[str, Toolkit] = field(default_factory=dict[str, Toolkit])
-    """What each agent could use; those that had no tools are left out."""
+    """Tools by agent; agents without tools are left out."""
     engine_hash: str | None = None
-    """SHA-256 of what the program itself says (``prompts/engine.toml``); None in sessions of earlier versions. It is no
-    part of a session's id: a session goes on under a later wording, and this tells under which it began."""
+    """SHA-256 of the program's own texts (``prompts/engine.toml``) when the session began; None in sessions of earlier
+    versions. It is not part of the session's id, because a session may resume under later texts."""
 
     @property
     def is_imported(self) -> bool:
-        """True if another program made the conversation; messages may be missing in it."""
+        """True if another program made the conversation; messages may be missing."""
         return self.prompts.startswith(IMPORTED)
 
 
@@ -112,11 +112,11 @@ class Session:
     preparation: Usage = Usage()
     """Tokens that the task specifier and the planner used."""
     values: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Its place in a recipe: the item of each axis, by the axis's name."""
+    """The items of the recipe's axes that the session uses, by the axis's name."""
     mark: str | None = None
-    """``red-team`` if it was made to study misuse; goes with it into every export."""
+    """``red-team`` for a session made to study misuse; every export includes the mark."""
     pending: tuple[Use, ...] = ()
-    """The tools that were called for a turn that has not been said."""
+    """The tool calls of a turn that is not complete."""
 
     @property
     def usage(self) -> Usage:
@@ -124,7 +124,7 @@ class Session:
         return sum((turn.usage for turn in self.turns), start=self.preparation)
 
     def __str__(self) -> str:
-        """The transcript, safe to print."""
+        """Return the transcript, safe to print."""
         return write_transcript(self)
 
     def _repr_html_(self) -> str:
@@ -139,7 +139,7 @@ Kind = Literal["role-play", "translation", "answer", "talk"]
 
 
 def find_kind(session: Session) -> Kind:
-    """The kind of ``session``, by who took part in it."""
+    """Return the kind of ``session``, inferred from its agents."""
     if session.provenance.cast:
         return "talk"
     agents = session.provenance.models.keys()
@@ -150,55 +150,60 @@ def find_kind(session: Session) -> Kind:
 
 
 _PART: dict[str, str] = {"user": "AI user", "assistant": "AI assistant"}
-# The colours are those of the page around it, so that it can be read on dark and on light.
+# Colours are inherited from the page, so that the text is readable on dark and light backgrounds.
 _FRAME = "border-left:3px solid currentColor;padding:0 0 0 .8em;margin:.6em 0"
 _FAINT = "opacity:.65;font-size:90%"
 
 
 def write_transcript(session: Session) -> str:
-    """The whole conversation as plain text, without anything that would steer a terminal."""
-    parts = [_title(session), *(f"{name}: {text}" for name, text in _steps(session))]
-    parts += [f"\n{_who(session, turn.speaker, turn.role)}\n{turn.text.strip()}" for turn in session.turns]
-    parts.append(f"\n{_outcome(session)}")
+    """Return the conversation as plain text, without terminal control sequences."""
+    parts = [_format_title(session), *(f"{name}: {text}" for name, text in _list_steps(session))]
+    parts += [
+        f"\n{_format_speaker(session, turn.speaker, turn.role)}\n{turn.text.strip()}"
+        for turn in session.turns
+    ]
+    parts.append(f"\n{_format_outcome(session)}")
     return to_printable("\n".join(parts))
 
 
 def render_transcript(session: Session) -> str:
-    """The whole conversation as a piece of HTML that needs no style of its own; all text is escaped."""
-    steps = "".join(f'<div style="{_FAINT}">{name}: {_html(text)}</div>' for name, text in _steps(session))
+    """Return the conversation as an HTML fragment with inline styles; all text is escaped."""
+    steps = "".join(
+        f'<div style="{_FAINT}">{name}: {_escape_html(text)}</div>' for name, text in _list_steps(session)
+    )
     turns = "".join(
-        f'<div style="{_FRAME}"><b>{_html(_who(session, turn.speaker, turn.role))}</b>'
-        f'<div style="white-space:pre-wrap">{_html(turn.text.strip())}</div></div>'
+        f'<div style="{_FRAME}"><b>{_escape_html(_format_speaker(session, turn.speaker, turn.role))}</b>'
+        f'<div style="white-space:pre-wrap">{_escape_html(turn.text.strip())}</div></div>'
         for turn in session.turns
     )
     return (
-        f"<div><div><b>{_html(_title(session))}</b></div>{steps}{turns}"
-        f'<div style="{_FAINT}">{_html(_outcome(session))}</div></div>'
+        f"<div><div><b>{_escape_html(_format_title(session))}</b></div>{steps}{turns}"
+        f'<div style="{_FAINT}">{_escape_html(_format_outcome(session))}</div></div>'
     )
 
 
-def _title(session: Session) -> str:
+def _format_title(session: Session) -> str:
     cast = session.provenance.cast.values() or (session.assistant, session.user)
     return " × ".join(role.name for role in cast)
 
 
-def _steps(session: Session) -> list[tuple[str, str]]:
+def _list_steps(session: Session) -> list[tuple[str, str]]:
     task = session.task
     steps = (("idea", task.original), ("task", task.specified), ("plan", task.planned))
     return [(name, text) for name, text in steps if text is not None]
 
 
-def _who(session: Session, speaker: str, role: str) -> str:
+def _format_speaker(session: Session, speaker: str, role: str) -> str:
     part = None if session.provenance.cast else _PART.get(speaker)
     return f"{role} ({part})" if part else role
 
 
-def _outcome(session: Session) -> str:
+def _format_outcome(session: Session) -> str:
     used = session.usage
     about = "about " if used.estimated else ""
     how = "not ended" if session.ending is None else f"{session.ending.code} at turn {session.ending.turn}"
     return f"{how} · {len(session.turns)} messages · {about}{used.total:,} tokens · session {session.id}"
 
 
-def _html(text: str) -> str:
+def _escape_html(text: str) -> str:
     return escape(to_printable(text))

@@ -1,4 +1,4 @@
-"""Text as it is stored and sent."""
+"""Cleaning and encoding of text that is stored, sent or displayed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Self
 from pydantic_core import to_json
 
 _NUL = "\0"
-# A reply can hold sequences that retitle a terminal or write to its clipboard.
+# A reply may contain sequences that change a terminal's title or write to its clipboard.
 _SEQUENCES = re.compile(
     r"\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[PX^_][^\x1b]*(?:\x1b\\)?|\x1b\[[0-?]*[ -/]*[@-~]|\x1b[@-_]?"
 )
@@ -18,10 +18,10 @@ _BIDI = re.compile("[\u202a-\u202e\u2066-\u2069]")
 
 
 def clean_text(text: str) -> str:
-    """Return ``text`` as every store and every wire format can hold it.
+    """Return ``text`` in a form that every store and wire format accepts.
 
-    A lone surrogate becomes U+FFFD and a NUL the six characters ``\\u0000``: SQLite refuses the first,
-    PostgreSQL the second, and one rule for all keeps the same conversation the same everywhere.
+    A lone surrogate becomes U+FFFD, and a NUL becomes the six characters ``\\u0000``: SQLite rejects the first,
+    PostgreSQL the second, and a conversation should be the same in every store.
     """
     if text.isascii() and _NUL not in text:
         return text
@@ -35,10 +35,10 @@ def clean_text(text: str) -> str:
 
 
 class Text(str):
-    """A string that keeps its JSON form.
+    """A string that caches its JSON form.
 
-    Each message of a conversation is sent again with every later request, to both agents. Encoding it
-    once and assembling request bodies from the bytes keeps the fortieth call as cheap as the first.
+    Each message of a conversation is sent again with every later request, to both agents. Encoding it once and
+    assembling request bodies from the bytes keeps the fortieth call as cheap as the first.
     """
 
     __slots__ = ("json",)
@@ -53,7 +53,7 @@ class Text(str):
 
 
 def to_printable(text: str) -> str:
-    """``text`` without anything that would steer the terminal instead of being shown on it."""
+    """Return ``text`` without terminal control sequences and control characters."""
     text = _BIDI.sub("", _SEQUENCES.sub("", text))
     return "".join(
         character
@@ -62,12 +62,12 @@ def to_printable(text: str) -> str:
     )
 
 
-def show(shown: object) -> None:
-    """Display ``shown`` where a notebook runs, and write it to standard output elsewhere."""
+def show(item: object) -> None:
+    """Display ``item`` in a notebook, or write it to standard output elsewhere."""
     if "IPython" in sys.modules:
         from importlib import import_module
 
         if import_module("IPython").get_ipython() is not None:
-            import_module("IPython.display").display(shown)
+            import_module("IPython.display").display(item)
             return
-    sys.stdout.write(f"{shown}\n")
+    sys.stdout.write(f"{item}\n")

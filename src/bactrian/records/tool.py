@@ -1,4 +1,4 @@
-"""Tools: what an agent may use, what it called, and what came back."""
+"""Tools of agents, tool calls and their results."""
 
 from __future__ import annotations
 
@@ -14,58 +14,58 @@ from bactrian.records.text import Text
 from bactrian.records.usage import Usage
 
 Problem = Literal["unknown", "arguments", "timeout", "failed"]
-"""Why a call gave nothing: there is no such tool, its arguments do not fit, it took too long, or it failed."""
+"""Why a call failed: unknown tool, invalid arguments, timeout, or an error in the tool."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A tool, as a model is told of it."""
+    """A tool as it is described to a model."""
 
     name: str
     description: str
     parameters: Mapping[str, object]
-    """JSON schema of the object that holds its arguments."""
+    """JSON schema of its arguments, an object."""
 
 
 @dataclass(frozen=True, slots=True)
 class Toolkit:
-    """What one agent may use, and how much of it."""
+    """The tools of one agent, with limits."""
 
     tools: tuple[Tool, ...]
     rounds: int = 8
-    """Most replies of a turn that may call tools; the next one has to do without."""
+    """Maximum number of replies per turn that may call tools; the next reply must be the answer."""
     seconds: float = 30.0
-    """Longest time for one call."""
+    """Timeout of one call."""
     characters: int = 4000
-    """Longest result; a longer one is cut, and the model is told so."""
+    """Maximum length of a result; a longer one is cut with a note to the model."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A call, as an agent asked for it in the course of its turn."""
+    """A tool call that an agent requested during its turn."""
 
     number: int
     """Of the turn, from 1."""
     round: int
-    """From 1; the calls of one reply are a round."""
+    """From 1; the calls of one reply form a round."""
     place: int
-    """Among the calls of its round, from 1."""
+    """Position among the calls of its round, from 1."""
     speaker: str
-    """Whose turn it is."""
+    """The agent that takes the turn."""
     wanted: Invocation
     text: Text
-    """What the agent wrote beside its calls; the first call of a round has it."""
+    """The agent's text beside its calls; only on the first call of a round."""
     usage: Usage
-    """Of the reply; the first call of a round has it all."""
+    """Usage of the reply; only on the first call of a round."""
     seconds: float
-    """Of the reply, not of the tool; the first call of a round has them all."""
+    """Duration of the reply, not of the tool; only on the first call of a round."""
     model: str
     """The model as the endpoint named it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What a call came to."""
+    """The result of a tool call."""
 
     number: int
     """Of the turn, from 1."""
@@ -73,34 +73,34 @@ class ToolResult:
     place: int
     speaker: str
     name: str
-    """Of the tool."""
+    """Name of the tool."""
     text: Text
-    """What the model is told: the result, or what went wrong."""
+    """The text for the model: the result or the error."""
     problem: Problem | None
-    """None if the tool gave a result."""
+    """None if the call succeeded."""
     seconds: float
-    """That the tool took."""
+    """Duration of the tool."""
     cut: bool = False
-    """True if the result was longer than the model is told."""
+    """True if the result was too long and was cut."""
 
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """A call and its result."""
+    """A tool call and its result."""
 
     call: ToolCall
     result: ToolResult | None = None
-    """None as long as there is none: the program was stopped while the tool ran."""
+    """None if the program was stopped while the tool ran."""
 
 
 def group_rounds(uses: Iterable[Use]) -> list[list[Use]]:
-    """The uses of one turn, those of each reply together, in their order."""
+    """Group the uses of one turn by reply, in order."""
     ordered = sorted(uses, key=lambda use: (use.call.round, use.call.place))
     return [list(group) for _, group in groupby(ordered, key=lambda use: use.call.round)]
 
 
 def read_arguments(arguments: str) -> Any:
-    """The arguments of a call as a JSON value; as they were written, if that is none."""
+    """Parse the arguments of a call as JSON; text that is not JSON is returned unchanged."""
     try:
         return from_json(arguments)
     except ValueError:
@@ -108,7 +108,7 @@ def read_arguments(arguments: str) -> Any:
 
 
 def to_messages(uses: Iterable[Use]) -> list[Message]:
-    """The uses of one turn as the agent sees them: its calls, and what came back."""
+    """Convert the uses of one turn to messages: the agent's calls and their results."""
     messages: list[Message] = []
     for one in group_rounds(uses):
         calls = tuple(use.call.wanted for use in one)

@@ -1,4 +1,4 @@
-"""One message by one agent."""
+"""Turns: one message by one agent."""
 
 from __future__ import annotations
 
@@ -10,35 +10,35 @@ from bactrian.records.tool import Use, group_rounds
 from bactrian.records.usage import Usage
 
 Speaker = str
-"""Name of an agent among its session's: ``user`` (who instructs) and ``assistant`` (who solves) in a role-play."""
+"""Name of an agent within its session; in a role-play, ``user`` instructs and ``assistant`` solves."""
 Finish = Literal["stop", "length", "content_filter", "tool_calls", "other"]
 
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """What the AI user asks for: the two fields of the inception protocol (paper, figure 2)."""
+    """An AI user's turn, with the two fields of the inception protocol (paper, figure 2)."""
 
     instruction: str
     input: str | None = None
-    """None where the user wrote ``Input: None`` or no input at all."""
+    """None if the user wrote ``Input: None`` or no input."""
     preface: str = ""
-    """Anything the user said before the instruction, normally nothing."""
+    """Text before the instruction, normally empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """What the AI assistant answers, without the protocol's markers."""
+    """An AI assistant's turn, without the protocol's markers."""
 
     solution: str
     asks_next: bool = False
     """True if the turn ends with the request for the next instruction."""
     preface: str = ""
-    """Anything the assistant said before the solution, normally nothing."""
+    """Text before the solution, normally empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One message of a session, with what it cost and where it came from."""
+    """One message of a session, with its cost and origin."""
 
     number: int
     """1-based; odd turns are the AI user's in a two-agent session."""
@@ -47,7 +47,7 @@ class Turn:
     """Name of the role the speaker plays."""
     text: Text
     said: Instruction | Solution | None
-    """The text read by the inception protocol; None where its markers are missing."""
+    """The parsed text; None if the markers of the inception protocol are missing."""
     usage: Usage
     seconds: float
     """From sending the request to the last byte of the reply, retries included."""
@@ -61,11 +61,11 @@ class Turn:
     fingerprint: str | None = None
     """The endpoint's name for the exact system that answered, if it gives one."""
     uses: tuple[Use, ...] = ()
-    """The tools that were called for it. Their calls cost part of ``usage``."""
+    """The tool calls of the turn. ``usage`` includes their cost."""
     thought: str = ""
-    """What a reasoning model thought before it spoke. No agent hears it, and no rule reads it."""
+    """Thoughts of a reasoning model before its reply. Agents do not see them, and rules ignore them."""
 
     @property
     def requests(self) -> int:
-        """How often its model was asked, repetitions not counted."""
+        """Number of requests to the model, not counting retries."""
         return 1 + len(group_rounds(self.uses)) if self.uses else 1

@@ -1,4 +1,4 @@
-"""What a call cost in tokens."""
+"""Token usage."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of one call, or of several added up."""
+    """Tokens of one call, or the sum of several."""
 
     prompt: int = 0
     completion: int = 0
     cached: int = 0
-    """Prompt tokens that the server had in its prefix cache; part of ``prompt``."""
+    """Prompt tokens from the server's prefix cache; included in ``prompt``."""
     estimated: bool = False
-    """True if the endpoint did not report usable numbers and these were derived from the text."""
+    """True if the endpoint reported no usable numbers and these were estimated from the text."""
 
     @property
     def total(self) -> int:

@@ -1,7 +1,7 @@
-"""How far several people, or a person and a program, agree on what they say of the same things.
+"""Inter-rater agreement of people, or of a person and a program, on the same items.
 
-Cohen's kappa (1960) is for two who look at the same items; Krippendorff's alpha (1970) for any number who may leave
-items out. Both compare with what chance would give: 1 is perfect agreement, 0 what chance gives, and less is worse.
+Cohen's kappa (1960) is for two raters of the same items; Krippendorff's alpha (1970) is for any number of raters, and
+allows missing labels. Both correct for chance: 1 is perfect agreement, 0 is chance level, less is worse than chance.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from random import Random
 from typing import Literal, TypeVar
 
 Scale = Literal["nominal", "interval"]
-"""What a difference between two labels means: being different, or how far apart two numbers are."""
+"""How two labels differ: ``nominal`` labels are equal or not, ``interval`` labels are numbers some distance apart."""
 _DRAWS = 1000
 _SEED = 20230331
 _Item = TypeVar("_Item")
@@ -22,50 +22,50 @@ _Item = TypeVar("_Item")
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """A coefficient with its 95 % interval, by bootstrap over items."""
+    """A coefficient with its 95 % interval by bootstrap over items."""
 
     value: float
-    """``nan`` where all labels are the same, so that nothing tells agreement from chance."""
+    """``nan`` if all labels are equal: agreement cannot be told from chance."""
     interval: tuple[float, float] | None
-    """From the 2.5th to the 97.5th percentile of the draws; None for fewer than two items, or no variation."""
+    """From the 2.5th to the 97.5th percentile of the draws; None for fewer than two items or without variation."""
     items: int
-    """That at least two have labelled."""
+    """Number of items with at least two labels."""
 
 
 def measure_kappa(one: Sequence[Hashable], other: Sequence[Hashable]) -> Agreement:
-    """Cohen's kappa of two who labelled the same items, in the same order.
+    """Compute Cohen's kappa of two raters of the same items, in the same order.
 
     Source: J. Cohen, A coefficient of agreement for nominal scales, 1960.
 
     Raises:
-        ValueError: they labelled different numbers of items.
+        ValueError: the raters labelled different numbers of items.
     """
     pairs = list(zip(one, other, strict=True))
-    return _measure(pairs, _compute_kappa)
+    return _bootstrap(pairs, _compute_kappa)
 
 
 def measure_alpha(units: Sequence[Sequence[Hashable | None]], scale: Scale = "nominal") -> Agreement:
-    """Krippendorff's alpha of any number of labels for each unit.
+    """Compute Krippendorff's alpha for any number of labels per item.
 
     Source: K. Krippendorff, Computing Krippendorff's alpha-reliability, 2011.
 
     Args:
-        units: For each item the labels that it got, None for those that are missing. Items with fewer than two labels
+        units: The labels of each item, None for a missing label. Items with fewer than two labels
             are left out.
         scale: ``nominal`` for categories, ``interval`` for numbers.
 
     Raises:
-        TypeError: ``scale`` is ``interval``, and a label is no number.
+        TypeError: ``scale`` is ``interval`` and a label is not a number.
     """
     known = [[label for label in unit if label is not None] for unit in units]
     pairable = [unit for unit in known if len(unit) > 1]
     if scale == "interval" and not all(isinstance(one, int | float) for unit in pairable for one in unit):
-        raise TypeError("labels of an interval scale are numbers")
-    distance = _differs if scale == "nominal" else _square
-    return _measure(pairable, lambda units: _compute_alpha(units, distance))
+        raise TypeError("labels on an interval scale must be numbers")
+    distance = _compare if scale == "nominal" else _square
+    return _bootstrap(pairable, lambda units: _compute_alpha(units, distance))
 
 
-def _measure(items: Sequence[_Item], compute: Callable[[Sequence[_Item]], float]) -> Agreement:
+def _bootstrap(items: Sequence[_Item], compute: Callable[[Sequence[_Item]], float]) -> Agreement:
     draw = Random(_SEED)  # noqa: S311
     drawn = sorted(
         value
@@ -90,19 +90,19 @@ def _compute_alpha(
 ) -> float:
     counts = [Counter(unit) for unit in units]
     total = sum(map(len, units))
-    observed = sum(_disagree(count, distance) / (count.total() - 1) for count in counts) / total
-    expected = _disagree(sum(counts, Counter[Hashable]()), distance) / (total * (total - 1))
+    observed = sum(_sum_distances(count, distance) / (count.total() - 1) for count in counts) / total
+    expected = _sum_distances(sum(counts, Counter[Hashable]()), distance) / (total * (total - 1))
     return nan if expected == 0 else 1 - observed / expected
 
 
-def _disagree(count: Counter[Hashable], distance: Callable[[Hashable, Hashable], float]) -> float:
-    """The distances of all ordered pairs of labels."""
+def _sum_distances(count: Counter[Hashable], distance: Callable[[Hashable, Hashable], float]) -> float:
+    """Return the sum of the distances over all ordered pairs of labels."""
     return sum(
         times * more * distance(one, other) for one, times in count.items() for other, more in count.items()
     )
 
 
-def _differs(one: Hashable, other: Hashable) -> float:
+def _compare(one: Hashable, other: Hashable) -> float:
     return float(one != other)
 
 

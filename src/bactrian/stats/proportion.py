@@ -1,4 +1,4 @@
-"""How many of how many, and how sure that is."""
+"""Proportions with confidence intervals."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from dataclasses import dataclass
 from math import sqrt
 
 _Z = 1.959964
-"""Of the normal distribution: 95 % lie within so many standard deviations."""
+"""97.5 % quantile of the standard normal distribution."""
 
 
 @dataclass(frozen=True, slots=True)
 class Proportion:
-    """``count`` of ``total`` that are independent of each other."""
+    """``count`` of ``total`` independent observations."""
 
     count: int
     total: int
 
     @property
     def rate(self) -> float:
-        """The share; 0 if there is nothing to count."""
+        """The proportion; 0 if ``total`` is 0."""
         return self.count / self.total if self.total else 0.0
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Its 95 % interval (Wilson 1927); (0, 1) if there is nothing to count."""
+        """The 95 % interval (Wilson 1927); (0, 1) if ``total`` is 0."""
         if self.total == 0:
             return 0.0, 1.0
         scale = 1 + _Z**2 / self.total
@@ -32,7 +32,7 @@ class Proportion:
         return max(0.0, middle - half), min(1.0, middle + half)
 
     def difference_interval(self, other: Proportion) -> tuple[float, float]:
-        """The 95 % interval of this rate less that of ``other`` (Newcombe 1998, method 10)."""
+        """Return the 95 % interval of this rate minus that of ``other`` (Newcombe 1998, method 10)."""
         low, high = self.interval
         other_low, other_high = other.interval
         difference = self.rate - other.rate

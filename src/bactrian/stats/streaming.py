@@ -1,4 +1,4 @@
-"""How values are spread, without keeping them."""
+"""Streaming statistics: quantiles and means of values that are not stored."""
 
 from __future__ import annotations
 
@@ -7,43 +7,43 @@ from dataclasses import dataclass, field
 from math import ceil, exp, floor, log, sqrt
 
 _STEP = log(1.02)
-"""Values that differ by less than 2 % may count as one."""
+"""Width of a bin in the logarithm: values that differ by less than 2 % may share one."""
 _Z = 1.959964
 
 
 @dataclass(slots=True)
 class StreamingQuantiles:
-    """Values of 0 or more, counted in steps of 2 %."""
+    """A histogram of non-negative values with bins of 2 %."""
 
     counts: Counter[int | None] = field(default_factory=Counter["int | None"])
-    """By the value's logarithm in steps; None counts those of 0."""
+    """Counts by bin (the value's logarithm divided by the width); None is the bin of 0."""
 
     @property
     def total(self) -> int:
-        """How many values there are."""
+        """Number of values."""
         return self.counts.total()
 
     def add(self, value: float) -> None:
-        """Count ``value``."""
+        """Add ``value``."""
         self.counts[None if value <= 0 else floor(log(value) / _STEP)] += 1
 
     def merge(self, other: StreamingQuantiles) -> None:
-        """Count what ``other`` has counted."""
+        """Add the counts of ``other``."""
         self.counts.update(other.counts)
 
     def quantile(self, share: float) -> tuple[float, float, float]:
-        """The value that ``share`` of all do not pass, and its 95 % interval by the order of the values.
+        """Return the quantile at ``share``, and the bounds of its 95 % interval by order statistics.
 
-        All three are right to 1 %. There must be values.
+        All three are exact to 1 %. There must be at least one value.
         """
         total = self.total
         half = _Z * sqrt(total * share * (1 - share))
         middle = total * share
-        value, low, high = (self._at(rank) for rank in (middle, middle - half, middle + half))
+        value, low, high = (self._find_value(rank) for rank in (middle, middle - half, middle + half))
         return value, low, high
 
-    def _at(self, rank: float) -> float:
-        """The value of the ``rank``-th smallest, or of the smallest or largest if there is no such."""
+    def _find_value(self, rank: float) -> float:
+        """Return the ``rank``-th smallest value; ranks out of range are clipped."""
         left = min(max(ceil(rank), 1), self.total)
         steps = sorted(self.counts, key=lambda step: -float("inf") if step is None else step)
         for step in steps:
@@ -55,20 +55,20 @@ class StreamingQuantiles:
 
 @dataclass(slots=True)
 class StreamingMean:
-    """The mean of values that are independent of each other."""
+    """The mean of independent values."""
 
     count: int = 0
     sum: float = 0.0
     squares: float = 0.0
 
     def add(self, value: float) -> None:
-        """Count ``value``."""
+        """Add ``value``."""
         self.count += 1
         self.sum += value
         self.squares += value * value
 
     def merge(self, other: StreamingMean) -> None:
-        """Count what ``other`` has counted."""
+        """Add the values of ``other``."""
         self.count += other.count
         self.sum += other.sum
         self.squares += other.squares
@@ -80,7 +80,7 @@ class StreamingMean:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """Its 95 % interval by the normal distribution; None for fewer than two values."""
+        """The 95 % interval by the normal approximation; None for fewer than two values."""
         if self.count < 2:
             return None
         variance = max(0.0, self.squares - self.count * self.value**2) / (self.count - 1)

@@ -1,4 +1,4 @@
-"""Why a session stopped, in the names of CAMEL's own files."""
+"""Endings under the names that CAMEL's own files use."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SPEAKERS: Mapping[EndingCode, Speaker] = MappingProxyType(
 
 
 def write_termination(ending: Ending | None) -> str:
-    """CAMEL's name of an ending; our own where CAMEL has none, and ``unknown`` for a session without one."""
+    """Return CAMEL's name of an ending; our own if CAMEL has none, ``unknown`` for a session without an ending."""
     if ending is None:
         return "unknown"
     if ending.code == "token_limit":
@@ -37,7 +37,10 @@ def write_termination(ending: Ending | None) -> str:
 
 
 def read_termination(reason: str, last: int) -> Ending | None:
-    """The ending of a session of ``last`` turns for a ``reason`` by CAMEL's name or ours; None if it is neither."""
+    """Return the ending that ``reason`` names, in CAMEL's names or ours, for a session of ``last`` turns.
+
+    None if the name is unknown.
+    """
     reason = reason.strip()
     if reason.endswith(_TOKEN_LIMIT):
         return Ending("token_limit", last, "user" if ".USER" in reason.upper() else "assistant", reason)

@@ -1,4 +1,4 @@
-"""Where a row came from: the columns that every format has which allows them."""
+"""The origin of a row: columns that every export format has if it allows further columns."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ COLUMNS = (
 
 
 def trace_source(session: Session, run: str) -> dict[str, str]:
-    """The source of a row. All are strings, so that tools that guess types from the first rows guess right.
+    """Return the origin of a row. All values are strings, so that tools that infer types from the first rows agree.
 
-    ``models`` and ``sampling`` are JSON objects by agent; ``ending`` and ``mark`` are empty if there is none.
+    ``models`` and ``sampling`` are JSON objects by agent; ``ending`` and ``mark`` are empty if not set.
     """
     origin = session.provenance
     return {
@@ -45,12 +45,12 @@ def trace_source(session: Session, run: str) -> dict[str, str]:
 
 
 def list_given(sampling: Sampling) -> dict[str, object]:
-    """The parameters that were chosen, without those left to the model."""
+    """Return the parameters that were set, without those left to the model."""
     return {
         name: value for name, value in asdict(sampling).items() if value is not None and value not in ((), {})
     }
 
 
 def to_compact_json(values: object) -> str:
-    """``values`` as JSON in one line with sorted keys."""
+    """Serialize ``values`` as JSON on one line with sorted keys."""
     return json.dumps(values, ensure_ascii=False, sort_keys=True, separators=(",", ":"))

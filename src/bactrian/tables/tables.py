@@ -1,4 +1,4 @@
-"""A run as tables: a row for each session, each message and each finding."""
+"""A run as tables, with one row per session, message or finding."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Row = dict[str, object]
 Table = Mapping[str, Literal["text", "whole", "real", "truth"]]
-"""Names of the columns, and what they hold."""
+"""Types of the columns by name."""
 
 _USAGE: Table = dict.fromkeys(("prompt_tokens", "completion_tokens", "cached_tokens"), "whole")
 
@@ -62,7 +62,7 @@ FINDINGS: Table = MappingProxyType(
 
 
 def build_schema(table: Table) -> dict[str, polars.DataType]:
-    """The columns of ``table`` as polars names them."""
+    """Return the schema of ``table`` for polars."""
     import polars as pl
 
     kinds = {"text": pl.String(), "whole": pl.Int64(), "real": pl.Float64(), "truth": pl.Boolean()}
@@ -70,7 +70,7 @@ def build_schema(table: Table) -> dict[str, polars.DataType]:
 
 
 def make_session_row(session: Session, run: str) -> Row:
-    """The row of a session."""
+    """Make the row of a session."""
     ending, usage = session.ending, session.usage
     return {
         **trace_source(session, run),
@@ -92,7 +92,7 @@ def make_session_row(session: Session, run: str) -> Row:
 
 
 def make_message_rows(session: Session, run: str) -> Iterator[Row]:
-    """The rows of a session's messages."""
+    """Yield the rows of a session's messages."""
     source = trace_source(session, run)
     for turn in session.turns:
         yield {
@@ -101,7 +101,7 @@ def make_message_rows(session: Session, run: str) -> Iterator[Row]:
             "speaker": turn.speaker,
             "role": turn.role,
             "text": str(turn.text),
-            **_said(turn),
+            **_split_text(turn),
             "prompt_tokens": turn.usage.prompt,
             "completion_tokens": turn.usage.completion,
             "cached_tokens": turn.usage.cached,
@@ -117,11 +117,11 @@ def make_message_rows(session: Session, run: str) -> Iterator[Row]:
 
 
 def list_tool_uses(turn: Turn) -> str | None:
-    """The tools that were called for a turn, as a JSON list; None if there were none."""
-    return to_compact_json([_use(use) for use in turn.uses]) if turn.uses else None
+    """Return the tools that were called for a turn, as a JSON list; None if no tool was called."""
+    return to_compact_json([_make_use(use) for use in turn.uses]) if turn.uses else None
 
 
-def _use(use: Use) -> Row:
+def _make_use(use: Use) -> Row:
     call, result = use.call, use.result
     return {
         "round": call.round,
@@ -136,7 +136,7 @@ def _use(use: Use) -> Row:
 
 
 def make_finding_row(session: Session, finding: Finding, run: str) -> Row:
-    """The row of a finding."""
+    """Make the row of a finding."""
     return {
         "run": run,
         "session": session.id,
@@ -148,7 +148,7 @@ def make_finding_row(session: Session, finding: Finding, run: str) -> Row:
     }
 
 
-def _said(turn: Turn) -> Row:
+def _split_text(turn: Turn) -> Row:
     said = turn.said
     ask = said if isinstance(said, Instruction) else None
     answer = said if isinstance(said, Solution) else None

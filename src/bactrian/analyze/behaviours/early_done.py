@@ -15,7 +15,7 @@ from bactrian.analyze.behaviours.infinite_loop import is_polite
 from bactrian.analyze.behaviours.reading import HeardTurn, SessionReading
 from bactrian.analyze.behaviours.refusal import is_refusal
 from bactrian.analyze.behaviours.repeats_instruction import is_repeat
-from bactrian.language.protocol import DONE, has_instruction, strip_code
+from bactrian.language.protocol import DONE, find_instruction, strip_code
 from bactrian.records.finding import Finding
 from bactrian.records.turn import Instruction
 
@@ -39,7 +39,7 @@ def _is_work(heard: HeardTurn) -> bool:
     declined = is_refusal(heard)
     return not (
         is_empty(heard)
-        or has_instruction(heard.turn.text)
+        or find_instruction(heard.turn.text)
         or is_flake(heard) >= _LIKELY
         or (declined is not None and declined[0] >= _LIKELY)
         or is_repeat(heard) >= _LIKELY

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 
 from bactrian.analyze.behaviours.reading import HeardTurn, SessionReading
-from bactrian.language.protocol import has_instruction
+from bactrian.language.protocol import find_instruction
 from bactrian.records.finding import Finding
 
 _ANSWER = re.compile(r"\n[ \t>#*_-]*(?:solution|answer|response)[*_]*[ ]?:(?!\s*\n*\s*$)", re.IGNORECASE)
@@ -31,7 +31,7 @@ def detect_self_answers(reading: SessionReading) -> Iterator[Finding]:
     for heard in reading.heard:
         if not heard.by_user or not _may(heard, name):
             continue
-        begins = has_instruction(heard.turn.text)
+        begins = find_instruction(heard.turn.text)
         if begins is None:
             continue
         found = _answer(heard.plain[begins.end() :], name)

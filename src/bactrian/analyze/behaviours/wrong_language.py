@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 
 from bactrian.analyze.behaviours.reading import HeardTurn, SessionReading
-from bactrian.language.identify import identify_language, is_in_language
+from bactrian.language.identify import detect_other_language, identify_language
 from bactrian.records.finding import Finding
 
 _ABOUT_LANGUAGES = re.compile(
@@ -26,7 +26,7 @@ def detect_wrong_language(reading: SessionReading) -> Iterator[Finding]:
     """Turns in another language."""
     language = identify_language(reading.session.provenance.language)
     for heard in reading.heard:
-        if is_in_language(heard.lower, language) and not _may_be_asked_for(heard):
+        if detect_other_language(heard.lower, language) and not _may_be_asked_for(heard):
             yield reading.make_finding(heard, "wrong_language", 0.9, heard.turn.text)
 
 

@@ -56,7 +56,12 @@ class RolePlayJobs(JobKind[RolePlay]):
             )
 
     def content(self) -> Mapping[str, Any]:
-        """The prompt pack."""
+        """The prompt pack.
+
+        Raises:
+            PromptError: it uses an axis that the recipe lacks.
+        """
+        self._pack.check_axes(self.plan.axis_names)
         return {"prompts": {"name": self._pack.name, "hash": self._pack.hash}}
 
     def tools(self) -> Mapping[str, ToolsSpec]:

@@ -15,6 +15,7 @@ from bactrian.models.registry import find_traits
 from bactrian.play.endings.own import read_endings
 from bactrian.play.society.group_chat import ChatOptions
 from bactrian.play.society.stages import SocietyRun, name_models, play_society
+from bactrian.prompts.pack import load_pack
 from bactrian.recipes.job_specs import SocietyJob
 from bactrian.recipes.schema import Recipe, ToolsSpec
 from bactrian.recipes.society import Society, SocietyPrompts, load_society
@@ -44,7 +45,13 @@ class SocietyJobs(JobKind[SocietyJob]):
         )
 
     def content(self) -> Mapping[str, Any]:
-        """The society."""
+        """The society.
+
+        Raises:
+            PromptError: the prompt pack of its role-plays uses an axis that the recipe lacks.
+        """
+        if self.job.prompts is not None:
+            load_pack(self.job.prompts).check_axes(self.plan.axis_names)
         return {"society": self._society[0].model_dump(mode="json", exclude_none=True)}
 
     def tools(self) -> Mapping[str, ToolsSpec]:

@@ -1,4 +1,4 @@
-"""Where an endpoint is, and which proxy is on the way."""
+"""HTTP addresses and proxies."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from bactrian.errors import InputError
 
 _PORTS = {"http": 80, "https": 443}
 _HOST = re.compile(r"[A-Za-z0-9._-]+|[0-9A-Fa-f:.]+(%[A-Za-z0-9._-]+)?")
-"""A name, or a number of either kind: nothing that could end a header or a line."""
+"""A host name or an IP address, without characters that could end a header or a line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """An HTTP address, taken apart."""
+    """A parsed HTTP address."""
 
     scheme: str
     host: str
-    """Name or number, without brackets."""
+    """Host name or IP address, without brackets."""
     port: int
     path: str
-    """Without a slash at its end."""
+    """Without a trailing slash."""
     credentials: str = ""
-    """``Basic`` credentials for a header; empty if the address has none."""
+    """``Basic`` credentials for a header; empty if not given."""
 
     @property
     def place(self) -> str:
-        """Host, and port where it is not the scheme's own."""
+        """Host, with the port unless it is the scheme's default."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == _PORTS[self.scheme] else f"{host}:{self.port}"
 
@@ -40,10 +40,10 @@ class Address:
 
 
 def read_address(url: str) -> Address:
-    """Take ``url`` apart.
+    """Parse ``url``.
 
     Raises:
-        InputError: it is not the address of a web server.
+        InputError: ``url`` is not the address of a web server.
     """
     try:
         parts = urlsplit(url.strip())
@@ -56,14 +56,14 @@ def read_address(url: str) -> Address:
         raise InputError(
             "This base URL is not the address of an endpoint.",
             where=url,
-            next="Give one like http://127.0.0.1:8000/v1.",
+            next="Use an address like http://127.0.0.1:8000/v1.",
         )
     path = quote(parts.path.rstrip("/"), safe="/%:@!$&'()*+,;=~-._")
-    return Address(parts.scheme, host, port, path, _credentials(parts))
+    return Address(parts.scheme, host, port, path, _encode_credentials(parts))
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether ``host`` is this machine."""
+    """Return True if ``host`` is this machine."""
     if host == "localhost" or host.endswith(".localhost"):
         return True
     try:
@@ -73,10 +73,10 @@ def is_loopback(host: str) -> bool:
 
 
 def find_proxy(address: Address) -> Address | None:
-    """The proxy that the environment names for ``address``; none ever for this machine itself.
+    """Return the proxy that the environment sets for ``address``; always None for this machine.
 
     Raises:
-        InputError: it is no HTTP proxy.
+        InputError: the value is not the address of an HTTP proxy.
     """
     if is_loopback(address.host) or proxy_bypass(address.host):
         return None
@@ -87,14 +87,14 @@ def find_proxy(address: Address) -> Address | None:
     try:
         return read_address(url if "://" in url else f"http://{url}")
     except InputError:
-        raise InputError(  # Without the URL: there may be a password in it.
-            "The proxy that the environment names is not the address of an HTTP proxy.",
+        raise InputError(  # Without the URL, which may contain a password.
+            "The proxy in the environment is not the address of an HTTP proxy.",
             where=f"{address.scheme}_proxy or all_proxy",
-            next=f"Give one like http://proxy:3128, or put {address.host} into no_proxy.",
+            next=f"Use an address like http://proxy:3128, or put {address.host} into no_proxy.",
         ) from None
 
 
-def _credentials(parts: SplitResult) -> str:
+def _encode_credentials(parts: SplitResult) -> str:
     if parts.username is None:
         return ""
     pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"

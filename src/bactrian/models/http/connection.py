@@ -1,8 +1,8 @@
-"""One HTTP/1.1 connection: bytes out, a response in.
+"""An HTTP/1.1 connection: sends requests, receives responses.
 
-The path of every paid call, and so our own: it does what a chat-completions client needs and nothing else, at
-about a third of the cost of a general client. The limits of a call are kept by whoever watches the connections
-(:mod:`bactrian.models.http.pool`), because a timer for each call would cost as much as parsing its reply.
+Every paid call uses it, so it is our own code: it does only what a chat-completions client needs, at about a third of
+the cost of a general client. The pool (:mod:`bactrian.models.http.pool`) enforces the timeouts of all calls, because a
+timer per call would cost as much as parsing its reply.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from bactrian.models.http.response import Dropped, NoAnswer, Response, Transport
 
 
 class Connection(asyncio.BufferedProtocol):
-    """A connection that serves one call after another. ``idle`` is told each time it is ready for the next.
+    """A connection that serves one call after another; it calls ``idle`` when it is ready for the next one.
 
-    What comes is received in ``room``, which connections of one event loop share: left to itself, asyncio makes room
-    for 256 KB each time, and that costs ten times what receiving does.
+    Bytes are received into ``room``, a buffer that the connections of one event loop share: by default, asyncio
+    allocates 256 KB each time, which costs ten times as much as receiving.
     """
 
     __slots__ = ("_idle", "_response", "_room", "_taker", "_tunnel", "begun", "heard", "transport")
@@ -31,27 +31,27 @@ class Connection(asyncio.BufferedProtocol):
         self._tunnel = False
         self.transport: asyncio.Transport | None = None
         self.begun = 0.0
-        """When the last call began, by the loop's clock."""
+        """Start of the last call, by the loop's clock."""
         self.heard = 0.0
-        """When something of its answer last came; 0 if nothing has."""
+        """Time of the last received bytes of its answer; 0 before the first."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast("asyncio.Transport", transport)  # uvloop's is one in all but name.
+        self.transport = cast("asyncio.Transport", transport)  # uvloop's class does not inherit from it.
 
     @property
     def usable(self) -> bool:
-        """True while it is open."""
+        """True while the connection is open."""
         return self.transport is not None and not self.transport.is_closing()
 
     @property
     def busy(self) -> bool:
-        """True while an answer is awaited, or not at its end."""
+        """True until the answer is complete."""
         return self._response is not None
 
     def send(self, request: bytes, *, most: int, tunnel: bool = False) -> Response:
-        """Send ``request``. Gives the answer, of which nothing is there yet.
+        """Send ``request`` and return its response, which is still empty.
 
-        ``most`` is how many bytes its body may have; after ``tunnel``, a good answer has none.
+        ``most`` limits the bytes of the body. With ``tunnel``, a successful answer has no body.
         """
         assert self.transport is not None
         response = self._response = Response(most, self.abort)
@@ -64,7 +64,7 @@ class Connection(asyncio.BufferedProtocol):
         return response
 
     def abort(self, fault: TransportFault | None = None) -> None:
-        """Close the connection; whoever waits on it is told ``fault``."""
+        """Close the connection; a pending response fails with ``fault``."""
         self._fail(fault or Dropped())
         if self.transport is not None:
             self.transport.abort()
@@ -87,7 +87,7 @@ class Connection(asyncio.BufferedProtocol):
     def _take(self, data: bytes) -> None:
         response = self._response
         if response is None or self._taker is None:
-            self.abort()  # Nobody asked for anything.
+            self.abort()  # Unsolicited bytes.
             return
         try:
             self._taker.send(data)
@@ -100,7 +100,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _end(self, *, keep: bool) -> None:
         if self._tunnel:
-            return  # Not for the next call, but for what is to be inside it.
+            return  # A tunnel: the connection is not idle, TLS follows inside it.
         if keep and self.usable:
             self._idle(self)
         elif self.transport is not None:

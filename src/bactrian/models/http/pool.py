@@ -1,4 +1,4 @@
-"""The connections to one endpoint: opened when there is none to spare, kept, and watched over."""
+"""A pool of connections to one endpoint: opens, reuses and supervises them."""
 
 from __future__ import annotations
 
@@ -22,30 +22,30 @@ from bactrian.models.http.timeouts import Timeouts
 
 _PROXY_ANSWER = 1 << 16
 _ROOM = 1 << 16
-"""Bytes that are received in one step, at most."""
+"""Maximum bytes received in one step."""
 _DOORS = 128
-"""Connections opened at once: a thousand at once outlast their own time limit, on handshakes and name lookups, and
-overflow a server's queue."""
+"""Maximum connections being opened at once: a thousand would exceed their own timeout on handshakes and name lookups,
+and overflow a server's queue."""
 _SPARE = 60.0
-"""Seconds that a connection is kept for the next call: a network forgets one that has been still for minutes."""
+"""Seconds that an idle connection is kept: networks drop connections that are idle for minutes."""
 
 
 class NoConnection(TransportFault):
-    """No connection came about. The cause is ``__cause__``; None if it took too long."""
+    """The connection could not be established. The cause is ``__cause__``; None after a timeout."""
 
 
 class NoWayThroughProxy(NoConnection):
-    """The proxy on the way could not be reached."""
+    """The proxy could not be reached."""
 
 
 class ProxyRefused(TransportFault):
-    """The proxy on the way refused; ``args`` holds the status and the words of its answer."""
+    """The proxy refused; ``args`` contains the status and the reason of its answer."""
 
 
 class Pool:
-    """Makes calls to ``address``, each on a connection of its own. Belongs to the event loop of its first call.
+    """Calls ``address``, each call on its own connection. Bound to the event loop of the first call.
 
-    ``header`` is the line that shows who asks; empty for none. Without ``keep``, each connection serves one call.
+    ``header`` is the authorization header; empty for none. Without ``keep``, each connection serves one call.
     """
 
     def __init__(self, address: Address, header: str, limits: Timeouts, *, keep: bool = True) -> None:
@@ -60,7 +60,7 @@ class Pool:
         self._watch: asyncio.TimerHandle | None = None
         self._tls: ssl.SSLContext | None = None
         self._tick = min(1.0, limits.total / 5, limits.silence / 5)
-        # A proxy for plain HTTP is asked for whole addresses; through a tunnel nobody sees them.
+        # A proxy for plain HTTP needs absolute addresses; a tunnel does not.
         self._target = str(address) if self._forwarded else address.path
         lines = [f" HTTP/1.1\r\nHost: {address.place}", "User-Agent: bactrian", "Accept-Encoding: identity"]
         if header:
@@ -79,23 +79,23 @@ class Pool:
     def post(
         self, path: str, parts: Sequence[bytes], length: int, *, most: int, stream: bool = False
     ) -> Coroutine[None, None, Response]:
-        """Post JSON, given in ``parts`` of ``length`` bytes in all, to ``path`` below the address.
+        """Post JSON, given as ``parts`` of ``length`` bytes in total, to ``path`` below the address.
 
-        Returns when the answer is whole, or with ``stream`` when it begins. ``most`` is how many bytes it may have.
+        Returns when the answer is complete, or with ``stream`` when it begins. ``most`` limits its bytes.
 
         Raises:
-            TransportFault: no whole answer came.
+            TransportFault: no complete answer was received.
         """
         head = (f"POST {self._target}{path}".encode(), self._post_head, b"%d\r\n\r\n" % length)
         return self._call((*head, *parts), most, "head" if stream else "whole")
 
     async def get(self, path: str, *, most: int) -> Response:
-        """Get ``path`` below the address. Raises what :meth:`post` raises."""
+        """Get ``path`` below the address. Raises the errors of :meth:`post`."""
         head = (f"GET {self._target}{path}".encode(), self._head, b"\r\n\r\n")
         return await self._call(head, most, "whole")
 
     async def close(self) -> None:
-        """Close all connections, also those that are just being opened."""
+        """Close all connections, including those being opened."""
         self._closed = True
         if self._watch is not None:
             self._watch.cancel()
@@ -115,7 +115,7 @@ class Pool:
             try:
                 await response.read_until(until)
             except NoAnswer:
-                break  # Servers close connections that were still for a while; this one did so just now.
+                break  # The server closed the idle connection at this moment.
             return response
         connection = await self._open()
         response = connection.send(b"".join(request), most=most)
@@ -124,38 +124,38 @@ class Pool:
 
     async def _open(self) -> Connection:
         async with self._doors:
-            connection = await self._connected()
+            connection = await self._connect()
         if self._closed:
             connection.abort()
             raise Dropped
         self._all.add(connection)
         if self._watch is None:
-            self._watch = asyncio.get_running_loop().call_later(self._tick, self._look)
+            self._watch = asyncio.get_running_loop().call_later(self._tick, self._check_timeouts)
         return connection
 
-    async def _connected(self) -> Connection:
-        way = self._proxy or self._address
+    async def _connect(self) -> Connection:
+        target = self._proxy or self._address
         try:
             async with asyncio.timeout(self._limits.connect):
                 if self._proxy is None or self._forwarded:
-                    return await self._dial(way)
-                return await self._tunnel(way)
+                    return await self._dial(target)
+                return await self._tunnel(target)
         except TimeoutError as error:
             raise NoConnection from (error.__cause__ if isinstance(error.__cause__, OSError) else None)
         except OSError as error:
             raise (NoConnection if self._proxy is None else NoWayThroughProxy) from error
 
-    async def _dial(self, way: Address) -> Connection:
+    async def _dial(self, target: Address) -> Connection:
         _, connection = await asyncio.get_running_loop().create_connection(
             lambda: Connection(self._idle.append, self._room),
-            way.host,
-            way.port,
-            ssl=self._context() if way.scheme == "https" else None,
+            target.host,
+            target.port,
+            ssl=self._get_tls_context() if target.scheme == "https" else None,
         )
         return connection
 
     async def _tunnel(self, proxy: Address) -> Connection:
-        """A connection that the proxy passes on as it is, with TLS inside it."""
+        """Open a tunnel through the proxy, with TLS inside it."""
         connection = await self._dial(proxy)
         host = f"[{self._address.host}]" if ":" in self._address.host else self._address.host
         target = f"{host}:{self._address.port}"
@@ -173,16 +173,16 @@ class Pool:
             raise ProxyRefused(answer.status, words[2] if len(words) > 2 else "")
         assert connection.transport is not None
         connection.transport = await asyncio.get_running_loop().start_tls(
-            connection.transport, connection, self._context(), server_hostname=self._address.host
+            connection.transport, connection, self._get_tls_context(), server_hostname=self._address.host
         )
         return connection
 
-    def _context(self) -> ssl.SSLContext:
+    def _get_tls_context(self) -> ssl.SSLContext:
         self._tls = self._tls or ssl.create_default_context()
         return self._tls
 
-    def _look(self) -> None:
-        """End the calls that have taken too long: one look at all of them costs less than a timer for each."""
+    def _check_timeouts(self) -> None:
+        """Abort the calls that exceed a timeout: one check of all calls is cheaper than a timer for each."""
         loop = asyncio.get_running_loop()
         now = loop.time()
         for connection in self._all:
@@ -195,4 +195,4 @@ class Pool:
                 connection.abort(IdleTimeout())
         self._all = {connection for connection in self._all if connection.usable}
         self._idle[:] = [connection for connection in self._idle if connection.usable]
-        self._watch = loop.call_later(self._tick, self._look) if self._all else None
+        self._watch = loop.call_later(self._tick, self._check_timeouts) if self._all else None

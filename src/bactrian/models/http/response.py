@@ -1,4 +1,4 @@
-"""The answer to one request: HTTP/1.1, read from its bytes however they are cut."""
+"""The response to a request: an incremental HTTP/1.1 parser."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Callable, Generator
 from typing import Literal
 
 _LARGEST_HEAD = 1 << 16
-"""Also the longest line of a chunked body."""
+"""Maximum bytes of the head, and of a line of a chunked body."""
 _ERROR_BYTES = 1 << 16
-"""Of the body of an error, more is not read: its status alone says most."""
+"""Maximum bytes read from the body of an error."""
 _HEX = b"0123456789abcdefABCDEF"
 _LONGEST_NUMBER = 16
 
@@ -20,56 +20,56 @@ _ENCODING = b"\r\ncontent-encoding:"
 
 
 Part = Literal["head", "piece", "whole"]
-"""How much of an answer: its head, a piece of its body that was not read yet, or all of it."""
+"""How much of a response: its head, an unread piece of its body, or all of it."""
 
 
 class TransportFault(Exception):
-    """A call that got no whole answer."""
+    """A call without a complete response."""
 
 
 class Dropped(TransportFault):
-    """The connection was closed before the answer was whole. Its cause, if there is one, is ``__cause__``."""
+    """The connection was closed before the response was complete. The cause, if known, is ``__cause__``."""
 
 
 class NoAnswer(Dropped):
-    """The connection was closed before anything of an answer came."""
+    """The connection was closed before the first byte of a response."""
 
 
 class NotHttp(TransportFault):
-    """What came is no HTTP."""
+    """The response is not valid HTTP."""
 
 
 class Compressed(TransportFault):
-    """The answer is in an encoding that was not asked for; ``args`` holds its name."""
+    """The response has an unsolicited encoding; ``args`` contains its name."""
 
 
 class DeadlinePassed(TransportFault):
-    """The call has taken longer than it may."""
+    """The call exceeded the total timeout."""
 
 
 class IdleTimeout(TransportFault):
-    """The server has said nothing for longer than it may."""
+    """The server was silent for longer than the timeout."""
 
 
 class TooLarge(TransportFault):
-    """The answer is larger than it may be; ``args`` holds the limit and a part of the answer."""
+    """The response exceeds the size limit; ``args`` contains the limit and a part of the response."""
 
 
 class Response:
-    """The answer to one request. Its body is read to its end, or the response is closed.
+    """The response to one request. The caller must read the body to its end or close the response.
 
-    What is known of the answer is here and not with the connection: that serves the next call as soon as the last
-    byte of this one is there, which may be before this one's reader has looked. ``most`` is how many bytes the
-    body may have, and ``drop`` gives the connection up.
+    The state is kept here and not in the connection, which may serve the next call as soon as the last byte arrives,
+    even before the reader has consumed this response. ``most`` limits the bytes of the body; ``drop`` closes the
+    connection.
     """
 
     __slots__ = (
+        "_awaited",
         "_drop",
         "_most",
         "_pieces",
         "_received",
         "_waiter",
-        "_wanted",
         "fault",
         "head",
         "status",
@@ -83,48 +83,48 @@ class Response:
         self._received = 0
         self._pieces: list[bytes] = []
         self._waiter: asyncio.Future[None] | None = None
-        self._wanted: Part = "head"
+        self._awaited: Part = "head"
         self.status = 0
-        """0 until the head is there."""
+        """0 until the head has arrived."""
         self.head = b""
         """Status line and headers."""
         self.to_the_end = False
-        """True once it is known that the body ends with the connection."""
+        """True if the body ends when the connection is closed."""
         self.whole = False
         self.fault: TransportFault | None = None
 
     def header(self, name: str) -> str | None:
-        """The value of this header (name in small letters), or the values, with commas; None if there is none."""
-        return _header(self.head, self.head.lower(), f"\r\n{name}:".encode())
+        """Return the value of the header ``name`` (lower case), several values joined by commas; None if not found."""
+        return _find_header(self.head, self.head.lower(), f"\r\n{name}:".encode())
 
     async def read(self) -> bytes:
-        """The next piece of the body; empty at its end.
+        """Return the next piece of the body; empty at its end.
 
         Raises:
             TransportFault: the connection failed before the end.
         """
         await self.read_until("piece")
-        return self._given_out()
+        return self._take_pieces()
 
-    def _given_out(self) -> bytes:
+    def _take_pieces(self) -> bytes:
         body = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
         self._pieces.clear()
         return body
 
     async def read_all(self) -> bytes:
-        """What is left of the body. Raises what :meth:`read` raises."""
+        """Return the rest of the body. Raises the errors of :meth:`read`."""
         await self.read_until("whole")
-        return self._given_out()
+        return self._take_pieces()
 
     async def read_until(self, part: Part) -> None:
-        """Wait until this much of the answer is there. Raises what :meth:`read` raises."""
+        """Wait until ``part`` of the response has arrived. Raises the errors of :meth:`read`."""
         while not self._has(part):
             if self.fault is not None:
                 if self.status >= 300:
-                    self.whole = True  # What there is of an error's body has to do.
+                    self.whole = True  # A partial body is enough for an error.
                     return
                 raise self.fault
-            self._wanted = part
+            self._awaited = part
             self._waiter = asyncio.get_running_loop().create_future()
             try:
                 await self._waiter
@@ -140,32 +140,34 @@ class Response:
         return self.status > 0 if part == "head" else part == "piece" and bool(self._pieces)
 
     def close(self) -> None:
-        """Give the connection up, if the body has not come to its end."""
+        """Close the connection unless the body is complete."""
         if not self.whole:
             self._drop()
 
     def wake(self) -> None:
-        """Tell the reader to look again, if there is what it waits for."""
+        """Wake the reader if the part that it waits for has arrived."""
         waiter = self._waiter
-        ready = self.fault is not None or self._has(self._wanted)
+        ready = self.fault is not None or self._has(self._awaited)
         if ready and waiter is not None and not waiter.done():
             waiter.set_result(None)
 
     def take(self, *, tunnel: bool) -> Generator[None, bytes, bool]:
-        """Takes the bytes of the answer as they come, up to its end.
+        """Parse the bytes of the response as they arrive, up to its end.
 
-        Returns whether the connection can serve the next call. After ``tunnel``, a good answer has no body.
-        A body that ends with the connection is ended by sending nothing.
+        Returns True if the connection can serve the next call. With ``tunnel``, a successful response has no body.
+        Sending empty bytes signals the end of the connection.
 
         Raises:
-            TransportFault: this is no answer, or not one to be taken.
+            TransportFault: the response is invalid or not acceptable.
         """
         data = yield from self._take_head()
         lower = self.head.lower()
-        keep = lower.startswith(b"http/1.1") and "close" not in (_header(lower, lower, _CONNECTION) or "")
-        length = _header(lower, lower, _LENGTH)
-        transfer = _header(lower, lower, _TRANSFER)
-        encoding = _header(lower, lower, _ENCODING)
+        keep = lower.startswith(b"http/1.1") and "close" not in (
+            _find_header(lower, lower, _CONNECTION) or ""
+        )
+        length = _find_header(lower, lower, _LENGTH)
+        transfer = _find_header(lower, lower, _TRANSFER)
+        encoding = _find_header(lower, lower, _ENCODING)
         if self.status >= 300:
             self._most = _ERROR_BYTES
         if self.status in (204, 304) or (tunnel and self.status < 300):
@@ -195,10 +197,10 @@ class Response:
         else:
             raise NotHttp(f"its Content-Length is {length[:40]!r}")
         self.whole = True
-        return keep and not data  # Where something came that nobody asked for, more may follow.
+        return keep and not data  # After unsolicited bytes, more may follow.
 
     def _take_head(self) -> Generator[None, bytes, bytes]:
-        """Returns what came after the head."""
+        """Parse the head; return the bytes after it."""
         data = yield
         while True:
             while (end := data.find(b"\r\n\r\n")) < 0:
@@ -206,7 +208,7 @@ class Response:
                     raise NotHttp("its answer does not begin with a status line and headers")
                 data += yield
             head, data = data[:end], data[end + 4 :]
-            status = _status(head)
+            status = _parse_status(head)
             if status is None or len(head) > _LARGEST_HEAD:
                 raise NotHttp("its answer does not begin with a status line and headers")
             if status >= 200:
@@ -215,11 +217,11 @@ class Response:
             data = data or (yield)
 
     def _take_chunks(self, data: bytes) -> Generator[None, bytes, bytes]:
-        """Returns what came after the last chunk and the trailers."""
+        """Parse a chunked body; return the bytes after the last chunk and the trailers."""
         at = 0
         while True:
-            line, data, at = yield from _line(data, at)
-            if not (left := _chunk_size(line)):
+            line, data, at = yield from _read_line(data, at)
+            if not (left := _parse_chunk_size(line)):
                 break
             while left:
                 if at == len(data):
@@ -228,11 +230,11 @@ class Response:
                 self._add(piece)
                 left -= len(piece)
                 at += len(piece)
-            line, data, at = yield from _line(data, at)
+            line, data, at = yield from _read_line(data, at)
             if line:
-                raise NotHttp("a chunk of its answer is longer than it says")
+                raise NotHttp("a chunk of its answer is longer than its declared length")
         while line:
-            line, data, at = yield from _line(data, at)
+            line, data, at = yield from _read_line(data, at)
         return data[at:]
 
     def _add(self, piece: bytes) -> None:
@@ -242,8 +244,8 @@ class Response:
         self._pieces.append(piece)
 
 
-def _line(data: bytes, at: int) -> Generator[None, bytes, tuple[bytes, bytes, int]]:
-    """Returns the line of ``data`` that begins at ``at``, the data, and where the next line begins."""
+def _read_line(data: bytes, at: int) -> Generator[None, bytes, tuple[bytes, bytes, int]]:
+    """Return the line of ``data`` that begins at ``at``, the data, and the start of the next line."""
     while (end := data.find(b"\r\n", at)) < 0:
         if len(data) - at > _LARGEST_HEAD:
             raise NotHttp("a chunk of its answer has no length")
@@ -251,15 +253,15 @@ def _line(data: bytes, at: int) -> Generator[None, bytes, tuple[bytes, bytes, in
     return data[at:end], data, end + 2
 
 
-def _chunk_size(line: bytes) -> int:
+def _parse_chunk_size(line: bytes) -> int:
     size = line.partition(b";")[0].strip()
     if not size or len(size) > _LONGEST_NUMBER or size.strip(_HEX):
         raise NotHttp("a chunk of its answer has no length")
     return int(size, 16)
 
 
-def _header(head: bytes, lower: bytes, begin: bytes) -> str | None:
-    """The values of the headers that begin so; ``lower`` is the head in small letters."""
+def _find_header(head: bytes, lower: bytes, begin: bytes) -> str | None:
+    """Return the values of the headers that start with ``begin``; ``lower`` is ``head`` in lower case."""
     values: list[str] = []
     end = 0
     while (start := lower.find(begin, end)) >= 0:
@@ -270,8 +272,8 @@ def _header(head: bytes, lower: bytes, begin: bytes) -> str | None:
     return ", ".join(values) if values else None
 
 
-def _status(head: bytes) -> int | None:
-    """The status of a head; None if it is none."""
+def _parse_status(head: bytes) -> int | None:
+    """Return the status of a head; None if the status line is invalid."""
     line = head.partition(b"\r\n")[0]
     version, _, rest = line.partition(b" ")
     code = rest[:3]

@@ -1,4 +1,4 @@
-"""How long to wait for an endpoint, and how much to take from it."""
+"""Time and size limits of requests to an endpoint."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """Times are in seconds."""
+    """Limits of a request; times are in seconds."""
 
     connect: float = 5.0
-    """Longest wait for a connection: name lookup, TCP and TLS together."""
+    """Maximum time for opening a connection: name lookup, TCP and TLS together."""
     silence: float = 300.0
-    """Longest wait for the first byte of a reply, and between two of its bytes. A reply that is not streamed comes
-    when it is done, so this is also how long a server may think about one."""
+    """Maximum wait for the first byte of a reply, and between two bytes. An unstreamed reply arrives when it is
+    complete, so this is also the maximum time for generating it."""
     total: float = 600.0
-    """Longest time for one request, however it is answered."""
+    """Maximum time for one request."""
     max_reply_bytes: int = 1 << 20
-    """A larger reply is cut off and the connection closed. A stream may have sixteen times as many bytes,
-    because its framing takes far more room than its text."""
+    """A larger reply is aborted. A stream may have sixteen times as many bytes, because its framing is much larger than
+    its text."""
     window: int | None = None
-    """The model's context window in tokens, if known: requests that cannot fit are then not sent."""
+    """The model's context window in tokens, if known: requests that do not fit are not sent."""

@@ -1,7 +1,7 @@
-"""What must be known of a GGUF file before llama.cpp gets it.
+"""Metadata of GGUF files that is needed before llama.cpp loads them.
 
-A window larger than the model was trained for is of no use, and asking llama.cpp for a huge one can end the process.
-What its control tokens are called, llama.cpp's server does not tell.
+A window larger than the trained one is useless, and requesting a huge one can crash llama.cpp. The names of the control
+tokens are read here because llama.cpp's server does not report them.
 The format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 """
 
@@ -40,89 +40,89 @@ _BLOCKS = {
     23: (256, 136), 29: (256, 56),
 }
 # fmt: on
-"""Numbers in a block of each kind of tensor, and bytes that the block takes. Kinds that are newer count as nothing."""
+"""Values per block and bytes per block, by tensor type. Unknown, newer types count as 0 bytes."""
 LEAST_WINDOW = 1024
-"""Tokens that the prompts of a session, an instruction and its answer take together, if they are short."""
+"""Minimum window: tokens of short prompts, an instruction and its answer together."""
 _LONGEST_KEY = 1 << 16
 _UNKNOWN, _CONTROL = 2, 3
-"""Kinds of token that are read only where control tokens are."""
+"""Token types that are parsed only where control tokens are allowed."""
 _NAMED_LIKE_CONTROL = re.compile(rb"<(?:\||\xef\xbd\x9c).+(?:\||\xef\xbd\x9c)>")
-"""llama.cpp takes some of these for control tokens whatever the file says."""
+"""llama.cpp treats some of these as control tokens regardless of their type."""
 
 
 @dataclass(frozen=True, slots=True)
 class GgufInfo:
-    """What a GGUF file says of its model."""
+    """Metadata of a GGUF file."""
 
     window: int
-    """Tokens of context that it was trained for."""
+    """Tokens of context that the model was trained with."""
     controls: tuple[str, ...]
-    """The names of its control tokens, such as ``<|im_end|>``."""
+    """Names of the control tokens, such as ``<|im_end|>``."""
     size: int
-    """Bytes that the file has at least."""
+    """Minimum size of the complete file, in bytes."""
 
 
 def check_gguf(path: Path) -> None:
-    """Refuse a file that no conversation can be had with. Raises InputError."""
+    """Check that a file is usable for conversations. Raises InputError if not."""
     window = read_info(path).window
     if window < LEAST_WINDOW:
         raise InputError(
             f"The model has a window of {window:,} tokens; a conversation needs {LEAST_WINDOW:,} or more.",
             where=str(path),
-            next="Give a model with a larger context.",
+            next="Choose a model with a larger context.",
         )
 
 
 def read_info(path: Path) -> GgufInfo:
-    """What the GGUF file at ``path`` says of its model.
+    """Read the metadata of the GGUF file at ``path``.
 
     Raises:
-        InputError: the file cannot be read, is no GGUF file or is damaged.
+        InputError: the file cannot be read, is not a GGUF file or is damaged.
     """
     try:
         with path.open("rb") as file:
             if file.read(len(_MAGIC)) != _MAGIC:
                 raise InputError(
-                    "Not a GGUF file.", where=str(path), next="Give a model in the format of llama.cpp, GGUF."
+                    "Not a GGUF file.", where=str(path), next="Choose a model in llama.cpp's format, GGUF."
                 )
-            facts = _find_facts(file)
+            info = _read_metadata(file)
             size = file.seek(0, 2)
-            if size < facts.size:
+            if size < info.size:
                 raise InputError(
-                    f"The model's file is cut short: it has {size:,} bytes of {facts.size:,}.",
+                    f"The model's file is truncated: it has {size:,} bytes of {info.size:,}.",
                     where=str(path),
-                    next="Fetch it again, and compare its SHA-256 with the original's.",
+                    next="Download it again, and compare its SHA-256 with the original's.",
                 )
-            return facts
+            return info
     except OSError as error:
         raise InputError(
             f"The model cannot be read: {error.strerror}.", where=str(path), next="Check the path."
         ) from error
     except (struct.error, KeyError, ValueError) as error:
         raise InputError(
-            "The model's file is damaged or cut short.",
+            "The model's file is damaged or truncated.",
             where=str(path),
-            next="Compare its size and SHA-256 with the original's, and fetch it again.",
+            next="Compare its size and SHA-256 with the original's, and download it again.",
         ) from error
 
 
-def _find_facts(file: BinaryIO) -> GgufInfo:
-    _version, tensors = _number(file, "<I"), _number(file, "<Q")
+def _read_metadata(file: BinaryIO) -> GgufInfo:
+    _version, tensors = _read_number(file, "<I"), _read_number(file, "<Q")
     window: int | None = None
     alignment = 32
     names: list[bytes] = []
     kinds: tuple[int, ...] = ()
-    for _ in range(_number(file, "<Q")):
-        key = _string(file)
-        kind = _number(file, "<I")
+    for _ in range(_read_number(file, "<Q")):
+        key = _read_string(file)
+        kind = _read_number(file, "<I")
         if key.endswith(b".context_length"):
-            window = int(_number(file, _NUMBERS[kind]))
+            window = int(_read_number(file, _NUMBERS[kind]))
         elif key == b"tokenizer.ggml.tokens":
-            names = _strings(file)
+            names = _read_strings(file)
         elif key == b"tokenizer.ggml.token_type":
-            kinds = _numbers(file)
+            kinds = _read_numbers(file)
         elif key == b"general.alignment":
-            alignment = int(_number(file, _NUMBERS[kind]))
+            alignment = int(_read_number(file, _NUMBERS[kind]))
         else:
             _skip(file, kind)
     if window is None:
@@ -133,16 +133,16 @@ def _find_facts(file: BinaryIO) -> GgufInfo:
         for name, kind in zip(names, kinds, strict=False)
         if name and (kind in (_UNKNOWN, _CONTROL) or _NAMED_LIKE_CONTROL.fullmatch(name))
     ]
-    return GgufInfo(window, tuple(controls), _end(file, tensors, max(1, alignment)))
+    return GgufInfo(window, tuple(controls), _find_end(file, tensors, max(1, alignment)))
 
 
-def _end(file: BinaryIO, tensors: int, alignment: int) -> int:
-    """Where the last tensor ends, from the list of all."""
+def _find_end(file: BinaryIO, tensors: int, alignment: int) -> int:
+    """Return the end of the last tensor in the list of tensors."""
     ends = [0]
     for _ in range(tensors):
-        _string(file)
-        shape = [_number(file, "<Q") for _ in range(_number(file, "<I"))]
-        kind, offset = _number(file, "<I"), _number(file, "<Q")
+        _read_string(file)
+        shape = [_read_number(file, "<Q") for _ in range(_read_number(file, "<I"))]
+        kind, offset = _read_number(file, "<I"), _read_number(file, "<Q")
         numbers, size = _BLOCKS.get(kind, (1, 0))
         ends.append(offset + prod(shape) // numbers * size)
     begin = -(-file.tell() // alignment) * alignment
@@ -151,9 +151,9 @@ def _end(file: BinaryIO, tensors: int, alignment: int) -> int:
 
 def _skip(file: BinaryIO, kind: int) -> None:
     if kind == _STRING:
-        file.seek(_number(file, "<Q"), 1)
+        file.seek(_read_number(file, "<Q"), 1)
     elif kind == _ARRAY:
-        inner, count = _number(file, "<I"), _number(file, "<Q")
+        inner, count = _read_number(file, "<I"), _read_number(file, "<Q")
         if inner in _NUMBERS:
             file.seek(count * struct.calcsize(_NUMBERS[inner]), 1)
         else:
@@ -163,23 +163,23 @@ def _skip(file: BinaryIO, kind: int) -> None:
         file.seek(struct.calcsize(_NUMBERS[kind]), 1)
 
 
-def _strings(file: BinaryIO) -> list[bytes]:
-    _inner, count = _number(file, "<I"), _number(file, "<Q")
-    return [_string(file) for _ in range(count)]
+def _read_strings(file: BinaryIO) -> list[bytes]:
+    _inner, count = _read_number(file, "<I"), _read_number(file, "<Q")
+    return [_read_string(file) for _ in range(count)]
 
 
-def _numbers(file: BinaryIO) -> tuple[int, ...]:
-    inner, count = _number(file, "<I"), _number(file, "<Q")
+def _read_numbers(file: BinaryIO) -> tuple[int, ...]:
+    inner, count = _read_number(file, "<I"), _read_number(file, "<Q")
     form = f"<{count}{_NUMBERS[inner][1]}"
     return struct.unpack(form, file.read(struct.calcsize(form)))
 
 
-def _string(file: BinaryIO) -> bytes:
-    size = _number(file, "<Q")
+def _read_string(file: BinaryIO) -> bytes:
+    size = _read_number(file, "<Q")
     if size > _LONGEST_KEY:
         raise ValueError("a key or a token is too long")
     return file.read(size)
 
 
-def _number(file: BinaryIO, form: str) -> int:
+def _read_number(file: BinaryIO, form: str) -> int:
     return struct.unpack(form, file.read(struct.calcsize(form)))[0]

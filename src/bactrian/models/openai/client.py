@@ -1,4 +1,4 @@
-"""``openai:NAME``: any server that speaks the chat-completions wire format."""
+"""Client for servers with the chat-completions wire format."""
 
 from __future__ import annotations
 
@@ -31,28 +31,28 @@ from bactrian.models.window import LEAST_REPLY, find_reply_length
 
 OFFICIAL_HOST = "api.openai.com"
 DEFAULT_URL = f"https://{OFFICIAL_HOST}/v1"
-# OpenAI's newer models refuse the old word; other servers know only that one.
+# OpenAI's newer models refuse ``max_tokens``; other servers know only that parameter.
 OFFICIAL = Dialect(length="max_completion_tokens", needs_key=True)
 
 _STREAM_ROOM = 16
 _SLACK = 1.02
-"""Tokens for each that is reckoned from a request's bytes: what does not fit by a few is a request in vain."""
+"""Safety factor on token counts estimated from bytes, because a request that does not fit by a few tokens fails."""
 _LARGEST_LIST = 1 << 20
 _LAST_BYTES = 1.0
-"""Seconds that a server gets to end a stream whose reply is whole, so that its connection can be kept."""
+"""Seconds to wait for the end of a stream whose reply is complete, so that its connection can be reused."""
 
 
 class OpenAIModel:
     """A model behind an HTTP endpoint.
 
-    Connections are opened at the first request, kept for later ones, and given back by :meth:`close`. They
-    belong to the event loop of that request. Redirects are not followed: prompts and key go where the user
-    sent them and nowhere else. A reply that must have a form is not streamed, because its raw JSON is
-    nothing to look at: ``on_text`` then gets the final text once.
+    Connections are opened at the first request, reused by later ones, and closed by :meth:`close`. They are bound to
+    the event loop of the first request. Redirects are not followed, so that prompts and key are sent only to the
+    address the user chose. A reply with a response format is not streamed, because its raw JSON is not readable:
+    ``on_text`` then receives the final text once.
 
-    A parameter that the endpoint refuses by name is left out of this request and of all later ones, and ``report``
-    is told. A reply is asked to be no longer than the window has room for, down to a least; how large the window is,
-    if nobody said, is learnt from the endpoint's first refusal.
+    A parameter that the endpoint refuses by name is left out of this and all later requests, and ``report`` receives a
+    message. The reply's limit is reduced to the space left in the window, down to a minimum; an unknown window is
+    learnt from the endpoint's first refusal.
 
     Raises:
         InputError: ``base_url`` is not the address of an endpoint.
@@ -74,13 +74,13 @@ class OpenAIModel:
         self._key = key.strip()
         self._limits = limits or Timeouts()
         self._dialect = dialect or (OFFICIAL if self._url.host == OFFICIAL_HOST else wire.USUAL)
-        self._report = report or _tell_nobody
+        self._report = report or _ignore_report
         self._pool: Pool | None = None
         self._bytes_per_token = wire.BYTES_PER_TOKEN
         self._window = self._limits.window
         self._path = ""
         self._without: frozenset[str] = frozenset()
-        """Parameters that the endpoint has refused by name."""
+        """Parameters that the endpoint refused by name."""
         self.name = name or f"openai:{model}"
         self.traits = Traits(self._dialect.constrained_by, remote=True)
 
@@ -89,13 +89,13 @@ class OpenAIModel:
 
         Raises:
             Denied: the key is missing or refused, or the account is empty.
-            UnknownModel: with up to five close names, where the endpoint lists its models.
-            ContextFull: the request does not fit the window, as reckoned from its bytes and the endpoint's
-                last count of tokens (nothing was sent), or as the endpoint says.
+            UnknownModel: the model does not exist; with up to five close names if the endpoint lists its models.
+            ContextFull: the request does not fit into the window, as estimated from its bytes and the endpoint's
+                last count of tokens (nothing was sent), or according to the endpoint.
             Filtered: the endpoint refused the content.
-            TryAgain: a passing fault.
-            BadReply: what came back is not a reply.
-            ModelError: asking again will not help.
+            TryAgain: a transient fault.
+            BadReply: the response is not a valid reply.
+            ModelError: a fault that a retry cannot solve.
         """
         form = request.response_format
         if form is not None and self._dialect.constrained_by == "none":
@@ -104,48 +104,48 @@ class OpenAIModel:
         most = request.sampling.max_tokens
         try:
             while True:
-                asked, parts, sent = self._write(request, most, stream=stream)
+                adapted, parts, sent = self._encode(request, most, stream=stream)
                 dialect, without = self._dialect, self._without
                 try:
-                    return await self._ask(asked, parts, sent, stream=stream)
+                    return await self._ask(adapted, parts, sent, stream=stream)
                 except (ContextFull, Refused, CutShort) as fault:
-                    refusable = wire.build_parameters(asked.sampling, dialect, without)
-                    most = self._adapt(fault, request, asked, sent, (*refusable, "stream_options"))
+                    refusable = wire.build_parameters(adapted.sampling, dialect, without)
+                    most = self._adapt(fault, request, adapted, sent, (*refusable, "stream_options"))
         except (TransportFault, ModelError) as fault:
-            raise self._explained(fault) from fault.__cause__
+            raise self._convert_fault(fault) from fault.__cause__
 
-    def _write(
+    def _encode(
         self, request: Request, most: int | None, *, stream: bool
     ) -> tuple[Request, Sequence[bytes], int]:
-        """Write the body of ``request`` for a reply of up to ``most`` tokens, or of as many as its window has room for.
+        """Encode ``request`` for a reply of up to ``most`` tokens, or fewer if the window has less space.
 
-        Return what is asked, the pieces of the body and how many bytes they have. Raises ContextFull.
+        Return the adapted request, the parts of its body and their total bytes. Raises ContextFull.
         """
-        asked = _with_length(request, most)
+        adapted = _set_length(request, most)
         parts = wire.build_request_parts(
-            self._model, asked, stream=stream, dialect=self._dialect, without=self._without
+            self._model, adapted, stream=stream, dialect=self._dialect, without=self._without
         )
         sent = sum(map(len, parts))
         longest = request.sampling.max_tokens
         if self._window is not None and most == longest:
             fitting = self._fit(longest or 0, sent, self._window)
             if fitting < (longest or 0):
-                return self._write(request, fitting, stream=stream)
-        return asked, parts, sent
+                return self._encode(request, fitting, stream=stream)
+        return adapted, parts, sent
 
     def _adapt(
         self,
         fault: ContextFull | Refused | CutShort,
         request: Request,
-        asked: Request,
+        adapted: Request,
         sent: int,
         refusable: Collection[str],
     ) -> int | None:
-        """Return for how many tokens to ask next, after what the endpoint said; raise ``fault`` if it is no use.
+        """Return the next limit on the reply after ``fault``; raise ``fault`` if a retry cannot succeed.
 
-        ``asked`` was ``request`` as it was sent, in ``sent`` bytes, with the parameters ``refusable``.
+        ``adapted`` is ``request`` as it was sent, in ``sent`` bytes, with the parameters ``refusable``.
         """
-        most = asked.sampling.max_tokens
+        most = adapted.sampling.max_tokens
         if isinstance(fault, Refused):
             if not self._learn_refusal(fault, refusable):
                 raise fault
@@ -165,15 +165,15 @@ class OpenAIModel:
     async def _ask(self, request: Request, parts: Sequence[bytes], sent: int, *, stream: bool) -> Reply:
         most = self._limits.max_reply_bytes * (_STREAM_ROOM if stream else 1)
         started = asyncio.get_running_loop().time() if stream else 0.0
-        pool = self._pool or self._open()
+        pool = self._pool or self._open_pool()
         response = await pool.post(self._path, parts, sent, most=most, stream=stream)
         try:
             if response.status >= 300:
-                raise await self._with_names(await self._fault(response), pool)
+                raise await self._suggest_names(await self._make_fault(response), pool)
             if stream and not _is_json(response):
-                reply = await self._streamed(response, request, sent, started)
+                reply = await self._read_streamed(response, request, sent, started)
             else:
-                reply = await self._whole(response, request, sent)
+                reply = await self._read_whole(response, request, sent)
         finally:
             response.close()
         if reply.usage.prompt and not reply.usage.estimated:
@@ -181,11 +181,11 @@ class OpenAIModel:
         return reply
 
     def _fit(self, longest: int, sent: int, window: int) -> int:
-        """Tokens that a reply may have beside a request of ``sent`` bytes. Raises ContextFull if too few are left."""
+        """Return the most tokens for a reply to a request of ``sent`` bytes. Raises ContextFull if too few are left."""
         return find_reply_length(longest, round(sent / self._bytes_per_token * _SLACK), window)
 
     def _learn_window(self, fault: ContextFull, sent: int, most: int) -> int | None:
-        """Tokens to ask for next, after the endpoint has found that ``most`` do not fit; None if it is no use."""
+        """Return the next limit to try after ``most`` tokens did not fit; None if no shorter reply can fit."""
         full = errors.read_window(fault.sample)
         if full.window is not None and self._limits.window is None:
             self._window = full.window
@@ -198,25 +198,25 @@ class OpenAIModel:
         return room if room >= min(most, LEAST_REPLY) else None
 
     def _learn_refusal(self, fault: Refused, sent: Collection[str]) -> bool:
-        """Leave out what the endpoint refuses by name; False if it is nothing that can be left out."""
+        """Leave out a parameter that the endpoint refuses by name; return False if none can be left out."""
         name = errors.find_refused_parameter(fault, sent)
         if name is None:
             return False
         if name == self._dialect.length and self._without.isdisjoint(OTHER_WORD):
             self._dialect = replace(self._dialect, length=OTHER_WORD[name])
-            instead = f"it is asked for {self._dialect.length} in its place"
+            instead = f"{self._dialect.length} is sent instead"
         else:
             instead = "it is left out from now on"
         self._without |= {name}
-        self._report(f"{self.name}: {self._url.place} does not take {name!r}; {instead}.")
+        self._report(f"{self.name}: {self._url.place} does not accept {name!r}; {instead}.")
         return True
 
     async def models(self) -> tuple[str, ...]:
-        """Return the names of the models that the endpoint has. Raises what :meth:`reply` raises."""
+        """Return the names of the endpoint's models. Raises the errors of :meth:`reply`."""
         try:
-            return await self._list(self._pool or self._open())
+            return await self._list(self._pool or self._open_pool())
         except (TransportFault, ModelError) as fault:
-            raise self._explained(fault) from fault.__cause__
+            raise self._convert_fault(fault) from fault.__cause__
 
     async def close(self) -> None:
         """Close all connections."""
@@ -224,14 +224,14 @@ class OpenAIModel:
             await self._pool.close()
             self._pool = None
 
-    def _open(self) -> Pool:
+    def _open_pool(self) -> Pool:
         _check_key(self._url, self._key, self._dialect)
         header = self._dialect.write_header(self._key, self._url.credentials)
         self._path = self._dialect.write_path(self._model)
         self._pool = Pool(self._url, header, self._limits)
         return self._pool
 
-    async def _whole(self, response: Response, request: Request, sent: int) -> Reply:
+    async def _read_whole(self, response: Response, request: Request, sent: int) -> Reply:
         reply = wire.read_reply(await response.read_all(), sent=sent, ratio=self._bytes_per_token)
         form = request.response_format
         if form is not None and not wire.has_grammar(form, self._dialect):
@@ -242,7 +242,7 @@ class OpenAIModel:
             request.on_text(reply.text)
         return reply
 
-    async def _streamed(self, response: Response, request: Request, sent: int, started: float) -> Reply:
+    async def _read_streamed(self, response: Response, request: Request, sent: int, started: float) -> Reply:
         assert request.on_text is not None
         gathered = await stream_reader.read_stream(response, request.on_text, request.on_restart)
         raw = bytes(gathered.raw)
@@ -252,13 +252,13 @@ class OpenAIModel:
             return reply
         if not gathered.ended:
             raise TryAgain("The stream ended before its reply did.", sample=raw)
-        await _last_bytes(response)
+        await _drain(response)
         reply = wire.build_reply(
             gathered.value(), raw=raw, sent=sent, ratio=self._bytes_per_token, lossy=gathered.lossy
         )
         return replace(reply, first_token=gathered.first_text and gathered.first_text - started)
 
-    async def _with_names(self, fault: ModelError, pool: Pool) -> ModelError:
+    async def _suggest_names(self, fault: ModelError, pool: Pool) -> ModelError:
         if not isinstance(fault, UnknownModel):
             return fault
         try:
@@ -272,10 +272,10 @@ class OpenAIModel:
     async def _list(self, pool: Pool) -> tuple[str, ...]:
         response = await pool.get(self._dialect.write_models_path(), most=_LARGEST_LIST)
         if response.status >= 300:
-            raise await self._fault(response)
+            raise await self._make_fault(response)
         return wire.read_models(await response.read_all())
 
-    async def _fault(self, response: Response) -> ModelError:
+    async def _make_fault(self, response: Response) -> ModelError:
         if response.status < 400:
             target = response.header("location") or "nowhere"
             return Refused(
@@ -293,8 +293,8 @@ class OpenAIModel:
             response.status, complaint, sample, after, key_variable=self._dialect.key_variable
         )
 
-    def _explained(self, fault: TransportFault | ModelError) -> ModelError:
-        """The fault in the error tree, with the place where it happened, and without the key."""
+    def _convert_fault(self, fault: TransportFault | ModelError) -> ModelError:
+        """Convert a fault to an error of our own, with the endpoint's address and without the key."""
         error = (
             errors.explain_transport(fault, self._url.place, self._limits)
             if isinstance(fault, TransportFault)
@@ -311,21 +311,21 @@ class OpenAIModel:
         return error
 
 
-def _with_length(request: Request, most: int | None) -> Request:
-    """``request`` for a reply of up to ``most`` tokens."""
+def _set_length(request: Request, most: int | None) -> Request:
+    """Return ``request`` with a limit of ``most`` tokens for the reply."""
     if most == request.sampling.max_tokens:
         return request
     return replace(request, sampling=replace(request.sampling, max_tokens=most))
 
 
-def _tell_nobody(_text: str) -> None:
-    """Without anybody to tell."""
+def _ignore_report(_text: str) -> None:
+    """Ignore the message."""
 
 
 def _check_key(url: Address, key: str, dialect: Dialect) -> None:
-    """Refuse a key that cannot be sent, and the lack of one where it is known to be needed.
+    """Check that the key can be sent, and that it is present if it is known to be required.
 
-    Servers on one's own machines mostly want no key, so only a provider's own endpoint is known to need one.
+    Self-hosted servers rarely need a key, so it is required only for a provider's own endpoint.
     """
     if not key and dialect.needs_key:
         raise Denied(
@@ -333,16 +333,16 @@ def _check_key(url: Address, key: str, dialect: Dialect) -> None:
             next=f"Set {dialect.key_variable}, or use another endpoint; `bactrian models` lists them.",
         )
     if not (key.isascii() and key.isprintable()):
-        raise Denied("The key holds characters that no key has.", next=f"Check {dialect.key_variable}.")
+        raise Denied("The key contains invalid characters.", next=f"Check {dialect.key_variable}.")
 
 
 def _is_json(response: Response) -> bool:
     return (response.header("content-type") or "").partition(";")[0].strip().lower() == "application/json"
 
 
-async def _last_bytes(response: Response) -> None:
+async def _drain(response: Response) -> None:
     try:
         async with asyncio.timeout(_LAST_BYTES):
             await response.read_all()
     except (TransportFault, TimeoutError):
-        return  # The reply is whole already: only the connection is lost.
+        return  # The reply is complete; only the connection is lost.

@@ -1,4 +1,4 @@
-"""What an endpoint's fault means: a status, an error object or a dropped connection → the error tree."""
+"""Conversion of an endpoint's faults (status, error object, dropped connection) to our own errors."""
 
 from __future__ import annotations
 
@@ -55,17 +55,17 @@ _NO_SUCH_MODEL = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class ErrorBody:
-    """What an error body says."""
+    """The content of an error body."""
 
     message: str
     code: str = ""
     """Code and type, in lower case."""
     param: str = ""
-    """The parameter that is at fault, if the endpoint names it."""
+    """The parameter at fault, if the endpoint names it."""
 
 
 def read_error_body(value: Any, sample: bytes) -> ErrorBody:
-    """Read the error object of any server; where there is none, the first 200 printable bytes."""
+    """Parse the error object of any server; without one, use the first 200 printable bytes."""
     error: Any = value.get("error") or value if is_object(value) else None
     if isinstance(error, str):
         return ErrorBody(to_printable(error.encode(errors="replace")))
@@ -84,7 +84,7 @@ def read_error_body(value: Any, sample: bytes) -> ErrorBody:
 
 
 def to_printable(sample: bytes) -> str:
-    """Return the first 200 bytes of ``sample`` as one line that a terminal can show."""
+    """Return the first 200 bytes of ``sample`` as one printable line."""
     text = sample[:200].decode(errors="replace")
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
@@ -97,35 +97,37 @@ def explain_status(
     *,
     key_variable: str = "OPENAI_API_KEY",
 ) -> ModelError:
-    """Return the fault behind an answer with HTTP ``status``; ``after`` is its Retry-After in seconds."""
-    said = f"The endpoint answered {status}: {complaint.message or 'without a word'}"
+    """Return the error for an answer with HTTP ``status``; ``after`` is its Retry-After in seconds."""
+    summary = f"The endpoint answered {status}: {complaint.message or 'without a message'}"
     if status == 402 or any(word in complaint.code for word in _NO_MONEY):
-        return Denied(said, next="Add credit to the account, then run the same command.", sample=sample)
+        return Denied(summary, next="Add credit to the account, then run the same command.", sample=sample)
     if status in (401, 403):
-        return Denied(said, next=f"Check the key ({key_variable}) and its rights.", sample=sample)
+        return Denied(summary, next=f"Check the key ({key_variable}) and its rights.", sample=sample)
     if status in (408, 425, 429) or (status >= 500 and status not in (501, 505)):
-        fault = TryAgain(said, sample=sample)
+        fault = TryAgain(summary, sample=sample)
         fault.after = after
         fault.overload = status in (429, 503, 529)
         return fault
     if status == 407:
-        return _refused_by_proxy(status, complaint.message)
-    return _refused(status, complaint, said, sample)
+        return _make_proxy_refusal(status, complaint.message)
+    return _make_refusal(status, complaint, summary, sample)
 
 
-def _refused(status: int, complaint: ErrorBody, said: str, sample: bytes) -> ModelError:
+def _make_refusal(status: int, complaint: ErrorBody, summary: str, sample: bytes) -> ModelError:
     words = f"{complaint.code} {complaint.message}"
     if any(word in complaint.code for word in _FILTERED):
-        return Filtered(said, sample=sample)
+        return Filtered(summary, sample=sample)
     if status == 413 or _CONTEXT_FULL.search(words):
-        return ContextFull(said, next="Use a model with a larger window, or shorter replies.", sample=sample)
+        return ContextFull(
+            summary, next="Use a model with a larger window, or shorter replies.", sample=sample
+        )
     if status in (400, 404, 422) and _NO_SUCH_MODEL.search(words):
-        return UnknownModel(said, sample=sample)
+        return UnknownModel(summary, sample=sample)
     if status in (404, 405):
-        return Refused(said, next="Check the base URL; did you omit /v1?", sample=sample)
+        return Refused(summary, next="Check the base URL; did you omit /v1?", sample=sample)
     if complaint.param:
-        return Refused(said, next=f"Change or leave out the parameter {complaint.param!r}.", sample=sample)
-    return Refused(said, next="Correct what it complains of, then run the same command.", sample=sample)
+        return Refused(summary, next=f"Change or leave out the parameter {complaint.param!r}.", sample=sample)
+    return Refused(summary, next="Correct the reported problem, then run the same command.", sample=sample)
 
 
 _UNSUPPORTED = re.compile(
@@ -136,9 +138,9 @@ _UNSUPPORTED = re.compile(
 
 
 def find_refused_parameter(fault: Refused, sent: Collection[str]) -> str | None:
-    """Return the parameter, of those that were sent, that the endpoint does not take; None if it names none.
+    """Return the sent parameter that the endpoint does not support; None if it names none.
 
-    A value that is out of range is no such refusal: the person has to know of it.
+    A value out of range does not count, because the user has to know about it.
     """
     words = f"{fault.what} {fault.sample.decode(errors='replace')}"
     if not _UNSUPPORTED.search(words):
@@ -148,7 +150,7 @@ def find_refused_parameter(fault: Refused, sent: Collection[str]) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class FullWindow:
-    """What an endpoint tells of a window that is full, in tokens; None for what it does not tell."""
+    """Token counts in an endpoint's error about a full window; None if not given."""
 
     window: int | None = None
     prompt: int | None = None
@@ -169,39 +171,39 @@ _PROMPT = re.compile(
 
 
 def read_window(sample: bytes) -> FullWindow:
-    """Return what the endpoint's words say about its window and about the request."""
+    """Parse the sizes of the window and of the prompt from the endpoint's error."""
     text = sample.decode(errors="replace")
-    return FullWindow(_number(_WINDOW.search(text)), _number(_PROMPT.search(text)))
+    return FullWindow(_parse_number(_WINDOW.search(text)), _parse_number(_PROMPT.search(text)))
 
 
-def _number(found: re.Match[str] | None) -> int | None:
+def _parse_number(found: re.Match[str] | None) -> int | None:
     return None if found is None else next(int(group[:9]) for group in found.groups() if group)
 
 
-def _refused_by_proxy(status: int, message: str) -> ModelError:
-    said = f"The proxy answered {status}: {message or 'without a word'}"
+def _make_proxy_refusal(status: int, message: str) -> ModelError:
+    summary = f"The proxy answered {status}: {message or 'without a message'}"
     if status == 407:
-        return Denied(said, next="Put user and password into HTTPS_PROXY, or the host into NO_PROXY.")
+        return Denied(summary, next="Put user name and password into HTTPS_PROXY, or the host into NO_PROXY.")
     if status >= 500:
-        return TryAgain(said, next="Check HTTPS_PROXY and HTTP_PROXY.")
-    return Refused(said, next="Check HTTPS_PROXY and HTTP_PROXY, or put the host into NO_PROXY.")
+        return TryAgain(summary, next="Check HTTPS_PROXY and HTTP_PROXY.")
+    return Refused(summary, next="Check HTTPS_PROXY and HTTP_PROXY, or put the host into NO_PROXY.")
 
 
 def explain_body(value: dict[str, Any], raw: bytes) -> ModelError:
-    """Return the fault behind an error object that came with status 200.
+    """Return the error for an error object with status 200.
 
-    Routers put the status of the server behind them into its code; without one it counts as a bad reply.
+    Routers put the upstream status into its code; without one, it counts as a bad reply.
     """
     complaint = read_error_body(value, raw)
     error = value["error"]
     code: Any = error.get("code") if is_object(error) else None
     if isinstance(code, int) and 400 <= code < 600:
         return explain_status(code, complaint, raw)
-    return BadReply(f"The endpoint sent an error for a reply: {complaint.message}", sample=raw)
+    return BadReply(f"The endpoint sent an error instead of a reply: {complaint.message}", sample=raw)
 
 
 def read_retry_after(value: str | None, now: datetime | None = None) -> float | None:
-    """Return the seconds that a Retry-After header asks for; None if it asks for nothing sensible."""
+    """Return the seconds in a Retry-After header; None if missing or invalid."""
     if not value:
         return None
     try:
@@ -217,33 +219,33 @@ def read_retry_after(value: str | None, now: datetime | None = None) -> float | 
 
 
 def explain_transport(fault: TransportFault, host: str, limits: Timeouts) -> ModelError:
-    """Return the fault behind a request that got no whole answer."""
+    """Return the error for a request without a complete answer."""
     match fault, fault.__cause__:
         case NoConnection(), ssl.SSLCertVerificationError() as cause:
             return Refused(
-                f"The certificate of {host} cannot be trusted: {cause.verify_message or _cause(fault)}",
-                next="Add the authority that signed it to the file SSL_CERT_FILE names. "
+                f"The certificate of {host} cannot be trusted: {cause.verify_message or _describe_cause(fault)}",
+                next="Add the authority that signed it to the file in SSL_CERT_FILE. "
                 "Verification is never turned off.",
             )
         case NoConnection(), ssl.SSLError():
             return Refused(
-                f"No TLS connection to {host}: {_cause(fault)}",
-                next="Check the base URL; does it need http:// in place of https://?",
+                f"No TLS connection to {host}: {_describe_cause(fault)}",
+                next="Check the base URL; does it need http:// instead of https://?",
             )
         case NoWayThroughProxy(), _:
             return TryAgain(
-                f"Cannot connect to the proxy on the way to {host}: {_cause(fault)}",
+                f"Cannot connect to the proxy for {host}: {_describe_cause(fault)}",
                 next="Check HTTPS_PROXY and HTTP_PROXY.",
             )
         case NoConnection(), None:
             return Unreachable(f"No connection to {host} within {limits.connect:g} s.")
         case NoConnection(), _:
             return Unreachable(
-                f"Cannot connect to {host}: {_cause(fault)}",
+                f"Cannot connect to {host}: {_describe_cause(fault)}",
                 next="Check the base URL (--base-url, OPENAI_BASE_URL); is the server running?",
             )
         case ProxyRefused(), _:
-            return _refused_by_proxy(*fault.args)
+            return _make_proxy_refusal(*fault.args)
         case IdleTimeout(), _:
             return TryAgain(f"{host} was silent for {limits.silence:g} s.")
         case DeadlinePassed(), _:
@@ -251,21 +253,21 @@ def explain_transport(fault: TransportFault, host: str, limits: Timeouts) -> Mod
         case NotHttp(), _:
             return BadReply(f"{host} does not answer in HTTP: {fault}")
         case Compressed(), _:
-            return BadReply(f"{host} sent a compressed reply ({fault}), which was not asked for.")
+            return BadReply(f"{host} sent a compressed reply ({fault}), which was not requested.")
         case TooLarge(args=(most, sample)), _:
             return Oversize(
                 f"The reply is larger than {most:,} bytes.",
-                next="The model does not come to an end; try another, or other sampling.",
+                next="The model does not stop; try another model or other sampling parameters.",
                 sample=sample,
             )
         case _:
-            return TryAgain(f"{host} dropped the connection: {_cause(fault)}")
+            return TryAgain(f"{host} dropped the connection: {_describe_cause(fault)}")
 
 
-def _cause(fault: TransportFault) -> str:
+def _describe_cause(fault: TransportFault) -> str:
     cause = fault.__cause__
     if cause is None:
-        return "it was closed before the reply was whole"
+        return "it was closed before the reply was complete"
     if isinstance(cause, ConnectionError) and cause.errno:
-        return os.strerror(cause.errno)  # asyncio puts its own words in its place
+        return os.strerror(cause.errno)  # asyncio replaces the system's message with its own
     return (cause.strerror if isinstance(cause, OSError) else None) or str(cause) or type(cause).__name__

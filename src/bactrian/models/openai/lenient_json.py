@@ -1,4 +1,4 @@
-"""JSON as servers send it, which is not always JSON."""
+"""A lenient JSON decoder for what servers send."""
 
 from __future__ import annotations
 
@@ -9,17 +9,16 @@ from pydantic_core import from_json
 
 
 def decode_json(body: bytes) -> tuple[Any, bool]:
-    """Return the JSON value of ``body``, and whether bytes that are not UTF-8 had to be replaced.
+    """Decode ``body``; return the value, and True if bytes that are not UTF-8 were replaced.
 
     Raises:
-        ValueError: it is not JSON.
+        ValueError: ``body`` is not JSON.
     """
     try:
         return from_json(body), False
     except ValueError:
         pass
-    # The quick decoder takes no byte-order mark, no half of a surrogate pair and no bare newline in a string;
-    # servers send all three.
+    # The fast decoder rejects byte-order marks, lone surrogates and bare newlines in strings; servers send all three.
     try:
         text, lossy = body.decode("utf-8-sig"), False
     except UnicodeDecodeError:
@@ -31,10 +30,10 @@ def decode_json(body: bytes) -> tuple[Any, bool]:
 
 
 def is_object(value: Any) -> TypeGuard[dict[str, Any]]:
-    """Tell whether ``value`` is a JSON object."""
+    """Return True if ``value`` is a JSON object."""
     return isinstance(value, dict)
 
 
 def is_array(value: Any) -> TypeGuard[list[Any]]:
-    """Tell whether ``value`` is a JSON array."""
+    """Return True if ``value`` is a JSON array."""
     return isinstance(value, list)

@@ -1,4 +1,4 @@
-"""Streamed replies: the reply that the events of a stream add up to."""
+"""Streamed replies, assembled from the events of a stream."""
 
 from __future__ import annotations
 
@@ -21,16 +21,15 @@ _DONE = b"[DONE]"
 async def read_stream(
     response: Response, on_text: Callable[[str], None], on_restart: Callable[[], None] | None = None
 ) -> StreamedReply:
-    """Read a stream to its end, and pass on each piece of the first choice's text as it arrives.
+    """Read a stream to its end, and forward each piece of the first choice's text as it arrives.
 
-    What the model thinks is not passed on; where it turns out late that it was a thought, ``on_restart`` takes back
-    what was.
+    Thoughts are not forwarded; if forwarded text turns out to be a thought, ``on_restart`` discards it.
 
-    A stream that ends without ``[DONE]`` is whole if one of its choices said why it ended.
+    A stream that ends without ``[DONE]`` is complete if one of its choices has a finish reason.
 
     Raises:
-        BadReply: there is something in the stream that is no chunk of a reply.
-        ModelError: an error object in the stream names its cause; or the stream is too long.
+        BadReply: an event of the stream is not a chunk of a reply.
+        ModelError: the stream contains an error object or is too long.
     """
     events = EventReader()
     gathering = StreamedReply()
@@ -47,14 +46,14 @@ async def read_stream(
 
 
 class _Speech:
-    """Passes on what a model says, without what it thinks."""
+    """Forwards a streamed reply without its thoughts."""
 
     def __init__(self, on_text: Callable[[str], None], on_restart: Callable[[], None] | None) -> None:
         self._on_text = on_text
         self._on_restart = on_restart
         self._filter = ThoughtFilter()
         self.begun: float | None = None
-        """When the first piece arrived, by the event loop's clock."""
+        """Arrival of the first piece, by the event loop's clock."""
 
     def add(self, piece: str) -> None:
         had_taken_back = self._filter.has_taken_back
@@ -84,14 +83,14 @@ def _take(events: Iterable[bytes], gathering: StreamedReply, speech: _Speech) ->
 
 
 class StreamedReply:
-    """Adds up the chunks of a streamed reply."""
+    """Accumulates the chunks of a streamed reply."""
 
     def __init__(self) -> None:
         self.raw = bytearray()
         self.ended = False
-        """True once a choice has said why it ended, or the stream that it is done."""
+        """True once a choice has a finish reason or the stream has sent ``[DONE]``."""
         self.first_text: float | None = None
-        """When the first piece of text arrived, by the event loop's clock."""
+        """Arrival of the first piece of text, by the event loop's clock."""
         self.lossy = False
         self._model: Any = None
         self._fingerprint: Any = None
@@ -99,11 +98,11 @@ class StreamedReply:
         self._choices: dict[int, dict[str, Any]] = {}
 
     def add(self, data: bytes) -> str:
-        """Take the data of one event; return the text it adds to the first choice.
+        """Add the data of one event; return the text it adds to the first choice.
 
         Raises:
-            BadReply: it is not a chunk of a reply.
-            ModelError: it is an error object that names its cause.
+            BadReply: the event is not a chunk of a reply.
+            ModelError: the event is an error object.
         """
         try:
             chunk, lossy = decode_json(data)
@@ -149,11 +148,11 @@ class StreamedReply:
 
     @property
     def empty(self) -> bool:
-        """True if there was no chunk of a reply in the stream."""
+        """True if the stream contained no chunk of a reply."""
         return not self._choices
 
     def value(self) -> dict[str, Any]:
-        """Return the reply as the same server would have sent it unstreamed."""
+        """Return the reply in the form of an unstreamed one."""
         choices = [
             {
                 "message": {

@@ -16,7 +16,7 @@ from bactrian.records.tool import Tool
 
 
 def to_wire_tools(tools: Sequence[Tool]) -> list[dict[str, object]]:
-    """The value of ``tools`` in a request."""
+    """Return the value of ``tools`` in a request."""
     return [
         {
             "type": "function",
@@ -27,10 +27,10 @@ def to_wire_tools(tools: Sequence[Tool]) -> list[dict[str, object]]:
 
 
 def to_wire_calls(calls: Sequence[Invocation]) -> list[dict[str, object]]:
-    """The value of ``tool_calls`` in a message.
+    """Return the value of ``tool_calls`` in a message.
 
-    Servers read the arguments and refuse a conversation that holds broken ones, so those become an empty object;
-    the result tells the model what it had written.
+    Servers parse the arguments and refuse conversations with invalid ones, so these become an empty object; the result
+    shows the model what it had written.
     """
     return [
         {
@@ -43,25 +43,25 @@ def to_wire_calls(calls: Sequence[Invocation]) -> list[dict[str, object]]:
 
 
 def encode_calls(calls: Sequence[Invocation]) -> bytes:
-    """What calls add to the JSON of a message."""
+    """Return the JSON that calls add to a message."""
     return b',"tool_calls":' + to_json(to_wire_calls(calls))
 
 
 def read_calls(found: Any, raw: bytes) -> tuple[Invocation, ...]:
-    """Read ``tool_calls`` of a reply's message.
+    """Parse ``tool_calls`` of a reply's message. Arguments are not checked.
 
     Raises:
-        BadReply: a call has no name. Arguments are taken as they are.
+        BadReply: the value is not a list, or a call has no name.
     """
     if found is None:
         return ()
     if not is_array(found):
-        raise BadReply("The tool calls of the endpoint's reply are no list.", sample=raw)
+        raise BadReply("The tool calls in the endpoint's reply are not a list.", sample=raw)
     return tuple(_read_call(call, raw) for call in found)
 
 
 def merge_call_deltas(calls: dict[int, dict[str, Any]], parts: Any) -> None:
-    """Add what a chunk of a stream holds of tool calls to ``calls``, which are by their place in the reply."""
+    """Add the tool calls in a chunk of a stream to ``calls``, keyed by their position in the reply."""
     if not is_array(parts):
         return
     for place, part in enumerate(parts):

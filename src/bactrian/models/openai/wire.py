@@ -1,4 +1,4 @@
-"""The chat-completions wire format: request bodies out, replies in."""
+"""The chat-completions wire format: encodes requests and decodes replies."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from bactrian.records.turn import Finish
 from bactrian.records.usage import Usage
 
 BYTES_PER_TOKEN = 4.0
-"""Where nothing better is known: the common rule of thumb for English."""
+"""Default ratio, the common rule of thumb for English."""
 
 _MOST_TOKENS = 10_000_000
-"""No window is that large: a count beyond it is a mistake."""
+"""Larger token counts are errors, because no window is that large."""
 
 USUAL = Dialect()
-"""What all servers understand."""
+"""The variant that all servers understand."""
 
 _OPENINGS = {
     "system": b'},{"role":"system","content":',
@@ -58,16 +58,16 @@ def build_request_parts(
     dialect: Dialect = USUAL,
     without: Collection[str] = (),
 ) -> list[bytes]:
-    """Return the pieces of a request's body, the messages' own JSON among them.
+    """Return the body of a request in parts, including the cached JSON of the messages.
 
-    Parameters ``without`` are left out. Equal histories give equal bytes up to the newest message, so a server's
-    prefix cache can serve them.
+    Parameters in ``without`` are left out. Equal histories give equal bytes up to the latest message, so that a
+    server's prefix cache applies.
     """
     messages = request.messages
     texts = [message.text.json for message in messages]
     if request.tools:
-        texts = [text + _calls(message) for text, message in zip(texts, messages, strict=True)]
-    # Put in place by slices: the longest conversation costs no more steps than the shortest.
+        texts = [text + _encode_tool_fields(message) for text, message in zip(texts, messages, strict=True)]
+    # Slice assignment: a long conversation needs no more Python steps than a short one.
     parts = [b""] * (2 * len(texts))
     parts[::2] = [_OPENINGS[message.role] for message in messages]
     parts[1::2] = texts
@@ -81,8 +81,8 @@ def build_request_parts(
     return parts
 
 
-def _calls(message: Message) -> bytes:
-    """What the use of tools adds to a message's JSON."""
+def _encode_tool_fields(message: Message) -> bytes:
+    """Return the JSON that tool calls and results add to a message."""
     if message.calls:
         return tool_calls.encode_calls(message.calls)
     return b',"tool_call_id":' + to_json(message.answers) if message.answers else b""
@@ -91,12 +91,12 @@ def _calls(message: Message) -> bytes:
 def build_options(
     request: Request, *, stream: bool, dialect: Dialect = USUAL, without: Collection[str] = ()
 ) -> dict[str, object]:
-    """Return the fields of a request's body besides model and messages."""
+    """Return the fields of a request's body other than model and messages."""
     options = build_parameters(request.sampling, dialect, without)
     if request.n != 1:
         options["n"] = request.n
     if request.response_format is not None:
-        options |= _constraint(request.response_format, dialect)
+        options |= _build_constraint(request.response_format, dialect)
     if request.tools:
         options["tools"] = tool_calls.to_wire_tools(request.tools)
         if not request.allow_tool_calls:
@@ -111,8 +111,8 @@ def build_options(
 def build_parameters(
     sampling: Sampling, dialect: Dialect, without: Collection[str] = ()
 ) -> dict[str, object]:
-    """Return the fields that say how to sample: those that a server may refuse and can do without."""
-    given: dict[str, object | None] = {
+    """Return the sampling fields, which a server may refuse and can do without."""
+    values: dict[str, object | None] = {
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,
         dialect.length: sampling.max_tokens,
@@ -122,17 +122,17 @@ def build_parameters(
         **sampling.extra,
     }
     if not (dialect.renamed or without):
-        return {name: value for name, value in given.items() if value is not None}
-    named = ((dialect.renamed.get(name, name), value) for name, value in given.items())
-    return {name: value for name, value in named if value is not None and name not in without}
+        return {name: value for name, value in values.items() if value is not None}
+    pairs = ((dialect.renamed.get(name, name), value) for name, value in values.items())
+    return {name: value for name, value in pairs if value is not None and name not in without}
 
 
 def has_grammar(form: ResponseFormat | None, dialect: Dialect) -> bool:
-    """True if the reply will have the protocol's own text, because a grammar holds it to that."""
+    """Return True if a grammar constrains the reply to the protocol's text."""
     return form is not None and bool(form.grammar) and dialect.constrained_by == "grammar"
 
 
-def _constraint(form: ResponseFormat, dialect: Dialect) -> dict[str, object]:
+def _build_constraint(form: ResponseFormat, dialect: Dialect) -> dict[str, object]:
     if has_grammar(form, dialect):
         return {"grammar": form.grammar}
     if dialect.constrained_by == "none":
@@ -142,19 +142,19 @@ def _constraint(form: ResponseFormat, dialect: Dialect) -> dict[str, object]:
 
 
 def read_reply(body: bytes, *, sent: int, ratio: float = BYTES_PER_TOKEN) -> Reply:
-    """Read an unstreamed reply to a request of ``sent`` bytes; ``ratio`` is the prompt's bytes per token.
+    """Parse an unstreamed reply to a request of ``sent`` bytes; ``ratio`` is the prompt's bytes per token.
 
     Raises:
-        BadReply: it is anything but a reply.
+        BadReply: ``body`` is not a valid reply.
     """
     try:
         value, lossy = decode_json(body)
     except ValueError:
-        raise _unreadable(body) from None
+        raise _make_read_error(body) from None
     return build_reply(value, raw=body, sent=sent, ratio=ratio, lossy=lossy)
 
 
-def _unreadable(body: bytes) -> BadReply:
+def _make_read_error(body: bytes) -> BadReply:
     if not body.strip():
         return BadReply("The endpoint sent an empty reply.")
     if body.lstrip()[:1] == b"<":
@@ -163,20 +163,20 @@ def _unreadable(body: bytes) -> BadReply:
             next="Check the base URL; did you omit /v1?",
             sample=body,
         )
-    return BadReply("The endpoint's reply is not JSON, or was cut short.", sample=body)
+    return BadReply("The endpoint's reply is not JSON, or was truncated.", sample=body)
 
 
 def build_reply(value: Any, *, raw: bytes, sent: int, ratio: float, lossy: bool = False) -> Reply:
-    """Read a decoded reply. Raises :class:`BadReply` if it is none."""
+    """Build the reply from decoded JSON. Raises :class:`BadReply` if it is invalid."""
     if not is_object(value):
         raise BadReply("The endpoint's reply is not a JSON object.", sample=raw)
     if value.get("error"):
         raise explain_body(value, raw)
     found = value.get("choices")
     if not is_array(found) or not found:
-        raise BadReply("The endpoint's reply holds no choices.", sample=raw)
-    choices = tuple(_choice(choice, raw, lossy) for choice in found)
-    usage = _usage(value.get("usage")) or estimate_usage(choices, sent, ratio)
+        raise BadReply("The endpoint's reply contains no choices.", sample=raw)
+    choices = tuple(_read_choice(choice, raw, lossy) for choice in found)
+    usage = _read_usage(value.get("usage")) or estimate_usage(choices, sent, ratio)
     model = value.get("model")
     fingerprint = value.get("system_fingerprint")
     return Reply(
@@ -189,34 +189,34 @@ def build_reply(value: Any, *, raw: bytes, sent: int, ratio: float, lossy: bool 
     )
 
 
-def _choice(choice: Any, raw: bytes, lossy: bool) -> ReplyChoice:
+def _read_choice(choice: Any, raw: bytes, lossy: bool) -> ReplyChoice:
     message: Any = choice.get("message") if is_object(choice) else None
     if not is_object(choice) or not is_object(message):
-        raise BadReply("A choice in the endpoint's reply holds no message.", sample=raw)
+        raise BadReply("A choice in the endpoint's reply contains no message.", sample=raw)
     if message.get("role", "assistant") in ("user", "system"):
         raise BadReply(f"The endpoint answered in the role of the {message['role']}.", sample=raw)
     refusal = message.get("refusal")
     refusal = refusal if isinstance(refusal, str) else ""
-    thought, said = split_thought(_content(message.get("content"), raw))
+    thought, said = split_thought(_read_content(message.get("content"), raw))
     found = said or refusal
     text = clean_text(found)
     if text is not found:
-        # A pair of surrogates sent as two halves is joined by ``cleaned``, which loses nothing.
+        # ``clean_text`` joins a surrogate pair that was sent as two halves, which loses nothing.
         lossy = lossy or "\0" in found or text.count("\ufffd") > found.count("\ufffd")
     reason = choice.get("finish_reason")
     finish = _FINISHES.get(reason, "other") if isinstance(reason, str) else "other"
     calls = tool_calls.read_calls(message.get("tool_calls"), raw)
-    thought = _thought(message) or thought
+    thought = _read_thought(message) or thought
     return ReplyChoice(
         Text(text), finish, lossy, refusal != "", calls, clean_text(thought) if thought else ""
     )
 
 
-def _thought(message: dict[str, Any]) -> str:
-    """What a reasoning model thought, in the field that its server has for it.
+def _read_thought(message: dict[str, Any]) -> str:
+    """Return the thoughts of a reasoning model, from the field that its server uses.
 
-    ``reasoning_content`` is the word of DeepSeek, vLLM, SGLang and llama.cpp, ``reasoning`` that of OpenRouter, Groq,
-    Cerebras, Ollama and Together; Mistral puts thoughts among the parts of the content.
+    DeepSeek, vLLM, SGLang and llama.cpp use ``reasoning_content``; OpenRouter, Groq, Cerebras, Ollama and Together use
+    ``reasoning``; Mistral puts thoughts among the parts of the content.
     """
     for name in ("reasoning_content", "reasoning"):
         if name in message and isinstance(found := message.get(name), str) and found.strip():
@@ -225,11 +225,11 @@ def _thought(message: dict[str, Any]) -> str:
     if not is_array(content):
         return ""
     parts = [part for part in content if is_object(part)]
-    thoughts = [_content(part.get("thinking"), b"") for part in parts if part.get("type") == "thinking"]
+    thoughts = [_read_content(part.get("thinking"), b"") for part in parts if part.get("type") == "thinking"]
     return "\n\n".join(filter(None, thoughts))
 
 
-def _content(content: Any, raw: bytes) -> str:
+def _read_content(content: Any, raw: bytes) -> str:
     if isinstance(content, str):
         return content
     if content is None:
@@ -240,56 +240,56 @@ def _content(content: Any, raw: bytes) -> str:
     raise BadReply("The content of the endpoint's reply is not text.", sample=raw)
 
 
-def _usage(usage: Any) -> Usage | None:
+def _read_usage(usage: Any) -> Usage | None:
     if not is_object(usage):
         return None
-    prompt = _count(usage.get("prompt_tokens"))
-    completion = _count(usage.get("completion_tokens"))
+    prompt = _read_count(usage.get("prompt_tokens"))
+    completion = _read_count(usage.get("completion_tokens"))
     if prompt is None or completion is None:
         return None
     details = usage.get("prompt_tokens_details")
-    cached = _count(details.get("cached_tokens")) if is_object(details) else None
+    cached = _read_count(details.get("cached_tokens")) if is_object(details) else None
     return Usage(prompt, completion, min(cached or 0, prompt))
 
 
-def _count(value: Any) -> int | None:
+def _read_count(value: Any) -> int | None:
     usable = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST_TOKENS
     return value if usable else None
 
 
 def estimate_usage(choices: Sequence[ReplyChoice], sent: int, ratio: float) -> Usage:
-    """Derive usage from the bytes sent and received."""
+    """Estimate the usage from the bytes sent and received."""
     received = sum(len(choice.text.encode()) + len(choice.thought.encode()) for choice in choices)
     received += sum(len(call.arguments.encode()) for choice in choices for call in choice.calls)
     return Usage(round(sent / ratio), round(received / BYTES_PER_TOKEN), estimated=True)
 
 
 def read_models(body: bytes) -> tuple[str, ...]:
-    """Read the reply to ``GET /models``. Raises :class:`BadReply` if it is none."""
+    """Parse the reply to ``GET /models``. Raises :class:`BadReply` if it is invalid."""
     try:
         value, _ = decode_json(body)
     except ValueError:
-        raise _unreadable(body) from None
+        raise _make_read_error(body) from None
     entries = value.get("data") if is_object(value) else None
     if not is_array(entries):
-        raise BadReply("The endpoint's list of models is none.", sample=body)
+        raise BadReply("The endpoint's list of models is invalid.", sample=body)
     names = [entry.get("id") for entry in entries if is_object(entry)]
     return tuple(name for name in names if isinstance(name, str))
 
 
 def apply_response_format(choice: ReplyChoice, form: ResponseFormat) -> ReplyChoice:
-    """Turn the JSON of a choice that follows ``form`` into the protocol's text.
+    """Convert the JSON of a choice that follows ``form`` to the protocol's text.
 
-    A refusal, a filtered text, an empty one and one beside tool calls are left as they are: they never had the form.
+    Refusals, filtered or empty texts and texts beside tool calls stay unchanged, because they do not have the format.
 
     Raises:
-        BadReply: the JSON is cut short, or does not follow the form.
+        BadReply: the JSON is truncated or does not follow the format.
     """
     if choice.refusal or choice.calls or choice.finish == "content_filter" or not choice.text.strip():
         return choice
     if choice.finish == "length":
         raise CutShort(
-            "The reply reached its longest length before its JSON was complete.",
+            "The reply reached its maximum length before its JSON was complete.",
             next="Raise max_tokens, or use the free protocol.",
             sample=choice.text.encode(),
         )
@@ -297,7 +297,7 @@ def apply_response_format(choice: ReplyChoice, form: ResponseFormat) -> ReplyCho
         text = form.read(choice.text)
     except ValueError as error:
         raise BadReply(
-            f"The reply does not follow the form {form.name!r}: {error}",
+            f"The reply does not follow the response format {form.name!r}: {error}",
             next="Use an endpoint that enforces JSON schemas, or the free protocol.",
             sample=choice.text.encode(),
         ) from error

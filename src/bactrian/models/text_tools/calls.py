@@ -1,10 +1,10 @@
-"""Tools for models that have no tool calls of their own: they call in plain text.
+"""Tool calls in plain text, for models without native tool calls.
 
     Call: weather {"city": "Oslo"}
     Call: weather {"city": "Bergen"}
 
-Calls are the end of a reply: what follows one can only be another, because no result is known yet. Inside a fenced
-code block they are quotations. What comes back is the next message:
+Calls end a reply: only another call can follow, because no result is known yet. Inside a fenced code block they are
+ignored. The results are the next message:
 
     Result of weather:
     6 degrees, rain
@@ -31,23 +31,23 @@ _CALL = re.compile(r"^Call:[ \t]*(?P<name>[\w.-]+)[ \t]*(?=\{|$)", re.MULTILINE)
 
 
 async def add_tools_as_text(ask: Callable[[Request], Awaitable[Reply]], request: Request) -> Reply:
-    """Ask a model that only knows text; the tools that it calls in its reply are calls like any other's.
+    """Send ``request`` to a text-only model, and convert tool calls in its reply to native ones.
 
-    A reply that may call tools is not streamed, because a call is nothing to look at: ``on_text`` then gets the text
+    A reply that may call tools is not streamed, because a call is not readable text: ``on_text`` then receives the text
     once.
     """
     if not request.tools:
         return await ask(request)
-    asked = replace(
+    adapted = replace(
         request,
         messages=write_calls_as_text(
             request.messages, request.tools, allow_tool_calls=request.allow_tool_calls
         ),
-        response_format=_form(request),
+        response_format=_extend_format(request),
         tools=(),
         on_text=None,
     )
-    reply = await ask(asked)
+    reply = await ask(adapted)
     names = {tool.name for tool in request.tools}
     reply = replace(reply, choices=tuple(_read(choice, names) for choice in reply.choices))
     if request.on_text is not None and not reply.choices[0].calls:
@@ -55,8 +55,8 @@ async def add_tools_as_text(ask: Callable[[Request], Awaitable[Reply]], request:
     return reply
 
 
-def _form(request: Request) -> ResponseFormat | None:
-    """The form of the reply, or calls; one that has only a schema cannot be mixed with anything."""
+def _extend_format(request: Request) -> ResponseFormat | None:
+    """Return the response format extended by calls; a format with only a schema cannot be extended."""
     form = request.response_format
     if form is None or not form.grammar or not request.allow_tool_calls:
         return form
@@ -66,14 +66,14 @@ def _form(request: Request) -> ResponseFormat | None:
 def write_calls_as_text(
     messages: Sequence[Message], tools: Sequence[Tool], *, allow_tool_calls: bool = True
 ) -> list[Message]:
-    """``messages`` without tool calls and results in them: both are told in words, and so are the tools."""
-    told = "\n".join(_described(tool) for tool in tools)
-    rules = render_prompt("tools_in_text", tools=told)
+    """Return ``messages`` with the tools, their calls and their results as plain text."""
+    descriptions = "\n".join(_describe_tool(tool) for tool in tools)
+    rules = render_prompt("tools_in_text", tools=descriptions)
     first, *rest = messages
     if first.role == "system":
-        made = [Message("system", Text(f"{first.text}\n\n{rules}"))]
+        result = [Message("system", Text(f"{first.text}\n\n{rules}"))]
     else:
-        made = [Message("system", Text(rules)), first]
+        result = [Message("system", Text(rules)), first]
     names: dict[str, str] = {}
     for is_result, group in groupby(rest, key=lambda message: message.role == "tool"):
         if is_result:
@@ -83,24 +83,26 @@ def write_calls_as_text(
                 )
                 for one in group
             ]
-            made.append(Message("user", Text("\n\n".join(results))))
+            result.append(Message("user", Text("\n\n".join(results))))
             continue
         for message in group:
             names |= {call.id: call.name for call in message.calls}
-            made.append(Message(message.role, _with_lines(message)))
+            result.append(Message(message.role, _write_message(message)))
     if not allow_tool_calls:
-        made[-1] = Message(made[-1].role, Text(f"{made[-1].text}\n\n{render_prompt('tools_answer_now')}"))
-    return made
+        result[-1] = Message(
+            result[-1].role, Text(f"{result[-1].text}\n\n{render_prompt('tools_answer_now')}")
+        )
+    return result
 
 
 def read_calls(text: str, names: set[str]) -> tuple[str, tuple[Invocation, ...]]:
-    """The text before the calls, and the calls; those that are not written as they should be are one, and broken."""
+    """Split ``text`` into the text before the calls and the calls; malformed calls become one invalid call."""
     visible = strip_code(text)
     found = next((one for one in _CALL.finditer(visible) if _is_call(one, visible, names)), None)
     if found is None:
         return text, ()
     before, rest = text[: found.start()].strip(), text[found.start() :]
-    calls = tuple(_each(rest))
+    calls = tuple(_parse_calls(rest))
     if not calls:
         calls = (Invocation("", found["name"], rest[found.end() - found.start() :].strip() or "{}"),)
     return before, calls
@@ -114,12 +116,12 @@ def _read(choice: ReplyChoice, names: set[str]) -> ReplyChoice:
 
 
 def _is_call(found: re.Match[str], text: str, names: set[str]) -> bool:
-    """A name without arguments may be anything: "Call: your broker" is no call, "Call: now" is one of ``now``."""
+    """Return True if ``found`` is a call: with arguments, or with the name of a tool ("Call: your broker" is not)."""
     return text[found.end() : found.end() + 1] == "{" or found["name"] in names
 
 
-def _each(text: str) -> Iterator[Invocation]:
-    """The calls of ``text``; none if it holds anything else."""
+def _parse_calls(text: str) -> Iterator[Invocation]:
+    """Yield the calls in ``text``; nothing if it contains anything else."""
     decoder = json.JSONDecoder()
     calls: list[Invocation] = []
     while text.strip():
@@ -138,28 +140,28 @@ def _each(text: str) -> Iterator[Invocation]:
     yield from calls
 
 
-def _with_lines(message: Message) -> Text:
+def _write_message(message: Message) -> Text:
     if not message.calls:
         return message.text
     lines = [f"Call: {call.name} {call.arguments}" for call in message.calls]
     return Text("\n".join([message.text, *lines] if message.text else lines))
 
 
-def _described(tool: Tool) -> str:
-    """A line such as ``- weather {"city": string, "days": integer or left out}: Tells the weather.``"""
+def _describe_tool(tool: Tool) -> str:
+    """Return a line such as ``- weather {"city": string, "days": integer or left out}: Tells the weather.``"""
     properties, needed = parse_arguments(tool.parameters)
     left_out = render_prompt("tool_left_out")
     arguments = [
-        f'"{name}": {_kind(schema)}{"" if name in needed else left_out}'
+        f'"{name}": {_describe_type(schema)}{"" if name in needed else left_out}'
         for name, schema in properties.items()
     ]
     about = "\n  ".join(tool.description.splitlines())
-    listed = f"{{{', '.join(arguments)}}}"
-    return render_prompt("tool_in_text", name=tool.name, arguments=listed, description=about)
+    argument_list = f"{{{', '.join(arguments)}}}"
+    return render_prompt("tool_in_text", name=tool.name, arguments=argument_list, description=about)
 
 
-def _kind(schema: Mapping[str, Any]) -> str:
-    """A simple type by its name, any other by its schema."""
+def _describe_type(schema: Mapping[str, Any]) -> str:
+    """Return the name of a simple type, or the schema of any other."""
     kind, hint = schema.get("type"), schema.get("description")
     if isinstance(kind, str) and schema.keys() <= {"type", "description", "default"}:
         return f"{kind} ({hint})" if hint else kind

@@ -1,4 +1,4 @@
-"""A grammar for calls in plain text, so that a model that is held to one can only write calls that can be read."""
+"""A grammar for calls in plain text, so that a constrained model can only write valid calls."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bactrian.models.model import ResponseFormat
 from bactrian.models.openai.lenient_json import is_array, is_object
 from bactrian.records.tool import Tool
 
-# Bounded, because an endless string would use up the reply.
+# Bounded, because an unbounded string could fill the whole reply.
 _JSON = (
     'json-value ::= json-object | json-array | json-string | json-number | "true" | "false" | "null"',
     'json-object ::= "{" (json-string ": " json-value (", " json-string ": " json-value){0,15})? "}"',
@@ -31,12 +31,12 @@ _SIMPLE = {
 }
 _MOST_CALLS = 4
 _DEFINITIONS = "#/$defs/"
-_DEEPEST = 6
-"""Levels of a schema that are followed: one may refer to itself."""
+_MAX_DEPTH = 6
+"""Maximum depth of a schema, which may refer to itself."""
 
 
 def extend_grammar(form: ResponseFormat, tools: Sequence[Tool]) -> ResponseFormat:
-    """``form``, or calls in its place."""
+    """Return ``form`` with tool calls as an alternative."""
     said = re.sub(r"^root ::=", "said ::=", form.grammar, flags=re.MULTILINE)
     calls = [f"{_literal(f'Call: {tool.name} ')} {_arguments(tool.parameters)}" for tool in tools]
     rules = (
@@ -48,7 +48,7 @@ def extend_grammar(form: ResponseFormat, tools: Sequence[Tool]) -> ResponseForma
 
 
 def parse_arguments(schema: Mapping[str, Any]) -> tuple[dict[str, dict[str, Any]], list[str]]:
-    """The schema of each argument, and the names of those that are needed."""
+    """Return the schema of each argument and the names of the required ones."""
     found, needed = schema.get("properties"), schema.get("required")
     properties: dict[str, dict[str, Any]] = found if is_object(found) else {}
     return properties, needed if is_array(needed) else []
@@ -60,15 +60,15 @@ def _arguments(schema: Mapping[str, Any]) -> str:
 
 
 class _Values:
-    """The grammars of values by their schemas; ``definitions`` are those that a schema may refer to."""
+    """Builds grammars of values from their schemas, which may refer to ``definitions``."""
 
     def __init__(self, definitions: Mapping[str, Any]) -> None:
         self._definitions = definitions
 
     def object(self, schema: Mapping[str, Any], depth: int = 0) -> str:
-        """An object: the members that are needed, then any of the others, each in their order.
+        """Return the grammar of an object: the required members, then any of the others, both in order.
 
-        Where none is needed there is at most one, so that no comma is out of place.
+        Without required members there is at most one, so that commas are always valid.
         """
         properties, needed = parse_arguments(schema)
         pairs = {name: f'{_text(name)} ": " {self.value(one, depth + 1)}' for name, one in properties.items()}
@@ -80,10 +80,10 @@ class _Values:
         return f'("{{" {first}{rest} "}}")'
 
     def value(self, schema: Mapping[str, Any], depth: int) -> str:
-        """Any value that fits ``schema``; any value at all where the schema is not a simple one."""
+        """Return the grammar of the values that fit ``schema``; of any JSON value if the schema is not simple."""
         options, kind, items, either = (schema.get(key) for key in ("enum", "type", "items", "anyOf"))
         reference = str(schema.get("$ref", ""))
-        if depth > _DEEPEST:
+        if depth > _MAX_DEPTH:
             return "json-value"
         if reference.startswith(_DEFINITIONS):
             return self.value(self._definitions.get(reference.removeprefix(_DEFINITIONS), {}), depth + 1)
@@ -102,10 +102,10 @@ class _Values:
 
 
 def _text(value: object) -> str:
-    """The grammar of one JSON value."""
+    """Return the grammar of a JSON constant."""
     return _literal(json.dumps(value, ensure_ascii=False))
 
 
 def _literal(text: str) -> str:
-    """The grammar of one text: its quotes and escapes are those of JSON."""
+    """Return the grammar of a literal text, quoted and escaped as in JSON."""
     return json.dumps(text, ensure_ascii=False)

@@ -49,7 +49,7 @@ class TokenEstimator:
         self._completion: float | None = None
 
     def estimate(self, most: Usage) -> float:
-        """Tokens expected of a request that could use ``most``."""
+        """Return the tokens expected of a request that could use ``most``."""
         completion = most.completion if self._completion is None else self._completion
         return most.prompt * self._prompt + completion
 

@@ -46,7 +46,7 @@ class RetryPolicy:
     """Longest time for one request, all waits and attempts together."""
 
     def with_max_wait(self, longest: float) -> RetryPolicy:
-        """The same, with ``longest`` for a wait that the endpoint may ask for, and three times that for all."""
+        """Return the same, with ``longest`` for a wait that the endpoint may ask for, and three times that for all."""
         return replace(self, max_wait=longest, budget=PATIENCE * longest)
 
 

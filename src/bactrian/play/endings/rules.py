@@ -13,7 +13,7 @@ from typing import Protocol
 
 from bactrian.language.body import read_body
 from bactrian.language.courtesy import find_topic, is_courtesy
-from bactrian.language.protocol import has_instruction, is_done
+from bactrian.language.protocol import find_instruction, is_done
 from bactrian.language.similarity import is_alike, split_words
 from bactrian.records.ending import Ending, EndingCode
 from bactrian.records.session import Session
@@ -61,11 +61,11 @@ class AssistantInstructs:
 
     def __call__(self, turns: Sequence[Turn]) -> Ending | None:
         last = turns[-1]
-        flip = has_instruction(last.text, self.language) if last.speaker == "assistant" else None
+        flip = find_instruction(last.text, self.language) if last.speaker == "assistant" else None
         if flip is None:
             return None
         before = [turn.text for turn in turns[-2 * self.limit : -1] if turn.speaker == "assistant"]
-        if len(before) < self.limit - 1 or not all(has_instruction(text, self.language) for text in before):
+        if len(before) < self.limit - 1 or not all(find_instruction(text, self.language) for text in before):
             return None
         return make_ending("assistant_instruct", last, last.text[flip.start() :])
 

@@ -110,6 +110,8 @@ async def play_society(
     Raises:
         InputError: the task, a role or the language cannot be used.
     """
+    if wish.pack is not None:
+        load_pack(wish.pack).check_axes(wish.values)
     outputs: dict[str, str] = {}
     for stage in wish.society.stages:
         task = wish.prompts.task(stage.name, wish.task, outputs)
