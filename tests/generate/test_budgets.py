@@ -38,7 +38,7 @@ async def test_a_budget_without_a_price_is_refused_before_anything_is_made(folde
     async with Endpoint([said]) as endpoint:
         code, _, err = await generate(folder, endpoint, "--budget", "1")
     assert code == 2
-    assert "needs the price of 'openai:any'" in err
+    assert "requires the price of 'openai:any'" in err
     assert "--price" in err
     assert endpoint.requests == []
     assert not (folder / "run.db").exists()

@@ -91,7 +91,7 @@ async def test_a_failed_call_is_counted_as_unknown_and_gives_back_what_it_held()
 async def test_a_limit_in_dollars_needs_a_price() -> None:
     async with Endpoint() as endpoint:
         model = Budget(OpenAIModel("new", base_url=endpoint.url), UsageMeter(max_usd=1.0, prices=PRICES))
-        with pytest.raises(InputError, match="needs the price of 'openai:new'"):
+        with pytest.raises(InputError, match="requires the price of 'openai:new'"):
             await model.reply(ASK)
         await model.close()
     assert endpoint.requests == []

@@ -189,7 +189,7 @@ async def test_what_holds_nothing_of_a_run_is_refused_and_left_as_it_was(
 ) -> None:
     path = tmp_path / "notes"
     path.write_bytes(content)
-    with pytest.raises(StoreError, match="Nothing of a run"):
+    with pytest.raises(StoreError, match="no readable data of a run"):
         recover(path, tmp_path / "new.db")
     assert path.read_bytes() == content
     assert [file.name for file in tmp_path.iterdir()] == ["notes"]

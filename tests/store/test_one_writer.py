@@ -110,9 +110,9 @@ async def test_nothing_is_written_once_the_lock_or_the_run_was_taken_away(
         await store.begin(session())
         await store.add_turn("one", turn(1))
         tamper(path)
-        with pytest.raises(StoreError, match="was taken away while it was written"):
+        with pytest.raises(StoreError, match="was replaced while it was written"):
             await store.add_turn("one", turn(2))
-        with pytest.raises(StoreError, match="was taken away while it was written"):
+        with pytest.raises(StoreError, match="was replaced while it was written"):
             await store.add_turn("one", turn(3))
 
 
@@ -125,7 +125,7 @@ async def test_a_second_writer_that_got_in_by_the_lock_s_deletion_is_the_only_on
         async with open_store(path) as second:
             begun = await second.begin(session())
             assert begun.turns == (turn(1),)
-            with pytest.raises(StoreError, match="was taken away"):
+            with pytest.raises(StoreError, match="was replaced"):
                 await first.add_turn("one", turn(2, "Of the first."))
             await second.add_turn("one", turn(2))
     assert verify(path).faults == ()

@@ -1,4 +1,4 @@
-"""Where a run is kept: the protocols of its two sides, and :func:`open_store`, which opens one."""
+"""Storage of runs: the protocols for reading and writing, and :func:`open_store`."""
 
 from bactrian.store.base import Rows, RunReader, RunWriter, Store
 from bactrian.store.sqlite.filesystem import list_run_files

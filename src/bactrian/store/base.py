@@ -1,4 +1,4 @@
-"""What a run offers: the side that writes it and the side that reads it, whatever database holds it."""
+"""Protocols for writing and reading a run, independent of the database."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bactrian.records.turn import Turn
 from bactrian.records.usage import Usage
 
 Rows = tuple[int, int]
-"""A slice of a run: the row after which it begins, and its last."""
+"""A slice of a run: the row before its first one, and its last row."""
 
 
 class RunWriter(Protocol):
@@ -91,7 +91,7 @@ class RunReader(Protocol):
         ...
 
     def snapshot(self) -> AbstractAsyncContextManager[RunReader]:
-        """The run as it is now, however long the reading takes and whatever is written meanwhile.
+        """Return the run as it is now, however long the reading takes and whatever is written meanwhile.
 
         It holds back the cleaning up of what is written meanwhile, so leave it soon.
         """
@@ -102,7 +102,7 @@ class RunReader(Protocol):
         ...
 
     async def session(self, session_id: str) -> Session | None:
-        """The session with this id and its stored turns; None if not found.
+        """Return the session with this id and its stored turns; None if not found.
 
         Raises:
             StoreError: the session cannot be read, or a turn of it is damaged.
@@ -110,35 +110,35 @@ class RunReader(Protocol):
         ...
 
     def sessions(self, rows: Rows | None = None) -> AsyncIterator[Session]:
-        """All sessions, or those of one slice, in the order in which they began; a hundred at a time are in memory."""
+        """Return all sessions, or those of one slice, in the order of their start; a hundred at a time in memory."""
         ...
 
     async def slices(self, size: int) -> list[Rows]:
-        """The present sessions, in slices of at most ``size`` that can be read at the same time."""
+        """Return the present sessions, in slices of at most ``size`` that can be read at the same time."""
         ...
 
     async def deliberation(self, session: str, *, after: int = 0) -> Deliberation:
-        """The proposals and decisions of the session with this id, for the turns behind turn ``after``."""
+        """Return the proposals and decisions of the session with this id, for the turns behind turn ``after``."""
         ...
 
     async def confirmations(self, judge: str) -> list[Confirmation]:
-        """All answers of the judge with this name."""
+        """Return all answers of the judge with this name."""
         ...
 
     async def recipe(self) -> dict[str, Any] | None:
-        """What the run is made from; None if it was not made from a recipe."""
+        """Return what the run is made from; None if it was not made from a recipe."""
         ...
 
     async def item_list(self, list_id: str) -> ItemList | None:
-        """The list of items with this id, as far as it is known; None if not found."""
+        """Return the list of items with this id, as far as it is known; None if not found."""
         ...
 
     def item_lists(self) -> AsyncIterator[ItemList]:
-        """All lists of items in the order in which they began, a hundred at a time."""
+        """Return all lists of items in the order in which they began, a hundred at a time."""
         ...
 
     def progress(self) -> AsyncIterator[Progress]:
-        """The state of every session, by its id. Reads an index and not the sessions themselves."""
+        """Return the state of every session, by its id. Reads an index and not the sessions themselves."""
         ...
 
     async def list_imported(self) -> frozenset[str]:
@@ -146,7 +146,7 @@ class RunReader(Protocol):
         ...
 
     def failures(self) -> AsyncIterator[Failure]:
-        """The sessions that failed and were not taken up again, in the order in which they began."""
+        """Return the sessions that failed and were not taken up again, in the order in which they began."""
         ...
 
     async def mean_seconds(self) -> float | None:
@@ -154,8 +154,9 @@ class RunReader(Protocol):
         ...
 
     async def count_spent(self) -> dict[str, Usage]:
-        """The usage of the run by agent: ``user``, ``assistant``, ``critic``, ``task_specifier`` (with the planner),
-        ``lister``.
+        """Return the usage of the run by agent.
+
+        Agents are ``user``, ``assistant``, ``critic``, ``task_specifier`` (with the planner) and ``lister``.
 
         Reads the row of every turn, which takes seconds for a million.
         """

@@ -1,4 +1,4 @@
-"""Records as rows and back. The fields of a record are its columns, declared once, by the record itself."""
+"""Mapping of records to database rows and back. The columns are derived from the fields of the record."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ Convert = Callable[[Any], Any]
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column and the value of a record that it holds."""
+    """A column and the attribute of a record that it stores."""
 
     name: str
     path: str
-    """The attribute of the record, with dots for those of its parts."""
+    """The attribute of the record, with dots for nested parts."""
     type: str
-    """Name of the type in SQL."""
+    """SQL type."""
     nullable: bool = False
     write: Convert | None = None
-    """From the attribute to the column's value; None if they are the same."""
+    """Converts the attribute to the column's value; None if they are equal."""
 
 
 @dataclass(frozen=True, slots=True)
 class Embedded:
-    """A part of a record that is stored in columns of its own."""
+    """A part of a record that is stored in its own columns."""
 
     columns: Mapping[str, str]
-    """Name of the column by the part's field; fields that are not named are not stored."""
+    """Column by field of the part; other fields are not stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +45,12 @@ class Json:
     """A field that is stored as JSON."""
 
     column: str | None = None
-    """None if the column is named as the field is."""
+    """None if the column has the name of the field."""
 
 
 @dataclass(frozen=True, slots=True)
 class Derived:
-    """A column that is computed from a field when the record is written, and not read back."""
+    """A column that is computed from a field on writing, and not read back."""
 
     field: str
     type: str
@@ -58,7 +58,7 @@ class Derived:
 
 
 Override = str | Embedded | Json
-"""How a field is stored: the name of its column, or one of the others."""
+"""How a field is stored: the name of its column, or one of the classes above."""
 
 PARTS: Mapping[type, Embedded] = {
     Usage: Embedded(
@@ -70,7 +70,7 @@ PARTS: Mapping[type, Embedded] = {
         }
     ),
 }
-"""Parts that are stored in columns of their own wherever they occur."""
+"""Parts that are always stored in their own columns."""
 _SQL: Mapping[Any, str] = {
     str: "TEXT",
     Text: "TEXT",
@@ -80,11 +80,11 @@ _SQL: Mapping[Any, str] = {
     bytes: "BLOB",
 }
 _READ: Mapping[type, Convert] = {bool: bool, Text: Text}
-"""What the database gives back as another type. Everything else comes back as it was written."""
+"""Conversions of values that the database returns with another type."""
 
 
 class RecordMapping(Generic[Record]):
-    """The columns of one kind of record, in the order in which rows of them are written and read."""
+    """The columns of one kind of record, in the order of writing and reading."""
 
     def __init__(self, columns: Sequence[Column], derived: Sequence[Column], read: Convert) -> None:
         self.columns = (*columns, *derived)
@@ -97,7 +97,7 @@ class RecordMapping(Generic[Record]):
         self._read = read
 
     def write(self, record: Record) -> tuple[Any, ...]:
-        """The values of the columns for ``record``."""
+        """Convert ``record`` to a row."""
         values = self._values(record)
         if not self._writers:
             return values
@@ -107,11 +107,11 @@ class RecordMapping(Generic[Record]):
         return tuple(row)
 
     def read(self, row: Sequence[Any]) -> Record:
-        """The record of a row of these columns."""
+        """Convert a row of these columns to a record."""
         return self._read(row[: self._width])
 
     def pick(self, *names: str) -> RecordMapping[Record]:
-        """Only the columns with these names, for writing."""
+        """Return the mapping of the columns ``names`` only, for writing."""
         return RecordMapping([column for column in self.columns if column.name in names], (), self._read)
 
 
@@ -122,12 +122,12 @@ def declare_table(
     derived: Mapping[str, Derived] | None = None,
     **overrides: Override,
 ) -> RecordMapping[Record]:
-    """Map ``record``: a column for each field, but for those in ``leave``.
+    """Map ``record``, with a column for each field except those in ``leave``.
 
-    A field of a plain type is a column of its own name, and a part such as ``Usage`` has its own columns, as
-    :data:`PARTS` says. ``overrides`` tell, by field, what is different.
+    A field of a plain type is stored in a column of the same name, and a part such as ``Usage`` in the columns given by
+    :data:`PARTS`. ``overrides`` contains the exceptions by field.
     """
-    columns, read = _columns_of(record, leave, overrides, "")
+    columns, read = _make_columns(record, leave, overrides, "")
     return RecordMapping(
         columns,
         [Column(name, one.field, one.type, write=one.write) for name, one in (derived or {}).items()],
@@ -136,14 +136,14 @@ def declare_table(
 
 
 def write_json(value: object) -> str | None:
-    """``value`` as JSON; None stays None, which is the database's own null."""
+    """Serialize ``value`` as JSON; None stays None, which is NULL in the database."""
     return None if value is None else to_json(value).decode()
 
 
-def _columns_of(
+def _make_columns(
     record: type, leave: Sequence[str], overrides: Mapping[str, Override], prefix: str
 ) -> tuple[list[Column], Convert]:
-    """The columns of a record, or of a part of one, and the function that makes it from their values."""
+    """Return the columns of a record, or of a part of one, and the function that makes it from their values."""
     hints = get_type_hints(record)
     columns: list[Column] = []
     names: list[str] = []
@@ -151,59 +151,59 @@ def _columns_of(
     parts: list[tuple[int, int, Convert]] = []
     for name in (field.name for field in fields(record) if field.name not in leave):
         override = overrides.get(name, name)
-        own, read = _columns_of_field(hints[name], override, name, prefix)
+        own, read = _make_field_columns(hints[name], override, name, prefix)
         if isinstance(override, Embedded) or len(own) > 1:
             parts.append((len(columns), len(columns) + len(own), read or tuple))
         elif read is not None:
             values.append((len(columns), read))
         columns += own
         names.append(name)
-    parts.reverse()  # from the last, so that the places of those before it stay
+    parts.reverse()  # from the last, so that earlier positions stay valid
     in_order = names == [field.name for field in fields(record)][: len(names)]
 
     def build(row: Sequence[Any]) -> Any:
-        given = list(row)
+        row_values = list(row)
         for place, read in values:
-            given[place] = read(given[place])
+            row_values[place] = read(row_values[place])
         for place, end, read in parts:
-            given[place:end] = (read(given[place:end]),)
-        return record(*given) if in_order else record(**dict(zip(names, given, strict=True)))
+            row_values[place:end] = (read(row_values[place:end]),)
+        return record(*row_values) if in_order else record(**dict(zip(names, row_values, strict=True)))
 
     return columns, build
 
 
-def _columns_of_field(
+def _make_field_columns(
     hint: Any, override: Override, name: str, prefix: str
 ) -> tuple[list[Column], Convert | None]:
-    """The columns of a field, and the function that makes its value from theirs; None if that is the column's."""
-    plain, nullable = _without_none(hint)
+    """Return the columns of a field, and the function that builds its value from them; None if it is the column's."""
+    plain, nullable = _strip_none(hint)
     path = prefix + name
     if isinstance(override, Embedded):
         left = [field.name for field in fields(plain) if field.name not in override.columns]
-        return _columns_of(plain, left, override.columns, f"{path}.")
+        return _make_columns(plain, left, override.columns, f"{path}.")
     if isinstance(override, Json):
         build = find_builder(plain)
         column = Column(override.column or name, path, "TEXT", nullable, write_json)
         return [column], lambda value: None if value is None else build(from_json(value))
     if plain in PARTS:
-        return _columns_of(plain, (), PARTS[plain].columns, f"{path}.")
-    column = Column(override, path, _sql_type(plain), nullable)
+        return _make_columns(plain, (), PARTS[plain].columns, f"{path}.")
+    column = Column(override, path, _find_sql_type(plain), nullable)
     convert = _READ.get(plain)
     if convert is None or not nullable:
         return [column], convert
     return [column], lambda value: None if value is None else convert(value)
 
 
-def _sql_type(hint: Any) -> str:
+def _find_sql_type(hint: Any) -> str:
     if get_origin(hint) is Literal:
         return "TEXT"
     if hint not in _SQL:
-        raise TypeError(f"{hint} is not the type of a column: store it as Json, or leave it out")
+        raise TypeError(f"{hint} is not a column type: store the field as Json, or leave it out")
     return _SQL[hint]
 
 
-def _without_none(hint: Any) -> tuple[Any, bool]:
-    """A type without its None, and whether it had one."""
+def _strip_none(hint: Any) -> tuple[Any, bool]:
+    """Return a type without its None, and whether it had one."""
     if get_origin(hint) not in (Union, types.UnionType):
         return hint, False
     others = [one for one in get_args(hint) if one is not type(None)]

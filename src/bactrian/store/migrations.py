@@ -1,7 +1,7 @@
-"""How older runs become today's, one numbered step after another.
+"""Numbered schema migrations for runs of earlier versions.
 
-A migration is frozen once it has landed: it spells out what it changes and knows nothing of today's records, so that
-a run of any earlier version becomes the same today and in ten years. A new column is a new migration.
+A migration is frozen once released: it spells out its changes and does not depend on the current records, so that every
+earlier version migrates to the same result in all later versions. A new column needs a new migration.
 """
 
 from __future__ import annotations
@@ -243,18 +243,18 @@ MIGRATIONS: tuple[Callable[[Connection], None], ...] = (
     _m008_tools,
     _m009_thoughts,
 )
-"""In order; the number of a migration is its place, from 1."""
+"""In order; the number of a migration is its position, from 1."""
 
 
 def read_version(connection: Connection) -> int:
-    """The number of the last migration that the run has had; 0 for a new file."""
+    """Return the number of the last migration that the run has had; 0 for a new file."""
     if not inspect(connection).has_table("migrations"):
         return 0
     return connection.execute(text("SELECT max(number) FROM migrations")).scalar() or 0
 
 
 def migrate(connection: Connection, now: float, *, to: int = len(MIGRATIONS)) -> None:
-    """Apply the migrations that are missing, within the caller's transaction."""
+    """Apply the missing migrations within the caller's transaction."""
     have = read_version(connection)
     _create(connection, "migrations", "number INTEGER NOT NULL PRIMARY KEY, applied FLOAT NOT NULL")
     for number in range(have + 1, to + 1):
@@ -266,7 +266,7 @@ def migrate(connection: Connection, now: float, *, to: int = len(MIGRATIONS)) ->
 
 
 def _create(connection: Connection, table: str, columns: str) -> None:
-    # Some early runs have a table before the migration that brings it.
+    # Some early runs have a table before the migration that creates it.
     connection.exec_driver_sql(f"CREATE TABLE IF NOT EXISTS {table} ({columns})")
 
 

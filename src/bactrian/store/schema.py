@@ -1,6 +1,6 @@
-"""The tables of a run: which record each of them holds.
+"""The tables of a run and their records.
 
-A field that a record gains is a column here at once, and needs a migration in :mod:`bactrian.store.migrations`.
+A new field of a record becomes a column automatically, and needs a migration in :mod:`bactrian.store.migrations`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from bactrian.store.mapping import Derived, Embedded, Json, RecordMapping, decla
 
 
 def compute_checksum(text: str) -> int:
-    """CRC-32 of a text: SQLite does not notice flipped bytes."""
+    """Compute the CRC-32 of a text; SQLite does not detect flipped bytes."""
     return zlib.crc32(text.encode())
 
 
@@ -38,7 +38,7 @@ SESSIONS = declare_table(
     values=Json("axis_values"),
 )
 PREPARATION = SESSIONS.pick("specified_task", "planned_task", "preparation")
-"""What the steps before the conversation add to the row of a session."""
+"""Columns of a session that the steps before the conversation fill."""
 ENDINGS = declare_table(
     Ending, code="ending", turn="ending_turn", speaker="ending_speaker", evidence="ending_evidence"
 )
@@ -49,7 +49,7 @@ TOTALS = declare_table(
     completion="completion_tokens",
     cached="cached_tokens",
 )
-"""What a session used in all, in its own row once it has ended."""
+"""Total usage of a session, in its row once it has ended."""
 PROGRESS = declare_table(
     Progress,
     turns="ending_turn",
@@ -57,7 +57,7 @@ PROGRESS = declare_table(
     completion="completion_tokens",
     cached="cached_tokens",
 )
-"""The columns of the index ``sessions_progress``, so that a resumed run need not read the wide rows."""
+"""Columns of the index ``sessions_progress``, so that resuming a run need not read the wide rows."""
 TURNS = declare_table(
     Turn, leave=("uses",), said=Json(), derived={"checksum": Derived("text", "INTEGER", compute_checksum)}
 )
@@ -67,28 +67,28 @@ TOOL_CALLS = declare_table(
     ToolCall, wanted=Embedded({"id": "call", "name": "name", "arguments": "arguments"})
 )
 TOOL_RESULTS = declare_table(ToolResult, text="result", seconds="tool_seconds")
-"""In the row of its call."""
+"""Stored in the row of the call."""
 RESULT = TOOL_RESULTS.pick("result", "problem", "tool_seconds", "cut")
-"""What a result adds to the row of its call."""
+"""Columns of a call that its result fills."""
 CONFIRMATIONS = declare_table(Confirmation)
 CALLS = declare_table(Call, usage=Json())
 LISTS = declare_table(ItemList, items=Json(), usage=Json())
 
 
-def _table(name: str, more: Sequence[str], *mappings: RecordMapping[Any]) -> TableClause:
+def _make_table(name: str, more: Sequence[str], *mappings: RecordMapping[Any]) -> TableClause:
     names = [*more, *(name for mapping in mappings for name in mapping.names)]
     return table(name, *map(column, dict.fromkeys(names)))
 
 
-sessions = _table("sessions", ("row", "created"), SESSIONS, ENDINGS, TOTALS)
-turns = _table("turns", ("row", "session"), TURNS)
-run = _table("run", ("row", "recipe", "created"))
-lists = _table("lists", ("row",), LISTS)
-calls = _table("calls", ("row",), CALLS)
-proposals = _table("proposals", ("row", "session"), PROPOSALS)
-verdicts = _table("verdicts", ("row", "session"), DECISIONS)
-tools = _table("tools", ("row", "session"), TOOL_CALLS, TOOL_RESULTS)
-confirmations = _table("confirmations", ("row",), CONFIRMATIONS)
+sessions = _make_table("sessions", ("row", "created"), SESSIONS, ENDINGS, TOTALS)
+turns = _make_table("turns", ("row", "session"), TURNS)
+run = _make_table("run", ("row", "recipe", "created"))
+lists = _make_table("lists", ("row",), LISTS)
+calls = _make_table("calls", ("row",), CALLS)
+proposals = _make_table("proposals", ("row", "session"), PROPOSALS)
+verdicts = _make_table("verdicts", ("row", "session"), DECISIONS)
+tools = _make_table("tools", ("row", "session"), TOOL_CALLS, TOOL_RESULTS)
+confirmations = _make_table("confirmations", ("row",), CONFIRMATIONS)
 
 TABLES = (sessions, turns, run, lists, calls, proposals, verdicts, tools, confirmations)
-"""In the order in which they can be filled: a turn needs its session."""
+"""In the order in which they can be filled: a turn references its session."""

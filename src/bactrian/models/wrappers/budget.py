@@ -1,4 +1,4 @@
-"""Stopping before a limit on tokens or money is passed."""
+"""Limits on tokens and money."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from bactrian.records.usage import Usage
 
 _NOTHING = Usage()
 _TELLING = 100
-"""Tokens from which a prompt shows how the endpoint counts: in shorter ones what it adds to each weighs more."""
-_RAISE = "Raise the limit and run the same command again to go on."
+"""Minimum prompt tokens for learning how the endpoint counts: in shorter prompts its fixed overhead dominates."""
+_RAISE = "Raise the limit and run the same command again to continue."
 
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """What a model costs, in US dollars per million tokens."""
+    """The price of a model, in US dollars per million tokens."""
 
     prompt: float
     completion: float
     cached: float | None = None
-    """Prompt tokens from the server's prefix cache; None if they cost what the others do."""
+    """Prompt tokens from the server's prefix cache; None if they have no special price."""
 
     def cost(self, usage: Usage) -> float:
         """Return the price of ``usage`` in US dollars."""
@@ -36,7 +36,7 @@ class Price:
 
 @dataclass(slots=True)
 class UsageMeter:
-    """Adds up what several models use, against limits that they share."""
+    """Sums the usage of several models and enforces their common limits."""
 
     max_tokens: int | None = None
     """Prompt and completion tokens together."""
@@ -46,23 +46,23 @@ class UsageMeter:
     used: Usage = Usage()
     usd: float = 0.0
     calls: int = 0
-    """Calls that were answered."""
+    """Number of answered calls."""
     unknown: int = 0
-    """Calls that failed: what they cost, if anything, nobody said."""
+    """Number of failed calls, whose cost is unknown."""
     _held_tokens: int = 0
     _held_usd: float = 0.0
 
     @property
     def limited(self) -> bool:
-        """True if there is a limit to keep."""
+        """True if a limit is set."""
         return self.max_tokens is not None or self.max_usd is not None
 
     def hold(self, model: str, usage: Usage) -> None:
-        """Set ``usage`` aside for a call that is about to start.
+        """Reserve ``usage`` for a call that is about to start.
 
         Raises:
-            BudgetReached: with all that is in flight, the call would pass a limit.
-            InputError: there is a limit in dollars, and the model has no price.
+            BudgetReached: together with all calls in flight, the call could exceed a limit.
+            InputError: a limit in dollars is set and the model has no price.
         """
         tokens = self.used.total + self._held_tokens + usage.total
         if self.max_tokens is not None and tokens > self.max_tokens:
@@ -82,7 +82,7 @@ class UsageMeter:
         self._held_tokens += usage.total
 
     def settle(self, model: str, held: Usage, used: Usage | None) -> None:
-        """Give back what :meth:`hold` set aside and count what was used; None if nobody knows."""
+        """Release a reservation of :meth:`hold` and count the actual usage; None if unknown."""
         self._held_tokens -= held.total
         if self.max_usd is not None:
             self._held_usd -= self._price(model).cost(held)
@@ -97,14 +97,14 @@ class UsageMeter:
     def _price(self, model: str) -> Price:
         if model not in self.prices:
             raise InputError(
-                f"A limit in dollars needs the price of {model!r}.",
+                f"A limit in dollars requires the price of {model!r}.",
                 next="Give its price per million tokens, or limit the tokens instead.",
             )
         return self.prices[model]
 
 
 class Budget(Wrapper):
-    """Counts what ``model`` uses on ``meter``, and refuses a call that could pass the meter's limit.
+    """Counts the usage of ``model`` on ``meter``, and refuses calls that could exceed the meter's limits.
 
     What a call could use is estimated as its prompt's bytes divided by four plus its ``max_tokens`` (see
     :func:`~bactrian.models.wrappers.estimate.estimated`), and more as soon as the endpoint has counted more: other
@@ -124,8 +124,8 @@ class Budget(Wrapper):
         """Answer ``request``.
 
         Raises:
-            BudgetReached: the call could pass the limit; nothing was sent.
-            ModelError: as the model within.
+            BudgetReached: the call could exceed a limit; nothing was sent.
+            ModelError: an error of the wrapped model.
         """
         held = _NOTHING
         if self._meter.limited:

@@ -1,4 +1,4 @@
-"""Waiting that can be broken off: work that is to stop does not sit out a rate limit or a ``Retry-After``."""
+"""Cancellable sleeps: shutting down does not wait for rate limits or ``Retry-After``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class StopSignal:
         self._waiting: set[asyncio.Future[None]] = set()
 
     async def sleep(self, seconds: float) -> None:
-        """Wait so many seconds.
+        """Sleep for ``seconds``.
 
         Raises:
             Halted: the rest is over.
@@ -42,7 +42,7 @@ class StopSignal:
             self._waiting.discard(waiting)
 
     def stop(self) -> None:
-        """Break off every wait."""
+        """Cancel all current and future waits."""
         self.over = True
         for waiting in self._waiting:
             if not waiting.done():

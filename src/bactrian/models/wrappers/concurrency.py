@@ -1,4 +1,4 @@
-"""How many requests an endpoint is sent at once: as many as it takes without complaint."""
+"""Adaptive concurrency: as many requests at once as the endpoint handles without errors."""
 
 from __future__ import annotations
 
@@ -52,10 +52,9 @@ class ConcurrencyLimit(Wrapper):
     asks for holds all requests back, not only the one that was told. An endpoint that answers nothing is tried by one
     request at a time, after pauses that double, until it answers one ("circuit breaker").
 
-    Unless it is ``proven``, an endpoint is first asked by one request alone, for a moment: what is wrong with key,
-    address or model is found out once, and those who wait are told the same without asking. A wait that it asks for
-    is cut at ``longest_wait`` seconds. ``rest`` can break off the waiting. Unless ``timed``, latency is left out of
-    account.
+    Unless ``proven``, the endpoint first gets a single request, for a moment: a wrong key, address or model is detected
+    once, and the queued requests fail with the same error without being sent. Requested waits are capped at
+    ``longest_wait`` seconds. ``rest`` cancels the waits. Unless ``timed``, latency is ignored.
     """
 
     def __init__(
@@ -107,7 +106,7 @@ class ConcurrencyLimit(Wrapper):
         return max(0.0, self._closed_until - self._clock())
 
     async def reply(self, request: Request) -> Reply:
-        """Answer ``request`` when there is room; raises what the model within raises."""
+        """Answer ``request`` when a slot is free; raises the errors of the wrapped model."""
         if self._verdict is not None:
             raise self._verdict
         if self._in_flight >= self.limit or self._waiting or self._closed_until:
@@ -133,7 +132,7 @@ class ConcurrencyLimit(Wrapper):
                 self._wake()
 
     async def _wait(self) -> None:
-        """Wait for room, first come, first served. Whoever is woken has been counted as in flight."""
+        """Wait for a free slot, first come, first served. A woken request is already counted as in flight."""
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(turn)
         self._wake()
@@ -163,7 +162,7 @@ class ConcurrencyLimit(Wrapper):
                 turn.set_result(None)
 
     def _spare_others(self, fault: ModelError) -> None:
-        """Where all would be told the same, tell those who wait, and do not ask."""
+        """Fail all queued requests at once when the error is the same for every request."""
         if isinstance(fault, (Denied, UnknownModel)) or (
             isinstance(fault, (NotAnEndpoint, Unreachable)) and not self._proven
         ):

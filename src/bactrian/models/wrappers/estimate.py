@@ -1,4 +1,4 @@
-"""What a request will cost, reckoned before it is sent."""
+"""Estimates of the usage of requests before they are sent."""
 
 from __future__ import annotations
 

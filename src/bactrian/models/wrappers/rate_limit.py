@@ -1,4 +1,4 @@
-"""Asking no faster than an endpoint allows."""
+"""Rate limits in requests and tokens per minute."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from bactrian.models.wrappers.estimate import estimate_request
 from bactrian.records.usage import Usage
 
 _LOOK_AGAIN = 0.25
-"""Seconds after which whoever is next asks again how long to wait: a reply may have used less than it could have."""
+"""Seconds after which the next request checks its wait again: a reply may have used fewer tokens than expected."""
 _SMOOTHING = 0.1
 _SPARED = 0.02
-"""Share of the tokens that is left free, because what a request uses is known only when it is over."""
+"""Share of the tokens kept in reserve, because the usage of a request is known only after its reply."""
 
 
 class Pace:
-    """Spreads amounts evenly over time, so that no minute sees more than ``per_minute``."""
+    """Spreads amounts evenly over time, at most ``per_minute`` in any minute."""
 
     def __init__(self, per_minute: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._seconds_each = 60 / per_minute
@@ -41,7 +41,7 @@ class Pace:
 
 
 class TokenEstimator:
-    """How many tokens a request will use: what it could use at most, until replies have shown what they do use."""
+    """Estimates the tokens of a request: the maximum at first, then from the usage of earlier replies."""
 
     def __init__(self) -> None:
         self._prompt = 1.0
@@ -54,7 +54,7 @@ class TokenEstimator:
         return most.prompt * self._prompt + completion
 
     def learn(self, most: Usage, used: Usage) -> None:
-        """Take in what a request really used."""
+        """Learn from the actual usage of a request."""
         ratio = used.prompt / max(1, most.prompt)
         if self._completion is None:
             self._prompt, self._completion = ratio, used.completion
@@ -100,7 +100,7 @@ class RateLimit(Wrapper):
             return expected
 
     async def reply(self, request: Request) -> Reply:
-        """Answer ``request`` when its turn has come; raises what the model within raises."""
+        """Answer ``request`` when its turn comes; raises the errors of the wrapped model."""
         expected = await self.wait(request)
         used: Usage | None = None
         try:

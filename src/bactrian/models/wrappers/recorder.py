@@ -1,4 +1,4 @@
-"""Keeping every call for the record."""
+"""Recording of calls."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from bactrian.records.text import clean_text
 
 
 class Recorder(Wrapper):
-    """Gives every call to ``model``, failed ones too, to ``sink`` before anybody sees its outcome.
+    """Passes every call to ``model``, including failed ones, to ``sink`` before the caller sees the result.
 
-    The innermost of the wrappers: within ``Retry`` it sees each attempt. With ``failures_only`` it leaves out what
-    is stored as a turn anyway.
+    The innermost wrapper: inside ``Retry`` it sees each attempt. With ``failures_only`` it records only failed calls,
+    because the others are stored as turns.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class Recorder(Wrapper):
         self._clock = clock
 
     async def reply(self, request: Request) -> Reply:
-        """Answer ``request``; raises what the model within and the sink raise."""
+        """Answer ``request``; raises the errors of the wrapped model and of the sink."""
         started = self._clock()
         place = (request.session, request.agent, request.call_index)
         try:

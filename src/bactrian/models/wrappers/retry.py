@@ -1,4 +1,4 @@
-"""Asking again after a passing fault."""
+"""Retries after transient faults."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ MAX_WAIT = 600.0
 """Seconds that an endpoint may ask to wait, unless the user says otherwise."""
 PATIENCE = 3
 """Times the longest wait that a request may take, all waits and attempts together."""
-_RESUME = "All so far is kept: run the same command again to go on."
+_RESUME = "All data so far is saved: run the same command again to continue."
 
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How often and for how long to ask again. Times are in seconds."""
+    """Limits on retries. Times are in seconds."""
 
     attempts: int = 8
-    """Most times that a request is sent, waits that the endpoint itself asked for not counted."""
+    """Maximum attempts per request, not counting waits that the endpoint requested."""
     bad_replies: int = 3
-    """Most times that a request is answered with something that is no reply."""
+    """Maximum number of invalid replies per request."""
     first_wait: float = 0.5
-    """Longest first wait; it doubles with each attempt."""
+    """Maximum first wait; it doubles with each attempt."""
     longest_wait: float = 60.0
-    """Where the doubling ends."""
+    """Maximum wait of the exponential back-off."""
     max_wait: float = MAX_WAIT
-    """Longest single wait that the endpoint may ask for. Where it asks for more, it is asked once more after this."""
+    """Maximum wait that the endpoint may request. If it requests more, there is one more attempt after this time."""
     budget: float = 1800.0
-    """Longest time for one request, all waits and attempts together."""
+    """Maximum time for one request, all waits and attempts together."""
 
     def with_max_wait(self, longest: float) -> RetryPolicy:
         """Return the same, with ``longest`` for a wait that the endpoint may ask for, and three times that for all."""
@@ -84,8 +84,8 @@ class Retry(Wrapper):
         """Answer ``request``, asking as often as it takes; once more for a garbled reply.
 
         Raises:
-            GaveUp: patience is at an end.
-            ModelError: asking again will not help.
+            GaveUp: the limits on retries are reached.
+            ModelError: a fault that a retry cannot solve.
         """
         patience = self._patience
         started = self._clock()
@@ -110,7 +110,7 @@ class Retry(Wrapper):
                 spent = self._clock() - started
                 enough = attempts >= patience.attempts or bad >= patience.bad_replies or too_long > 1
                 if enough or spent + wait > patience.budget:
-                    raise _given_up(error, asked, spent) from error
+                    raise _make_final_error(error, asked, spent) from error
                 if self._notice is not None:
                     self._notice(
                         f"{error.where or self.name}: {error.what.rstrip('.')}. Asking again in {wait:.1f} s."
@@ -118,30 +118,32 @@ class Retry(Wrapper):
             except Refused as error:
                 if self._has_answered:
                     raise
-                raise _outright(error) from error
+                raise _make_refusal(error) from error
             if request.on_restart is not None:
                 request.on_restart()
             await self._sleep(wait)
 
     def _wait(self, attempts: int, after: float | None) -> float:
         if after is not None:
-            # A little more than asked for, so that not all come back at once.
+            # Slightly more than requested, so that not all requests return at once.
             return min(after, self._patience.max_wait) + self._chance() * self._patience.first_wait
         patience = self._patience
         longest = min(patience.first_wait * 2 ** (attempts - 1), patience.longest_wait, patience.max_wait)
         return self._chance() * longest
 
 
-def _outright(error: Refused) -> RefusedOutright:
+def _make_refusal(error: Refused) -> RefusedOutright:
     return RefusedOutright(error.what, where=error.where, next=error.next, sample=error.sample)
 
 
-def _given_up(error: ModelError, asked: int, spent: float) -> ModelError:
+def _make_final_error(error: ModelError, asked: int, spent: float) -> ModelError:
     times = {1: "once", 2: "twice"}.get(asked, f"{asked} times")
-    wished = f" It asks to wait {error.after:.0f} s." if isinstance(error, TryAgain) and error.after else ""
+    requested_wait = (
+        f" It asks to wait {error.after:.0f} s." if isinstance(error, TryAgain) and error.after else ""
+    )
     kind = GaveUp if isinstance(error, TryAgain) else BadReply
     return kind(
-        f"{error.what.rstrip('.')}. Asked {times} in {spent:.0f} s.{wished}",
+        f"{error.what.rstrip('.')}. Asked {times} in {spent:.0f} s.{requested_wait}",
         where=error.where,
         next=f"{error.next} {_RESUME}" if error.next else _RESUME,
         sample=error.sample,

@@ -1,4 +1,4 @@
-"""What is peculiar to SQLite: its settings, its file, its errors."""
+"""SQLite connections: settings, file header, write-ahead log and errors."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from bactrian.errors import BactrianError, InputError, StoreError
 from bactrian.store.sqlite.filesystem import count_free_bytes, find_holder
 
 APPLICATION_ID = 0x42616374
-"""Says in the file's header that it is ours; the letters ``Bact``."""
+"""Identifies our files in the header: the letters ``Bact``."""
 
 IS_OPEN = 1
-"""In the header's user version, from opening to closing: what is written meanwhile may be in the log alone."""
+"""User version in the header while the run is open: the latest data may be only in the log."""
 _HEADER = b"SQLite format 3\0"
 _BUSY_SECONDS = 30.0
 _FOREVER = 86_400.0
 _PAGE = 16_384
-"""Bytes that the file, and the log beside it, grow by at least."""
+"""Page size: minimum growth of the file and its log, in bytes."""
 
 
 def check_file(path: Path, *, create: bool) -> None:
-    """Look at the file before anything opens or writes it.
+    """Check the file before it is opened.
 
     Raises:
-        InputError: it is no run, or no run can be made there.
+        InputError: the file is not a run, or no run can be created there.
     """
     where = str(path)
     try:
@@ -41,10 +41,12 @@ def check_file(path: Path, *, create: bool) -> None:
         if not isinstance(error, (FileNotFoundError, NotADirectoryError, PermissionError)):
             reason = error.strerror if isinstance(error, OSError) else error
             raise InputError(
-                f"No run can be there: {reason}.", where=where, next="Check the path."
+                f"This path cannot be a run: {reason}.", where=where, next="Check the path."
             ) from error
     if path.is_dir():
-        raise InputError("This is a folder.", where=where, next="Give a file, for example run.db in it.")
+        raise InputError(
+            "This is a folder.", where=where, next="Give the path of a file, such as run.db in it."
+        )
     if not path.exists():
         _check_folder(path, create=create)
         return
@@ -72,7 +74,7 @@ def _check_folder(path: Path, *, create: bool) -> None:
     if not create:
         raise InputError("There is no such run.", where=str(path), next="Check the path.")
     if not folder.is_dir():
-        raise InputError(f"There is no folder {folder}.", where=str(path), next="Make it first.")
+        raise InputError(f"There is no folder {folder}.", where=str(path), next="Create it first.")
     if not os.access(folder, os.W_OK) or os.statvfs(folder).f_flag & os.ST_RDONLY:
         raise InputError(
             "The folder cannot be written.", where=str(folder), next="Choose another place for --run."
@@ -80,7 +82,7 @@ def _check_folder(path: Path, *, create: bool) -> None:
 
 
 def make_engine(path: Path) -> Engine:
-    """An engine for a new file, which is nothing until all of it is there: no log, no way back."""
+    """Create an engine for a new file that is renamed when complete, and so needs neither log nor rollback."""
     engine = create_engine(f"sqlite:///{path}")
 
     def settle(connection: Any, _: object) -> None:
@@ -94,7 +96,7 @@ def make_engine(path: Path) -> Engine:
 
 
 def open_for_writing(path: Path, *, wait: float = _BUSY_SECONDS) -> Engine:
-    """An engine for the one connection that writes. It waits so many seconds for others who hold the file."""
+    """Create an engine for the writing connection. It waits up to ``wait`` seconds for locks of other processes."""
     engine = create_engine(f"sqlite:///{path}", connect_args={"timeout": wait, "check_same_thread": False})
 
     def settle(connection: Any, _: object) -> None:
@@ -108,7 +110,7 @@ def open_for_writing(path: Path, *, wait: float = _BUSY_SECONDS) -> Engine:
         connection.execute("PRAGMA foreign_keys = ON")
 
     def begin(connection: Connection) -> None:
-        # A deferred transaction that reads first fails when it comes to write; this one waits its turn.
+        # A deferred transaction that reads first may fail on its first write; an immediate one waits.
         connection.exec_driver_sql("BEGIN IMMEDIATE")
 
     event.listen(engine, "connect", settle)
@@ -117,23 +119,23 @@ def open_for_writing(path: Path, *, wait: float = _BUSY_SECONDS) -> Engine:
 
 
 def open_for_reading(path: Path) -> Engine:
-    """An engine for connections that only read, each from one consistent state of the run."""
+    """Create an engine for read-only connections, each with a consistent state of the run."""
 
     def connect() -> sqlite3.Connection:
         uri = f"{path.absolute().as_uri()}?mode=ro"
         return sqlite3.connect(uri, uri=True, timeout=_BUSY_SECONDS, check_same_thread=False)
 
-    # The pool that SQLAlchemy takes for a URL without a file closes connections that other threads still use.
+    # SQLAlchemy's default pool for a URL without a file closes connections that other threads still use.
     return create_engine("sqlite://", creator=connect, poolclass=QueuePool, max_overflow=-1)
 
 
 class _Snapshot(sqlite3.Connection):
     def rollback(self) -> None:
-        """Keep the transaction, which SQLAlchemy would end after each query; closing ends it."""
+        """Do nothing: SQLAlchemy would end the transaction after each query; closing ends it."""
 
 
 def open_snapshot(path: Path) -> Engine:
-    """An engine that reads the run as it is at the first connection. Threads take turns at it."""
+    """Create an engine that reads the run as of the first connection, which all threads share."""
 
     def connect() -> sqlite3.Connection:
         connection = sqlite3.connect(
@@ -147,7 +149,7 @@ def open_snapshot(path: Path) -> Engine:
         connection.execute("BEGIN")
         connection.execute(
             "SELECT count(*) FROM sqlite_master"
-        ).fetchone()  # a state is chosen when it is read
+        ).fetchone()  # the first read fixes the snapshot
         return connection
 
     return create_engine(
@@ -156,18 +158,18 @@ def open_snapshot(path: Path) -> Engine:
 
 
 def mark_open(connection: Connection) -> None:
-    """Say in the file itself, not only in its log, that it is open."""
+    """Mark the run as open in the file itself, not only in its log."""
     _mark(connection, IS_OPEN, "PRAGMA wal_checkpoint")
 
 
 def mark_closed(connection: Connection) -> None:
-    """Take that back."""
+    """Mark the run as closed."""
     if not _mark(connection, 0):  # the disk is full: an empty log has room for it
         _mark(connection, 0, before="PRAGMA wal_checkpoint(TRUNCATE)")
 
 
 def _mark(connection: Connection, mark: int, then: str = "", *, before: str = "") -> bool:
-    """False if that failed: the mark stays as it is, and so does the log."""
+    """Set the mark; return False on failure, with mark and log unchanged."""
     driver = connection.connection.driver_connection
     assert isinstance(driver, sqlite3.Connection)
     try:
@@ -180,25 +182,25 @@ def _mark(connection: Connection, mark: int, then: str = "", *, before: str = ""
 
 
 def find_log(path: Path) -> Path:
-    """The write-ahead log of the database at ``path``."""
+    """Return the write-ahead log of the database at ``path``."""
     return path.with_name(f"{path.name}-wal")
 
 
 def log_is_missing(path: Path) -> bool:
-    """True if the run was not closed and its log is gone, with what was written last.
+    """Return True if the run was not closed and its log, with the latest data, is missing.
 
-    So it is after the log was deleted, or the run copied without it.
+    This happens if the log was deleted, or the run was copied without it.
     """
     with path.open("rb") as file:
         header = file.read(100)
     if int.from_bytes(header[60:64], "big") != IS_OPEN:
         return False
     log = find_log(path)
-    return not log.exists() or not log.stat().st_size  # whoever only reads the run makes an empty one
+    return not log.exists() or not log.stat().st_size  # readers create an empty log
 
 
 def back_up(path: Path, version: int) -> Path:
-    """Copy the run beside itself before it is migrated. Gives the copy's path."""
+    """Copy the run to a file beside it before the migration; return the path of the copy."""
     copy = path.with_name(f"{path.name}.v{version}.backup")
     if not copy.exists():
         part = copy.with_name(f".{copy.name}.part")
@@ -213,39 +215,39 @@ def back_up(path: Path, version: int) -> Path:
 
 
 def explain_error(error: BaseException, path: Path, *, needed: int = 0) -> BactrianError:
-    """What a fault of the database means to the user. ``needed`` are the bytes that were to be written."""
+    """Convert an error of the database to one of ours. ``needed`` is the number of bytes to write."""
     cause = getattr(error, "orig", None) or error
     code = getattr(cause, "sqlite_errorcode", 0) & 0xFF
     if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT):
         code = sqlite3.SQLITE_FULL
     if code == sqlite3.SQLITE_IOERR and count_free_bytes(path) < 2 * _PAGE:
-        code = sqlite3.SQLITE_FULL  # so it says where it cannot make its log
+        code = sqlite3.SQLITE_FULL  # SQLite's code if it cannot create its log
     where = str(path)
-    kept = "What was written before is kept."
+    kept = "Data written before is safe."
     match code:
         case sqlite3.SQLITE_FULL:
-            return _full(path, needed, kept)
+            return _make_disk_full_error(path, needed, kept)
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
             return StoreError(
-                f"The run is locked by {find_holder(path) or 'another process'}, and has not been let go in time.",
+                f"The run is locked by {find_holder(path) or 'another process'}, and was not released in time.",
                 where=where,
-                next=f"{kept} Let that finish, or stop it, and run the same command.",
+                next=f"{kept} Wait for that process or stop it, then run the same command.",
             )
         case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:
             return InputError(
-                "The run cannot be written.", where=where, next="Check the rights of file and folder."
+                "The run cannot be written.", where=where, next="Check the permissions of file and folder."
             )
         case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
             return StoreError(
                 "The run's file is damaged.",
                 where=where,
-                next=f"Save what it still holds: bactrian recover {where} --out NEW.db",
+                next=f"Recover the readable data: bactrian recover {where} --out NEW.db",
             )
         case _:
             return StoreError(f"The run cannot be used: {cause}.", where=where, next=kept)
 
 
-def _full(path: Path, needed: int, kept: str) -> StoreError:
+def _make_disk_full_error(path: Path, needed: int, kept: str) -> StoreError:
     free = count_free_bytes(path)
     pages = max(2 * (needed // _PAGE + 1), free // _PAGE + 1)  # once in the log, and later in the file
     return StoreError(
@@ -257,7 +259,7 @@ def _full(path: Path, needed: int, kept: str) -> StoreError:
 
 @contextmanager
 def explain_errors(path: Path) -> Generator[None]:
-    """Turn faults of the database into errors that say what to do."""
+    """Convert errors of the database to errors that name the next action."""
     try:
         yield
     except BactrianError as error:

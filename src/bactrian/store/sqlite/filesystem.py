@@ -1,4 +1,4 @@
-"""Where a run lies: on which kind of disk, with how much room, and held by whom."""
+"""The file system around a run: links, free space, lock holders and network mounts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bactrian.errors import InputError
 
-# SQLite's log needs memory that all who open it share, and that ends with the computer.
+# SQLite's log needs shared memory between all processes that open it, so it does not work over a network.
 _MOUNTS = Path("/proc/self/mountinfo")
 _NETWORK = frozenset(
     {
@@ -33,12 +33,12 @@ _ESCAPED = re.compile(r"\\([0-7]{3})")
 
 
 def follow_link(path: Path) -> Path:
-    """The file that ``path`` links to; ``path`` itself if it is not a link.
+    """Return the file that ``path`` links to; ``path`` itself if it is not a link.
 
     A run has its log and its lock beside it. Beside a link they would be others.
 
     Raises:
-        InputError: the link leads nowhere but to itself.
+        InputError: the link leads to itself.
     """
     try:
         return path.resolve() if path.is_symlink() else path
@@ -91,7 +91,7 @@ def find_holder(path: Path) -> str | None:
 
 
 def find_network_file_system(path: Path) -> str | None:
-    """The kind of network file system that ``path`` lies on; None if it lies on none, or that cannot be told."""
+    """Return the kind of network file system that ``path`` lies on; None if it lies on none, or that cannot be told."""
     try:
         mounts = _MOUNTS.read_text("utf-8", "surrogateescape")
     except OSError:  # not Linux
@@ -100,7 +100,7 @@ def find_network_file_system(path: Path) -> str | None:
 
 
 def find_network_kind(path: Path, mounts: str) -> str | None:
-    """The same, by ``mounts`` in the form of ``/proc/self/mountinfo`` (man 5 proc)."""
+    """Return the same, by ``mounts`` in the form of ``/proc/self/mountinfo`` (man 5 proc)."""
     nearest, kind = -1, ""
     for line in mounts.splitlines():
         before, dash, after = line.partition(" - ")
@@ -108,7 +108,7 @@ def find_network_kind(path: Path, mounts: str) -> str | None:
         if not dash or len(fields) < 5:
             continue
         folder = Path(_ESCAPED.sub(lambda found: chr(int(found[1], 8)), fields[4]))
-        # Of two mounts at one place, the later one hides the earlier one.
+        # Of two mounts at the same folder, the later one hides the earlier one.
         if path.is_relative_to(folder) and len(folder.parts) >= nearest:
             nearest, kind = len(folder.parts), after.split(" ")[0]
     name = kind.removeprefix("fuse.")

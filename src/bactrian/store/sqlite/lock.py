@@ -1,4 +1,4 @@
-"""One writing process for each run: two that resume the same sessions would both pay for them."""
+"""A lock per run: two processes that resume the same sessions would both pay for them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bactrian.errors import InputError, StoreError
 
 
 class RunLock:
-    """The right to write a run. It ends when the run, or the file of the lock, is deleted or replaced."""
+    """The lock for writing a run. It is lost if the run or the lock's file is deleted or replaced."""
 
     def __init__(self, path: Path, lock_file: Path) -> None:
         self._path = path
@@ -20,28 +20,28 @@ class RunLock:
         self._identities = {lock_file: _identify(lock_file)}
 
     def guard_run(self) -> None:
-        """From now on notice, too, if the run itself is deleted or replaced."""
+        """Also check from now on that the run itself is not deleted or replaced."""
         self._identities[self._path] = _identify(self._path)
 
     def check(self) -> None:
-        """Raise StoreError if the right has ended. The operating system's lock is on a file, and not on its name."""
+        """Raise StoreError if the lock is lost. The operating system locks a file, not its name."""
         for file, identity in self._identities.items():
             if identity is None or _identify(file) != identity:
                 lost = "its lock" if file == self._lock_file else "the file"
                 raise StoreError(
-                    f"The run was taken away while it was written: {lost} ({file.name}) was deleted or replaced, so "
+                    f"The run was replaced while it was written: {lost} ({file.name}) was deleted or replaced, so "
                     "another process may write it now.",
                     where=str(self._path),
-                    next="What was written before is kept. See that nothing else writes it, and run the same command.",
+                    next="Data written before is safe. Stop other writers, then run the same command.",
                 )
 
 
 @contextmanager
 def lock_run(path: Path) -> Generator[RunLock]:
-    """Keep the run at ``path`` from being opened for writing a second time.
+    """Lock the run at ``path`` against a second writer.
 
-    The operating system holds the lock, on a file beside the run, and lets it go when the process ends, however
-    it ends. Readers are not concerned. What is yielded tells, before each commit, whether the lock still holds.
+    The operating system holds the lock on a file beside the run and releases it when the process ends, even after a
+    crash. Readers are not affected. The yielded lock checks before each commit that it is still held.
 
     Raises:
         StoreError: another process, or another part of this one, writes the run.
@@ -53,14 +53,14 @@ def lock_run(path: Path) -> Generator[RunLock]:
         lock.acquire()
     except Timeout as error:
         if not file.exists():
-            raise _unwritable(path) from error
+            raise _make_write_error(path) from error
         raise StoreError(
             "The run is being written by another process.",
             where=str(path),
-            next="Let it finish or stop it first. Reading works meanwhile.",
+            next="Wait for it or stop it first. Reading works meanwhile.",
         ) from error
     except OSError as error:
-        raise _unwritable(path) from error
+        raise _make_write_error(path) from error
     try:
         yield RunLock(path, file)
     finally:
@@ -75,7 +75,7 @@ def _identify(file: Path) -> tuple[int, int] | None:
     return status.st_dev, status.st_ino
 
 
-def _unwritable(path: Path) -> InputError:
+def _make_write_error(path: Path) -> InputError:
     return InputError(
-        "The run cannot be written.", where=str(path), next="Check the rights of file and folder."
+        "The run cannot be written.", where=str(path), next="Check the permissions of file and folder."
     )

@@ -1,4 +1,4 @@
-"""Opening the file of a run: its schema, and what may be wrong with where it lies."""
+"""Opening and creating the file of a run, with migrations and warnings."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from bactrian.store.sqlite.filesystem import find_network_file_system
 
 
 def connect(path: Path) -> Connection:
-    """The writing connection, with today's schema. The caller holds the run's lock."""
-    _warn_of_what_may_be_lost(path)
+    """Open the writing connection and migrate the schema. The caller must hold the run's lock."""
+    _warn_of_data_loss(path)
     with explain_errors(path):
         if not path.exists():
-            _make(path)
+            _create_file(path)
         engine = open_for_writing(path)
         connection = engine.connect()
         try:
-            have = _known(read_version(connection), path)
+            have = _check_known(read_version(connection), path)
             connection.rollback()
             if 0 < have < len(MIGRATIONS):
                 back_up(path, have)
@@ -45,10 +45,10 @@ def connect(path: Path) -> Connection:
         return connection
 
 
-def _make(path: Path) -> None:
-    """Make an empty run that is there whole or not at all, also if the disk is full or the process is killed."""
+def _create_file(path: Path) -> None:
+    """Create an empty run atomically, even if the disk is full or the process is killed."""
     new = path.with_name(f".{path.name}.new")
-    new.unlink(missing_ok=True)  # a process that was killed may have left it
+    new.unlink(missing_ok=True)  # leftover of a killed process
     engine = make_engine(new)
     try:
         with engine.begin() as connection:
@@ -59,7 +59,7 @@ def _make(path: Path) -> None:
         new.unlink(missing_ok=True)
 
 
-def _warn_of_what_may_be_lost(path: Path) -> None:
+def _warn_of_data_loss(path: Path) -> None:
     if kind := find_network_file_system(path):
         warn(
             f"{path} is on a network file system ({kind}), where a run is damaged if two computers open it: "
@@ -69,15 +69,15 @@ def _warn_of_what_may_be_lost(path: Path) -> None:
         )
     if path.exists() and log_is_missing(path):
         warn(
-            f"{path} was not closed, and its log {find_log(path).name} is not beside it: what was written last is "
-            "missing. `bactrian verify` tells more.",
+            f"{path} was not closed, and its log {find_log(path).name} is not beside it: the latest data is "
+            "missing. `bactrian verify` shows details.",
             BactrianWarning,
             stacklevel=2,
         )
 
 
 def is_older(path: Path) -> bool:
-    """True if the run lacks a migration."""
+    """Return True if the run lacks a migration."""
     reading = open_for_reading(path)
     try:
         with explain_errors(path), reading.connect() as connection:
@@ -87,18 +87,18 @@ def is_older(path: Path) -> bool:
 
 
 def check_version(reading: Engine, path: Path) -> None:
-    """Refuse a run whose schema is not today's. Raises InputError or StoreError."""
+    """Check that the run has the current schema. Raises InputError or StoreError if not."""
     with explain_errors(path), reading.connect() as connection:
-        have = _known(read_version(connection), path)
+        have = _check_known(read_version(connection), path)
     if have < len(MIGRATIONS):
         raise InputError(
             f"The run has schema {have}; this program reads {len(MIGRATIONS)}.",
             where=str(path),
-            next="Make it writable and run the same command: it is migrated then, and a copy is kept.",
+            next="Make it writable and run the same command: it is then migrated, after a backup.",
         )
 
 
-def _known(have: int, path: Path) -> int:
+def _check_known(have: int, path: Path) -> int:
     if have > len(MIGRATIONS):
         raise StoreError(
             f"The run has schema {have}; this version of bactrian knows schemas up to {len(MIGRATIONS)}.",

@@ -1,4 +1,4 @@
-"""Reading a run, a page at a time. Everything here waits for the disk."""
+"""Blocking, paged reading of a run."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _WIDE_PAGE = 10_000
 
 
 class Reader:
-    """Reads the run at ``path`` through ``engine``. Each method raises StoreError if it cannot be read."""
+    """Reads the run at ``path`` through ``engine``. Each method raises StoreError if the run cannot be read."""
 
     def __init__(self, path: Path, engine: Engine) -> None:
         self._path = path
@@ -56,7 +56,7 @@ class Reader:
             return connection.exec_driver_sql("PRAGMA user_version").scalar_one() == IS_OPEN
 
     def deliberation(self, session: str, after: int) -> Deliberation:
-        """The proposals and decisions of the session with this id, for the turns behind turn ``after``."""
+        """Return the proposals and decisions of the session with this id, for the turns after turn ``after``."""
         made, said = schema.proposals.c, schema.verdicts.c
         proposals = (
             _select(made, schema.PROPOSALS)
@@ -75,27 +75,27 @@ class Reader:
             )
 
     def confirmations(self, judge: str) -> list[Confirmation]:
-        """Everything that the judge of this name has said."""
+        """Return all answers of the judge with this name."""
         said = schema.confirmations.c
         query = _select(said, schema.CONFIRMATIONS).where(said.judge == judge).order_by(said.row)
         with explain_errors(self._path), self._engine.connect() as connection:
             return list(map(schema.CONFIRMATIONS.read, connection.execute(query)))
 
     def recipe(self) -> dict[str, Any] | None:
-        """What the run is made from; None if it was not made from a recipe."""
+        """Return what the run is made from; None if it was not made from a recipe."""
         with explain_errors(self._path), self._engine.connect() as connection:
             row = connection.execute(select(schema.run.c.recipe)).first()
             return None if row is None else from_json(row.recipe)
 
     def item_list(self, list_id: str) -> ItemList | None:
-        """The list of items with this id, as far as it is known."""
+        """Return the list of items with this id, as far as it is known; None if not found."""
         query = _select(schema.lists.c, schema.LISTS).where(schema.lists.c.id == list_id)
         with explain_errors(self._path), self._engine.connect() as connection:
             row = connection.execute(query).first()
             return None if row is None else schema.LISTS.read(row)
 
     def item_lists(self, after: int) -> list[tuple[int, ItemList]]:
-        """The next lists behind row ``after``, each with its row."""
+        """Return the next lists after row ``after``, each with its row."""
         table = schema.lists.c
         query = (
             _select(table, schema.LISTS, table.row).where(table.row > after).order_by(table.row).limit(_PAGE)
@@ -104,7 +104,7 @@ class Reader:
             return [(number, schema.LISTS.read(row)) for number, *row in connection.execute(query)]
 
     def failures(self, after: int) -> list[tuple[int, Failure]]:
-        """The next sessions behind row ``after`` that failed, each with its row."""
+        """Return the next failed sessions after row ``after``, each with its row."""
         kept, calls = schema.sessions.c, schema.calls.c
         failed = (
             select(kept.row, kept.id, kept.ending_turn, kept.ending_evidence)
@@ -137,12 +137,12 @@ class Reader:
             return connection.execute(select(func.avg(last.c.seconds))).scalar()
 
     def count_spent(self) -> dict[str, Usage]:
-        """What the run has used, by agent."""
+        """Return the usage of the run by agent."""
         spent: dict[str, Usage] = {}
         with explain_errors(self._path), self._engine.connect() as connection:
-            for row in connection.execute(_by_speaker(schema.turns)):
+            for row in connection.execute(_select_usage(schema.turns)):
                 spent[row[0]] = Usage(*row[1:])
-            for agent, usage in _deliberated(connection):
+            for agent, usage in _read_deliberation_usage(connection):
                 spent[agent] = spent.get(agent, Usage()) + usage
             for agent, column in (
                 ("task_specifier", schema.sessions.c.preparation),
@@ -157,7 +157,7 @@ class Reader:
         return spent
 
     def progress(self, after: str) -> list[Progress]:
-        """What has become of the next sessions behind the id ``after``."""
+        """Return the state of the next sessions after the id ``after``."""
         sessions = schema.sessions.c
         query = (
             _select(sessions, schema.PROGRESS)
@@ -169,7 +169,7 @@ class Reader:
             return list(map(schema.PROGRESS.read, connection.execute(query)))
 
     def list_imported(self) -> frozenset[str]:
-        """Ids of the sessions that were imported, by the name that stands for their prompts."""
+        """Return the ids of the imported sessions, found by the name of their prompt pack."""
         sessions = schema.sessions.c
         prompts = func.json_extract(cast(sessions.provenance, Text), "$.prompts")
         query = select(sessions.id).where(prompts.startswith(IMPORTED))
@@ -177,18 +177,18 @@ class Reader:
             return frozenset(connection.execute(query).scalars())
 
     def session(self, session_id: str) -> Session | None:
-        """The session with this id, with the turns that are on disk."""
+        """Return the session with this id and its stored turns; None if not found."""
         with explain_errors(self._path), self._engine.connect() as connection:
             return read_session(connection, session_id)
 
     def slices(self, size: int) -> list[Rows]:
-        """The sessions that there are now, in slices of at most ``size``."""
+        """Return the present sessions in slices of at most ``size``."""
         with explain_errors(self._path), self._engine.connect() as connection:
             last = connection.execute(select(func.max(schema.sessions.c.row))).scalar() or 0
         return [(after, after + size) for after in range(0, last, size)]
 
     def sessions(self, after: int, until: int) -> list[tuple[int, Session]]:
-        """The next sessions behind row ``after``, up to row ``until``, each with its row."""
+        """Return the next sessions after row ``after``, up to row ``until``, each with its row."""
         sessions = schema.sessions.c
         query = (
             _select_sessions(sessions.row)
@@ -197,29 +197,34 @@ class Reader:
             .limit(_PAGE)
         )
         with explain_errors(self._path), self._engine.connect() as connection:
-            return [(number, _session(connection, row)) for number, *row in connection.execute(query).all()]
+            return [
+                (number, _read_session_row(connection, row))
+                for number, *row in connection.execute(query).all()
+            ]
 
 
 def read_session(connection: Connection, session_id: str) -> Session | None:
-    """The session with this id and its stored turns; None if not found.
+    """Return the session with this id and its stored turns; None if not found.
 
     Raises:
-        StoreError: the text of a turn is not what was written.
+        StoreError: the text of a turn does not match its checksum.
     """
     query = _select_sessions().where(schema.sessions.c.id == session_id)
     row = connection.execute(query).first()
-    return None if row is None else _session(connection, row)
+    return None if row is None else _read_session_row(connection, row)
 
 
-def _by_speaker(table: TableClause, *where: ColumnElement[bool]) -> Select[Any]:
-    """Tokens by speaker."""
+def _select_usage(table: TableClause, *where: ColumnElement[bool]) -> Select[Any]:
+    """Return the tokens by speaker."""
     columns = (table.c.prompt_tokens, table.c.completion_tokens, table.c.cached_tokens)
     return select(table.c.speaker, *map(func.sum, columns)).where(*where).group_by(table.c.speaker)
 
 
-def _deliberated(connection: Connection) -> Iterator[tuple[str, Usage]]:
-    """What choosing and calling tools add to the turns, by agent: a turn counts all that led to it, the critic's part
-    included."""
+def _read_deliberation_usage(connection: Connection) -> Iterator[tuple[str, Usage]]:
+    """Yield by agent the usage of choices and tool calls that the turns do not include.
+
+    The usage of a turn includes everything that led to it, and thus the critic's part.
+    """
     turns, proposals, verdicts = schema.turns.c, schema.proposals, schema.verdicts
 
     def spoken(table: TableClause) -> ColumnElement[bool]:
@@ -227,11 +232,11 @@ def _deliberated(connection: Connection) -> Iterator[tuple[str, Usage]]:
         return exists().where(*same).correlate(table)
 
     for table in (proposals, schema.tools):
-        for row in connection.execute(_by_speaker(table, ~spoken(table))):
+        for row in connection.execute(_select_usage(table, ~spoken(table))):
             yield row[0], Usage(*row[1:])
-    for row in connection.execute(_by_speaker(verdicts)):
+    for row in connection.execute(_select_usage(verdicts)):
         yield "critic", Usage(*row[1:])
-    for row in connection.execute(_by_speaker(verdicts, spoken(verdicts))):
+    for row in connection.execute(_select_usage(verdicts, spoken(verdicts))):
         yield row[0], Usage(*(-tokens for tokens in row[1:]))
 
 
@@ -248,13 +253,13 @@ def _select_sessions(*before: ColumnElement[Any]) -> Select[*tuple[Any, ...]]:
     return _select(table, schema.ENDINGS, *columns)
 
 
-def _session(connection: Connection, row: Sequence[Any]) -> Session:
+def _read_session_row(connection: Connection, row: Sequence[Any]) -> Session:
     width = len(schema.SESSIONS.names)
     session = schema.SESSIONS.read(row)
     ending = None if row[width] is None else schema.ENDINGS.read(row[width:])
     turns = schema.turns.c
     query = _select(turns, schema.TURNS).where(turns.session == session.id).order_by(turns.number)
-    said = tuple(_turn(session.id, one) for one in connection.execute(query))
+    said = tuple(_read_turn(session.id, one) for one in connection.execute(query))
     session = replace(session, turns=said, ending=ending)
     if not session.provenance.tools:
         return session
@@ -265,19 +270,19 @@ def _session(connection: Connection, row: Sequence[Any]) -> Session:
         .where(tools.session == session.id)
         .order_by(tools.number, tools.round, tools.place)
     )
-    return _attach_uses(session, map(_use, connection.execute(query)))
+    return _attach_uses(session, map(_read_use, connection.execute(query)))
 
 
-def _turn(session: str, row: Row[Any]) -> Turn:
+def _read_turn(session: str, row: Row[Any]) -> Turn:
     if schema.compute_checksum(row.text) != row.checksum:
         raise StoreError(
-            f"Turn {row.number} of session {session} is damaged: its text is not what was written.",
-            next="Save what is whole: bactrian recover RUN --out NEW.db",
+            f"Turn {row.number} of session {session} is damaged: its text does not match its checksum.",
+            next="Recover the readable data: bactrian recover RUN --out NEW.db",
         )
     return schema.TURNS.read(row)
 
 
-def _use(row: Sequence[Any]) -> Use:
+def _read_use(row: Sequence[Any]) -> Use:
     call = schema.TOOL_CALLS.read(row)
     result = row[len(schema.TOOL_CALLS.names) :]
     has_result = result[schema.TOOL_RESULTS.names.index("result")] is not None
@@ -285,7 +290,7 @@ def _use(row: Sequence[Any]) -> Use:
 
 
 def _attach_uses(session: Session, uses: Iterable[Use]) -> Session:
-    """``session`` with the tools that were called for its turns."""
+    """Return ``session`` with the tools that were called for its turns."""
     by_turn: defaultdict[int, list[Use]] = defaultdict(list)
     for use in uses:
         by_turn[use.call.number].append(use)

@@ -1,4 +1,4 @@
-"""What a damaged run still holds, in a new file."""
+"""Recovery of the readable data of a damaged run into a new file."""
 
 from __future__ import annotations
 
@@ -24,37 +24,37 @@ from bactrian.store.sqlite.filesystem import follow_link
 
 _JSON = frozenset({"provenance", "preparation", "axis_values", "said", "recipe", "items", "usage"})
 _ROWS_OF_A_PAGE = 300
-"""More than fit on a page of 4 KB."""
+"""Upper bound on the rows of a 4 KB page."""
 _FARTHEST = 1 << 40
-"""Where nothing can be read after so large a step, nothing more is looked for."""
+"""Maximum step: if nothing is readable after it, the search ends."""
 _ABOUT_TURNS = (
     (schema.proposals, "number"),
     (schema.verdicts, "number"),
     (schema.confirmations, "turn"),
 )
-"""What is said of a turn that is lost would be taken for what is said of the one that is made in its place."""
+"""Rows about a lost turn would otherwise apply to the turn that replaces it."""
 _DIALECT = sqlite.dialect(paramstyle="named")
 
 
 @dataclass(frozen=True, slots=True)
 class RecoveryReport:
-    """What was taken over."""
+    """The result of a recovery."""
 
     sessions: int
     turns: int
     opened: int
-    """Sessions among them that had ended and lack turns now: the same command that made the run finishes them."""
+    """Number of ended sessions that lack turns now; the command that made the run finishes them."""
 
 
 def recover(path: Path, out: Path) -> RecoveryReport:
-    """Write to ``out`` what can be read of the run at ``path``, which is not touched.
+    """Write the readable data of the run at ``path`` to ``out``; ``path`` stays unchanged.
 
-    Rows on pages that are damaged are left out, and so are turns that are not what was written and all turns after
-    them: what remains of a session is how it was at an earlier moment.
+    Rows on damaged pages are left out, as are turns with a wrong checksum and all turns after them: a recovered session
+    is in an earlier state.
 
     Raises:
-        InputError: there is no file, or ``out`` exists.
-        StoreError: nothing of a run can be read in it.
+        InputError: the file does not exist, or ``out`` exists.
+        StoreError: no data is readable.
     """
     path = follow_link(path)
     _check(path, out)
@@ -67,7 +67,7 @@ def recover(path: Path, out: Path) -> RecoveryReport:
         if find_log(path).exists():
             shutil.copyfile(find_log(path), find_log(copy))
         with closing(_open(copy)) as damaged:
-            found = _take_over(damaged, new, path)
+            found = _copy_tables(damaged, new, path)
         new.rename(out)
     return found
 
@@ -79,24 +79,24 @@ def _check(path: Path, out: Path) -> None:
         raise InputError("This file exists.", where=str(out), next="Give a new file for --out.")
     if not out.absolute().parent.is_dir():
         raise InputError(
-            f"There is no folder {out.absolute().parent}.", where=str(out), next="Make it first."
+            f"There is no folder {out.absolute().parent}.", where=str(out), next="Create it first."
         )
 
 
 def _open(copy: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(copy, isolation_level=None)
-    # So a file that ends too early, or a broken index, is no reason to refuse all of it.
+    # With this setting, SQLite opens truncated files and files with broken indexes.
     connection.execute("PRAGMA writable_schema = ON")
-    connection.text_factory = _text
+    connection.text_factory = _decode
     connection.row_factory = sqlite3.Row
     return connection
 
 
-def _text(content: bytes) -> str:
+def _decode(content: bytes) -> str:
     return content.decode(errors="replace")
 
 
-def _take_over(damaged: sqlite3.Connection, new: Path, path: Path) -> RecoveryReport:
+def _copy_tables(damaged: sqlite3.Connection, new: Path, path: Path) -> RecoveryReport:
     engine = open_for_writing(new)
     try:
         with engine.begin() as connection:
@@ -107,9 +107,9 @@ def _take_over(damaged: sqlite3.Connection, new: Path, path: Path) -> RecoveryRe
             written = {table.name: _copy(damaged, target, table) for table in schema.TABLES}
             if not written["sessions"] and not written["lists"] and not written["run"]:
                 raise StoreError(
-                    "Nothing of a run can be read in this file.",
+                    "This file contains no readable data of a run.",
                     where=str(path),
-                    next="Take an older copy of it; this file is as it was.",
+                    next="Use an older copy; this file is unchanged.",
                 )
             target.execute(_AFTER_A_GAP)
             for table, number in _ABOUT_TURNS:
@@ -142,54 +142,56 @@ WHERE ending_turn > (SELECT count(*) FROM turns WHERE session = sessions.id)
 
 
 def _copy(damaged: sqlite3.Connection, target: sqlite3.Connection, table: TableClause) -> int:
-    """Copy the rows of ``table`` that are whole. Gives how many there are."""
-    columns = [name for name in _columns(damaged, table.name) if name in table.c]
+    """Copy the intact rows of ``table``; return their number."""
+    columns = [name for name in _list_columns(damaged, table.name) if name in table.c]
     if "row" not in columns:
         return 0
     insert = str(table.insert().prefix_with("OR IGNORE").compile(dialect=_DIALECT, column_keys=columns))
     copied = 0
-    for row in _rows(damaged, table, columns):
+    for row in _read_rows(damaged, table, columns):
         values = dict(zip(columns, row, strict=True))
         if _is_whole(values):
             try:
                 copied += target.execute(insert, values).rowcount
-            except sqlite3.IntegrityError:  # a turn without its session, or a value that is gone
+            except sqlite3.IntegrityError:  # a turn without its session, or a lost value
                 continue
     return copied
 
 
-def _columns(damaged: sqlite3.Connection, table: str) -> Sequence[str]:
+def _list_columns(damaged: sqlite3.Connection, table: str) -> Sequence[str]:
     try:
         return [row["name"] for row in damaged.execute(f"PRAGMA table_info({table})")]
     except sqlite3.DatabaseError:
         return []
 
 
-def _rows(damaged: sqlite3.Connection, table: TableClause, columns: Sequence[str]) -> Generator[sqlite3.Row]:
-    """Every row that can be read."""
+def _read_rows(
+    damaged: sqlite3.Connection, table: TableClause, columns: Sequence[str]
+) -> Generator[sqlite3.Row]:
+    """Yield every row that can be read."""
     query = select(*(table.c[name] for name in columns)).where(table.c.row >= bindparam("first"))
     sql = str(query.order_by(table.c.row).compile(dialect=_DIALECT))
     first = 0
     while True:
         try:
             for row in damaged.execute(sql, {"first": first}):
-                if row["row"] < first:  # a damaged tree can lead back, and round for ever
+                if row["row"] < first:  # a damaged tree can lead back in an endless loop
                     raise sqlite3.DatabaseError("out of order")
                 yield row
                 first = row["row"] + 1
             return
         except sqlite3.DatabaseError:
-            following = _next_readable(damaged, sql, first)
+            following = _find_next_readable(damaged, sql, first)
             if following is None:
                 return
             first = following
 
 
-def _next_readable(damaged: sqlite3.Connection, sql: str, lost: int) -> int | None:
-    """The number after ``lost`` from which on rows can be read again; None if there is none.
+def _find_next_readable(damaged: sqlite3.Connection, sql: str, lost: int) -> int | None:
+    """Return the first number after ``lost`` from which rows are readable again; None if not found.
 
-    The rows of one lost page are few, and each number is tried. A lost page of the tree above them hides many more:
-    there the steps double until something can be read, and are halved on the way back.
+    A lost leaf page has few rows, so each number is tried. A lost page of the tree above hides many more: there the
+    steps double until a row is readable, followed by a binary search.
     """
 
     def readable(number: int) -> bool:

@@ -1,4 +1,4 @@
-"""The statements that write a run."""
+"""SQL statements that write a run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from bactrian.store import schema
 
 _MOST_ROWS = 64
-"""Rows in one statement, at most. Their numbers are powers of two, so that there are few statements to prepare."""
+"""Maximum rows per statement. Batch sizes are powers of two, so that few statements need preparing."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -18,52 +18,53 @@ class Statement:
     """SQL with its parameters, for any number of rows at once."""
 
     place: int
-    """Within a transaction a statement comes after those with a lower place: a session before its turns."""
+    """Order within a transaction, ascending: a session before its turns."""
     head: str
     row: str = ""
     """The placeholders of one row; empty if the statement takes one row at a time."""
     tail: str = ""
 
     def batches(self, rows: Sequence[tuple[Any, ...]]) -> list[tuple[str, tuple[Any, ...]]]:
-        """SQL and parameters that together write ``rows``.
+        """Return SQL and parameters that together write ``rows``.
 
-        Each statement is a step in which the interpreter's lock is let go and has to be had again; one step for
-        many rows costs the event loop far less than one for each.
+        Each statement releases and reacquires the interpreter's lock; one statement for many rows costs the event loop
+        far less than one per row.
         """
         if not self.row:
             return [(self.head, row) for row in rows]
-        made: list[tuple[str, tuple[Any, ...]]] = []
+        pairs: list[tuple[str, tuple[Any, ...]]] = []
         done = 0
         while done < len(rows):
             size = min(_MOST_ROWS, 1 << (len(rows) - done).bit_length() - 1)
             sql = f"{self.head}{', '.join([self.row] * size)}{self.tail}"
-            made.append((sql, tuple(chain.from_iterable(rows[done : done + size]))))
+            pairs.append((sql, tuple(chain.from_iterable(rows[done : done + size]))))
             done += size
-        return made
+        return pairs
 
 
 def _insert(place: int, table: str, *columns: str) -> Statement:
-    """Add a row unless one with its key is there."""
+    """Insert a row unless its key exists."""
     row = f"({', '.join('?' * len(columns))})"
-    head = f"INSERT INTO {table} ({_list(columns)}) VALUES "  # noqa: S608
+    head = f"INSERT INTO {table} ({_join_columns(columns)}) VALUES "  # noqa: S608
     return Statement(place, head, row, " ON CONFLICT DO NOTHING")
 
 
 def _replace(place: int, table: str, key: str, *columns: str) -> Statement:
-    """Add a row, or renew the one that has its key."""
+    """Insert a row, or update the one with its key."""
     renewed = ", ".join(f'"{name}" = excluded."{name}"' for name in columns if name != key)
     values = ", ".join("?" * len(columns))
-    sql = f"INSERT INTO {table} ({_list(columns)}) VALUES ({values}) ON CONFLICT ({key}) DO UPDATE SET {renewed}"  # noqa: S608
+    names = _join_columns(columns)
+    sql = f"INSERT INTO {table} ({names}) VALUES ({values}) ON CONFLICT ({key}) DO UPDATE SET {renewed}"  # noqa: S608
     return Statement(place, sql)
 
 
 def _update(place: int, table: str, columns: Sequence[str], where: str) -> Statement:
-    """Set columns of the rows for which ``where`` holds. Its values come after those of the columns."""
+    """Update columns of the rows that match ``where``. Its parameters follow those of the columns."""
     changes = ", ".join(f'"{name}" = ?' for name in columns)
     return Statement(place, f"UPDATE {table} SET {changes} WHERE {where}")  # noqa: S608
 
 
-def _list(columns: Sequence[str]) -> str:
+def _join_columns(columns: Sequence[str]) -> str:
     return ", ".join(f'"{name}"' for name in columns)
 
 

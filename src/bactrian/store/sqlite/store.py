@@ -1,4 +1,4 @@
-"""A run in an SQLite file, written while it is played and read at any time."""
+"""A run in an SQLite file, which can be read while it is written."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ class SqliteStore:
         self._writer = writer
 
     async def begin(self, session: Session) -> Session:
-        """Store ``session`` if there is none of its id. Gives what the run then holds: turns, ending and all."""
+        """Store ``session`` unless its id is known; return the stored session with turns and ending."""
         if await self._write(statements.ADD_SESSION, (time.time(), *schema.SESSIONS.write(session))):
             return session
         stored = await self.session(session.id)
         if stored is None:
-            raise StoreError(f"Session {session.id} was written and is not there.", where=str(self.path))
+            raise StoreError(f"Session {session.id} was written and is missing.", where=str(self.path))
         return stored
 
     async def save_task(self, session: Session) -> None:
-        """Store the specified and the planned task of ``session``, and what they cost."""
+        """Store the specified and the planned task of ``session``, and their usage."""
         await self._write(statements.SAVE_TASK, (*schema.PREPARATION.write(session), session.id))
 
     async def add_turn(self, session: str, turn: Turn) -> None:
@@ -63,7 +63,7 @@ class SqliteStore:
         await self._write(statements.ADD_PROPOSAL, (session, *schema.PROPOSALS.write(proposal)))
 
     async def add_decision(self, session: str, decision: Decision) -> None:
-        """Store what was said about the candidates for a turn of the session with this id."""
+        """Store a decision on the candidates for a turn of the session with this id."""
         await self._write(statements.ADD_DECISION, (session, *schema.DECISIONS.write(decision)))
 
     async def add_tool_call(self, session: str, call: ToolCall) -> None:
@@ -71,24 +71,24 @@ class SqliteStore:
         await self._write(statements.ADD_TOOL_CALL, (session, *schema.TOOL_CALLS.write(call)))
 
     async def add_tool_result(self, session: str, result: ToolResult) -> None:
-        """Store what a tool call came to."""
+        """Store the result of a tool call."""
         key = (session, result.number, result.round, result.place)
         await self._write(statements.ADD_TOOL_RESULT, (*schema.RESULT.write(result), *key))
 
     async def deliberation(self, session: str, *, after: int = 0) -> Deliberation:
-        """All proposals and verdicts of the session with this id, those up to turn ``after`` left out."""
+        """Return the proposals and decisions of the session with this id, for the turns after turn ``after``."""
         return await asyncio.to_thread(self._reader.deliberation, session, after)
 
     async def add_confirmation(self, confirmation: Confirmation) -> None:
-        """Store what a judge said of a finding."""
+        """Store a judge's answer about a finding."""
         await self._write(statements.ADD_CONFIRMATION, schema.CONFIRMATIONS.write(confirmation))
 
     async def confirmations(self, judge: str) -> list[Confirmation]:
-        """Everything that the judge of this name has said."""
+        """Return all answers of the judge with this name."""
         return await asyncio.to_thread(self._reader.confirmations, judge)
 
     async def end(self, session: str, ending: Ending, usage: Usage = Usage()) -> None:
-        """Store the ending of the session with this id, and what it used in all.
+        """Store the ending of the session with this id, and its total usage.
 
         A final ending is never replaced.
         """
@@ -104,7 +104,7 @@ class SqliteStore:
         await self._write(statements.ADD_CALL, schema.CALLS.write(call))
 
     async def freeze(self, recipe: Mapping[str, Any]) -> dict[str, Any]:
-        """Store what the run is made from, unless it is there already. Gives what is stored.
+        """Store the recipe of the run unless one is stored already; return the stored recipe.
 
         Raises:
             StoreError: it cannot be read or written.
@@ -115,19 +115,19 @@ class SqliteStore:
         return stored
 
     async def recipe(self) -> dict[str, Any] | None:
-        """What the run is made from; None if it was not made from a recipe."""
+        """Return what the run is made from; None if it was not made from a recipe."""
         return await asyncio.to_thread(self._reader.recipe)
 
     async def save_list(self, items: ItemList) -> None:
-        """Store a list of items, or what it has grown to."""
+        """Store a list of items, or replace its shorter version."""
         await self._write(statements.SAVE_LIST, schema.LISTS.write(items))
 
     async def item_list(self, list_id: str) -> ItemList | None:
-        """The list of items with this id, as far as it is known."""
+        """Return the list of items with this id, as far as it is known; None if not found."""
         return await asyncio.to_thread(self._reader.item_list, list_id)
 
     async def item_lists(self) -> AsyncIterator[ItemList]:
-        """All lists of items in the order in which they began, a hundred at a time."""
+        """Yield all lists of items in the order in which they began, a hundred at a time."""
         last = 0
         while page := await asyncio.to_thread(self._reader.item_lists, last):
             last = page[-1][0]
@@ -135,7 +135,7 @@ class SqliteStore:
                 yield items
 
     async def progress(self) -> AsyncIterator[Progress]:
-        """What has become of every session, by its id. Reads an index and not the sessions themselves."""
+        """Yield the state of every session, by id. Reads an index and not the sessions themselves."""
         last = ""
         while page := await asyncio.to_thread(self._reader.progress, last):
             last = page[-1].id
@@ -143,11 +143,11 @@ class SqliteStore:
                 yield one
 
     async def list_imported(self) -> frozenset[str]:
-        """Ids of the sessions that were imported and not made in this run."""
+        """Return the ids of the sessions that were imported and not made in this run."""
         return await asyncio.to_thread(self._reader.list_imported)
 
     async def failures(self) -> AsyncIterator[Failure]:
-        """The sessions that failed and were not taken up again, in the order in which they began."""
+        """Yield the sessions that failed and were not resumed, in the order in which they began."""
         last = 0
         while page := await asyncio.to_thread(self._reader.failures, last):
             last = page[-1][0]
@@ -159,23 +159,23 @@ class SqliteStore:
         return await asyncio.to_thread(self._reader.mean_seconds)
 
     async def count_spent(self) -> dict[str, Usage]:
-        """What the run has used, by agent: ``user``, ``assistant``, ``critic``, ``task_specifier`` (with the planner),
-        ``lister``.
+        """Return the usage of the run by agent.
 
-        Reads every turn's row, which takes seconds for a million.
+        Agents are ``user``, ``assistant``, ``critic``, ``task_specifier`` (with the planner) and ``lister``. Reads the
+        row of every turn, which takes seconds for a million.
         """
         return await asyncio.to_thread(self._reader.count_spent)
 
     async def session(self, session_id: str) -> Session | None:
-        """The session with this id, with the turns that are on disk.
+        """Return the session with this id and its stored turns; None if not found.
 
         Raises:
-            StoreError: it cannot be read, or a turn of it is damaged.
+            StoreError: the session cannot be read, or one of its turns is damaged.
         """
         return await asyncio.to_thread(self._reader.session, session_id)
 
     async def sessions(self, rows: Rows | None = None) -> AsyncIterator[Session]:
-        """All sessions, or those of one slice, in the order in which they began; a hundred at a time are in memory."""
+        """Yield all sessions, or those of one slice, in the order of their beginning; a hundred at a time in memory."""
         last, until = rows or (0, _EVERY)
         while page := await asyncio.to_thread(self._reader.sessions, last, until):
             last = page[-1][0]
@@ -183,12 +183,12 @@ class SqliteStore:
                 yield session
 
     async def slices(self, size: int) -> list[Rows]:
-        """The sessions that there are now, in slices of at most ``size`` that can be read at the same time."""
+        """Return the present sessions in slices of at most ``size``, which can be read concurrently."""
         return await asyncio.to_thread(self._reader.slices, size)
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncGenerator[SqliteStore]:
-        """The run as it is now, whatever is written meanwhile."""
+        """Provide a snapshot of the run, unaffected by later writes."""
         reading = open_snapshot(self.path)
         try:
             reader = Reader(self.path, reading)
@@ -209,13 +209,13 @@ class SqliteStore:
 
 @asynccontextmanager
 async def open_store(path: Path, *, read_only: bool = False) -> AsyncGenerator[SqliteStore]:
-    """Open the run at ``path``; unless ``read_only``, make it if it is not there.
+    """Open the run at ``path``; unless ``read_only``, create it if missing.
 
-    A run of an older version of this program is migrated, and a copy of it kept.
+    A run of an older version is migrated after a backup.
 
     Raises:
-        InputError: the path holds something else, or cannot be written.
-        StoreError: the run is damaged, in use, or of a newer version of this program.
+        InputError: the file is not a run, or cannot be written.
+        StoreError: the run is damaged, in use, or from a newer version.
     """
     path = follow_link(path)
     check_file(path, create=not read_only)
@@ -238,6 +238,6 @@ async def open_store(path: Path, *, read_only: bool = False) -> AsyncGenerator[S
         try:
             yield SqliteStore(path, Reader(path, reading), writer)
         finally:
-            # The last connection to close takes the write-ahead log with it, if it may write.
+            # The last connection to close deletes the write-ahead log if it has write access.
             reading.dispose()
             await writer.close()

@@ -1,4 +1,4 @@
-"""Whether a run still holds what was written."""
+"""Integrity checks of a run."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from bactrian.store.sqlite.opening import check_version
 from bactrian.store.sqlite.reader import read_session
 
 _MOST = 100
-"""Faults that SQLite is asked to name."""
+"""Maximum number of faults that SQLite reports."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What was found in a run."""
+    """The result of a verification."""
 
     sessions: int
     turns: int
     faults: tuple[str, ...]
-    """One sentence each; none if the run is as it was written."""
+    """One sentence each; empty if the run is intact."""
 
 
 def verify(path: Path) -> Verification:
-    """Read all of the run at ``path`` and compare it with what it says of itself. Changes nothing.
+    """Verify the run at ``path`` without changing it.
 
-    SQLite's own structure, each turn's checksum, each session's turns without a gap and as many as its ending
-    counted, and the log of a run that was not closed.
+    Checks SQLite's structure, the checksum of each turn, that the turns of each session have no gap and match its
+    ending, and the log of a run that was not closed.
 
     Raises:
-        InputError: there is no run.
-        StoreError: nothing of it can be read.
+        InputError: the run does not exist.
+        StoreError: no data is readable.
     """
     path = follow_link(path)
     check_file(path, create=False)
@@ -47,13 +47,13 @@ def verify(path: Path) -> Verification:
     try:
         check_version(reading, path)
         with explain_errors(path), reading.connect() as connection:
-            faults += _structure(connection)
+            faults += _check_structure(connection)
             ids = (
                 connection.execute(select(schema.sessions.c.id).order_by(schema.sessions.c.row))
                 .scalars()
                 .all()
             )
-            found = [_session_faults(connection, session_id) for session_id in ids]
+            found = [_check_session(connection, session_id) for session_id in ids]
     finally:
         reading.dispose()
     faults += [fault for _, own in found for fault in own]
@@ -65,13 +65,13 @@ _MISSING_LOG = (
 )
 
 
-def _structure(connection: Connection) -> list[str]:
+def _check_structure(connection: Connection) -> list[str]:
     rows = connection.exec_driver_sql(f"PRAGMA integrity_check({_MOST})").scalars().all()
     return [f"SQLite: {row}" for row in rows if row != "ok"]
 
 
-def _session_faults(connection: Connection, session_id: str) -> tuple[int, list[str]]:
-    """Turns of the session, and what is wrong with it."""
+def _check_session(connection: Connection, session_id: str) -> tuple[int, list[str]]:
+    """Return the number of turns of the session, and its faults."""
     count = select(func.count()).select_from(schema.turns).where(schema.turns.c.session == session_id)
     turns = connection.execute(count).scalar_one()
     try:
@@ -81,14 +81,14 @@ def _session_faults(connection: Connection, session_id: str) -> tuple[int, list[
         return turns, [error.what]
     except (ValueError, TypeError, KeyError, sqlite3.Error):
         return turns, [f"Session {session_id} is damaged: its row cannot be read."]
-    return turns, _gaps(session)
+    return turns, _find_gaps(session)
 
 
-def _gaps(session: Session) -> list[str]:
+def _find_gaps(session: Session) -> list[str]:
     have = [turn.number for turn in session.turns]
     counted = session.ending.turn if session.ending else len(have)
     if session.provenance.is_imported:
-        # Others' files have gaps of their own: what counts is that the last turn is there.
+        # Imported sessions may have gaps: only the last turn must be present.
         if counted > max(have, default=0):
             return [f"Session {session.id} lacks turns: it ends at {max(have, default=0)} of {counted}."]
         return []

@@ -1,4 +1,4 @@
-"""Writing a run: one thread commits whatever has gathered while it committed."""
+"""Group commit: one thread writes all statements that arrived during the previous commit."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class _Write:
 
 
 class Writer:
-    """Executes statements on one connection, all that are waiting in one transaction (group commit).
+    """Executes statements on one connection, all waiting ones in one transaction (group commit).
 
-    While one group goes to disk the next one gathers. The thread takes it without asking the event loop, which may be
-    busy; the two meet twice for each group, not for each row.
+    While one group is written to disk, the next one accumulates. The thread takes it without involving the event loop,
+    which may be busy; they synchronize twice per group, not per row.
 
-    Before each group ``check`` raises StoreError if the run may no longer be written.
+    Before each group, ``check`` raises StoreError if the run must no longer be written.
     """
 
     def __init__(self, connection: Connection, path: Path, check: Callable[[], None]) -> None:
@@ -49,12 +49,11 @@ class Writer:
     def write(self, statement: Statement, row: tuple[Any, ...]) -> asyncio.Future[bool]:
         """Execute ``statement`` with the values of ``row`` in the next transaction.
 
-        The future is done when that is on disk. Its result is False if a row of the same statement and group was
-        there before, and True if all were new.
-        A caller that is cancelled while it waits has its statement executed all the same.
+        The future is done when the row is on disk. Its result is False if a row of the same statement and group existed
+        before, and True if all were new. Cancelling the caller does not cancel the statement.
 
         Raises:
-            StoreError: it is not written, nor is anything else of its group.
+            StoreError: the whole group was not written.
         """
         if os.getpid() != self._process:
             raise StoreError(
@@ -81,7 +80,7 @@ class Writer:
         self._connection.engine.dispose()  # else its pool would keep the file open, and the log beside it
 
     def _work(self) -> None:
-        """Commit group after group, until told to end. Runs in the thread."""
+        """Commit group after group until the end of the queue. Runs in the thread."""
         going = True
         while going and (first := self._waiting.get()) is not None:
             group = [first]
@@ -91,12 +90,12 @@ class Writer:
                 going = False
             try:
                 outcome = self._commit(group)
-            except Exception as fault:  # noqa: BLE001  whoever waits is told, whatever it is
+            except Exception as fault:  # noqa: BLE001  the waiting callers receive it
                 outcome = fault
             self._loop.call_soon_threadsafe(_tell, group, outcome)
 
     def _commit(self, group: Sequence[_Write]) -> dict[Statement, bool]:
-        """Write a group. Gives for each statement whether all its rows were new."""
+        """Write a group; return for each statement whether all its rows were new."""
         self._check()
         rows: defaultdict[Statement, list[tuple[Any, ...]]] = defaultdict(list)
         for one in group:
