@@ -18,7 +18,8 @@ LISTED = {"task_specifier": ["Name a green tea."], "user": ["<CAMEL_TASK_DONE>"]
 
 def play(**options: Any) -> bt.Session:
     """Play the script."""
-    return bt.play("Choose a tea", **{"model": bt.Scripted(SCRIPT), "specify": False, **options})
+    chosen: dict[str, Any] = {"model": bt.Scripted(SCRIPT), "specify": False, **options}
+    return bt.play("Choose a tea", **chosen)
 
 
 def recipe(**settings: Any) -> Any:
