@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 import bactrian as bt
-from bactrian.errors import MissingExtra
+from bactrian.errors import BactrianWarning, MissingExtra
 
 SCRIPT = ["Instruction: Name a tea.\nInput: None", "Solution: Sencha.\nNext request.", "<CAMEL_TASK_DONE>"]
 LISTED = {"task_specifier": ["Name a green tea."], "user": ["<CAMEL_TASK_DONE>"]}
@@ -154,3 +155,80 @@ def test_a_report_without_its_optional_part_names_it(tmp_path: Path, monkeypatch
     for make in (run.report, run.analyze, lambda: run.compare(run)):
         with pytest.raises(MissingExtra, match="analysis"):
             make()
+
+
+def test_without_a_model_for_all_the_assistants_model_specifies(tmp_path: Path) -> None:
+    script = bt.Scripted({"task_specifier": ["Name a green tea."], "user": ["<CAMEL_TASK_DONE>"]})
+    session = bt.play("Choose a tea", models={"user": script, "assistant": script})
+    assert session.task.specified == "Name a green tea."
+
+
+def test_a_session_begun_when_the_built_in_model_specified_resumes(tmp_path: Path) -> None:
+    path, asked = tmp_path / "run.db", {"user": bt.Scripted({"user": ["<CAMEL_TASK_DONE>"]}, name="scripted")}
+    asked["assistant"] = asked["user"]
+    before = bt.play("Choose a tea", model="local", models=asked, specify=False, run=path)
+    after = bt.play("Choose a tea", models=asked, specify=False, run=path)
+    assert after.id == before.id
+    assert len(bt.open_run(path)) == 1
+
+
+def test_a_run_begun_when_the_built_in_model_specified_goes_on(tmp_path: Path) -> None:
+    path, script = tmp_path / "run.db", bt.Scripted(LISTED)
+    models = {"user": script, "assistant": script}
+    old = recipe(task=["Teas"])
+    bt.generate(old, run=path, model="local", models=models, limit=0)
+    assert len(bt.generate(old, run=path, models=models, limit=0)) == 0
+    fresh = bt.generate(old, run=tmp_path / "new.db", models=models)
+    assert fresh.endings == {"task_done": 1}
+
+
+def test_a_stream_can_be_left_before_its_end(tmp_path: Path) -> None:
+    program = f"""
+import asyncio, bactrian as bt
+
+async def watch():
+    async for event in bt.stream("Choose a tea", model=bt.Scripted({SCRIPT!r}), specify=False, run="x.db"):
+        if type(event).__name__ == "Spoke":
+            break
+
+asyncio.run(watch())
+print(len(bt.open_run("x.db")))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (done.stdout, done.stderr) == ("1\n", "")
+
+
+def test_an_incomplete_run_is_warned_of_once_with_counts(tmp_path: Path) -> None:
+    script = bt.Scripted({"task_specifier": ["Name a tea."], "user": []})
+    with pytest.warns(BactrianWarning, match="1 job failed.*retry_failed=True") as caught:
+        bt.generate(recipe(task=["Teas"]), run=tmp_path / "run.db", model=script)
+    assert len(caught) == 1
+    assert caught[0].filename == __file__
+
+
+def test_a_failed_session_is_warned_of_where_it_was_asked_for_and_says_why() -> None:
+    for _ in range(2):
+        with pytest.warns(BactrianWarning, match="failed after 1 turn: ") as caught:
+            session = play(model=bt.Scripted(SCRIPT[:1]))
+        assert caught[0].filename == __file__
+    assert session.ending is not None
+    assert session.ending.evidence in str(session)
+    assert "no line 2" in session._repr_html_()
+
+
+def test_a_transcript_shows_tool_calls_and_thoughts() -> None:
+    def price(tea: str) -> float:
+        """Return the price of a tea."""
+        return 4.5
+
+    script = {
+        "user": ["Instruction: What does it cost?\nInput: None", "<CAMEL_TASK_DONE>"],
+        "assistant": ['Call: price {"tea": "sencha"}', "<think>Cheap.</think>Solution: 4.5.\nNext request."],
+    }
+    session = play(model=bt.Scripted(script), tools=[price])
+    for shown in (str(session), session._repr_html_()):
+        assert "calls price" in shown
+        assert "price says: 4.5" in shown
+        assert "thinks: Cheap." in shown

@@ -30,6 +30,7 @@ from bactrian.play.endings.own import EndingLike, read_endings
 from bactrian.recipes.job_specs import RolePlay
 from bactrian.recipes.load import load_recipe
 from bactrian.recipes.schema import Recipe
+from bactrian.records.text import write_count
 
 _DEFAULT = ""
 """The key for all agents without a model of their own."""
@@ -163,10 +164,27 @@ def generate(
             await one.runner.stop()
 
     try:
-        run_sync(run_order(order, running.append, watch_progress(options.get("on_progress"))), stop)
+        tally = run_sync(run_order(order, running.append, watch_progress(options.get("on_progress"))), stop)
+        if problem := _explain_rest(tally):
+            warnings.warn(f"The run {order.run} is not complete: {problem}", BactrianWarning, 2)
     except BudgetReached as reached:
         warnings.warn(f"The run is not complete: {reached}", BactrianWarning, 2)
     return Run(order.run)
+
+
+def _explain_rest(tally: RunProgress) -> str:
+    """Return what failed or is missing, with the next action; empty if the run is complete."""
+    parts = [
+        (tally.failed, "job", "failed"),
+        (len(tally.short), "list", "stayed short"),
+        (tally.open, "job", "was left open" if tally.open == 1 else "were left open"),
+    ]
+    listed = ", ".join(f"{write_count(count, noun)} {what}" for count, noun, what in parts if count)
+    if not listed:
+        return ""
+    reasons = f" ({tally.reasons.most_common(1)[0][0]})" if tally.reasons else ""
+    again = "The same call with retry_failed=True" if tally.failed or tally.short else "The same call"
+    return f"{listed}{reasons}. {again} tries again; run.failures() tells the reasons."
 
 
 async def run_order(
