@@ -52,6 +52,7 @@ async def test_replies_that_cost_and_carry_nothing_count_over_a_resume_too(folde
 
     async with Endpoint([reply]) as endpoint:
         limits = ["--max-tokens", "6000", "--concurrency", "2", "--max-wait", "30", "--json"]
+        code = 0
         for _ in range(3):
             code, _, err = await generate(folder, endpoint, *limits, "--retry-failed")
             assert code in (3, 4), err
