@@ -52,14 +52,14 @@ def conversation(
 ) -> Session:
     """A session in which the agents say ``texts`` in turn."""
     speakers = ("user", "assistant") if user_first else ("assistant", "user")
-    return _session(
+    return make_session(
         [(speakers[i % 2], text) for i, text in enumerate(texts)], assistant, user, finish, provenance
     )
 
 
 def _case(row: dict[str, Any]) -> Case:
     roles = row.get("roles", {})
-    session = _session(
+    session = make_session(
         [(turn["speaker"], turn["text"]) for turn in row["turns"]],
         roles.get("assistant", "Python Programmer"),
         roles.get("user", "Stock Trader"),
@@ -67,13 +67,14 @@ def _case(row: dict[str, Any]) -> Case:
     return Case(row["id"], session, row["turn"], row["label"], row["split"], row["source"], row["note"])
 
 
-def _session(
+def make_session(
     said: list[tuple[Any, str]],
-    assistant: str,
-    user: str,
+    assistant: str = "Python Programmer",
+    user: str = "Stock Trader",
     finish: Finish = "stop",
     provenance: Provenance | None = None,
 ) -> Session:
+    """A session in which ``said`` was said: speaker and text of each turn."""
     return Session(
         id="001_001_001",
         assistant=Role(assistant),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Generator
 from pathlib import Path
 
@@ -12,6 +13,11 @@ from bactrian.models.local.weights import BUILT_IN, fetch_weights, find_cache_fo
 from tests.helpers.network import LOG, guard_network
 
 STARTUP = Path(__file__).parent / "helpers" / "startup"
+
+
+def pytest_configure() -> None:
+    """Take back a hang-up that the tests' own terminal ignores: the program rightly goes on ignoring it."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture(scope="session", autouse=True)

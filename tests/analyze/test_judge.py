@@ -97,7 +97,7 @@ async def test_answers_are_kept_when_the_judge_falls_silent(tmp_path: Path) -> N
         words = (*words[:5], endpoint.url, *words[6:])
         done = await asyncio.to_thread(bactrian, *words, "--json", cwd=tmp_path)
         assert done.returncode == 0, done.stderr
-        assert "3 answers are there already" in done.stderr
+        assert "3 answers are stored already" in done.stderr
         assert json.loads(done.stdout)["judged"]["behaviours"]["flake_reply"]["confirmed"]["count"] == 6
 
 

@@ -28,7 +28,7 @@ def test_the_data_is_written_and_what_was_left_out_is_said(tmp_path: Path, run: 
     assert done.returncode == 0, done.stderr
     assert done.stdout == "tea.jsonl: messages, 2 rows from 2 sessions with 11 messages\n"
     assert "Left out: 1 × unfinished" in done.stderr
-    assert "still being written, or was interrupted" in done.stderr
+    assert "The run is incomplete" in done.stderr
     assert len(lines(tmp_path / "tea.jsonl")) == 2
 
 
@@ -96,7 +96,7 @@ def test_every_flag_reaches_the_data(tmp_path: Path, run: Path) -> None:
         (["--format", "messages", "--only", "ending=done"], "There is no ending 'done'"),
         (["--format", "messages", "--only", "task_done"], "is not a valid filter"),
         (["--format", "messages", "--drop", "finding=flip"], "Did you mean 'role_flip'?"),
-        (["--format", "messages", "--split", "validation=2"], "is no part"),
+        (["--format", "messages", "--split", "validation=2"], "is not a split"),
         (["--format", "messages", "--min-rounds", "9"], "No session is left to write"),
         (["--format", "messages", "--decontaminate", "nothing.jsonl"], "benchmark cannot be read"),
         (["--format", "csv", "--for", "trl"], "trl does not read csv"),
@@ -127,9 +127,7 @@ def test_an_export_is_taken_in_again_and_broken_files_are_named(tmp_path: Path, 
     done = bactrian("import", "chats", "--run", "back.db", "--made-by", "gpt-3.5-turbo", cwd=tmp_path)
     assert done.returncode == 4
     assert "Skipped broken.json: it is no JSON" in done.stderr
-    assert (
-        done.stdout == "back.db: 2 conversations with 11 messages stored, 0 were there already, 1 skipped\n"
-    )
+    assert done.stdout == "back.db: 2 conversations with 11 messages stored, 0 stored before, 1 skipped\n"
     again = bactrian("import", "chats", "--run", "back.db", "--json", cwd=tmp_path)
     report = json.loads(again.stdout)
     assert (report["stored"], report["already"], report["broken"]) == (0, 2, 1)

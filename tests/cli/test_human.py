@@ -81,7 +81,7 @@ def test_a_session_that_lost_its_person_goes_on_with_the_same_command(
     tmp_path: Path, command: list[str]
 ) -> None:
     left = bactrian(*command, "--as", "user", "--json", cwd=tmp_path, text=b"Fill the pot\n")
-    assert (left.returncode, "the input has ended" in left.stderr) == (1, True)
+    assert (left.returncode, "The input has ended" in left.stderr) == (1, True)
     assert "Traceback" not in left.stderr
     assert stored(tmp_path).ending is None
     back = bactrian(*command, "--as", "user", "--json", cwd=tmp_path, text=b"Pour it\ndone\n")

@@ -198,5 +198,5 @@ def test_a_split_that_makes_no_sense_is_refused(text: str) -> None:
 
 
 def test_shares_that_leave_nothing_are_refused() -> None:
-    with pytest.raises(InputError, match="nothing to train on"):
+    with pytest.raises(InputError, match="nothing for training"):
         read_split(["validation=0.5", "test=0.5"])

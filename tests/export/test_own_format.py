@@ -92,7 +92,7 @@ async def test_a_format_of_an_installed_package_is_found_by_its_name(tmp_path: P
     ("name", "said"),
     [
         ("broken", "cannot be loaded: AttributeError"),
-        ("wrong", "a function and not a"),
+        ("wrong", "a function, not a"),
         ("markdwn", "markdown"),
     ],
 )
@@ -148,6 +148,6 @@ async def test_parquet_and_hf_hold_thoughts_in_a_column_of_their_own(tmp_path: P
 
 
 async def test_a_format_that_cannot_hold_thoughts_says_so(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="cannot hold what a model thought"):
+    with pytest.raises(InputError, match="does not support thoughts"):
         await exported(tmp_path, [thinking()], "camel-chat", "tea.zip", thoughts=True)
     assert not (tmp_path / "tea.zip").exists()

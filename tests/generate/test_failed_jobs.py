@@ -28,7 +28,7 @@ async def test_a_job_that_fails_is_kept_with_what_came_and_taken_up_again_on_req
         assert len(failed.turns) == 1
         shown = bactrian("failures", "run.db", cwd=folder)
         assert (shown.returncode, shown.stdout.count("001_002")) == (0, 1)
-        assert "what came: <html>no</html>" in shown.stdout
+        assert "response: <html>no</html>" in shown.stdout
         told = [
             json.loads(line)
             for line in bactrian("failures", "run.db", "--json", cwd=folder).stdout.splitlines()

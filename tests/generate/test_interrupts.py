@@ -28,7 +28,7 @@ async def test_one_interrupt_finishes_the_turns_in_flight_and_says_how_to_go_on(
         process.send_signal(signal.SIGINT)
         _, err = await process.communicate()
         assert process.returncode == 130
-        assert "To go on: bactrian generate small.toml" in err.decode()
+        assert "To resume: bactrian generate small.toml" in err.decode()
         asked = len(endpoint.requests)
         kept = sum(len(session.turns) for session in await stored(folder))
         lists = Counter(map(asks, endpoint.requests))["lister"]
@@ -71,7 +71,7 @@ async def test_a_polite_end_finishes_what_is_in_flight_and_the_run_goes_on(
         process.send_signal(which)
         _, err = await process.communicate()
         assert process.returncode == 143
-        assert "To go on: bactrian generate small.toml" in err.decode()
+        assert "To resume: bactrian generate small.toml" in err.decode()
         assert (await generate(folder, endpoint))[0] == 0
         assert len(endpoint.requests) == 12 * 4 + 3
 
@@ -99,7 +99,7 @@ async def test_an_interrupt_does_not_sit_out_a_wait(folder: Path, waiting: str) 
             process.communicate(), 15
         )  # half of what it would wait for calls in flight
         assert process.returncode == 130
-        assert "To go on: " in err.decode()
+        assert "To resume: " in err.decode()
 
 
 @pytest.mark.parametrize("which", [signal.SIGHUP, signal.SIGINT])

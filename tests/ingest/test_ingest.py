@@ -329,7 +329,7 @@ async def test_a_member_of_ten_gigabytes_ends_the_reading_and_keeps_what_was_rea
         file.write(bytes(1024 * 1024))
     found, report = await taken(path, tmp_path / "run.db")
     assert len(found) == 1
-    assert "unfolds" in report.named[0].problem
+    assert "unpacks" in report.named[0].problem
 
 
 @pytest.mark.parametrize(("make", "name"), [(zipped, "in.zip"), (tarred, "in.tar.gz")])
@@ -529,7 +529,7 @@ async def test_a_pipe_loses_nothing(tmp_path: Path, packed: bool, form: Form | N
 def test_an_archive_from_a_pipe_is_refused_before_it_is_read(tmp_path: Path) -> None:
     pipe = tmp_path / "chats.zip"
     os.mkfifo(pipe)
-    with pytest.raises(InputError, match="a pipe or a device"):
+    with pytest.raises(InputError, match="from a pipe or a device"):
         find_chats(pipe, "camel-chat", Origin())
 
 

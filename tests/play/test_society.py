@@ -411,7 +411,7 @@ def test_a_society_is_played_from_the_command_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize("flag", ["--assistant", "--critic", "--roles"])
 def test_what_the_file_says_cannot_be_said_by_a_flag(tmp_path: Path, flag: str) -> None:
     done = bactrian("play", "--society", "panel", flag, "x", cwd=tmp_path)
-    assert (done.returncode, f"{flag} does not go with --society" in done.stderr) == (2, True)
+    assert (done.returncode, f"{flag} cannot be combined with --society" in done.stderr) == (2, True)
 
 
 def test_a_person_can_sit_in_a_society(tmp_path: Path) -> None:

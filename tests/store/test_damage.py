@@ -80,7 +80,7 @@ async def test_a_fault_is_told_with_its_conversation(run: Path, statement: str, 
 
 async def test_the_command_ends_with_1_and_names_the_way_on(run: Path) -> None:
     whole = bactrian("verify", str(run), cwd=run.parent)
-    assert (whole.returncode, whole.stdout) == (0, "80 sessions and 640 turns, all as they were written.\n")
+    assert (whole.returncode, whole.stdout) == (0, "80 sessions and 640 turns, no damage found.\n")
     sql(run, "UPDATE turns SET text = 'other' WHERE session = '007' AND number = 3")
     damaged = bactrian("verify", str(run), cwd=run.parent)
     assert damaged.returncode == 1

@@ -1,1 +1,1 @@
-"""Reading back: how the agents of a run behaved, and how sure that is."""
+"""Analysis of runs: behaviours, statistics with confidence intervals, and reports."""

@@ -1,4 +1,4 @@
-"""What a part of a run adds to the report."""
+"""Aggregated numbers of a part of a run."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from bactrian.records.usage import Usage
 from bactrian.stats.streaming import StreamingMean, StreamingQuantiles
 
 PREPARATION = "task_specifier"
-"""The agent to whom the tokens of all that comes before the conversation are counted."""
+"""The name under which tokens used before the conversation are counted."""
 
 
 @dataclass(slots=True)
 class Aggregate:
-    """Some sessions of a run, read."""
+    """The numbers of some sessions of a run."""
 
     facts: list[SessionSummary] = field(default_factory=list[SessionSummary])
     findings: list[Finding] = field(default_factory=list[Finding])
-    """Only if they were asked for."""
+    """Only if requested."""
     usage: defaultdict[tuple[str, str], Usage] = field(default_factory=lambda: defaultdict(Usage))
-    """By agent and by its model, as the user named it (empty if nobody knows)."""
+    """By agent and by its model, as the user named it (empty if unknown)."""
     seconds: defaultdict[str, StreamingQuantiles] = field(
         default_factory=lambda: defaultdict(StreamingQuantiles)
     )
-    """How long replies took, by agent. Turns that nobody timed are left out."""
+    """Durations of replies, by agent. Turns without a duration are left out."""
     growth: defaultdict[int, StreamingMean] = field(default_factory=lambda: defaultdict(StreamingMean))
     """Prompt tokens by number of the turn."""
     tasks: HashSample = field(default_factory=HashSample)
@@ -40,13 +40,13 @@ class Aggregate:
     prompts: Counter[str] = field(default_factory=Counter[str])
     """Sessions by prompt pack."""
     tools: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
-    """Calls by name of the tool and by what went wrong; empty if nothing did."""
+    """Calls by name of the tool and by kind of failure; empty for success."""
     marks: set[str] = field(default_factory=set[str])
     behaviours: tuple[Behaviour, ...] = BEHAVIOURS
-    """Those that were looked for."""
+    """The behaviours that were detected."""
 
     def add(self, session: Session, own: Sequence[OwnBehaviour] = (), *, keep_findings: bool) -> None:
-        """Read ``session`` for the behaviours of this program and for ``own``."""
+        """Add ``session``, with findings of the built-in behaviours and of ``own``."""
         facts, findings = summarize(session, own)
         self.facts.append(facts)
         if keep_findings:
@@ -69,7 +69,7 @@ class Aggregate:
             self.marks.add(session.mark)
 
     def merge(self, other: Aggregate) -> None:
-        """Add what ``other`` has read."""
+        """Add the numbers of ``other``."""
         self.facts += other.facts
         self.findings += other.findings
         for key, used in other.usage.items():
@@ -93,7 +93,7 @@ def _problem(use: Use) -> str:
 async def aggregate_slice(
     sessions: AsyncIterator[Session], own: Sequence[OwnBehaviour] = (), *, keep_findings: bool
 ) -> Aggregate:
-    """Read ``sessions`` for the behaviours of this program and for ``own``."""
+    """Aggregate ``sessions``, with findings of the built-in behaviours and of ``own``."""
     part = Aggregate(behaviours=(*BEHAVIOURS, *(one.code for one in own)))
     async for session in sessions:
         part.add(session, own, keep_findings=keep_findings)

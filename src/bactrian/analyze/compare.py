@@ -1,4 +1,4 @@
-"""Two runs beside each other."""
+"""Comparison of two runs."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ MEANS = {
     "tokens": ("tokens", "sessions"),
     "cached_share": ("cached", "prompt"),
 }
-"""Numbers that are compared besides shares of sessions: one sum over another."""
+"""Ratios of two sums that are compared besides shares of sessions."""
 
 
 def compare_reports(before: Aggregate, after: Aggregate) -> dict[str, Any]:
-    """What changed from one run to another, each with its 95 % interval.
+    """Return the differences between two runs, each with its 95 % interval.
 
-    Shares of sessions by Newcombe's method, all that is made of turns or tokens by bootstrap over sessions. An
-    interval that holds 0 says that chance alone may have made the difference.
+    Intervals are Newcombe's for shares of sessions, and bootstrapped over sessions for numbers of turns or tokens. If
+    an interval contains 0, the difference may be due to chance.
     """
     a, b = count_endings(before.facts), count_endings(after.facts)
     nothing = (Proportion(0, len(before.facts)), Proportion(0, len(after.facts)))

@@ -1,4 +1,4 @@
-"""A judge's answers to the findings of a run, each kept before the next question goes out."""
+"""Asks a judge about the findings of a run, and stores each answer before the next question."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ async def confirm_findings(
     at_once: int = 8,
     on_answer: Callable[[Confirmation], None] | None = None,
 ) -> dict[Key, Confirmation]:
-    """Ask the judge ``model``, called ``name``, about every finding that it has not answered before.
+    """Ask the judge ``model``, named ``name``, about every finding that it has not answered before.
 
     Args:
-        store: Opened for writing; an answer is on disk before ``on_answer`` is told of it.
+        store: Opened for writing; an answer is on disk before ``on_answer`` is called.
         findings: In the order of their sessions.
-        model: Raises what stops the work: a budget that is reached, an endpoint that is down.
-        name: By which answers are known when the work is taken up again.
-        at_once: Sessions whose findings are asked about at the same time.
-        on_answer: Is told of each new answer.
+        model: Its errors stop the work: a reached budget, an endpoint that is down.
+        name: Identifies stored answers when the work is resumed.
+        at_once: Number of sessions that are judged concurrently.
+        on_answer: Called with each new answer.
     """
     answers = {make_key(one): one for one in await store.confirmations(name)}
     waiting = _open(findings, answers)
@@ -51,7 +51,7 @@ async def confirm_findings(
                 try:
                     answer = await judge(model, name, session, finding)
                 except Filtered as error:
-                    # An answer too: what was said is more than this endpoint wants to look at.
+                    # A refusal is stored as an answer, so that it is not requested again.
                     where = (session_id, finding.turn, finding.behaviour)
                     answer = Confirmation(*where, name, None, str(error), Usage(), 0.0, name)
                 await store.add_confirmation(answer)
@@ -69,19 +69,19 @@ async def confirm_findings(
 
 
 def make_key(of: Finding | Confirmation) -> Key:
-    """What a finding and the answer to it have in common."""
+    """Return the key shared by a finding and the answer to it."""
     return of.session, of.turn, of.behaviour
 
 
 def list_unasked(findings: Sequence[Finding], answers: Sequence[Confirmation]) -> int:
-    """How many findings have no answer yet."""
+    """Return the number of findings without an answer."""
     return len({make_key(one) for one in findings} - {make_key(one) for one in answers})
 
 
 def list_judged(
     name: str, findings: Sequence[Finding], answers: dict[Key, Confirmation], sessions: int
 ) -> dict[str, Any]:
-    """What the judge said, as a part of the report: the share of findings it confirms, and of sessions then left."""
+    """Return the report's part on the judge: the share of confirmed findings, and of sessions with any."""
     behaviours: dict[str, Any] = {}
     own = {one.behaviour: None for one in findings if one.behaviour not in BEHAVIOURS}
     for behaviour in (*BEHAVIOURS, *own):
@@ -105,7 +105,7 @@ def list_judged(
 def _open(
     findings: Sequence[Finding], answers: dict[Key, Confirmation]
 ) -> Iterator[tuple[str, list[Finding]]]:
-    """Findings without an answer, session by session. Several workers take from it in turn."""
+    """Yield findings without an answer, by session, for several workers."""
     for session, some in groupby(findings, key=lambda finding: finding.session):
         left = {make_key(one): one for one in some if make_key(one) not in answers}
         if left:

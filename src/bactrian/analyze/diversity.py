@@ -1,4 +1,4 @@
-"""How varied texts are: distinct-n (Li et al. 2016) and near-duplicates (MinHash, Broder 1997)."""
+"""Diversity of texts: distinct-n (Li et al. 2016) and near-duplicates (MinHash, Broder 1997)."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from bactrian.stats.proportion import Proportion
 from bactrian.stats.streaming import StreamingMean
 
 BLOCK = 100
-"""Texts that distinct-n is taken over: it falls with their number, so that only blocks of one size compare."""
+"""Texts in a block for distinct-n, which decreases with their number, so that only equal blocks are comparable."""
 ALIKE = 0.7
-"""Jaccard similarity of their shingles from which on two texts are near-duplicates."""
+"""Jaccard similarity of shingles from which two texts are near-duplicates."""
 _SHINGLE = 3
-"""Words that are compared as one."""
+"""Words in a shingle."""
 _PERMUTATIONS = 128
 _BANDS = 32
-"""Of four rows each: two texts that are 0.7 alike are missed once in 6,000 times."""
-# Scripts that write no spaces are taken a character at a time.
+"""Bands of four rows: two texts with similarity 0.7 are missed once in 6,000 cases."""
+# Scripts without spaces are split into characters.
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W\u3040-\u30ff\u3400-\u9fff]+")
 
 
 @dataclass(frozen=True, slots=True)
 class Diversity:
-    """Of a sample of texts."""
+    """Diversity of a sample of texts."""
 
     texts: int
-    """In the sample."""
+    """Number of texts in the sample."""
     distinct: dict[int, StreamingMean]
-    """By n, different n-grams as a share of all, over blocks of a hundred texts (over all, if they are fewer)."""
+    """By n, distinct n-grams as a share of all, over blocks of a hundred texts (over all if there are fewer)."""
     near_duplicates: Proportion
-    """Texts that have at least one other that is nearly the same."""
+    """Number of texts with at least one near-duplicate."""
 
 
 def measure_diversity(texts: Sequence[str]) -> Diversity:
-    """Measure ``texts``, which come in an order that says nothing.
+    """Measure ``texts``, given in random order.
 
     Raises:
         MissingExtra: ``rensa`` is not installed.
@@ -60,11 +60,11 @@ def _grams(words: Sequence[str], n: int) -> Iterator[tuple[str, ...]]:
 
 
 def _near_duplicates(texts: Sequence[Sequence[str]]) -> int:
-    """How many have another that is alike."""
+    """Return the number of texts with a near-duplicate."""
     try:
         rensa: Any = import_module("rensa")
     except ModuleNotFoundError as error:
-        raise MissingExtra("analysis", "Looking for near-duplicates") from error
+        raise MissingExtra("analysis", "The search for near-duplicates") from error
     times = Counter(frozenset(map(" ".join, _grams(text, _SHINGLE))) or frozenset(text) for text in texts)
     different = list(times)
     hashes: list[Any] = []

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 async def read_frame(path: Path, table: Table, rows: Callable[[Session], Iterable[Row]]) -> polars.DataFrame:
-    """Make the rows of each session of the run at ``path``, as it is now, into one data frame.
+    """Return the rows of all sessions in the current state of the run as one data frame.
 
     Raises:
         MissingExtra: the optional part ``analysis`` is not installed.

@@ -1,4 +1,4 @@
-"""The report as one HTML file that needs nothing else: no script, no font, no network."""
+"""The report as one self-contained HTML file: no scripts, no fonts, no network."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from bactrian.analyze.report import COOPERATION, PAPER, Json
 from bactrian.analyze.svg_chart import build_curve
 
 LARGEST_MAP = 60
-"""Roles that a side of the heat map shows; of more, those with the most sessions."""
+"""Most roles on an axis of the heat map; those with the most sessions are shown."""
 
 
 def render_report(reports: Sequence[Json], changes: Json | None) -> str:
-    """The page on one run, or on two and what differs between them."""
+    """Return the page on one run, or on two runs and their differences."""
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
@@ -51,7 +51,7 @@ def _charts(report: Json) -> dict[str, Any]:
 
 
 def _map(report: Json) -> dict[str, Any] | None:
-    """The share of failed cooperations for each pair of roles; None where there is but one pair."""
+    """Return the share of failed cooperations for each role pair; None if there is only one pair."""
     if len(report["pairs"]) < 2:
         return None
     sides = [
@@ -72,7 +72,7 @@ def _percent(rate: float | None) -> str:
 
 
 def _short(value: float | None) -> str:
-    """A number with three digits that count."""
+    """Return a number with three significant digits."""
     if value is None:
         return "–"
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"

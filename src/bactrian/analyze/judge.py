@@ -1,6 +1,6 @@
-"""A judge: a model that is asked whether a turn shows what a detector found in it.
+"""The judge: a model that confirms or rejects findings of the detectors.
 
-It is told the definition in the detector's own docstring, so that both mean the same thing.
+Its prompt contains the definition in the detector's docstring, so that both use the same one.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ JUDGE = "judge"
 TURNS_SHOWN = 5
 """The turn in question and those before it."""
 QUESTION_TOKENS = 400
-"""What a question takes besides these turns: the definition, mostly. A guess, for a forecast."""
+"""Tokens of a question besides these turns, mostly for the definition. An estimate, for forecasts."""
 ANSWER_TOKENS = 40
-"""The same of an answer."""
+"""Estimated tokens of an answer."""
 _LONGEST = 3000
-"""Characters of a turn that are shown; of a longer one, its two ends."""
+"""Most characters of a turn in a question; of a longer one, both ends are included."""
 _ANSWER = re.compile(r"[*_#>\"' \t]*(yes|no)\b", re.IGNORECASE)
 _SAMPLING = Sampling(temperature=0.0, max_tokens=120)
 
 
-# Only a model that takes a grammar is held to it: what others answer is read well enough as it is.
+# The format is enforced only by grammar: other models' answers are parsed well enough without it.
 _FORM = ResponseFormat(
     name="judgement",
     schema={"type": "string"},
@@ -45,7 +45,7 @@ _FORM = ResponseFormat(
 
 
 async def judge(model: Model, name: str, session: Session, finding: Finding) -> Confirmation:
-    """Ask ``model`` about ``finding``. Raises what the model raises."""
+    """Ask ``model`` about ``finding``. Raises the model's errors."""
     request = Request(
         messages=(
             Message("system", Text(render_prompt("judge_system", definition=_definition(finding)))),
@@ -73,7 +73,7 @@ async def judge(model: Model, name: str, session: Session, finding: Finding) -> 
 
 
 def read_answer(text: str) -> bool | None:
-    """Whether an answer begins with yes or with no; None if with neither."""
+    """Return True if an answer begins with yes, False if with no, else None."""
     found = _ANSWER.match(text)
     return None if found is None else found[1].lower() == "yes"
 
@@ -86,7 +86,7 @@ def _definition(finding: Finding) -> str:
 
 
 def _question(turns: Sequence[Turn], finding: Finding) -> str:
-    """The turns before, then the one in question."""
+    """Return the previous turns, then the turn in question."""
     shown = [turn for turn in turns if finding.turn - TURNS_SHOWN < turn.number <= finding.turn]
     told = [
         render_prompt("judge_turn", turn=turn.number, speaker=_name_speaker(turn), text=_cut(turn.text))

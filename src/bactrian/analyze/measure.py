@@ -1,4 +1,4 @@
-"""A whole run, read by as many processes as there are cores."""
+"""Analyzes a whole run with one process per core."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bactrian.records.finding import Finding
 from bactrian.store import Rows, RunReader, open_store
 
 _SLICE = 250
-"""Sessions that a process reads at a time."""
+"""Sessions in a slice."""
 
 
 async def measure(
@@ -34,11 +34,10 @@ async def measure(
 
     Args:
         store: May be written by another process at the same time.
-        on_findings: Is given the findings in the order of the sessions; nobody else keeps them.
-        on_progress: Is given how many sessions have been read.
-        own: Behaviours of the user's own to look for; those that installed packages register if None.
-        processes: To read with. None for one on each core; what is in ``own`` is then sent to them. One for none
-            besides this.
+        on_findings: Called with the findings in the order of the sessions; they are not kept.
+        on_progress: Called with the number of sessions read.
+        own: User-defined behaviours; those of installed packages if None.
+        processes: Number of processes. None for one per core, to which ``own`` is sent; 1 for this process only.
 
     Raises:
         InputError: the run holds no session, or a behaviour of the user's own fails.
@@ -49,7 +48,7 @@ async def measure(
     whole = Aggregate()
     async with store.snapshot() as run:
         slices = await run.slices(_SLICE)
-        # Each process has a snapshot of its own, and these are the same only if nothing is written.
+        # Each process opens its own snapshot; these are equal only if no process writes.
         alone = processes == 1 or await run.is_open()
         if alone:
             read = partial(_read_snapshot, run, own, keep_findings=keep_findings)
@@ -72,13 +71,13 @@ async def measure(
 async def _parts(
     read: Callable[[Rows], Aggregate], slices: list[Rows], processes: int
 ) -> AsyncIterator[Aggregate]:
-    """The parts in their order; only a few are read ahead."""
+    """Yield the slices in order; only a few are read ahead."""
     workers = min(len(slices), processes)
     if workers < 2:
         for rows in slices:
             yield await asyncio.to_thread(read, rows)
         return
-    # A fresh process: a copy of this one would share its open data base and its threads' locks.
+    # Spawned, because a fork would share the open database and the locks of threads.
     with _without_working_folder():
         pool = ProcessPoolExecutor(
             workers, multiprocessing.get_context("spawn"), initializer=_ignore_interrupts
@@ -116,7 +115,7 @@ async def _read_rows(
 
 @contextmanager
 def _without_working_folder() -> Generator[None]:
-    """Start processes that do not look for modules in the working folder, as ``python -c`` does unless told."""
+    """Start processes that do not import modules from the working folder, as ``python -c`` does by default."""
     name = "PYTHONSAFEPATH"
     before = os.environ.get(name)
     os.environ[name] = "1"
@@ -130,5 +129,5 @@ def _without_working_folder() -> Generator[None]:
 
 
 def _ignore_interrupts() -> None:
-    """Leave Ctrl-C to the process that reads the command."""
+    """Ignore Ctrl-C, which the main process handles."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,7 +1,6 @@
 """The report on a run, as the JSON that ``bactrian analyze --json`` writes (docs/analyze.md lists its fields).
 
-A number that is an estimate stands with the ends of its 95 % interval, ``low`` and ``high``; both are null where
-there is too little to tell.
+An estimate has the ends of its 95 % interval, ``low`` and ``high``; both are null if the sample is too small.
 """
 
 from __future__ import annotations
@@ -21,22 +20,22 @@ from bactrian.stats.proportion import Proportion
 from bactrian.stats.streaming import StreamingMean, StreamingQuantiles
 
 PAPER: tuple[Behaviour, ...] = ("role_flip", "repeats_instruction", "flake_reply", "infinite_loop")
-"""The four ways in which cooperation fails that the paper names (section 4.1)."""
+"""The paper's four failures of cooperation (section 4.1)."""
 COOPERATION = "cooperation_failed"
-"""Stands for any of the four."""
+"""The code for any of the four."""
 _ROUNDS = 25
-"""Rounds that are told apart."""
+"""Rounds that are reported separately."""
 _NAMED = 5
-"""Sessions that are named as the worst, and as the best."""
+"""Number of worst, and of best, sessions that are listed."""
 
 Prices = Callable[[str], Price | None]
-"""Tells what a model costs; None if nobody knows."""
+"""Returns the price of a model; None if unknown."""
 Json = dict[str, Any]
 _Key = TypeVar("_Key", str, tuple[str, str])
 
 
 def build_report(run: str, part: Aggregate, prices: Prices) -> Json:
-    """Everything that is told of a run.
+    """Build the report on a run.
 
     Raises:
         MissingExtra: the optional part ``analysis`` is not installed.
@@ -82,19 +81,19 @@ def build_report(run: str, part: Aggregate, prices: Prices) -> Json:
 
 
 def to_object(of: Proportion, count: str = "count") -> Json:
-    """A share as JSON."""
+    """Return a share as JSON."""
     low, high = of.interval
     return {count: of.count, "rate": of.rate, "low": low, "high": high}
 
 
 def to_interval_object(interval: tuple[float, float] | None) -> Json:
-    """An interval as JSON."""
+    """Return an interval as JSON."""
     low, high = interval or (None, None)
     return {"low": low, "high": high}
 
 
 def count_endings(facts: Sequence[SessionSummary]) -> dict[str, Proportion]:
-    """Sessions by their ending, the most frequent first."""
+    """Count sessions by their ending, the most frequent first."""
     return {
         code: Proportion(count, len(facts))
         for code, count in Counter(one.ending for one in facts).most_common()
@@ -104,19 +103,19 @@ def count_endings(facts: Sequence[SessionSummary]) -> dict[str, Proportion]:
 def count_behaviours(
     facts: Sequence[SessionSummary], codes: Sequence[Behaviour]
 ) -> dict[Behaviour, Proportion]:
-    """Sessions that show each of the behaviours at least once."""
+    """Count the sessions with each of the behaviours."""
     count = Counter(behaviour for one in facts for behaviour in one.behaviours)
     return {behaviour: Proportion(count[behaviour], len(facts)) for behaviour in codes}
 
 
 def measure_cooperation(facts: Iterable[SessionSummary]) -> Proportion:
-    """Sessions that show any of the paper's four behaviours."""
+    """Return the share of sessions with any of the paper's four behaviours."""
     failed = [not one.behaviours.isdisjoint(PAPER) for one in facts]
     return Proportion(sum(failed), len(failed))
 
 
 def resample_behaviour(facts: Sequence[SessionSummary], codes: Sequence[Behaviour]) -> BootstrapSums:
-    """What there is of turns and tokens in ``facts``, and the same drawn anew."""
+    """Return sums of turns and tokens in ``facts``, with bootstrap samples."""
     names = [
         "sessions",
         "messages",

@@ -1,4 +1,4 @@
-"""What is kept of a session once it has been read: enough for every number of the report, and none of its text."""
+"""The summary of a session: all numbers that the report needs, without texts."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from bactrian.records.turn import Solution, Speaker
 from bactrian.records.usage import Usage
 
 UNFINISHED = "unfinished"
-"""Stands for the ending of a session that has none yet."""
+"""The code of unfinished sessions."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShownTurn:
-    """A turn that shows a behaviour."""
+    """A turn with a finding."""
 
     behaviour: Behaviour
     speaker: Speaker
@@ -26,13 +26,13 @@ class ShownTurn:
 
     @property
     def round(self) -> int:
-        """The instruction and the solution to it that the turn belongs to, from 1 on."""
+        """Number of the round (instruction and solution), from 1."""
         return (self.turn + 1) // 2
 
 
 @dataclass(frozen=True, slots=True)
 class SessionSummary:
-    """A session without its words."""
+    """The numbers of a session."""
 
     id: str
     kind: Kind
@@ -42,27 +42,27 @@ class SessionSummary:
     user_turns: int
     assistant_turns: int
     solved: int
-    """Turns that the inception protocol reads as a solution."""
+    """Turns that are solutions by the inception protocol."""
     usage: Usage
     seen: tuple[ShownTurn, ...]
 
     @property
     def messages(self) -> int:
-        """Turns of both."""
+        """Turns of all agents."""
         return self.user_turns + self.assistant_turns
 
     @property
     def behaviours(self) -> frozenset[Behaviour]:
-        """What it shows at least once."""
+        """The behaviours found in it."""
         return frozenset(one.behaviour for one in self.seen)
 
 
 def summarize(
     session: Session, own: Sequence[OwnBehaviour] = ()
 ) -> tuple[SessionSummary, tuple[Finding, ...]]:
-    """Read ``session`` for its facts and for the behaviours that it shows, those of ``own`` included."""
+    """Return the summary of ``session``, with built-in behaviours and those of ``own``."""
     findings = find_behaviours(session, own=own)
-    # Whoever speaks in a talk of several counts with those who do not instruct.
+    # In a group chat, all agents count as not instructing.
     speakers: dict[int, Speaker] = {
         turn.number: "user" if turn.speaker == "user" else "assistant" for turn in session.turns
     }

@@ -1,4 +1,4 @@
-"""A curve with its interval, as the numbers that an SVG drawing needs."""
+"""The coordinates of a curve with its interval, for an SVG chart."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ from dataclasses import dataclass
 from math import ceil, floor, log10
 
 WIDTH, HEIGHT = 600.0, 220.0
-"""Of the field in which the curve lies, in units of the drawing."""
+"""Size of the plot area, in units of the chart."""
 
 Point = tuple[float, float, float | None, float | None]
-"""Where, how much, and the ends of its interval (None if there is none)."""
+"""Position, value, and the ends of the interval (None if unknown)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """What to draw."""
+    """The coordinates of a curve."""
 
     line: str
-    """Points of the curve, as SVG writes them."""
+    """Points of the curve, in SVG syntax."""
     band: str
-    """Points of the interval around it: there and back."""
+    """Outline of the interval, in SVG syntax."""
     dots: tuple[tuple[float, float], ...]
     across: tuple[tuple[float, float], ...]
-    """Ticks of the lower axis, whole numbers: where, and which."""
+    """Ticks of the lower axis: position and whole number."""
     up: tuple[tuple[float, float], ...]
     """Ticks of the left axis."""
 
 
 def build_curve(points: Sequence[Point]) -> Curve | None:
-    """Draw ``points``, which go from left to right; None if there is nothing to draw."""
+    """Return the curve through ``points``, ordered from left to right; None if there is nothing to draw."""
     if not points:
         return None
     first, last = points[0][0], points[-1][0]
@@ -58,7 +58,7 @@ def _points(pairs: Sequence[tuple[float, float]]) -> str:
 
 
 def _ticks(first: float, last: float, *, whole: bool = False) -> list[float]:
-    """Four to ten round numbers from ``first`` to ``last``; ``whole`` ones if fractions make no sense."""
+    """Return four to ten round numbers from ``first`` to ``last``; only ``whole`` ones if requested."""
     span = last - first
     if span <= 0:
         return [first]

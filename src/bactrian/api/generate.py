@@ -279,7 +279,7 @@ def check_acknowledged(recipe: Recipe, *, acknowledged: bool) -> None:
 
 
 def _write_settings(settings: Mapping[str, object], axes: set[str], prefix: str = "") -> Iterable[str]:
-    """Yield Yield Yield Yield ``settings`` as ``key=value``, the value in TOML."""
+    """Yield Yield Yield Yield Yield ``settings`` as ``key=value``, the value in TOML."""
     for key, value in settings.items():
         if isinstance(value, Mapping):
             yield from _write_settings(cast("Mapping[str, object]", value), axes, f"{prefix}{key}.")

@@ -1,4 +1,4 @@
-"""What ``.env`` in the working folder adds to the environment."""
+"""Variables from ``.env`` in the working folder."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import sys
 from bactrian.errors import InputError
 
 _NEVER = re.compile(r"HOME|PATH|BACTRIAN_CONFIG|XDG_.*|PYTHON.*|LD_.*|.*_PROXY|SSL_CERT_.*", re.IGNORECASE)
-"""Variables that decide where keys go, or what runs: a folder that was handed over has no say in them."""
+"""Variables that decide where keys go or what runs. ``.env`` must not set them, as it may come from another person."""
 
 
 def read_dotenv() -> None:
-    """Take from ``.env`` what the environment does not say, and remember what came from there.
+    """Add the variables of ``.env`` that the environment lacks, and remember their names.
 
     Raises:
-        InputError: it is not UTF-8.
+        InputError: the file is not UTF-8.
     """
     from dotenv import dotenv_values
 
@@ -24,7 +24,7 @@ def read_dotenv() -> None:
 
     os.environ.pop(DOTENV, None)
     try:
-        # Not interpolated: a value must not carry a key of the environment to another place.
+        # Not interpolated: a value must not copy a key from the environment.
         found = dotenv_values(".env", interpolate=False)
     except UnicodeDecodeError as error:
         raise InputError("This is not UTF-8 text.", where=".env", next="Save it as UTF-8.") from error

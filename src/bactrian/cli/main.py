@@ -1,4 +1,4 @@
-"""The command ``bactrian``: its verbs, its exit codes and how its errors look."""
+"""The command ``bactrian``: its subcommands, exit codes and error output."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _WRONG_PATH = frozenset({ENAMETOOLONG, ENOENT, ENOTDIR, EISDIR, ELOOP, EACCES, E
 
 @dataclass(frozen=True, slots=True)
 class LazyCommand:
-    """A verb: its module is imported when it is called, and its help is known before."""
+    """A subcommand whose module is imported when it is called; its help is known before."""
 
     module: str
     """In ``bactrian.cli.commands``."""
     attribute: str
-    """The function, or the app of a verb with verbs of its own."""
+    """The function, or the app of a command with subcommands."""
     help: str
     """The first line of the command's own help."""
 
@@ -53,62 +53,56 @@ COMMANDS = {
     "generate": LazyCommand(
         "generate",
         "generate",
-        "Make every conversation of a recipe, and go on where an earlier command stopped.",
+        "Generate the conversations of a recipe, or resume an interrupted run.",
     ),
     "failures": LazyCommand(
-        "failures", "failures", "List the jobs that failed, with the reason and what came instead of a reply."
+        "failures", "failures", "List the jobs that failed, with the reason and the response received."
     ),
     "analyze": LazyCommand(
         "analyze",
         "analyze",
-        "Report endings, behaviours and costs of a run, or how another differs from it.",
+        "Report endings, behaviours and costs of a run, or compare two runs.",
     ),
-    "export": LazyCommand(
-        "export", "export", "Write a run in a format that other tools read, whole or not at all."
-    ),
-    "import": LazyCommand(
-        "ingest", "ingest", "Store conversations that other programs wrote, so that everything works on them."
-    ),
+    "export": LazyCommand("export", "export", "Export a run in a format that other tools read."),
+    "import": LazyCommand("ingest", "ingest", "Import conversations of other programs into a run."),
     "verify": LazyCommand(
-        "verify", "verify", "Read all of a run and compare it with its checksums and counts. Changes nothing."
+        "verify", "verify", "Check all data of a run against its checksums and counts. Changes nothing."
     ),
     "recover": LazyCommand(
-        "recover", "recover", "Write a new run with all that can be read of a damaged one."
+        "recover", "recover", "Write a new run with everything readable from a damaged one."
     ),
-    "roles": LazyCommand(
-        "roles", "roles", "Ask a model which roles a task needs, who they are and what they can do."
-    ),
-    "recipes": LazyCommand("recipes", "app", "What there is to generate."),
+    "roles": LazyCommand("roles", "roles", "Ask a model for the roles that a task needs."),
+    "recipes": LazyCommand("recipes", "app", "List the recipes, or show one."),
     "models": LazyCommand(
         "models",
         "models",
-        "List the models that can be named, the providers, whether their keys are set, and what constrains them.",
+        "List models and providers, whether their keys are set, and what constrains their replies.",
     ),
     "prompts": LazyCommand("prompts", "app", "List the prompt packs, or show one."),
     "doctor": LazyCommand(
-        "doctor", "doctor", "Say what is installed and what is missing, and ask the model for a word."
+        "doctor", "doctor", "Check which optional parts are installed, and whether the model answers."
     ),
 }
-"""The verbs in the order of the help."""
+"""The commands in the order of the help."""
 
 
 class LazyGroup(typer.core.TyperGroup):
     """Imports a command when it is called, and none to list them.
 
-    Newer versions of Typer bring a click of their own, so that its types have no name that holds for all.
+    Newer versions of Typer include their own click, so no type name is valid for all versions.
     """
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
-        """Names of all verbs."""
+        """Return the names of all commands."""
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
-        """The command of a verb; None if not found."""
+        """Return a command; None if not found."""
         found = COMMANDS.get(cmd_name)
         return None if found is None else found.load(cmd_name)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
-        """List the verbs with what they do."""
+        """List the commands with their help."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, command.help) for name, command in COMMANDS.items()])
 
@@ -163,7 +157,7 @@ def main() -> None:
 
 @contextmanager
 def _explaining() -> Generator[None]:
-    """A file that nobody looked at more closely is still named, with what is wrong with it."""
+    """Turn an OSError that was not handled elsewhere into an error that names the file."""
     try:
         yield
     except OSError as error:
@@ -176,7 +170,7 @@ def _explaining() -> Generator[None]:
 
 
 def _plain_warnings() -> None:
-    """Show our own warnings as a sentence, without the line of code that gave them."""
+    """Show our own warnings as a sentence, without the line of code."""
     usual = warnings.showwarning
 
     def show(message: Warning | str, category: type[Warning], *place: Any) -> None:

@@ -1,4 +1,4 @@
-"""How to reach models, read from flags and the environment."""
+"""Model options from flags and the environment."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bactrian.cli.terminal.console import open_progress, to_printable
 from bactrian.models.registry import ModelOptions
 
 _WARN_EVERY = 60.0
-"""Seconds between two warnings of faults that are waited out."""
+"""Seconds between two warnings about transient faults."""
 
 
 def read_model_options(
@@ -24,14 +24,14 @@ def read_model_options(
     timeout: float = 600.0,
     longest_wait: float = 600.0,
 ) -> ModelOptions:
-    """What the flags say, and what they leave open from the environment."""
+    """Return the options given by flags, with defaults from the environment."""
     return show_model_progress(
         build_model_options(base_url, window=window, timeout=timeout, max_wait=longest_wait)
     )
 
 
 def show_model_progress(options: ModelOptions) -> ModelOptions:
-    """``options`` with warnings, and a progress bar for weights that are fetched, on standard error."""
+    """Return ``options`` with warnings and a progress bar of downloads on standard error."""
     return replace(options, progress=_fetching(), notice=_now_and_then(), report=_say)
 
 
@@ -44,7 +44,7 @@ def _warn(text: str) -> None:
 
 
 def _now_and_then() -> Callable[[str], None]:
-    """Warns on standard error, at most once a minute: a thousand conversations meet the same fault."""
+    """Return a function that warns at most once a minute, as many conversations may meet the same fault."""
     last = -_WARN_EVERY
 
     def tell(text: str) -> None:
@@ -57,7 +57,7 @@ def _now_and_then() -> Callable[[str], None]:
 
 
 def _fetching() -> Callable[[int, int], None]:
-    """A progress bar on standard error that appears when weights are fetched."""
+    """Return a function that shows a progress bar on standard error when weights are fetched."""
     bar = Progress(TextColumn("Fetching the model"), BarColumn(), DownloadColumn(), console=open_progress())
     shown: list[TaskID] = []
 

@@ -1,4 +1,4 @@
-"""How a command declares its options: with their mirrors in the environment, and in groups."""
+"""Declaration of command-line options: with environment variables, and in groups."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import typer
 
 
 def declare_option(names: str, text: str, **more: Any) -> Any:
-    """An option that ``BACTRIAN_…`` in the environment mirrors."""
+    """Declare an option that can also be set by ``BACTRIAN_…`` in the environment."""
     variable = names.split("/", maxsplit=1)[0].removeprefix("--").replace("-", "_").upper()
     return typer.Option(names, envvar=f"BACTRIAN_{variable}", help=text, show_envvar=False, **more)
 

@@ -20,14 +20,14 @@ from bactrian.models.registry import ModelOptions
 
 
 class Protocol(StrEnum):
-    """How the inception protocol is kept."""
+    """Whether the inception protocol is enforced."""
 
     free = "free"
     enforced = "enforced"
 
 
 class Unreadable(StrEnum):
-    """What follows a critic's choice that cannot be read."""
+    """The effect of an unreadable choice of the critic."""
 
     first = "first"
     fail = "fail"
@@ -42,7 +42,7 @@ class Side(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RoleFlags:
-    """Who takes part."""
+    """The roles."""
 
     assistant: Annotated[
         str | None, declare_option("--assistant", f"Role that solves. Default: {EXAMPLE[1]}.")
@@ -51,15 +51,16 @@ class RoleFlags:
         None
     )
     assistant_description: Annotated[
-        str, declare_option("--assistant-description", "What the role that solves is and can do.")
+        str, declare_option("--assistant-description", "Description of the role that solves.")
     ] = ""
     user_description: Annotated[
-        str, declare_option("--user-description", "What the role that instructs is and can do.")
+        str, declare_option("--user-description", "Description of the role that instructs.")
     ] = ""
     roles: Annotated[
         Path | None,
         declare_option(
-            "--roles", "What `bactrian roles --json` wrote: one that solves, then one that instructs."
+            "--roles",
+            "Output of `bactrian roles --json`: first the role that solves, then the role that instructs.",
         ),
     ] = None
     as_: Annotated[Side | None, declare_option("--as", "The side that you play yourself.")] = None
@@ -67,16 +68,16 @@ class RoleFlags:
 
 @dataclass(frozen=True, slots=True)
 class ModelFlags:
-    """Which models answer, and how they are reached."""
+    """The models and their endpoints."""
 
     model: Annotated[str, declare_option("--model", "Model of every agent; see `bactrian models`.")] = "local"
     assistant_model: Annotated[
         str | None, declare_option("--assistant-model", "Model of the AI assistant.")
     ] = None
     user_model: Annotated[str | None, declare_option("--user-model", "Model of the AI user.")] = None
-    task_model: Annotated[str | None, declare_option("--task-model", "Model of specifier and planner.")] = (
-        None
-    )
+    task_model: Annotated[
+        str | None, declare_option("--task-model", "Model of the task specifier and planner.")
+    ] = None
     critic_model: Annotated[str | None, declare_option("--critic-model", "Model of the critic.")] = None
     base_url: Annotated[str | None, declare_option("--base-url", "Endpoint of openai:NAME.")] = None
     window: Annotated[
@@ -89,13 +90,13 @@ class ModelFlags:
         float,
         declare_option(
             "--max-wait",
-            "Seconds that an endpoint may ask to wait; one that fails gets three times as long.",
+            "Most seconds to wait at an endpoint's request; three times as long for one that fails.",
             min=0,
         ),
     ] = 600.0
 
     def by_agent(self) -> dict[str, str]:
-        """The models that single agents have."""
+        """Return the models given for single agents."""
         given = {
             "assistant": self.assistant_model,
             "user": self.user_model,
@@ -105,7 +106,7 @@ class ModelFlags:
         return {agent: name for agent, name in given.items() if name is not None}
 
     def open(self, *, person: bool, idea: str | None) -> tuple[ModelOptions, StopControl]:
-        """How to reach the models, with the person at the keyboard if one takes part."""
+        """Return the model options, with the person at the keyboard if one takes part."""
         brake = StopControl()
         options = read_model_options(
             self.base_url, window=self.window, timeout=self.timeout, longest_wait=self.max_wait
@@ -123,13 +124,13 @@ def _keep_words_together(
 
 @dataclass(frozen=True, slots=True)
 class CriticFlags:
-    """Who chooses what is said."""
+    """The critic."""
 
     critics: Annotated[
         list[str] | None,
         declare_option(
             "--critic",
-            "Role that chooses what is said among several proposals; human is you.",
+            "Role that chooses each turn among several proposals; human is you.",
             callback=_keep_words_together,
         ),
     ] = None
@@ -137,24 +138,22 @@ class CriticFlags:
     critic_rounds: Annotated[
         int,
         declare_option(
-            "--critic-rounds", "Rounds of proposals for a turn; the critic's feedback begins another.", min=1
+            "--critic-rounds",
+            "Maximum rounds of proposals for a turn; the critic's feedback starts another round.",
+            min=1,
         ),
     ] = 1
     criteria: Annotated[
         str | None,
-        declare_option("--criteria", "What the critic looks for. Default: how well the task is done."),
+        declare_option("--criteria", "Criteria of the choice. Default: how well the task is done."),
     ] = None
     search: Annotated[
         str | None,
-        declare_option(
-            "--search", "beam:WIDTHxDEPTH: lines that are kept alive, and turns that are looked ahead."
-        ),
+        declare_option("--search", "beam:WIDTHxDEPTH: number of lines kept, and turns of look-ahead."),
     ] = None
     unreadable: Annotated[
         Unreadable,
-        declare_option(
-            "--unreadable", "After a choice that cannot be read, twice: the first proposal, or failure."
-        ),
+        declare_option("--unreadable", "After two unreadable choices: take the first proposal, or fail."),
     ] = Unreadable.first
 
     @property
@@ -174,7 +173,7 @@ class CriticFlags:
         return self.critics[0] if self.critics else None
 
     def read(self) -> Critic | None:
-        """The critic; None if there is to be none. Raises InputError for a search without one."""
+        """Return the critic; None if not given. Raises InputError for a search without a critic."""
         if self.critic is not None:
             critic = Critic(
                 self.critic,
@@ -193,7 +192,7 @@ class CriticFlags:
 
 @dataclass(frozen=True, slots=True)
 class ToolFlags:
-    """What an agent may call."""
+    """The tools."""
 
     tools: Annotated[
         list[str] | None,
@@ -202,29 +201,31 @@ class ToolFlags:
     mcp: Annotated[
         list[str] | None,
         declare_option(
-            "--mcp", "Command line of an MCP server whose tools an agent may call. Can be given often."
+            "--mcp", "Command line of an MCP server whose tools an agent may call. Can be repeated."
         ),
     ] = None
-    tools_for: Annotated[Side, declare_option("--tools-for", "Who may call them.")] = Side.assistant
-    tool_timeout: Annotated[float, declare_option("--tool-timeout", "Seconds for one call.", min=0.001)] = (
-        30.0
-    )
+    tools_for: Annotated[Side, declare_option("--tools-for", "Agent that may call them.")] = Side.assistant
+    tool_timeout: Annotated[
+        float, declare_option("--tool-timeout", "Time limit of one call, in seconds.", min=0.001)
+    ] = 30.0
     tool_rounds: Annotated[
-        int, declare_option("--tool-rounds", "Replies of a turn that may call tools.", min=1, max=100)
+        int, declare_option("--tool-rounds", "Maximum replies of a turn that call tools.", min=1, max=100)
     ] = 8
 
     def read(self) -> dict[str, list[str]]:
-        """The tools by agent."""
+        """Return the tools by agent."""
         listed = [*(self.tools or ()), *(f"mcp:{command}" for command in self.mcp or ())]
         return {self.tools_for.value: listed} if listed else {}
 
 
 @dataclass(frozen=True, slots=True)
 class SessionFlags:
-    """How the conversation goes and ends."""
+    """The task, the protocol and the endings."""
 
     specify: Annotated[bool, declare_option("--specify/--no-specify", "Make the idea concrete first.")] = True
-    word_limit: Annotated[int, declare_option("--word-limit", "Words of the specified task.", min=1)] = 50
+    word_limit: Annotated[int, declare_option("--word-limit", "Word limit of the specified task.", min=1)] = (
+        50
+    )
     plan: Annotated[bool, declare_option("--plan", "Divide the task into subtasks first.")] = False
     protocol: Annotated[
         Protocol | None,
@@ -234,7 +235,7 @@ class SessionFlags:
         str,
         declare_option(
             "--endings",
-            "default, paper, camel, or endings one by one, as in task_done,user_no_instruct=3,max_messages=40.",
+            "default, paper, camel, or single endings, as in task_done,user_no_instruct=3,max_messages=40.",
         ),
     ] = "default"
     max_messages: Annotated[
@@ -242,7 +243,7 @@ class SessionFlags:
         declare_option("--max-messages", "Default: 40, or 12 if the built-in model plays both.", min=1),
     ] = None
     seed: Annotated[int | None, declare_option("--seed", "Seed of the sampling.")] = None
-    language: Annotated[str | None, declare_option("--language", "Language in which to answer.")] = None
+    language: Annotated[str | None, declare_option("--language", "Language of the conversation.")] = None
     prompts: Annotated[
         str | None,
         declare_option(

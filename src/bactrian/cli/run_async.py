@@ -1,4 +1,4 @@
-"""The one way from the synchronous command line to the asynchronous rest."""
+"""The bridge from the synchronous command line to asynchronous code."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TERMINATED = 143
 
 
 class StopControl:
-    """How work can be asked to finish what it is at. The work sets :attr:`pull` when it can be."""
+    """A way to ask work to finish. The work sets :attr:`pull` once it supports this."""
 
     stop: Callable[[], Coroutine[object, object, None]] | None = None
 
@@ -25,11 +25,11 @@ class StopControl:
 def run_async(
     work: Coroutine[object, object, int], *, resume: str, brake: StopControl | None = None
 ) -> NoReturn:
-    """Run ``work`` and end the command with the exit code it gives.
+    """Run ``work`` and exit with the code that it returns.
 
-    SIGINT, SIGTERM and a closed terminal cancel it, so that it can put away what it has; ``resume`` then tells the
-    user how to go on. With a ``brake``, the first signal pulls that, and the work has 30 s (10 s after any other
-    than SIGINT) to finish what it is at; the second signal cancels it.
+    SIGINT, SIGTERM and a closed terminal cancel it, so that it can release its resources; then ``resume`` is printed.
+    With a ``brake``, the first signal calls that instead, and the work has 30 s (10 s unless the signal is SIGINT) to
+    finish what is in flight; the second signal cancels it.
     """
     code = asyncio.run(_interruptible(work, brake or StopControl()))
     if code in (INTERRUPTED, TERMINATED):
@@ -53,7 +53,7 @@ async def _interruptible(work: Coroutine[object, object, int], brake: StopContro
             return
         pulled.append(loop.create_task(brake.stop()))
         loop.call_later(30 if which == signal.SIGINT else 10, task.cancel)
-        print("\nFinishing what is in flight; once more to stop at once.", file=sys.stderr)
+        print("\nFinishing what is in flight; press Ctrl-C again to stop immediately.", file=sys.stderr)
 
     loop = asyncio.get_running_loop()
     for which in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

@@ -1,4 +1,4 @@
-"""Flags that say how agents sample: one table, and a flag for all agents and for each of them."""
+"""Flags for sampling parameters, for all agents and for each agent."""
 
 from __future__ import annotations
 
@@ -12,21 +12,24 @@ from bactrian.cli.options import declare_option
 
 _AGENTS = ("assistant", "user", "task", "critic")
 _FLAGS = {
-    "temperature": ("temperature", "Of all agents. Each of these flags takes none, which leaves it out."),
-    "top_p": ("top-p", "Nucleus sampling, of all agents."),
-    "max_tokens": ("reply-length", "Longest reply of all agents, in tokens."),
+    "temperature": (
+        "temperature",
+        "Sampling temperature of all agents. The value none omits the parameter, here and in the flags below.",
+    ),
+    "top_p": ("top-p", "Nucleus sampling of all agents."),
+    "max_tokens": ("reply-length", "Maximum length of a reply of any agent, in tokens."),
     "stop": ("stop", "Text that ends a reply of any agent."),
-    "reasoning_effort": ("reasoning-effort", "How long all agents think: mostly low, medium or high."),
-    "body": ("body", "Further fields of all requests, as in 'top_k=40'. Can be given often."),
+    "reasoning_effort": ("reasoning-effort", "Reasoning effort of all agents: usually low, medium or high."),
+    "body": ("body", "Further fields of all requests, as in 'top_k=40'. Can be repeated."),
     "seed": ("seed", ""),
 }
-"""Flags by parameter. The verbs have a --seed for all agents already."""
+"""Flags by parameter. The commands have a --seed for all agents already."""
 
 
 def add_sampling_flags(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the flags to ``command``; what they say is its argument ``sampling``, in the shape of a recipe's table.
+    """Add the flags to ``command``, which receives them as the argument ``sampling`` in the form of a recipe's table.
 
-    ``--assistant-temperature`` and its like are not shown in the help, which would be full of them.
+    Flags of single agents, such as ``--assistant-temperature``, are not listed in the help because of their number.
     """
     flags = [(None, key) for key in _FLAGS if key != "seed"]
     flags += [(agent, key) for agent in _AGENTS for key in _FLAGS]
@@ -66,7 +69,7 @@ def _declare(agent: str | None, key: str) -> Any:
 
 
 def _read(key: str, written: str) -> object:
-    """A number where it is one; texts stay as they are."""
+    """Return a number if possible; else the text."""
     if key in ("stop", "reasoning_effort"):
         return written
     try:
@@ -76,7 +79,7 @@ def _read(key: str, written: str) -> object:
 
 
 def _read_body(written: list[str]) -> dict[str, object]:
-    """Fields of a body: what is a TOML value is one, anything else a text."""
+    """Parse fields of a request body: a TOML value if possible, else a text."""
     body: dict[str, object] = {}
     for each in written:
         name, _, value = each.partition("=")

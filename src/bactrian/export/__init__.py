@@ -1,1 +1,1 @@
-"""Handing over: a run becomes files that other tools read, one file of this folder for each format."""
+"""Exports a run to files that other tools read; ``formats/`` has a file for each format."""

@@ -1,4 +1,4 @@
-"""The card of a data set: what is in it, how it was made, and what it is for, from the run's own numbers."""
+"""The card of a data set: content, origin and purpose, with the run's own numbers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000
 
 
 def write_card(made: Mapping[str, Any]) -> str:
-    """The card for the data that this manifest describes: a YAML header and text."""
+    """Return the card of the data that this manifest describes: a YAML header and text."""
     return "\n".join((*_header(made), *_text(made))) + "\n"
 
 
@@ -60,14 +60,14 @@ def _text(made: Mapping[str, Any]) -> Iterator[str]:
     for reason, count in counts["left_out"].items():
         yield f"| left out: {to_markdown(reason)} | {count:,} |"
     for kind, count in counts["redacted"].items():
-        yield f"| taken out: {to_markdown(kind)} | {count:,} |"
+        yield f"| removed: {to_markdown(kind)} | {count:,} |"
     yield "\n## How the conversations ended\n"
     yield "| ending | sessions | share | 95 % interval |\n|---|---|---|---|"
     for code, count in made["endings"].items():
         share = Proportion(count, counts["sessions"])
         low, high = share.interval
         yield f"| {to_code_span(code)} | {count:,} | {share.rate:.1%} | {low:.1%} – {high:.1%} |"
-    yield "\nOnly `task_done` means that the AI user held its task to be solved. `failed` and `refused` are failures."
+    yield "\nOnly `task_done` means that the AI user considered its task solved. `failed` and `refused` are failures."
     yield "\n## How it was made\n"
     yield f"- Recipe: {to_markdown(run['recipe'] or 'none; single sessions or imported ones')}"
     yield from (
@@ -85,12 +85,12 @@ def _text(made: Mapping[str, Any]) -> Iterator[str]:
     yield f"- Filters: {to_code_span(json.dumps(made['filters'], ensure_ascii=False))}"
     if made["split"]:
         yield f"- Split by pairs of roles, so that none is in two parts: `{json.dumps(made['split'])}`"
-    yield f"- Language: {to_markdown(', '.join(made['languages'])) or 'none asked for; the prompts are English'}"
+    yield f"- Language: {to_markdown(', '.join(made['languages'])) or 'none requested; the prompts are English'}"
     yield f"- Written by bactrian {made['bactrian']}; `manifest.json` has the hash of every file."
     yield "\n## What it is for\n"
     yield (
         "Research on how language models cooperate, and training of models that follow instructions or, from the"
-        " AI user's side, give them. It is not for advice: the text is a model's and can be wrong. The models' own"
+        " AI user's side, give them. Not for advice: the text was written by models and can be wrong. The models' own"
         " terms may limit what may be trained on it."
     )
     yield (
@@ -102,4 +102,4 @@ def _text(made: Mapping[str, Any]) -> Iterator[str]:
         "\nConversations that were imported from CAMEL's published data are under CC BY-NC 4.0, whatever is named"
         " below. The data is meant for research."
     )
-    yield f"\n## Licence\n\n{to_markdown(made['license'] or 'None was named; ask the owner.')}"
+    yield f"\n## Licence\n\n{to_markdown(made['license'] or 'Not specified; ask the owner.')}"

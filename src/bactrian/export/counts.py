@@ -1,4 +1,4 @@
-"""What an export has taken and left out."""
+"""Counts of an export: sessions written and left out."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from bactrian.records.session import Session
 from bactrian.tables.lineage import list_given, to_compact_json
 
 _MOST = 50
-"""Distinct sampling parameters that are kept; runs with more have a seed for each session."""
+"""Most distinct sampling parameters that are listed."""
 
 
 @dataclass(slots=True)
@@ -18,7 +18,7 @@ class ExportCounts:
 
     seen: int = 0
     left_out: Counter[str] = field(default_factory=Counter[str])
-    """Sessions by the reason why they were left out."""
+    """Sessions left out, by reason."""
     rows: Counter[str] = field(default_factory=Counter[str])
     """By part."""
     sessions: int = 0
@@ -28,7 +28,7 @@ class ExportCounts:
     tokens: int = 0
     endings: Counter[str] = field(default_factory=Counter[str])
     pairs: set[int] = field(default_factory=set[int])
-    """Hashes of the pairs of roles."""
+    """Hashes of the role pairs."""
     models: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
     """Agent and model."""
     prompts: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])

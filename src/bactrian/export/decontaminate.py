@@ -1,4 +1,4 @@
-"""Sessions that quote a benchmark must not be trained on."""
+"""Finds sessions that quote a benchmark, which must not be trained on."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from bactrian.errors import InputError
 from bactrian.records.session import Session
 
 GRAM = 13
-"""Words in a row that make a quotation."""
+"""Consecutive words that make a quotation."""
 _WORD = re.compile(r"[^\W_]+")
 _FIELDS = ("prompt", "canonical_solution")
-"""Of a line of the HumanEval file: what a model is shown, and what it is to find."""
+"""Keys of a line of the HumanEval file: the problem and its solution."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,22 +31,22 @@ class Benchmark:
     grams: frozenset[str]
 
     def is_quoted_in(self, session: Session) -> bool:
-        """True if a turn of ``session``, or its task, has 13 words in a row with the benchmark in common."""
+        """Return True if a turn of ``session``, or its task, shares 13 consecutive words with the benchmark."""
         texts = (session.task.text, *(turn.text for turn in session.turns))
         return any(gram in self.grams for text in texts for gram in _grams(text))
 
     def describe(self) -> dict[str, object]:
-        """For the manifest."""
+        """Return the entry for the manifest."""
         return {"file": self.name, "sha256": self.sha256, "problems": self.problems, "words": GRAM}
 
 
 def read_benchmark(path: Path) -> Benchmark:
-    """Read a file of problems in the form of HumanEval: JSON lines with ``prompt`` and ``canonical_solution``.
+    """Read a file of problems in HumanEval's format: JSON lines with ``prompt`` and ``canonical_solution``.
 
-    Words are letters and digits in lower case, so that layout and punctuation hide nothing.
+    Words are compared as letters and digits in lower case, regardless of layout and punctuation.
 
     Raises:
-        InputError: it cannot be read, or has another form.
+        InputError: it cannot be read, or has another format.
     """
     where = str(path)
     wanted = "Give the benchmark's file: JSON lines with `prompt` and `canonical_solution`, or that as .gz."
@@ -68,11 +68,11 @@ def read_benchmark(path: Path) -> Benchmark:
                 grams.update(_grams(text))
         except (ValueError, KeyError, TypeError) as error:
             raise InputError(
-                "This line is no problem.", where=f"{where}, line {number}", next=wanted
+                "This line is not a problem.", where=f"{where}, line {number}", next=wanted
             ) from error
         problems += 1
     if not grams:
-        raise InputError(f"The file holds no {GRAM} words in a row.", where=where, next=wanted)
+        raise InputError(f"No text in the file has {GRAM} consecutive words.", where=where, next=wanted)
     return Benchmark(path.name, hashlib.sha256(content).hexdigest(), problems, frozenset(grams))
 
 

@@ -1,4 +1,4 @@
-"""A session as a chat that a model can be trained on, from either side."""
+"""A session as a chat for training, from either side."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from bactrian.records.tool import to_messages
 from bactrian.records.turn import Speaker, Turn
 
 THOUGHT = "reasoning_content"
-"""Key of what a model thought before it said a message, as the chat templates of reasoning models read it."""
+"""Key of a model's thoughts before a message, as in the chat templates of reasoning models."""
 
 
 def make_alternating(session: Session) -> tuple[Turn, ...]:
-    """The turns up to the first that is missing or out of turn: user, assistant, user, assistant …"""
+    """Return the turns in strict alternation, up to the first that is missing or out of order."""
     kept: list[Turn] = []
     for number, turn in enumerate(session.turns, start=1):
         if turn.number != number or turn.speaker != ("user" if number % 2 else "assistant"):
@@ -27,7 +27,7 @@ def make_alternating(session: Session) -> tuple[Turn, ...]:
 
 
 def list_rounds(session: Session) -> list[tuple[Turn, Turn]]:
-    """Each instruction with the solution to it."""
+    """Return each instruction with its solution."""
     turns = make_alternating(session)
     return list(zip(turns[::2], turns[1::2], strict=False))
 
@@ -35,9 +35,9 @@ def list_rounds(session: Session) -> list[tuple[Turn, Turn]]:
 def view_from_side(
     session: Session, side: Speaker, turns: Sequence[Turn], prompts: SystemPrompts, *, tools: bool = False
 ) -> list[Message]:
-    """What the agent of ``side`` saw when these turns had been said; its own words are the assistant's.
+    """Return these turns as messages for the agent of ``side``, whose own are the assistant's.
 
-    With ``tools`` also what it called and what came back.
+    With ``tools``, its tool calls and their results are included.
     """
     told = prompts.render(session)
     messages = [Message("system", Text(told.assistant if side == "assistant" else told.user))]
@@ -53,10 +53,10 @@ def view_from_side(
 def build_dialogue(
     session: Session, side: Speaker, prompts: SystemPrompts, *, tools: bool = False
 ) -> list[Message]:
-    """The conversation as ``side`` had it: its system prompt, then user and assistant in turn.
+    """Return the conversation from ``side``: its system prompt, then user and assistant messages in alternation.
 
-    ``side`` has the last word: a turn that nobody answered is left out, so that the AI user's done token ends a chat
-    of its own side and is not part of the other's. Empty if ``side`` never spoke.
+    The last message is from ``side``: an unanswered turn is left out, so the AI user's done token ends the chat of its
+    own side and is not part of the other's. Empty if ``side`` has no turn.
     """
     turns = list(make_alternating(session))
     while turns and turns[-1].speaker != side:
@@ -65,12 +65,12 @@ def build_dialogue(
 
 
 def to_plain_text(messages: Sequence[Message]) -> list[dict[str, object]]:
-    """Messages as most tools take them."""
+    """Return messages in the form that most tools read."""
     return [_plain(message) for message in messages]
 
 
 def add_thoughts(rows: Sequence[dict[str, object]], session: Session, side: Speaker) -> None:
-    """Put what ``side`` thought into the rows that it said. The other agent's thoughts it never heard."""
+    """Add the thoughts of ``side`` to its own messages. The other agent's thoughts are not part of its chat."""
     said = (row for row in rows if row["role"] == "assistant" and "tool_calls" not in row)
     own = (turn for turn in session.turns if turn.speaker == side)
     for row, turn in zip(said, own, strict=False):

@@ -1,7 +1,7 @@
-"""From a run to files, in one walk over its sessions.
+"""Exports a run to files, in one loop over its sessions.
 
-:func:`export_run` reads from top to bottom: check what was asked for, write every session that fits into a folder
-beside the target, describe what was written in a manifest, and move it all to its place.
+:func:`export_run` checks the options, writes every matching session to a folder beside the target, describes the result
+in a manifest, and moves all files to the target.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from bactrian.store import RunReader, list_run_files
 
 @dataclass(frozen=True, slots=True)
 class ExportOptions:
-    """What to write, and where."""
+    """The format, filters and target of an export."""
 
     format: Format
     """A built-in one (:func:`~bactrian.export.registry.find_format`), or one of your own."""
@@ -42,26 +42,26 @@ class ExportOptions:
     split: Split = field(default_factory=Split)
     side: Speaker = "assistant"
     findings: Callable[[Session], Sequence[Finding]] | None = None
-    """Finds the behaviours of a session, for a format that needs them; None to find none."""
+    """Finds the behaviours of a session, for a format that needs them; None finds none."""
     choices: Callable[[Session], Sequence[Preference]] | None = None
-    """Finds the choices of a session, for a format that needs them; None for those that the run holds."""
+    """Finds the choices of a session, for a format that needs them; None means those stored in the run."""
     tool: Tool | None = None
     """The training tool to write a configuration for."""
     redact: bool = False
     thoughts: bool = False
-    """True to write what reasoning models thought, too."""
+    """True to include thoughts of reasoning models."""
     overwrite: bool = False
     license: str = ""
-    """SPDX name of the data's licence; empty if nobody said."""
+    """SPDX name of the data's licence; empty if not given."""
     pack: Pack | None = None
-    """A prompt pack of the user's own that sessions of the run were made with."""
+    """A user's prompt pack that sessions of the run were made with."""
 
 
 async def export_run(store: RunReader, options: ExportOptions) -> dict[str, Any]:
-    """Write the run, as it is now, as ``options`` say. Returns the manifest of what was written.
+    """Export the current state of the run and return the manifest.
 
     Raises:
-        InputError: the target is there already or cannot be written, or the run holds nothing for it.
+        InputError: the target exists or cannot be written, or no session fits the format.
         MissingExtra: the format, or redaction, needs an optional part.
         BactrianError: no space is left.
         StoreError: the run cannot be read.
@@ -101,7 +101,7 @@ def _check_options(options: ExportOptions) -> None:
     if options.thoughts and not options.format.thoughts:
         fitting = [name for name, form in FORMATS.items() if form.thoughts]
         raise InputError(
-            f"{options.format.name} cannot hold what a model thought.",
+            f"{options.format.name} does not support thoughts.",
             where="--thoughts",
             next=f"Formats that can: {', '.join(fitting)}.",
         )
@@ -110,7 +110,7 @@ def _check_options(options: ExportOptions) -> None:
 async def _write_sessions(
     store: RunReader, options: ExportOptions, context: ExportContext, target: Path
 ) -> ExportCounts:
-    """Write every session that fits, each into its part of the data."""
+    """Write every matching session to its part of the data."""
     counts = ExportCounts()
     fits = SessionFilter(options.filters)
     redactor = Redactor() if options.redact else None
@@ -144,7 +144,7 @@ _WITHOUT_TOOLS = "sessions are without what their agents called: only messages, 
 def _open_parts(
     options: ExportOptions, context: ExportContext, target: Path, stack: ExitStack
 ) -> Mapping[str, Add]:
-    """Open each part of the data, by its name."""
+    """Open the parts of the data. Return them by name."""
     parts = options.split.names
     add: dict[str, Add] = {}
     for part in parts:
@@ -157,7 +157,7 @@ def _open_parts(
 async def _build_sample(
     store: RunReader, session: Session, options: ExportOptions, redactor: Redactor | None
 ) -> Sample:
-    """Gather what the format needs of ``session``, redacted if that was asked for."""
+    """Collect what the format needs of ``session``, redacted if requested."""
     choices: Sequence[Preference] = ()
     if "choices" in options.format.needs:
         find = options.choices
@@ -170,7 +170,7 @@ async def _build_sample(
 
 
 def _find_misfit(session: Session, form: Format) -> Kind | None:
-    """The kind of ``session`` if the format cannot hold it."""
+    """Return the kind of ``session`` if the format does not support it, else None."""
     kind = find_kind(session)
     return None if kind in form.kinds else kind
 
@@ -180,7 +180,7 @@ def _name_empty(form: Format) -> str:
 
 
 def _explain_nothing(counts: ExportCounts, options: ExportOptions, where: str) -> InputError:
-    """Why nothing was written."""
+    """Return the error that explains why no session was written."""
     form = options.format
     if not counts.seen:
         return InputError("The run holds no session.", where=where, next="Generate or import some first.")
@@ -198,16 +198,16 @@ def _explain_nothing(counts: ExportCounts, options: ExportOptions, where: str) -
             next="Use another format, or a run that was made with a critic.",
         )
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(counts.left_out.items()))
-    hint = "Loosen the filters."
+    hint = "Relax the filters."
     if counts.left_out["unfinished"]:
-        hint = "Finish the run, or take unfinished sessions with --unfinished."
+        hint = "Finish the run, or include unfinished sessions with --unfinished."
     return InputError(f"No session is left to write: {reasons}.", where=where, next=hint)
 
 
 def _describe_export(
     options: ExportOptions, context: ExportContext, recipe: Mapping[str, Any] | None
 ) -> dict[str, Any]:
-    """What was asked for, and of which run, for the manifest."""
+    """Return the options and the origin of the data, for the manifest."""
     plan: Mapping[str, Any] = recipe or {}
     made_from: Mapping[str, Any] = plan.get("recipe", {})
     return {

@@ -1,4 +1,4 @@
-"""Which sessions are handed over."""
+"""Filters of the sessions to export."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ Predicate = Callable[[Session], bool]
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """What a session must be, and must not be."""
+    """Conditions on the sessions to export."""
 
     endings: frozenset[str] = frozenset()
     """Codes of endings; empty for all."""
     reject: Mapping[str, Predicate] = field(default_factory=dict[str, Predicate])
-    """Sessions for which one of these is true are left out, under its name."""
+    """Predicates by name; a session that matches one is left out and counted under the name."""
     min_rounds: int = 0
-    """Rounds, an instruction and its solution, that a session has at least."""
+    """Minimum rounds (an instruction and its solution) of a session."""
     unfinished: bool = False
-    """True to take sessions that have not ended, too."""
+    """True to include unfinished sessions."""
     dedup: bool = False
-    """True to take only the first of sessions that say the same."""
+    """True to keep only the first of identical sessions."""
     benchmark: Benchmark | None = None
     """Sessions that quote this are left out."""
 
     def describe(self) -> dict[str, object]:
-        """The filters that are set, for the manifest."""
+        """Return the active filters, for the manifest."""
         made: dict[str, object] = {
             "only_endings": sorted(self.endings),
             "rejected": sorted(self.reject),
@@ -43,14 +43,14 @@ class Filters:
 
 
 class SessionFilter:
-    """Applies filters to the sessions of a run, one after another."""
+    """Applies filters to the sessions of a run, in sequence."""
 
     def __init__(self, filters: Filters) -> None:
         self._filters = filters
         self._seen: set[bytes] = set()
 
     def find_reason(self, session: Session) -> str | None:
-        """Why ``session`` is left out; None if it is taken."""
+        """Return the reason to leave ``session`` out; None to export it."""
         filters = self._filters
         code = session.ending.code if session.ending else "none"
         if session.ending is None and not filters.unfinished:
@@ -70,7 +70,7 @@ class SessionFilter:
 
 
 def _content(session: Session) -> bytes:
-    """A hash of what is said: the same for two sessions that differ in case or white space only."""
+    """Return a hash of the session's texts, ignoring case and white space."""
     digest = hashlib.blake2b(digest_size=16)
     for turn in session.turns:
         digest.update(" ".join(turn.text.casefold().split()).encode() + b"\0")

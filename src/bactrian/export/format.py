@@ -1,4 +1,4 @@
-"""What a format is."""
+"""The definition of an export format."""
 
 from __future__ import annotations
 
@@ -16,64 +16,64 @@ from bactrian.records.session import Kind, Session
 from bactrian.records.turn import Speaker
 
 Need = Literal["choices", "findings"]
-"""What can be worked out of a session besides its turns."""
+"""Data that a format may need besides a session."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A session, with what the format asked for in :attr:`Format.needs`."""
+    """A session, with the data named in :attr:`Format.needs`."""
 
     session: Session
     choices: Sequence[Preference] = ()
     """The choices between proposals, in the order of their turns."""
     findings: Sequence[Finding] | None = None
-    """The behaviours that its turns show; None if nobody looked for them."""
+    """Findings in its turns; None if behaviours were not detected."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExportContext:
-    """What a format needs to know besides the sessions."""
+    """Options of the export that a format may need."""
 
     run: str
     """Name of the run."""
     prompts: SystemPrompts
     side: Speaker = "assistant"
-    """Whose words a model is to learn."""
+    """The agent whose messages a model is to learn."""
     thoughts: bool = False
-    """True to write what a reasoning model thought before it spoke."""
+    """True to include thoughts of reasoning models."""
     notes: Counter[str] = field(default_factory=Counter[str])
-    """What a format did to rows that their reader should know, and how often."""
+    """Notes for the reader on changes that the format made to rows, with their number."""
 
 
 Add = Callable[[Sample], int]
-"""Writes a sample. Returns its number of rows: 0 if it holds nothing that the format can carry."""
+"""Writes a sample and returns its number of rows: 0 if nothing in it fits the format."""
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A way to write sessions."""
+    """An export format."""
 
     name: str
     open: Callable[[Path, ExportContext], AbstractContextManager[Add]]
-    """Opens a file, or a folder, for samples. What is written is complete when the context is left."""
+    """Opens a file or a folder for samples. The output is complete when the context exits."""
     suffix: str = ".jsonl"
-    """Of its files; empty if it is a folder."""
+    """File suffix; empty for a folder."""
     kinds: frozenset[Kind] = frozenset(("role-play", "translation"))
-    """What it can hold."""
+    """Kinds of sessions that it supports."""
     needs: frozenset[Need] = frozenset()
-    """What its samples hold besides the session."""
+    """Data that its samples need besides the session."""
     sides: bool = False
-    """True if it differs by the side that a model is to learn."""
+    """True if the output depends on the side to learn."""
     tools: bool = False
-    """True if it holds what agents called in the course of their turns."""
+    """True if it includes tool calls."""
     thoughts: bool = False
-    """True if it can hold what a reasoning model thought."""
+    """True if it supports thoughts of reasoning models."""
     layout: str | None = None
-    """Where in its folder a ``{part}`` lies, for a format that is a folder however it is divided."""
+    """Path of a ``{part}`` within the folder, for a format that is always a folder."""
     manifest_inside: bool = True
-    """False if a reader may take every file of its folder for data."""
+    """False if readers treat every file in the folder as data."""
     finish: Callable[[Path, Mapping[str, Any]], None] | None = None
-    """Completes its folder, given the manifest."""
+    """Completes the folder after the manifest is known."""
 
     def locate(self, target: Path, part: str, *, divided: bool) -> Path:
         """Return the path to which ``part`` of the data is written."""

@@ -1,4 +1,4 @@
-"""What is in an export and where it came from, beside it as JSON."""
+"""The manifest of an export: content and origin, as JSON."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SCHEMA = 1
 
 
 def build_manifest(made: dict[str, Any], tally: ExportCounts) -> dict[str, Any]:
-    """The manifest but for the files: ``made`` says by what wish they were written, ``tally`` what came of it."""
+    """Build the manifest without its list of files, from the options ``made`` and the counts ``tally``."""
     return {
         "schema": {"manifest": SCHEMA, "run": len(MIGRATIONS)},
         "bactrian": bactrian.__version__,
@@ -41,7 +41,7 @@ def build_manifest(made: dict[str, Any], tally: ExportCounts) -> dict[str, Any]:
 
 
 def describe_files(folder: Path) -> list[dict[str, object]]:
-    """Name, size in bytes and SHA-256 of every file in ``folder``."""
+    """Return name, size in bytes and SHA-256 of every file in ``folder``."""
     return [_described(path, folder) for path in sorted(folder.rglob("*")) if path.is_file()]
 
 
@@ -52,5 +52,5 @@ def _described(path: Path, root: Path) -> dict[str, object]:
 
 
 def list_written(values: dict[str, Any]) -> str:
-    """The manifest as text."""
+    """Return the manifest as text."""
     return json.dumps(values, ensure_ascii=False, indent=2) + "\n"

@@ -1,8 +1,8 @@
-"""Takes out what must not be passed on: secrets, and what identifies a person.
+"""Removes secrets and personal data.
 
-Secrets are found by detect-secrets (the detectors that know a token by its form), telephone numbers by
-phonenumbers, card and account numbers by their check digits (python-stdnum), e-mail addresses by their form. Names
-and postal addresses are not found: that takes a model.
+Secrets are found by detect-secrets (the detectors that recognise a token by its format), telephone numbers by
+phonenumbers, card and account numbers by their check digits (python-stdnum), e-mail addresses by their format. Names
+and postal addresses are not found: that would need a model.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ _KEY_BLOCK = re.compile(
 _CARD = re.compile(r"(?<![\w.])\d(?:[ -]?\d){12,18}(?![\w.]?\d)")
 _IBAN = re.compile(r"\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,3})?\b")
 _RESERVED = ("example.com", "example.org", "example.net", ".example", ".test", ".invalid")
-"""Domains that belong to nobody; addresses in them are part of the conversation."""
+"""Reserved domains; addresses in them are not personal."""
 
 _SHORTEST = 13
 _TELLING = re.compile(r"[\d:-]")
-"""A secret is a long word with one of these in it. Most prose has none, and is not searched twenty-five times."""
+"""Every secret is a long word that contains one of these; other texts skip the search of all detectors."""
 _LEFT_OUT = ("IPPublicDetector", "ArtifactoryDetector")
-"""Detectors that mistake words: an address in an example, and any long word in capitals that begins with AP."""
+"""Detectors with false positives: addresses in examples, and long words in capitals that begin with AP."""
 
 Find = Callable[[str], Iterator[str]]
-"""Gives the passages of a text to take out."""
+"""Yields the passages of a text to remove."""
 
 
 class Redactor:
-    """Replaces what it finds by its kind, as in ``<EMAIL>``."""
+    """Replaces each passage by its kind, as in ``<EMAIL>``."""
 
     def __init__(self) -> None:
         """Load the detectors.
 
         Raises:
-            MissingExtra: they are not installed.
+            MissingExtra: the optional part ``redact`` is not installed.
         """
         try:
             self._finders = _finders()
@@ -58,7 +58,7 @@ class Redactor:
         """Passages by kind."""
 
     def redact_text(self, text: str) -> str:
-        """``text`` without them."""
+        """Return ``text`` with the passages replaced."""
         for kind, find in self._finders:
             for passage in sorted(set(find(text)), key=lambda one: (-len(one), one)):
                 self.found[kind] += text.count(passage)
@@ -66,7 +66,7 @@ class Redactor:
         return text
 
     def redact_session(self, session: Session) -> Session:
-        """``session`` without them, wherever text is that a model or a person wrote."""
+        """Return ``session`` with the passages replaced in all text by models and people."""
         task, ending = session.task, session.ending
         return replace(
             session,
@@ -81,7 +81,7 @@ class Redactor:
         )
 
     def redact_choice(self, choice: Preference) -> Preference:
-        """``choice`` without them."""
+        """Return ``choice`` with the passages replaced."""
         texts = tuple(self.redact_text(text) for text in choice.texts)
         return replace(choice, texts=texts, reason=self.redact_text(choice.reason))
 
@@ -111,12 +111,12 @@ class Redactor:
 
 
 def _finders() -> tuple[tuple[str, Find], ...]:
-    """By kind, in their order: a number that is a secret or an account is no telephone number."""
+    """Return the finders by kind, in order: a number in a secret or an account is not a telephone number."""
     from phonenumbers import Leniency, PhoneNumberMatcher
     from stdnum import iban, luhn
 
     def phones(text: str) -> Iterator[str]:
-        # Without a country only numbers with their country's code are found.
+        # Without a region, only numbers with a country code are found.
         if "+" in text:
             yield from (match.raw_string for match in PhoneNumberMatcher(text, None, Leniency.VALID))
 
@@ -145,7 +145,7 @@ def _emails(text: str) -> Iterator[str]:
 
 
 def _secrets() -> Find:
-    # The package has no types; its classes are taken as they come.
+    # The package has no types.
     plugins: Any = import_module("detect_secrets.core.plugins.util")
     base: Any = import_module("detect_secrets.plugins.base")
     kinds: list[Any] = list(plugins.get_mapping_from_secret_type_to_class().values())
@@ -163,7 +163,7 @@ def _secrets() -> Find:
         if not any(len(word) >= _SHORTEST and _TELLING.search(word) for word in text.split()):
             return
         for pattern in patterns:
-            # The detectors' own search gives only what their first group holds.
+            # The detectors' own search returns only the first group.
             yield from (match[0].strip() for match in pattern.finditer(text) if match[0].strip())
 
     return find

@@ -1,4 +1,4 @@
-"""Every format by its name: the built-in ones, and those that other packages bring.
+"""All formats by name: the built-in ones, and those of other packages.
 
 A package offers a format under the entry-point group ``bactrian.export_formats``; the entry point is a
 :class:`~bactrian.export.format.Format`.
@@ -46,7 +46,7 @@ FORMATS: Mapping[str, Format] = MappingProxyType({module.FORMAT.name: module.FOR
 
 
 def find_format(name: str) -> Format:
-    """Return the format of this name, a built-in one before one that a package brings.
+    """Return the format of this name; built-in formats take precedence.
 
     Raises:
         InputError: no format has this name, or a package's cannot be loaded.
@@ -63,15 +63,15 @@ def find_format(name: str) -> Format:
         )
     try:
         found: object = others[name].load()
-    except Exception as error:  # A package's own code may raise anything.
+    except Exception as error:  # Code of other packages may raise any exception.
         raise InputError(
             f"The format cannot be loaded: {type(error).__name__}: {error}",
             where=f"{others[name].value}, the entry point {name!r} of {GROUP}",
-            next="Mend or update the package that brings it.",
+            next="Fix or update the package that registers it.",
         ) from error
     if not isinstance(found, Format):
         raise InputError(
-            f"This is a {type(found).__name__} and not a bactrian.export.format.Format.",
+            f"This is a {type(found).__name__}, not a bactrian.export.format.Format.",
             where=f"{others[name].value}, the entry point {name!r} of {GROUP}",
             next="Point the entry point to a Format.",
         )

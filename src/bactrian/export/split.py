@@ -1,4 +1,4 @@
-"""Parts of a data set that have nothing in common."""
+"""Splits of a data set without overlap."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TRAIN = "train"
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Shares of a data set by their names; what is left is ``train``."""
+    """Fractions of a data set by name; the rest is ``train``."""
 
     shares: Mapping[str, float] = field(default_factory=dict[str, float])
 
@@ -24,10 +24,10 @@ class Split:
         return (TRAIN, *self.shares)
 
     def find_part(self, session: Session) -> str:
-        """The part that ``session`` belongs to.
+        """Return the part of ``session``.
 
-        All sessions of a pair of roles fall into one part, in whatever run or language, so that a model is never
-        tested on a pair that it was trained on. Questions fall together by everything but their own text.
+        All sessions of a role pair belong to one part, regardless of run and language, so that a model is never
+        tested on a pair that it was trained on. Questions are grouped by everything but their own text.
         """
         if not self.shares:
             return TRAIN
@@ -44,7 +44,7 @@ def read_split(texts: list[str]) -> Split:
     """Read ``validation=0.05`` and the like.
 
     Raises:
-        InputError: a share is no number between 0 and 1, or they leave nothing to train on.
+        InputError: a share is not a number between 0 and 1, or nothing is left for training.
     """
     shares: dict[str, float] = {}
     for text in texts:
@@ -55,13 +55,13 @@ def read_split(texts: list[str]) -> Split:
             share = -1.0
         if not name.isidentifier() or name in (TRAIN, *shares) or not 0 < share < 1:
             raise InputError(
-                f"{text!r} is no part of a data set.",
+                f"{text!r} is not a split.",
                 where="--split",
                 next="Write NAME=SHARE: validation=0.05",
             )
         shares[name] = share
     if sum(shares.values()) >= 1:
-        raise InputError("The shares leave nothing to train on.", where="--split", next="Make them smaller.")
+        raise InputError("The shares leave nothing for training.", where="--split", next="Make them smaller.")
     return Split(shares)
 
 

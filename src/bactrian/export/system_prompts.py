@@ -1,4 +1,4 @@
-"""The system prompts of a session, as its agents had them."""
+"""The system prompts of a stored session."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from bactrian.records.session import Session, find_kind
 
 
 class SystemPrompts:
-    """Renders again what was said, from the packs and the recipe that said it.
+    """Renders the prompts of stored sessions again, from their packs and recipe.
 
-    A session keeps the hash of its pack. If that pack is not among the built-in ones or ``own``, or if there was
-    none as in an imported conversation, a short stand-in takes its place; :meth:`known` tells.
+    A session stores the hash of its pack. If that pack is neither built in nor ``own``, or if there was none, as in an
+    imported conversation, a short substitute is used; see :meth:`is_known`.
     """
 
     def __init__(self, recipe: Mapping[str, Any] | None = None, own: Pack | None = None) -> None:
@@ -27,11 +27,11 @@ class SystemPrompts:
         self._answer: Mapping[str, Any] | None = made_from.get("answer")
 
     def is_known(self, session: Session) -> bool:
-        """True if :meth:`of` gives what was really said."""
+        """Return True if :meth:`render` returns the original prompts."""
         return self._pack(session) is not None or self._answered(session)
 
     def render(self, session: Session) -> InceptionPrompts:
-        """What both sides of ``session`` began with."""
+        """Return the initial prompts of both sides of ``session``."""
         if pack := self._pack(session):
             return render_inception(session, pack)
         if self._answered(session):

@@ -1,4 +1,4 @@
-"""The entry in a training tool's configuration that names our data."""
+"""Configuration entries of training tools for the exported data."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bactrian.errors import InputError
 Tool = Literal["trl", "axolotl", "llama-factory"]
 TOOLS: tuple[Tool, ...] = get_args(Tool)
 DATASET_INFO = "dataset_info.json"
-"""LLaMA-Factory's list of data sets; others' entries in it are kept."""
+"""LLaMA-Factory's list of data sets; other entries in it are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ _AXOLOTL: dict[str, dict[str, Any]] = {
     "alpaca": {"type": "alpaca"},
 }
 _TRL = {"messages": ["messages"], "hf": ["messages"], "preference": ["prompt", "chosen", "rejected"]}
-"""Columns that TRL takes; it has no reader for the others."""
+"""Columns that TRL reads; it ignores or rejects others."""
 _READS: dict[Tool, Sequence[str]] = {
     "trl": tuple(_TRL),
     "axolotl": tuple(_AXOLOTL),
@@ -70,10 +70,10 @@ def check_tool(tool: Tool, format_name: str) -> None:
 def write_entry(
     tool: Tool, format_name: str, name: str, files: Sequence[DataFile], present: Path
 ) -> tuple[str, str]:
-    """Name and text of the configuration file of ``tool``; of ``present``, the one that may be there, all is kept.
+    """Return name and text of the configuration file of ``tool``; the content of an existing file ``present`` is kept.
 
     Raises:
-        InputError: the one that is there cannot be read.
+        InputError: the existing file cannot be read.
     """
     if tool == "llama-factory":
         return DATASET_INFO, _dataset_info(format_name, name, files, present)
@@ -91,16 +91,16 @@ def _dataset_info(format_name: str, name: str, files: Sequence[DataFile], presen
 
 
 def _known(present: Path) -> dict[str, Any]:
-    """The entries that are there."""
+    """Return the existing entries."""
     try:
         known: object = json.loads(present.read_bytes()) if present.exists() else {}
     except ValueError:
         known = None
     if not isinstance(known, dict):
         raise InputError(
-            "This is not LLaMA-Factory's list of data sets.",
+            "This file is not LLaMA-Factory's list of data sets.",
             where=str(present),
-            next="Mend it, or use another --out.",
+            next="Fix it, or use another --out.",
         )
     return cast("dict[str, Any]", known)
 
@@ -131,7 +131,7 @@ def _trl(format_name: str, files: Sequence[DataFile]) -> str:
 
 
 def _item(values: dict[str, Any]) -> str:
-    """One item of a YAML list. JSON is YAML, so that quoting and nesting need no rules of their own."""
+    """One item of a YAML list. JSON is valid YAML, which solves quoting and nesting."""
     return "".join(
         f"{'  - ' if number == 0 else '    '}{key}: {_scalar(value)}\n"
         for number, (key, value) in enumerate(values.items())

@@ -1,4 +1,4 @@
-"""What a run will take, before it is spent: guessed from its plan, and measured from what it has done."""
+"""Forecast of a run's cost, estimated from its plan and from its finished sessions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _SHOWN_ITEM = 50
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What is left of a run."""
+    """The remaining cost of a run."""
 
     sessions: int
     calls: Estimate
@@ -46,7 +46,7 @@ class Forecast:
     """With a prefix cache that serves all it can."""
     seconds: Estimate
     basis: str
-    """What the numbers rest on, and how far off they may be."""
+    """The basis of the numbers, and their uncertainty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Remaining:
 
     sessions: int
     other: Usage
-    """What lists and preparations take."""
+    """The cost of lists and preparations."""
     other_calls: int
     price: Price | None
     seconds_per_call: float | None
@@ -65,7 +65,7 @@ class Remaining:
 
 
 async def forecast_run(order: RunOrder) -> Forecast:
-    """What is left of the run, reckoned before anything is spent.
+    """Estimate the remaining cost of the run before anything is spent.
 
     Raises:
         InputError: the run cannot be read.
@@ -106,7 +106,7 @@ def _with_critic(session: SessionCost, critic: CriticSpec | None, *, guessed: bo
     if critic is None:
         return session
     width, depth = read_search(critic.search) if critic.search else (1, 1)
-    # Each level of a search after its first continues every line that is alive.
+    # Each level of a search after the first continues every line of the beam.
     proposals = critic.proposals * -(-(1 + width * (depth - 1)) // depth)
     return add_critic(session, proposals, critic.rounds, guessed=guessed)
 

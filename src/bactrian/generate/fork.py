@@ -1,4 +1,4 @@
-"""A new run under another plan, that need not pay again for the lists that stay the same."""
+"""Forks: new runs under another plan that reuse the unchanged lists of a run."""
 
 from __future__ import annotations
 

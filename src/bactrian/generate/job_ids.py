@@ -1,4 +1,4 @@
-"""Which session is which job's: an imported session is never a job, even where it has the id of one."""
+"""Assignment of sessions to jobs: an imported session is never a job, even if it has the id of one."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class JobIds:
 
 @dataclass(frozen=True, slots=True)
 class NamedPlayer:
-    """Plays each job under an id that no imported session has."""
+    """Plays each job under an id that differs from those of imported sessions."""
 
     player: JobPlayer
     ids: JobIds

@@ -1,4 +1,4 @@
-"""What a run is made from: settled before its first call, and the same until its last."""
+"""The plan of a run, fixed before its first call."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Plan:
     """Model name by agent."""
     seed: int | None = None
     endings: tuple[Rule, ...] = ()
-    """The user's own, besides those of the recipe."""
+    """The user's own parameters, in addition to those of the recipe."""
     distrusted: frozenset[str] = frozenset()
     """Names of models that a file gives and not the user: no key goes to an address in one of them."""
 
@@ -66,7 +66,7 @@ class Plan:
 
 
 def check_same(stored: Mapping[str, Any], wanted: Mapping[str, Any], where: str) -> None:
-    """Refuse to go on with a run under another plan.
+    """Check that a run is resumed under the same plan.
 
     Raises:
         InputError: with the differences.

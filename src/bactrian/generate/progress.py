@@ -1,4 +1,4 @@
-"""How far a run is."""
+"""Progress of a run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _RATES_OVER = 10.0
 
 @dataclass(frozen=True, slots=True)
 class EndpointPressure:
-    """How much the endpoints of a run may be asked."""
+    """Current limits of the endpoints of a run."""
 
     limit: int = 0
     """Requests that may be in flight now."""
@@ -38,7 +38,7 @@ class EndpointPressure:
 
 @dataclass(frozen=True, slots=True)
 class ProgressSnapshot:
-    """A run at one moment."""
+    """A snapshot of a run's progress."""
 
     total: int
     """Sessions of the whole run, if no list stays short."""
@@ -85,12 +85,12 @@ class ShortList:
     has: int
     wanted: int
     why: str = ""
-    """Empty if an earlier command knew."""
+    """Empty if an earlier command reported it."""
 
 
 @dataclass(slots=True)
 class RunProgress:
-    """Counts what happens in a run."""
+    """Counts the events of a run."""
 
     meter: UsageMeter
     total: int
@@ -101,9 +101,9 @@ class RunProgress:
     short: dict[str, ShortList] = field(default_factory=dict[str, ShortList])
     """Lists that stayed short."""
     refused: list[str] = field(default_factory=list[str])
-    """Why the first jobs that could not even begin could not."""
+    """Reasons why the first jobs could not begin."""
     not_begun: int = 0
-    """How many jobs and lists could not begin."""
+    """Number of jobs and lists that could not begin."""
     open: int = 0
     """Sessions and lists that this command left open because of the endpoint."""
     reasons: Counter[str] = field(default_factory=Counter[str])
@@ -162,7 +162,7 @@ class RunProgress:
 
     def _notice(self, turn: Turn) -> None:
         if not turn.usage.prompt and not turn.usage.completion:
-            return  # No model was asked for it.
+            return  # No model was called for it.
         system = f"{turn.model} ({turn.fingerprint})" if turn.fingerprint else turn.model
         before = self.systems.setdefault(turn.speaker, system)
         if before != system:

@@ -1,4 +1,4 @@
-"""A run, put together from its parts and ready to go on from wherever it is."""
+"""Assembly of a run from its parts, for new and resumed runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from bactrian.generate.job_ids import JobIds, NamedPlayer
 from bactrian.generate.jobs.base import JobContext, JobKind
 from bactrian.generate.jobs.registry import find_job_kind
 from bactrian.generate.lists.ask import ModelSource
-from bactrian.generate.lists.source import ListFunction, ListSource, find_list_source
+from bactrian.generate.lists.files import PREFIX, ListFiles
+from bactrian.generate.lists.source import FunctionSource, ListFunction, ListSource, find_list_source
 from bactrian.generate.plan import Plan, check_same
 from bactrian.generate.progress import RunProgress, ShortList
 from bactrian.generate.run_models import RunLimits, RunModels, open_run_models
@@ -32,7 +33,7 @@ from bactrian.store import Store, open_store
 
 @dataclass(frozen=True, slots=True)
 class PreparedRun:
-    """What is left of a run, and who does it."""
+    """The remaining work of a run, with its runner."""
 
     runner: Runner
     tally: RunProgress
@@ -41,7 +42,7 @@ class PreparedRun:
 
 @dataclass(frozen=True, slots=True)
 class RunOrder:
-    """What a command asks for."""
+    """The options of a command."""
 
     plan: Plan
     run: Path
@@ -49,9 +50,9 @@ class RunOrder:
     meter: UsageMeter
     limits: RunLimits
     limit: int | None = None
-    """Only the first so many jobs of the recipe."""
+    """Maximum number of jobs, from the start of the recipe."""
     retry_failed: bool = False
-    """Failed jobs and short lists are taken up again."""
+    """True to retry failed jobs and short lists."""
     origin: Path | None = None
     """Another run, whose lists this one takes over where they stay the same."""
     list_sources: Mapping[str, ListSource | ListFunction] = field(
@@ -132,7 +133,7 @@ async def find_begun_plan(order: RunOrder) -> Plan:
 
 
 def tune_gc() -> None:
-    """Have Python's garbage collector look less often, for the rest of the process.
+    """Run Python's garbage collector less often, for the rest of the process.
 
     A thousand conversations are a million objects, which it would walk again and again and find nothing.
     """
@@ -189,9 +190,14 @@ def _find_sources(
         InputError: a source is not there.
     """
     return {
-        axis.name: model if axis.source is None else find_list_source(axis.source, own)
-        for axis in recipe.axes
+        axis.name: model if axis.source is None else _find_source(axis.source, own) for axis in recipe.axes
     }
+
+
+def _find_source(name: str, own: Mapping[str, ListSource | ListFunction]) -> ListSource:
+    if name.startswith(PREFIX) and name not in own:
+        return FunctionSource(name, ListFiles(name.removeprefix(PREFIX)))
+    return find_list_source(name, own)
 
 
 async def _find_done(

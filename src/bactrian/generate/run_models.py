@@ -1,4 +1,4 @@
-"""The models of a run, wrapped for many sessions at once."""
+"""The models of a run, wrapped for many concurrent sessions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from bactrian.models.wrappers.retry import Retry, RetryPolicy
 from bactrian.records.run import Call
 
 _PATIENCE = RetryPolicy(attempts=1_000, bad_replies=5)
-"""A passing fault is waited out for half an hour, however often that is; what is no reply is asked again four times."""
+"""Transient faults are retried for half an hour without a limit on attempts; invalid replies are retried four times."""
 LOCAL_WINDOW = 4
 """Conversations that a model in this process carries at once. Measured on two cores: two give 37 tokens a second,
 four 63, eight 47."""
@@ -55,14 +55,14 @@ def _slots(window: int, agents: Collection[str]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class RunModels:
-    """The models by agent, and what they share."""
+    """The models by agent, with their shared state."""
 
     models: Mapping[str, Model]
     throttles: tuple[ConcurrencyLimit, ...]
     window: int
     """Conversations to have in flight."""
     opened: tuple[Model, ...]
-    """The models themselves, without what is around them."""
+    """The models without their wrappers."""
     rest: StopSignal
     """Where calls wait that have not been sent. Ending it lets go of them."""
 
@@ -129,7 +129,7 @@ async def open_run_models(
                 inner,
                 window,
                 rest=rest,
-                timed=not limited,  # Waits for a pace are no sign of a slow endpoint.
+                timed=not limited,  # Waits for a rate limit do not indicate a slow endpoint.
                 proven=not get_traits(opened[-1]).remote,
                 longest_wait=access.max_wait,
             )

@@ -1,4 +1,4 @@
-"""A window of sessions in flight, until nothing is left to do or somebody says stop."""
+"""Runs the jobs of a run concurrently until none is left or the run is stopped."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Runner:
             raise self._fault
 
     async def stop(self) -> None:
-        """Begin nothing more. Turns in flight are finished and kept, then :meth:`run` returns."""
+        """Start no more jobs. Turns in flight are finished and stored, then :meth:`run` returns."""
         self._stopping = True
         self._halt()
         await self._frontier.close()
@@ -105,7 +105,7 @@ class Runner:
             self._tally.explain(fault.what)
 
     async def _stop_with(self, error: BactrianError) -> None:
-        # The limit is news; what else fails while the run winds down is a consequence.
+        # Report the limit; other failures while the run shuts down are consequences.
         if self._fault is None or isinstance(error, BudgetReached) > isinstance(self._fault, BudgetReached):
             self._fault = error
         await self.stop()

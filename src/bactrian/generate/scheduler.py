@@ -21,7 +21,7 @@ Known = Callable[[str, int], Awaitable[tuple[str, ...] | None]]
 
 
 class GridAxis(Protocol):
-    """An axis, as far as the walk needs to know it."""
+    """The properties of an axis that the scheduler needs."""
 
     @property
     def name(self) -> str: ...
@@ -46,7 +46,7 @@ class Job:
 
 
 class DoneJobs:
-    """The numbers of the jobs that need not be done: one bit for each, and no room where nothing is done."""
+    """A sparse bit set of the numbers of finished jobs."""
 
     def __init__(self) -> None:
         self._chunks: dict[int, int] = {}
@@ -122,7 +122,7 @@ class Scheduler:
             self._changed.notify_all()
 
     async def close(self) -> None:
-        """Give out nothing more, and let go who waits."""
+        """Return no more work, and wake all waiting callers."""
         async with self._changed:
             self._open.clear()
             self._waiting.clear()

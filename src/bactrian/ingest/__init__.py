@@ -1,1 +1,1 @@
-"""Taking in: what others made becomes a run."""
+"""Imports conversations of other programs into a run."""

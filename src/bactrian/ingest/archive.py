@@ -1,7 +1,7 @@
-"""The files of a folder or an archive, one after another and never unpacked to disk.
+"""Reads the files of a folder or an archive in sequence, without unpacking to disk.
 
-Names within an archive are names and no paths; links, devices and folders are passed over; a file that is too large
-is named and not read; and an archive that unfolds to far more than a data set would is left at that point.
+Names within an archive are never used as paths; links, devices and folders are skipped; a file that is too large is
+reported and not read; reading stops when an archive unpacks to far more than a data set would.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from bactrian.errors import InputError
 from bactrian.ingest.parsed import LONGEST, SkippedItem
 
 _LEAST = 1024 * 1024 * 1024
-"""Bytes that any archive may unfold to."""
+"""Bytes that any archive may unpack to."""
 _RATIO = 100
-"""To how many times its size a larger one may; CAMEL's unfold to about ten times."""
+"""Most times its size that a larger archive may unpack to; CAMEL's unpack to about ten times."""
 _LONGEST_HEADER = 64 * 1024
-"""Bytes of a header that a tar has before a member, for a long name and the like; a name has a few hundred."""
+"""Most bytes of a tar header, which may hold a long name; names have a few hundred."""
 _HEADERS = (
     tarfile.XHDTYPE,
     tarfile.XGLTYPE,
@@ -41,7 +41,7 @@ _FAULTS = (
     NotImplementedError,
     RuntimeError,
 )
-"""What reading a damaged, encrypted or oddly packed member raises."""
+"""Exceptions raised for damaged, encrypted or unsupported members."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,16 +53,16 @@ class Member:
 
 
 def list_members(path: Path) -> Iterator[Member | SkippedItem]:
-    """The ``.json`` files of a folder, a ``.zip`` or a ``.tar`` of any compression, in their order; or that one file.
+    """Yield the ``.json`` files of a folder, a ``.zip`` or a ``.tar`` of any compression, in order; or the one file.
 
     Raises:
-        InputError: it is none of these, or cannot be read.
+        InputError: it is of another type, or cannot be read.
     """
     if path.is_dir():
         yield from _of_folder(path)
     elif not path.is_file():
         raise InputError(
-            "This is a pipe or a device, and an archive cannot be read from one.",
+            "An archive cannot be read from a pipe or a device.",
             where=str(path),
             next="Save it as a file, or give chats as JSON lines: --format messages or sharegpt.",
         )
@@ -74,7 +74,7 @@ def list_members(path: Path) -> Iterator[Member | SkippedItem]:
         yield from _of_tar(path)
     else:
         raise InputError(
-            "This is no folder and no archive that can be read.",
+            "This is neither a folder nor a readable archive.",
             where=str(path),
             next="Give a folder, a .zip or a .tar.gz of CAMEL's chats, or name another --format.",
         )
@@ -101,7 +101,7 @@ def _file(path: Path, name: str) -> Member | SkippedItem:
     try:
         kind = path.lstat()
         if not stat.S_ISREG(kind.st_mode):
-            return SkippedItem(name, "it is no ordinary file")
+            return SkippedItem(name, "it is not a regular file")
         if kind.st_size > LONGEST:
             return _too_large(name, kind.st_size)
         return Member(name, path.read_bytes())
@@ -124,7 +124,7 @@ def _of_zip(path: Path) -> Iterator[Member | SkippedItem]:
                 continue
             try:
                 with pack.open(info) as file:
-                    # What the archive says of a size need not be true.
+                    # The size stated in the archive may be wrong.
                     content = file.read(LONGEST + 1)
             except _FAULTS as error:
                 yield SkippedItem(info.filename, f"it cannot be unpacked: {error}")
@@ -142,7 +142,7 @@ def _of_tar(path: Path) -> Iterator[Member | SkippedItem]:
         with tarfile.open(path, "r|*", tarinfo=_BoundedHeader) as pack:
             while (info := pack.next()) is not None:
                 _forget_members(pack)
-                # What is passed over has to be unpacked, too.
+                # Skipped members have to be unpacked, too.
                 allowed -= max(info.size, 0)
                 if allowed < 0:
                     yield _bomb(path)
@@ -151,7 +151,7 @@ def _of_tar(path: Path) -> Iterator[Member | SkippedItem]:
                     continue
                 file = pack.extractfile(info) if info.isreg() else None
                 if file is None:
-                    yield SkippedItem(info.name, "it is no ordinary file")
+                    yield SkippedItem(info.name, "it is not a regular file")
                 elif info.size > LONGEST:
                     yield _too_large(info.name, info.size)
                 else:
@@ -161,7 +161,7 @@ def _of_tar(path: Path) -> Iterator[Member | SkippedItem]:
 
 
 def _forget_members(pack: Any) -> None:
-    """Drop what tarfile remembers of every member, with its headers (attributes that its types do not declare)."""
+    """Drop the members and headers that tarfile keeps (attributes that its types do not declare)."""
     pack.members.clear()
     pack.pax_headers.clear()
 
@@ -186,8 +186,8 @@ def _allowed(path: Path) -> int:
 
 
 def _bomb(path: Path) -> SkippedItem:
-    return SkippedItem(path.name, "it unfolds to far more than a data set; the rest of it was not read")
+    return SkippedItem(path.name, "it unpacks to far more than a data set; the rest was not read")
 
 
 def _unreadable(path: Path, error: BaseException) -> InputError:
-    return InputError(f"The archive cannot be read: {error}.", where=str(path), next="Fetch it again.")
+    return InputError(f"The archive cannot be read: {error}.", where=str(path), next="Download it again.")

@@ -1,7 +1,7 @@
-"""CAMEL's chats: one JSON file for each session, as CAMEL released them and as ``export --format camel-chat`` writes.
+"""CAMEL's chats: one JSON file for each session, as released by CAMEL or written by ``export --format camel-chat``.
 
-The released files have their quirks, and none of them loses a chat: keys in capitals, no reason why it stopped, no
-messages at all, messages missing in between, a ``role`` that is wrong, a role type in small letters, no role name.
+Irregularities of the released files are accepted: keys in upper case, no termination reason, no messages, missing
+messages, a wrong ``role``, a role type in lower case, no role name.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _ROLE = re.compile(r"(.*)_roletype\.(assistant|user)\s*", re.IGNORECASE | re.DOT
 
 
 def find_chats(path: Path, origin: Origin) -> Iterator[Found]:
-    """The chats of a folder or an archive."""
+    """Yield the chats of a folder or an archive."""
     for member in list_members(path):
         yield _read(member, origin) if isinstance(member, Member) else member
 
@@ -54,10 +54,10 @@ def _read(member: Member, origin: Origin) -> Found:
 
 
 def read_chat(chat: Mapping[str, Any], name: str, origin: Origin) -> Session:
-    """The session of a chat whose keys are in small letters; ``name`` is its file's.
+    """Return the session of a chat with keys in lower case; ``name`` is its file's.
 
     Raises:
-        NoChat: it lacks what a chat needs.
+        NotAChat: a required part is missing.
     """
     roles = _roles(chat)
     original, specified = _text(chat, "original_task"), _text(chat, "specified_task")
@@ -83,9 +83,9 @@ def _text(chat: Mapping[str, Any], key: str) -> str:
 
 
 def _roles(chat: Mapping[str, Any]) -> dict[Speaker, str]:
-    """Role names by speaker. A suffix says which is which; without one, the first is the assistant's."""
+    """Return the role names by speaker, identified by suffix; without one, the first is the assistant's."""
     if not ("role_1" in chat and "role_2" in chat):
-        raise NotAChat("it has no role_1 and role_2, so it is no chat of CAMEL's")
+        raise NotAChat("it has no role_1 and role_2, so it is not a chat of CAMEL's")
     roles: dict[Speaker, str] = {}
     expected: tuple[tuple[str, Speaker], ...] = (("role_1", "assistant"), ("role_2", "user"))
     for key, speaker in expected:
@@ -118,7 +118,7 @@ def _said(chat: Mapping[str, Any], roles: Mapping[Speaker, str]) -> Iterator[Par
 
 
 def _speaker(role_type: object, number: int) -> Speaker:
-    """Who says a message; where its type does not tell, its place does: the user says the odd ones."""
+    """Return the speaker of a message by its role type, or else by its number: odd messages are the user's."""
     kind = str(role_type).lower().rpartition(".")[2]
     if kind in ("user", "assistant"):
         return "user" if kind == "user" else "assistant"

@@ -1,7 +1,7 @@
 """Chats as JSON lines: ``messages`` (role and content) and ``sharegpt`` (from and value).
 
-Roles and tasks are read where a file of ours has them. A system prompt is not kept: it is not a turn. In a chat from
-the AI user's side, as ``export --side user`` writes it, the two sides are put back.
+Roles and tasks are read from files of our own exports. System prompts are dropped, as they are not turns. A chat
+from the AI user's side (``export --side user``) is converted back.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from bactrian.records.turn import Speaker
 
 @dataclass(frozen=True, slots=True)
 class ChatKeys:
-    """What the parts of a chat are called."""
+    """The keys of a chat format."""
 
     form: str
     messages: str
@@ -58,7 +58,7 @@ _SPEAKERS: Mapping[str, Speaker | None] = {
 def find_chats(
     path: Path, shape: ChatKeys, origin: Origin, lines: Iterable[tuple[int, bytes]] | None = None
 ) -> Iterator[Found]:
-    """The chats of a file, plain or packed with gzip, one a line; ``lines`` are its lines if it is open already."""
+    """Yield the chats of a file, plain or compressed with gzip, one per line; ``lines`` are those of an open file."""
     try:
         for number, line in read_lines(path) if lines is None else lines:
             name = f"{path.name}, line {number}"
@@ -71,12 +71,12 @@ def find_chats(
 
 
 FAULTS = (OSError, EOFError, zlib.error)
-"""What reading a file raises that is damaged or may not be read."""
+"""Exceptions raised for a damaged or unreadable file."""
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """The numbered lines of a file; one that is too long is cut, so that it cannot fill the memory."""
-    # Opened once: what is read of a pipe is gone from it.
+    """Yield the numbered lines of a file; a line that is too long is cut, so that it cannot fill the memory."""
+    # Opened once, because a pipe cannot be read twice.
     with path.open("rb") as start, _unpack(start) as file:
         number = 0
         while line := file.readline(LONGEST + 1):
@@ -87,7 +87,7 @@ def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def _unpack(file: BufferedReader) -> BinaryIO:
-    """``file`` as what is packed in it, if anything is."""
+    """Return ``file``, decompressed if it is compressed."""
     packed = file.peek(2)[:2] == b"\x1f\x8b"
     return cast("BinaryIO", gzip.GzipFile(fileobj=file)) if packed else file
 
@@ -105,12 +105,12 @@ def _read(line: bytes, name: str, shape: ChatKeys, origin: Origin) -> Found:
 
 
 def read_row(row: Mapping[str, Any], shape: ChatKeys, origin: Origin) -> Session:
-    """The session of a row.
+    """Return the session of a row.
 
-    Its id is the row's ``session`` or ``id``, or else a hash of what is said.
+    Its id is the row's ``session`` or ``id``, or else a hash of its messages.
 
     Raises:
-        NoChat: it lacks what a chat needs.
+        NotAChat: a required part is missing.
     """
     names: dict[Speaker, str] = {
         "assistant": read_name(row.get("assistant_role"), "Assistant"),
@@ -141,7 +141,7 @@ def _text(row: Mapping[str, Any], key: str) -> str:
 
 
 def _said(row: Mapping[str, Any], shape: ChatKeys, names: Mapping[Speaker, str]) -> Iterator[ParsedMessage]:
-    """Messages with the numbers that they would have had: the user says the odd ones."""
+    """Yield the messages with turn numbers, in which the user's are odd."""
     given: object = row.get(shape.messages)
     if not isinstance(given, list):
         raise NotAChat(f"it has no {shape.messages}")
@@ -153,7 +153,7 @@ def _said(row: Mapping[str, Any], shape: ChatKeys, names: Mapping[Speaker, str])
         if speaker is None:
             continue
         if not opened:
-            # The first message of the user's side only asked it to begin.
+            # The first message of a chat from the user's side is the request to begin.
             opened = True
             continue
         if turned:
@@ -169,7 +169,7 @@ def _message(message: object, shape: ChatKeys) -> tuple[Speaker | None, str]:
     role, text = parts.get(shape.role), parts.get(shape.content)
     if not isinstance(role, str) or role not in _SPEAKERS:
         raise NotAChat(f"it has a message of {role!r}")
-    if parts.get("tool_calls"):  # On its way to what it says in a later message.
+    if parts.get("tool_calls"):  # A tool call; the text follows in a later message.
         return None, ""
     if not isinstance(text, str):
         raise NotAChat("one of its messages is no text")

@@ -1,4 +1,4 @@
-"""From files to a run."""
+"""Imports files into a run."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ FORMS: tuple[Form, ...] = get_args(Form)
 _BATCH = 100
 """Conversations in memory at a time."""
 _LOOKED_AT = 100
-"""Lines of which one must tell what the others are."""
+"""Lines that are examined to detect the format."""
 _NAMED = 100
-"""Broken files that are named; more are counted."""
+"""Skipped files that are listed by name; further ones are only counted."""
 
 
 @dataclass(slots=True)
 class ImportReport:
-    """What became of what was found."""
+    """The result of an import."""
 
     stored: int = 0
     already: int = 0
-    """Conversations that the run held before."""
+    """Conversations that were stored before."""
     messages: int = 0
     """Of those that were stored."""
     broken: int = 0
@@ -49,10 +49,10 @@ class ImportReport:
 
 
 def find_chats(path: Path, form: Form | None, origin: Origin) -> Iterator[Found]:
-    """What ``path`` holds, from its first conversation on; what is broken before it, too.
+    """Yield the conversations in ``path``, and the items that are skipped.
 
     Raises:
-        InputError: it is not there, cannot be read, is of no known form, or holds no conversation.
+        InputError: it does not exist, cannot be read, has no known format, or contains no conversation.
     """
     if not path.exists():
         raise InputError("There is no such file or folder.", where=str(path), next="Check the path.")
@@ -82,14 +82,14 @@ def find_chats(path: Path, form: Form | None, origin: Origin) -> Iterator[Found]
 
 
 def _may_hold_lines(path: Path) -> bool:
-    """True for a file of JSON lines by its name, and for a pipe, which has none to tell by."""
+    """Return True for a file of JSON lines by its name, and for any pipe."""
     if path.name.lower().endswith((".jsonl", ".jsonl.gz", ".ndjson")):
         return not path.is_dir()
     return not path.is_dir() and not path.is_file()
 
 
 def _guess_by_lines(path: Path) -> tuple[Form, Iterable[tuple[int, bytes]] | None]:
-    """The form of ``path`` by its first line that is an object, and all its lines: a pipe gives them once."""
+    """Return the format of ``path``, detected by its first object, and its lines if it is a pipe."""
     lines = chats.read_lines(path)
     read: list[tuple[int, bytes]] = []
     form: Form = "messages"
@@ -101,7 +101,7 @@ def _guess_by_lines(path: Path) -> tuple[Form, Iterable[tuple[int, bytes]] | Non
                 form = "sharegpt" if "conversations" in row else "messages"
                 break
     except chats.FAULTS:
-        return form, None  # Reading it in earnest tells what is wrong.
+        return form, None  # The import itself reports what is wrong.
     return form, chain(read, lines)
 
 
@@ -116,9 +116,9 @@ def _object(line: bytes) -> dict[str, Any] | None:
 async def import_chats(
     store: RunWriter, source: Iterable[Found], tell: Callable[[ImportReport], None] | None = None
 ) -> ImportReport:
-    """Store the conversations of ``source``. Doing it again stores nothing twice.
+    """Store the conversations of ``source``. A repeated import stores nothing twice.
 
-    A conversation whose id another one has gets a hash of its own added to it.
+    If another conversation has the same id, a hash is appended to the id.
 
     Raises:
         StoreError: the run cannot be written.
@@ -146,7 +146,7 @@ async def _store(store: RunWriter, sessions: list[Session], report: ImportReport
 
 
 def _split_by_id(sessions: list[Session]) -> list[list[Session]]:
-    """Groups in which every id occurs once: only a session that is stored whole can be told from a later one."""
+    """Split into groups in which every id occurs once: a session is compared with stored ones only."""
     waves: list[list[Session]] = []
     seen: Counter[str] = Counter()
     for session in sessions:
@@ -158,7 +158,7 @@ def _split_by_id(sessions: list[Session]) -> list[list[Session]]:
 
 
 async def _begin(store: RunWriter, session: Session) -> tuple[Session, Session]:
-    """Store the head of a session, under an id that is its own. Gives it, and what the run holds of it."""
+    """Store the head of a session under a unique id. Return the session, and the stored one."""
     stored = await store.begin(replace(session, turns=(), ending=None))
     for digest in (_digest_texts(session), _digest_all(session)):
         if _same(session, stored):
@@ -169,7 +169,7 @@ async def _begin(store: RunWriter, session: Session) -> tuple[Session, Session]:
 
 
 def _same(session: Session, stored: Session) -> bool:
-    """True if what the run holds under this id is this session, or the beginning of it."""
+    """Return True if the stored session of this id is this session, or its beginning."""
     texts = {turn.number: turn.text for turn in session.turns}
     # What this run made is never taken up by an import, only recognized once it is whole.
     own = stored.provenance.prompts != session.provenance.prompts
@@ -186,7 +186,7 @@ def _complete(session: Session, stored: Session) -> bool:
 
 
 def _digest_texts(session: Session) -> str:
-    """Tells two sessions apart that say other things. Its value is part of ids in runs: it never changes."""
+    """Return a hash of the session's texts. It is part of stored ids and must never change."""
     content = [
         session.assistant.name,
         session.user.name,
@@ -197,7 +197,7 @@ def _digest_texts(session: Session) -> str:
 
 
 def _digest_all(session: Session) -> str:
-    """Tells two sessions apart in all that :func:`_same` compares."""
+    """Return a hash of everything that :func:`_same` compares."""
     content = (
         session.assistant,
         session.user,

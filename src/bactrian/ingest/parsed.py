@@ -1,4 +1,4 @@
-"""What is found in others' files: conversations, and what is none."""
+"""Results of parsing: conversations and skipped items."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from bactrian.records.usage import Usage
 from bactrian.tables.camel import read_termination
 
 LONGEST = 16 * 1024 * 1024
-"""Bytes that a conversation may have."""
+"""Most bytes of a conversation."""
 _MOST_MESSAGES = 1_000_000
 _LIMIT = 40
-"""Messages of a chat in CAMEL's data, at most."""
+"""Most messages of a chat in CAMEL's data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class SkippedItem:
     """Something that was skipped."""
 
     name: str
-    """Of the file, or of the file and its line."""
+    """Name of the file, or of the file and its line."""
     problem: str
 
 
@@ -34,19 +34,19 @@ Found = Session | SkippedItem
 
 
 class NotAChat(Exception):
-    """Content that is no conversation; says why."""
+    """The content is not a conversation; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What is known of the conversations besides what their files say."""
+    """Facts about imported conversations that their files do not contain."""
 
     model: str = ""
-    """The model that both sides were played by; empty if nobody knows."""
+    """The model of both sides; empty if unknown."""
     language: str | None = None
 
     def provenance(self, form: str) -> Provenance:
-        """Where a session of this format comes from. The files do not hold the prompts."""
+        """Return the provenance of a session of this format. The files do not contain the prompts."""
         return Provenance(
             prompts=f"{IMPORTED}{form}",
             prompts_hash="",
@@ -58,7 +58,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class ParsedMessage:
-    """One message as a file has it."""
+    """One message of a file."""
 
     number: int
     speaker: Speaker
@@ -67,7 +67,7 @@ class ParsedMessage:
 
 
 def build_turns(said: Iterable[ParsedMessage], model: str) -> tuple[Turn, ...]:
-    """Messages as turns. What they cost is not known and is marked as a guess of nothing."""
+    """Return messages as turns. Their usage is unknown: zero, marked as an estimate."""
     return tuple(_turn(one, model) for one in said)
 
 
@@ -91,7 +91,7 @@ def _turn(said: ParsedMessage, model: str) -> Turn:
 
 
 def build_ending(reason: str, spoken: Sequence[Turn]) -> Ending:
-    """Why a conversation stopped: as its file says, or as it shows itself, or ``imported`` if neither does."""
+    """Return the ending given by the file or visible in the turns, else ``imported``."""
     last = spoken[-1].number if spoken else 0
     if known := read_termination(reason, last):
         return known
@@ -104,12 +104,12 @@ def build_ending(reason: str, spoken: Sequence[Turn]) -> Ending:
 
 
 def read_name(value: object, otherwise: str) -> str:
-    """A name on one line."""
+    """Return a name on one line."""
     name = " ".join(clean_text(value).split()) if isinstance(value, str) else ""
     return name[:300] or otherwise
 
 
 def read_id(value: object, otherwise: str) -> str:
-    """An id as short as ids are, without what a file's name cannot hold."""
+    """Return a short id, without characters that file names cannot hold."""
     text = clean_text(value) if isinstance(value, str) else ""
     return re.sub(r"[^\w.-]+", "-", text or otherwise).strip(".-")[:100] or "chat"

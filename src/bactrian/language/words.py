@@ -39,7 +39,8 @@ _ENDINGS = (
     "e",
 )
 _STEM = 6
-_SENTENCE_END = re.compile(r"(?<=[.!?…:])[\"')\]*_]*\s+|\s*\n+\s*|(?<=[。！？])")
+# Begins with a set of characters, which the search looks for far faster than for a choice of patterns.
+_SENTENCE_END = re.compile(r"[.!?…:。！？\n](?:(?<=[.!?…:])[\"')\]*_]*\s+|(?<=[。！？])|(?<=\n)\s*)")
 _QUOTED = re.compile(r"\"[^\"\n]{1,400}\"|“[^”\n]{1,400}”|«[^»\n]{1,400}»|「[^」\n]{1,400}」")
 
 
@@ -114,7 +115,7 @@ def iterate_sentences(text: str) -> Iterator[str]:
     """Yield the sentences of :func:`split_sentences` lazily."""
     begin = 0
     for end in _SENTENCE_END.finditer(text):
-        if piece := text[begin : end.start()].strip():
+        if piece := text[begin : end.start() + 1].strip():
             yield piece
         begin = end.end()
     if piece := text[begin:].strip():

@@ -114,4 +114,4 @@ _NEXT_REQUEST = re.compile(r"\s*Next request\.?\s*\Z")
 
 def describe_fields(speaker: str) -> str:
     """Tell an agent whose replies are held to fields what goes into each, to be put behind its system prompt."""
-    return render_prompt(f"fields_{speaker}")
+    return render_prompt("fields_user" if speaker == "user" else "fields_assistant")

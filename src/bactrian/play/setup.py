@@ -92,8 +92,12 @@ class RolePlaySetup:
         return next(limits, self.max_messages or self.usual_limit)
 
 
-def new_session(setup: RolePlaySetup, pack: Pack, *, name: str | None = None) -> Session:
+def new_session(
+    setup: RolePlaySetup, pack: Pack, *, name: str | None = None, provenance: Provenance | None = None
+) -> Session:
     """Make the session that ``setup`` describes. Its id is ``name``, or a hash of ``setup`` and ``pack``.
+
+    ``provenance`` is that of a session whose setup differs in nothing but the idea and the roles: it is the same.
 
     Raises:
         InputError: the idea, a role or the language cannot be used.
@@ -127,7 +131,7 @@ def new_session(setup: RolePlaySetup, pack: Pack, *, name: str | None = None) ->
         assistant=setup.assistant,
         user=setup.user,
         task=Task(original=setup.idea),
-        provenance=_provenance(setup, pack),
+        provenance=provenance or _provenance(setup, pack),
     )
 
 

@@ -161,6 +161,9 @@ def _make_columns(
     parts.reverse()  # from the last, so that earlier positions stay valid
     in_order = names == [field.name for field in fields(record)][: len(names)]
 
+    if in_order and not values and not parts:
+        return columns, lambda row: record(*row)
+
     def build(row: Sequence[Any]) -> Any:
         row_values = list(row)
         for place, read in values:

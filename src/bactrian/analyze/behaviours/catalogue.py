@@ -1,4 +1,4 @@
-"""All behaviours that can be found, by code."""
+"""All built-in behaviours by code."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from bactrian.records.finding import Behaviour, Finding
 from bactrian.records.session import Session, find_kind
 
 Detector = Callable[[SessionReading], Iterator[Finding]]
-"""Looks for one behaviour in a session."""
+"""Detects one behaviour in a session."""
 
 DETECTORS: Mapping[Behaviour, Detector] = MappingProxyType(
     {
@@ -46,10 +46,10 @@ DETECTORS: Mapping[Behaviour, Detector] = MappingProxyType(
 """The detector of each behaviour."""
 
 _OF_ANYONE: tuple[Behaviour, ...] = ("empty_turn", "truncated_turn", "wrong_language", "refusal")
-"""Those that need no inception protocol: all that are looked for in a talk of several agents."""
+"""Behaviours that do not depend on the inception protocol: the only ones detected in group chats."""
 
 LIKELY = 0.5
-"""Confidence from which on a turn more likely shows a behaviour than not."""
+"""Confidence from which a turn is more likely to show a behaviour than not."""
 
 
 def find_behaviours(
@@ -58,13 +58,13 @@ def find_behaviours(
     least: float = LIKELY,
     own: Sequence[OwnBehaviour] | None = None,
 ) -> tuple[Finding, ...]:
-    """What ``session`` shows, in the order of its turns.
+    """Return the findings in ``session``, in the order of its turns.
 
     Args:
         session: Finished or not.
-        behaviours: Those to look for; all if None.
-        least: Confidence that a finding has at least.
-        own: Behaviours of the user's own, looked for besides; those that installed packages register if None.
+        behaviours: Codes to detect; all if None.
+        least: Minimum confidence of a finding.
+        own: User-defined behaviours to detect as well; those of installed packages if None.
     """
     reading = read_session(session)
     if find_kind(session) == "talk":

@@ -1,4 +1,4 @@
-"""Behaviours of the user's own: a function of a turn, an object, or an entry point of another package."""
+"""User-defined behaviours: a function of a turn, an object, or an entry point of another package."""
 
 from __future__ import annotations
 
@@ -21,38 +21,38 @@ GROUP = "bactrian.behaviours"
 _CODE = re.compile(r"[a-z][a-z0-9_]{0,63}")
 
 TurnTest = Callable[[Turn], bool | str | None]
-"""Looks at one turn. True or a text, the words that show it, makes a finding."""
+"""Tests one turn. True, or a text to quote as evidence, makes a finding."""
 
 
 class SessionDetector(Protocol):
-    """Looks at a whole session."""
+    """Detects a behaviour in a whole session."""
 
     code: str
 
     def detect(self, session: Session, /) -> Iterable[Finding]:
-        """Return what the session shows."""
+        """Return the findings in the session."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class OwnBehaviour:
-    """A behaviour of the user's own. Calling it tests a turn."""
+    """A user-defined behaviour. Calling it tests a turn."""
 
     code: str
-    """Names the behaviour in findings, reports, filters and exports."""
+    """Code of the behaviour in findings, reports, filters and exports."""
     description: str
-    """One sentence, which a judge is told."""
+    """One sentence that defines the behaviour for a judge."""
     test: TurnTest | None = None
-    """Looks at one turn after the other."""
+    """Tests single turns."""
     detector: SessionDetector | None = None
-    """Looks at the whole session instead."""
+    """Tests whole sessions instead."""
 
     def __call__(self, turn: Turn) -> bool | str | None:
-        """Return what the test says of ``turn``; None if a detector looks at whole sessions instead."""
+        """Return the result of the test of ``turn``; None if the behaviour is detected in whole sessions."""
         return None if self.test is None else self.test(turn)
 
     def detect(self, reading: SessionReading) -> Iterator[Finding]:
-        """Yield what a session shows.
+        """Yield the findings in a session.
 
         Raises:
             InputError: the function failed.
@@ -72,7 +72,7 @@ class OwnBehaviour:
             raise InputError(
                 f"The behaviour {self.code!r} failed in session {session.id}: {type(error).__name__}: {error}.",
                 where=self.code,
-                next="Mend the function.",
+                next="Fix the function.",
             ) from error
 
 
@@ -83,7 +83,7 @@ BehaviourLike = str | OwnBehaviour | SessionDetector | TurnTest
 def behaviour(description: str, /, *, code: str | None = None) -> Callable[[TurnTest], OwnBehaviour]:
     """Make a behaviour of a function of one turn. Its name, or ``code``, is the behaviour's code in every report.
 
-    The function returns True, or the words that show it, which the finding quotes.
+    The function returns True, or a text that the finding quotes as evidence.
 
     Example:
         >>> import bactrian as bt
@@ -100,22 +100,22 @@ def behaviour(description: str, /, *, code: str | None = None) -> Callable[[Turn
 
 
 def read_behaviours(given: Iterable[BehaviourLike]) -> tuple[OwnBehaviour, ...]:
-    """The behaviours of the user's own in ``given``. Codes of this program's behaviours are left out.
+    """Return the user-defined behaviours in ``given``, without the codes of built-in ones.
 
     Raises:
-        InputError: a code stands for no behaviour, or an object is none.
+        InputError: a code is unknown, or an object is not a behaviour.
     """
     return tuple(_read(one) for one in given if not (isinstance(one, str) and one in BEHAVIOURS))
 
 
 def find_installed() -> tuple[OwnBehaviour, ...]:
-    """The behaviours that other packages register. Raises InputError if one cannot be loaded."""
+    """Return the behaviours that other packages register. Raises InputError if one cannot be loaded."""
     return tuple(_read(code) for code in _installed())
 
 
 @cache
 def _installed() -> tuple[str, ...]:
-    """Their codes. Looked up once: it reads the metadata of every package, and sessions ask by the thousand."""
+    """Return their codes, cached because the lookup reads the metadata of every package."""
     return list_plugins(GROUP)
 
 

@@ -36,28 +36,30 @@ from bactrian.store import list_run_files, open_store
 def analyze(
     run_file: Annotated[Path, typer.Argument(metavar="RUN", help="The run.")],
     other: Annotated[
-        Path | None, typer.Argument(metavar="RUN2", help="Another, to see what differs in it.")
+        Path | None, typer.Argument(metavar="RUN2", help="A second run, to compare with RUN.")
     ] = None,
     findings: Annotated[
-        Path | None, declare_option("--findings", "Write what the turns of RUN show, one finding a line.")
+        Path | None, declare_option("--findings", "Write the findings in RUN as JSON lines.")
     ] = None,
     page: Annotated[Path | None, declare_option("--report", "Write the report as one HTML file.")] = None,
     judge: Annotated[
         str | None,
-        declare_option("--judge", "Ask this model whether each finding holds. Its answers are kept in RUN."),
+        declare_option(
+            "--judge", "Ask this model whether each finding is correct. Its answers are stored in RUN."
+        ),
     ] = None,
     base_url: Annotated[
         str | None,
         declare_option("--base-url", "Address of the judge's endpoint.", show_default="OPENAI_BASE_URL"),
     ] = None,
     concurrency: Annotated[
-        int, declare_option("--concurrency", "Questions to the judge in flight.", min=1)
+        int, declare_option("--concurrency", "Concurrent questions to the judge.", min=1)
     ] = 16,
     budget: Annotated[
-        float | None, declare_option("--budget", "US dollars that the judge may cost.", min=0)
+        float | None, declare_option("--budget", "Most Most US dollars that the judge may cost.", min=0)
     ] = None,
     max_tokens: Annotated[
-        int | None, declare_option("--max-tokens", "Tokens that the judge may use.", min=0)
+        int | None, declare_option("--max-tokens", "Most tokens that the judge may use.", min=0)
     ] = None,
     price: Annotated[
         str | None,
@@ -65,15 +67,15 @@ def analyze(
             "--price", "US dollars per million tokens, prompt/completion[/cached]. Default: a table."
         ),
     ] = None,
-    overwrite: Annotated[bool, declare_option("--overwrite", "Replace files that are there.")] = False,
+    overwrite: Annotated[bool, declare_option("--overwrite", "Replace existing files.")] = False,
     json: Annotated[bool, declare_option("--json", "Write the report as JSON.")] = False,
 ) -> None:
-    """Report endings, behaviours and costs of a run, or how another differs from it."""
+    """Report endings, behaviours and costs of a run, or compare two runs."""
 
     if findings is not None and page is not None and is_same_file(findings, page):
         raise InputError("This file is named twice.", where=str(page), next="Name another one.")
     if judge is not None and other is not None:
-        raise InputError("A judge looks at one run.", where="--judge", next="Leave RUN2 out.")
+        raise InputError("A judge works on one run only.", where="--judge", next="Leave RUN2 out.")
     prices = make_pricing(price, base_url)
     work = _analyze(
         run_file,
@@ -84,13 +86,15 @@ def analyze(
     )
     run_async(
         work,
-        resume="The judge's answers are kept; the same command goes on." if judge else "Nothing was written.",
+        resume="The judge's answers are stored; the same command resumes."
+        if judge
+        else "Nothing was written.",
     )
 
 
 @dataclass(frozen=True, slots=True)
 class AnalyzeOutputs:
-    """What to write besides the tables."""
+    """The outputs besides the tables."""
 
     findings: Path | None
     page: Path | None
@@ -141,7 +145,7 @@ async def _analyze(
 
 
 def _open_wide() -> Console:
-    """The console for data; where no terminal says how wide it is, tables get enough room."""
+    """Return the console for data, wide enough for tables if there is no terminal."""
     console = open_output()
     if not console.is_terminal:
         console.width = max(console.width, WIDE)
@@ -149,7 +153,7 @@ def _open_wide() -> Console:
 
 
 async def _read(run_file: Path, keep: Callable[[list[Finding]], None] | None) -> Aggregate:
-    """Measure a run, and say how far that is."""
+    """Measure a run, and show the progress."""
 
     async with open_store(run_file, read_only=True) as store:
         with Status("Reading", console=open_progress()) as shown:
@@ -167,7 +171,7 @@ class _Keep(Protocol):
 
 
 def _keeper(stack: ExitStack, place: Path) -> _Keep:
-    """What writes findings to ``place``, a line each, with what a judge says of them if one was asked."""
+    """Return a function that writes findings to ``place`` as JSON lines, with the judge's answers if given."""
 
     file = stack.enter_context(place.open("w", encoding="utf-8"))
 

@@ -1,4 +1,4 @@
-"""``bactrian doctor``: what is here, what is missing, and whether the model answers."""
+"""``bactrian doctor``: which optional parts are installed, and whether the model answers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ EXTRAS = {
     "analysis": ("polars", "Parquet files and data frames"),
     "redact": ("detect_secrets", "exports without secrets and private numbers"),
 }
-"""Optional parts: the module that shows whether it is there, and what it gives."""
+"""Optional parts: the module to look for, and what the part provides."""
 
 
 def doctor(
@@ -37,14 +37,14 @@ def doctor(
         str | None, typer.Option("--base-url", envvar="BACTRIAN_BASE_URL", help="Endpoint of openai:NAME.")
     ] = None,
 ) -> None:
-    """Say what is installed and what is missing, and ask the model for a word."""
+    """Check which optional parts are installed, and whether the model answers."""
 
     print(f"bactrian {bactrian.__version__} · Python {sys.version.split()[0]}")
     for extra, (module, gives) in EXTRAS.items():
         if find_spec(module) is not None:
             print(f"✓ {extra}: {gives} ({module} {_version(module)})")
         else:
-            print(f"✗ {extra}: would give {gives}. Install it: pip install 'bactrian[{extra}]'")
+            print(f"✗ {extra}: not installed ({gives}). Install it: pip install 'bactrian[{extra}]'")
     run_async(_ask(model, read_model_options(base_url)), resume="")
 
 
@@ -57,7 +57,7 @@ def _version(module: str) -> str:
 
 
 async def _ask(name: str, reach: ModelOptions) -> int:
-    """Ask the model for a short reply. 0 if it gives one, 1 if not."""
+    """Ask the model for a short reply. Return 0 if it answers, else 1."""
 
     model = open_model(name, reach)
     question = Message("user", Text(render_prompt("doctor_question")))

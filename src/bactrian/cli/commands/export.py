@@ -1,4 +1,4 @@
-"""``bactrian export``: hand a run over to other tools."""
+"""``bactrian export``: write a run in the formats of other tools."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from bactrian.export.split import read_split
 
 
 class ExportSide(StrEnum):
-    """Whose words a model is to learn."""
+    """The agent whose messages a model is to learn."""
 
     assistant = "assistant"
     user = "user"
 
 
 class TrainingTool(StrEnum):
-    """A training tool to write a configuration for."""
+    """A training tool that ``--for`` writes a configuration for."""
 
     trl = "trl"
     axolotl = "axolotl"
@@ -34,53 +34,50 @@ class TrainingTool(StrEnum):
 
 def export(
     run_file: Annotated[Path, typer.Argument(metavar="RUN", help="The run.")],
-    form: Annotated[str, declare_option("--format", "What to write; a wrong name lists them all.")],
+    form: Annotated[str, declare_option("--format", "Name of the format; an unknown name lists all.")],
     out: Annotated[Path, declare_option("--out", "File or folder to write.")],
     side: Annotated[
-        ExportSide, declare_option("--side", "Whose words a model is to learn.")
+        ExportSide, declare_option("--side", "Agent whose messages a model is to learn.")
     ] = ExportSide.assistant,
     only: Annotated[
-        list[str] | None, declare_option("--only", "Only sessions with ending=CODE. Can be given often.")
+        list[str] | None, declare_option("--only", "Only sessions with ending=CODE. Can be repeated.")
     ] = None,
     drop: Annotated[
         list[str] | None,
-        declare_option("--drop", "No sessions with finding=CODE or ending=CODE. Can be given often."),
+        declare_option("--drop", "Leave out sessions with finding=CODE or ending=CODE. Can be repeated."),
     ] = None,
-    min_rounds: Annotated[
-        int, declare_option("--min-rounds", "Rounds that a session has at least.", min=0)
-    ] = 0,
-    unfinished: Annotated[bool, declare_option("--unfinished", "Sessions that have not ended, too.")] = False,
-    dedup: Annotated[
-        bool, declare_option("--dedup", "Only the first of sessions that say the same.")
-    ] = False,
+    min_rounds: Annotated[int, declare_option("--min-rounds", "Minimum rounds of a session.", min=0)] = 0,
+    unfinished: Annotated[bool, declare_option("--unfinished", "Include unfinished sessions.")] = False,
+    dedup: Annotated[bool, declare_option("--dedup", "Keep only the first of identical sessions.")] = False,
     decontaminate: Annotated[
         Path | None,
-        declare_option("--decontaminate", "No sessions that quote this benchmark file (HumanEval's form)."),
+        declare_option(
+            "--decontaminate", "Leave out sessions that quote this benchmark file (HumanEval's format)."
+        ),
     ] = None,
     redact: Annotated[
         bool,
-        declare_option(
-            "--redact", "Take out secrets, e-mail addresses, telephone, card and account numbers."
-        ),
+        declare_option("--redact", "Remove secrets, e-mail addresses, telephone, card and account numbers."),
     ] = False,
     thoughts: Annotated[
         bool,
-        declare_option("--thoughts", "What reasoning models thought, too, where the format can hold it."),
+        declare_option("--thoughts", "Include thoughts of reasoning models, if the format supports it."),
     ] = False,
     split: Annotated[
-        list[str] | None, declare_option("--split", "Part of the role pairs to set aside: validation=0.05.")
+        list[str] | None,
+        declare_option("--split", "Fraction of the role pairs to put into another split: validation=0.05."),
     ] = None,
     tool: Annotated[
-        TrainingTool | None, declare_option("--for", "Write this tool's configuration, too.")
+        TrainingTool | None, declare_option("--for", "Also write this tool's configuration.")
     ] = None,
     license_name: Annotated[str, declare_option("--license", "Licence of the data, for its card.")] = "",
     prompts: Annotated[
-        str | None, declare_option("--prompts", "Your own prompt pack that the run was made with.")
+        str | None, declare_option("--prompts", "Your prompt pack that the run was made with.")
     ] = None,
-    overwrite: Annotated[bool, declare_option("--overwrite", "Replace an export that is there.")] = False,
+    overwrite: Annotated[bool, declare_option("--overwrite", "Replace an existing export.")] = False,
     json: Annotated[bool, declare_option("--json", "Write the manifest.")] = False,
 ) -> None:
-    """Write a run in a format that other tools read, whole or not at all."""
+    """Export a run in a format that other tools read."""
     more = ExportChoices(
         side=side.value,
         min_rounds=min_rounds,
@@ -103,7 +100,7 @@ def export(
 async def _export(
     work: Coroutine[Any, Any, dict[str, Any]], out: Path, parts: tuple[str, ...], *, json: bool
 ) -> int:
-    """Write the data and say what was written."""
+    """Write the data and print a summary."""
     made = await work
     if json:
         print(list_written(made), end="")
@@ -125,12 +122,12 @@ async def _export(
         open_progress().print(to_printable(f"Left out: {count:,} × {reason}"))
     if counts["left_out"].get("unfinished"):
         open_progress().print(
-            "The run is still being written, or was interrupted: this is what had ended. --unfinished takes the rest."
+            "The run is incomplete: only sessions that had ended were exported. --unfinished includes the others."
         )
     for note, count in made["notes"].items():
         open_progress().print(f"{count:,} × {note}")
     for kind, count in counts["redacted"].items():
-        open_progress().print(f"Taken out: {count:,} × {kind}")
+        open_progress().print(f"Removed: {count:,} × {kind}")
     for mark in made["marks"]:
         open_progress().print(to_printable(f"Marked: {mark}"))
     return 0

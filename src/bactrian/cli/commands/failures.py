@@ -1,4 +1,4 @@
-"""``bactrian failures``: which jobs of a run failed, why, and what came instead of a reply."""
+"""``bactrian failures``: the jobs of a run that failed."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from bactrian.records.run import Failure
 from bactrian.store import open_store
 
 _SHOWN = 200
-"""Characters of a reply that a person is shown; ``--json`` gives all that was kept."""
+"""Characters of a response that are printed; ``--json`` has all that is stored."""
 
 
 def failures(
     run_file: Annotated[Path, typer.Argument(metavar="RUN", help="The run.")],
     json: Annotated[bool, declare_option("--json", "Write one JSON object a line.")] = False,
 ) -> None:
-    """List the jobs that failed, with the reason and what came instead of a reply."""
-    run_async(_list(run_file, json=json), resume="The run is as it was.")
+    """List the jobs that failed, with the reason and the response received."""
+    run_async(_list(run_file, json=json), resume="The run is unchanged.")
 
 
 async def _list(run_file: Path, *, json: bool) -> int:
@@ -35,7 +35,7 @@ async def _list(run_file: Path, *, json: bool) -> int:
             _show(failure, json=json)
     if not json:
         print(
-            f"{count:,} failed; `bactrian generate` with --retry-failed takes them up again."
+            f"{count:,} failed; `bactrian generate` with --retry-failed retries them."
             if count
             else "None failed."
         )
@@ -57,4 +57,4 @@ def _show(failure: Failure, *, json: bool) -> None:
         return
     print(to_printable(f"{failure.session} after {failure.turns} turns: {failure.reason}"))
     if raw:
-        print(to_printable(f"  what came: {' '.join(raw.split())[:_SHOWN]}"))
+        print(to_printable(f"  response: {' '.join(raw.split())[:_SHOWN]}"))

@@ -30,7 +30,7 @@ SOME_FAILED = 4
 @add_sampling_flags
 def generate(
     recipe: Annotated[str, typer.Argument(help="Name of a built-in recipe, or a .toml file.")],
-    run_file: Annotated[Path, declare_option("--run", "The run; the same command takes it up again.")],
+    run_file: Annotated[Path, declare_option("--run", "The run; the same command resumes it.")],
     model: Annotated[
         str | None,
         declare_option(
@@ -42,16 +42,14 @@ def generate(
     ] = None,
     user_model: Annotated[str | None, declare_option("--user-model", "Model of the AI user.")] = None,
     task_model: Annotated[
-        str | None, declare_option("--task-model", "Model of specifier and planner.")
+        str | None, declare_option("--task-model", "Model of the task specifier and planner.")
     ] = None,
     critic_model: Annotated[str | None, declare_option("--critic-model", "Model of the critic.")] = None,
-    list_model: Annotated[
-        str | None, declare_option("--list-model", "Model that is asked for lists.")
-    ] = None,
+    list_model: Annotated[str | None, declare_option("--list-model", "Model that generates lists.")] = None,
     base_url: Annotated[str | None, declare_option("--base-url", "Endpoint of openai:NAME.")] = None,
     settings: Annotated[
         list[str] | None,
-        declare_option("--set", "Change the recipe, as in task.count=5. Can be given often."),
+        declare_option("--set", "Change the recipe, as in task.count=5. Can be repeated."),
     ] = None,
     limit: Annotated[
         int | None, declare_option("--limit", "Only the first N jobs of the recipe.", min=1)
@@ -59,14 +57,16 @@ def generate(
     concurrency: Annotated[
         int | None,
         declare_option(
-            "--concurrency", "Most conversations at once. Default: 64; 4 on a local model.", min=1
+            "--concurrency", "Most concurrent conversations. Default: 64; 4 on a local model.", min=1
         ),
     ] = None,
     budget: Annotated[
-        float | None, declare_option("--budget", "Stop before the run has cost this many US dollars.", min=0)
+        float | None,
+        declare_option("--budget", "Stop before the run costs more than this many US dollars.", min=0),
     ] = None,
     max_tokens: Annotated[
-        int | None, declare_option("--max-tokens", "Stop before the run has used this many tokens.", min=1)
+        int | None,
+        declare_option("--max-tokens", "Stop before the run uses more than this many tokens.", min=1),
     ] = None,
     price: Annotated[
         str | None,
@@ -91,32 +91,35 @@ def generate(
         float,
         declare_option(
             "--max-wait",
-            "Seconds that an endpoint may ask to wait; one that fails gets three times as long.",
+            "Most seconds to wait at an endpoint's request; three times as long for one that fails.",
             min=0,
         ),
     ] = 600.0,
     forecast: Annotated[
-        bool, declare_option("--forecast", "Say what is left to spend, and spend nothing.")
+        bool, declare_option("--forecast", "Estimate the remaining cost, without any request.")
     ] = False,
     retry_failed: Annotated[
-        bool, declare_option("--retry-failed", "Take up failed jobs and short lists again.")
+        bool, declare_option("--retry-failed", "Retry failed jobs and incomplete lists.")
     ] = False,
     fork: Annotated[
         Path | None,
-        declare_option("--fork", "Begin this new run with the lists of --run that are still the same."),
+        declare_option("--fork", "Begin this new run with the unchanged lists of --run."),
     ] = None,
     acknowledge_misuse: Annotated[
         bool,
         declare_option(
-            "--acknowledge-misuse", "The run is for red-team research, and what it makes is kept from misuse."
+            "--acknowledge-misuse",
+            "Confirm that the run is for red-team research, and its output is protected from misuse.",
         ),
     ] = False,
     json: Annotated[bool, declare_option("--json", "Write progress as JSON lines.")] = False,
     sampling: Mapping[str, Any] = MappingProxyType({}),
 ) -> None:
-    """Make every conversation of a recipe, and go on where an earlier command stopped."""
+    """Generate the conversations of a recipe, or resume an interrupted run."""
     if fork is not None and fork.absolute() == run_file.absolute():
-        raise InputError("A run cannot be its own fork.", where=str(fork), next="Give --fork a new name.")
+        raise InputError(
+            "A run cannot be forked into itself.", where=str(fork), next="Give --fork a new name."
+        )
     own = {
         "assistant": assistant_model,
         "user": user_model,
@@ -153,7 +156,7 @@ def generate(
         run_async(_forecast(order, json=json), resume="Nothing was spent.")
     brake = StopControl()
     work = _generate(order, choose_progress_view(json=json), brake)
-    run_async(work, resume=f"All so far is kept. To go on: {_command()}", brake=brake)
+    run_async(work, resume=f"All results so far are stored. To resume: {_command()}", brake=brake)
 
 
 def _command() -> str:
@@ -161,7 +164,7 @@ def _command() -> str:
 
 
 async def _generate(order: RunOrder, ledger: ProgressView, brake: StopControl) -> int:
-    """Do what is left, and give the exit code."""
+    """Run the remaining jobs, and return the exit code."""
     prepared: list[PreparedRun] = []
 
     def begin(work: PreparedRun) -> None:
@@ -178,7 +181,7 @@ async def _generate(order: RunOrder, ledger: ProgressView, brake: StopControl) -
 
 
 async def _shown(ledger: ProgressView, work: PreparedRun) -> None:
-    """Show the run, as long as somebody looks; then finish what is in flight."""
+    """Show the progress until the reader of the output leaves; then finish what is in flight."""
     try:
         await ledger.watch(work.tally)
     except BactrianError:

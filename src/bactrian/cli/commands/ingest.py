@@ -1,4 +1,4 @@
-"""``bactrian import``: take in what others made."""
+"""``bactrian import``: conversations of other programs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SHOWN = 20
 
 
 class ImportFormat(StrEnum):
-    """How others write conversations."""
+    """A format to import."""
 
     camel_chat = "camel-chat"
     messages = "messages"
@@ -33,23 +33,23 @@ class ImportFormat(StrEnum):
 
 def ingest(
     path: Annotated[Path, typer.Argument(help="A folder or archive of CAMEL's chats, or a .jsonl file.")],
-    run_file: Annotated[Path, declare_option("--run", "The run to store them in; made if it is not there.")],
+    run_file: Annotated[
+        Path, declare_option("--run", "The run to store them in; created if it does not exist.")
+    ],
     form: Annotated[
         ImportFormat | None,
-        declare_option("--format", "What the files hold.", show_default="what they look like"),
+        declare_option("--format", "Format of the files.", show_default="detected"),
     ] = None,
-    model: Annotated[
-        str, declare_option("--made-by", "Name of the model that made them, if you know it.")
-    ] = "",
-    language: Annotated[
-        str | None, declare_option("--language", "Language they are in, if not English.")
-    ] = None,
-    json: Annotated[bool, declare_option("--json", "Write what became of them as JSON.")] = False,
+    model: Annotated[str, declare_option("--made-by", "Name of the model that wrote them, if known.")] = "",
+    language: Annotated[str | None, declare_option("--language", "Their language, if not English.")] = None,
+    json: Annotated[bool, declare_option("--json", "Write the result as JSON.")] = False,
 ) -> None:
-    """Store conversations that other programs wrote, so that everything works on them."""
+    """Import conversations of other programs into a run."""
 
     source = find_chats(path, form.value if form else None, Origin(model, language))
-    run_async(_ingest(source, run_file, json=json), resume="What was read is kept; the same command goes on.")
+    run_async(
+        _ingest(source, run_file, json=json), resume="What was read is stored; the same command resumes."
+    )
 
 
 async def _ingest(source: Iterator[Found], run_file: Path, *, json: bool) -> int:
@@ -76,5 +76,5 @@ def _say(report: ImportReport, run_file: Path, *, json: bool) -> None:
     else:
         open_output().print(
             f"{run_file}: {report.stored:,} conversations with {report.messages:,} messages stored,"
-            f" {report.already:,} were there already, {report.broken:,} skipped"
+            f" {report.already:,} stored before, {report.broken:,} skipped"
         )

@@ -1,4 +1,4 @@
-"""``bactrian models``: what can answer."""
+"""``bactrian models``: models and providers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CONSTRAINED = {"schema": "JSON schema", "grammar": "grammar", "none": "nothing"
 def models(
     json: Annotated[bool, typer.Option("--json", help="Write one JSON object.")] = False,
 ) -> None:
-    """List the models that can be named, the providers, whether their keys are set, and what constrains them."""
+    """List models and providers, whether their keys are set, and what constrains their replies."""
 
     rows = list(load_providers().values())
     own = find_config_folder() / FILE

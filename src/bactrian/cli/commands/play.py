@@ -44,7 +44,7 @@ def play(
     idea: Annotated[
         str | None,
         typer.Argument(
-            help="What to do, in one sentence; - reads it from standard input.",
+            help="The task, in one sentence; - reads it from standard input.",
             show_default="the paper's example",
         ),
     ] = None,
@@ -109,10 +109,10 @@ def play(
 def check_flags(
     roles: RoleFlags, models: ModelFlags, flags: SessionFlags, critic: CriticFlags, tools: ToolFlags
 ) -> None:
-    """Refuse flags that say what a society's file says.
+    """Refuse flags that contradict a society's file.
 
     Raises:
-        InputError: one of them was given.
+        InputError: such a flag was given.
     """
     given: Mapping[str, object] = {
         "--assistant": roles.assistant,
@@ -134,16 +134,16 @@ def check_flags(
 
 
 def refuse_flag(flag: str) -> InputError:
-    """Make the error of a flag that says what a society's file says."""
+    """Make the error of a flag that contradicts a society's file."""
     return InputError(
-        f"{flag} does not go with --society.",
+        f"{flag} cannot be combined with --society.",
         where=flag,
-        next="Say it in the society's file; docs/societies.md shows how.",
+        next="Set it in the society's file; docs/societies.md shows how.",
     )
 
 
 def _choose_models(roles: RoleFlags, models: ModelFlags, critic: CriticFlags) -> ChosenModels:
-    """The model of each agent; a person takes the place of one."""
+    """Return the model of each agent; ``human`` for a person."""
     by_agent = models.by_agent()
     if roles.as_ is not None:
         by_agent[roles.as_.value] = HUMAN
@@ -184,20 +184,20 @@ def _play_society(
 
 def _explain_resume(run_file: Path | None) -> str:
     if run_file is None:
-        return "Nothing was stored; --run FILE keeps a session."
-    return "All that was said is kept: run the same command again to go on."
+        return "Nothing was stored; --run FILE stores a session."
+    return "All turns are stored: run the same command again to resume."
 
 
 def _read_idea(given: str) -> str:
-    """The idea, from standard input where a dash stands for it."""
+    """Return the idea; a dash reads it from standard input."""
     if given != "-":
         return given
-    # What is not UTF-8 becomes what the check of the idea refuses with a clear error.
+    # Invalid UTF-8 becomes surrogates, which the check of the idea refuses with a clear error.
     return sys.stdin.buffer.read().decode(errors="surrogateescape").strip()
 
 
 async def _play(order: SessionOrder, *, json: bool) -> int:
-    """Play the session and give the exit code."""
+    """Play the session and return the exit code."""
     watching = choose_viewer(json=json)
     async with aclosing(play_one(order, watching.listener)) as events:
         with watching.show_waiting("thinking about the task"):
@@ -214,7 +214,7 @@ async def _play(order: SessionOrder, *, json: bool) -> int:
 async def _watch_society(
     wish: SocietyRun, options: ModelOptions, run_file: Path | None, *, json: bool
 ) -> int:
-    """Play the society's stages and give the exit code."""
+    """Play the society's stages and return the exit code."""
     watching = choose_viewer(json=json)
     started = False
     events: AsyncGenerator[Event] = play_one_society(wish, options, run_file, watching.listener)

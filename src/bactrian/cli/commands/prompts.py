@@ -1,4 +1,4 @@
-"""``bactrian prompts``: what is said to the models."""
+"""``bactrian prompts``: the prompt packs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ app = typer.Typer(help="List the prompt packs, or show one.", invoke_without_com
 
 @app.callback()
 def prompts(context: typer.Context) -> None:
-    """List the built-in prompt packs with the beginning of their hashes."""
+    """List the built-in prompt packs with the first digits of their hashes."""
     if context.invoked_subcommand is not None:
         return
 

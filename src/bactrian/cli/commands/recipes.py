@@ -1,4 +1,4 @@
-"""``bactrian recipes``: what there is to generate."""
+"""``bactrian recipes``: the built-in recipes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 from bactrian.recipes.load import list_recipes, load_recipe, read_recipe_text
 from bactrian.recipes.registry import find_recipe_model
 
-app = typer.Typer(help="What there is to generate.", rich_markup_mode=None)
+app = typer.Typer(help="List the recipes, or show one.", rich_markup_mode=None)
 
 
 @app.callback(invoke_without_command=True)
@@ -35,7 +35,7 @@ def recipes(
 def show(
     recipe: Annotated[str, typer.Argument(help="Name of a built-in recipe, or a .toml file.")],
 ) -> None:
-    """Write a recipe as it is, to read it or to begin one's own from."""
+    """Print the file of a recipe, to read or to copy."""
 
     load_recipe(recipe)
     print(read_recipe_text(recipe), end="")

@@ -1,4 +1,4 @@
-"""``bactrian recover``: what a damaged run still holds, in a new file."""
+"""``bactrian recover``: everything readable from a damaged run, in a new file."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from bactrian.store.sqlite.recover import recover as recovered
 
 
 def recover(
-    run_file: Annotated[Path, typer.Argument(metavar="RUN", help="The damaged run. It is not touched.")],
+    run_file: Annotated[Path, typer.Argument(metavar="RUN", help="The damaged run. It is not changed.")],
     out: Annotated[Path, declare_option("--out", "The new run.")],
     json: Annotated[bool, declare_option("--json", "Write one JSON object.")] = False,
 ) -> None:
-    """Write a new run with all that can be read of a damaged one."""
+    """Write a new run with everything readable from a damaged one."""
 
     found = recovered(run_file, out)
     if json:

@@ -1,4 +1,4 @@
-"""``bactrian roles``: who should work on a task."""
+"""``bactrian roles``: the roles that a task needs."""
 
 from __future__ import annotations
 
@@ -25,21 +25,19 @@ _LARGEST = 1 << 20
 
 
 def roles(
-    task: Annotated[str, typer.Argument(help="What is to be done; - reads it from standard input.")],
-    count: Annotated[int, declare_option("--count", "How many roles.", min=1, max=1000)] = 2,
-    model: Annotated[str, declare_option("--model", "Who is asked; see `bactrian models`.")] = "local",
+    task: Annotated[str, typer.Argument(help="The task; - reads it from standard input.")],
+    count: Annotated[int, declare_option("--count", "Number of roles.", min=1, max=1000)] = 2,
+    model: Annotated[str, declare_option("--model", "Model to ask; see `bactrian models`.")] = "local",
     base_url: Annotated[str | None, declare_option("--base-url", "Endpoint of openai:NAME.")] = None,
-    language: Annotated[str | None, declare_option("--language", "Language in which to answer.")] = None,
+    language: Annotated[str | None, declare_option("--language", "Language of the answer.")] = None,
     seed: Annotated[int | None, declare_option("--seed", "Seed of the sampling.")] = None,
     timeout: Annotated[
         float, declare_option("--timeout", "Longest wait for a reply, in seconds.", min=0.001)
     ] = 600.0,
-    names: Annotated[
-        bool, declare_option("--names", "Write names only, for the file of a recipe's axis.")
-    ] = False,
-    json: Annotated[bool, declare_option("--json", "Write one object a line, for `play --roles`.")] = False,
+    names: Annotated[bool, declare_option("--names", "Write names only, for a recipe's axis.")] = False,
+    json: Annotated[bool, declare_option("--json", "Write JSON lines, for `play --roles`.")] = False,
 ) -> None:
-    """Ask a model which roles a task needs, who they are and what they can do."""
+    """Ask a model for the roles that a task needs."""
 
     task = sys.stdin.buffer.read().decode(errors="surrogateescape").strip() if task == "-" else task
     check_idea(task, "task")
@@ -51,10 +49,10 @@ def roles(
 
 
 def read_experts(path: Path) -> list[SuggestedRole]:
-    """The roles that ``bactrian roles --json`` has written.
+    """Read a file written by ``bactrian roles --json``.
 
     Raises:
-        InputError: the file cannot be read, or holds something else.
+        InputError: the file cannot be read, or has other content.
     """
 
     where = str(path)
@@ -77,11 +75,11 @@ def read_experts(path: Path) -> list[SuggestedRole]:
 
 
 _Wish = tuple[str | None, str, str]
-"""Name that was given, name without one, and description."""
+"""Given name, default name, and description."""
 
 
 def choose_roles(file: Path | None, *wishes: _Wish) -> tuple[Role, Role]:
-    """The roles of both sides, by name or in the order of the file.
+    """Return the roles of both sides, by name or in the order of the file.
 
     Raises:
         InputError: the file cannot be used, or has too few roles.

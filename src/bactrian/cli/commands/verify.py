@@ -1,4 +1,4 @@
-"""``bactrian verify``: whether a run still holds what was written."""
+"""``bactrian verify``: a run checked against its checksums and counts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def verify(
     run_file: Annotated[Path, typer.Argument(metavar="RUN", help="The run.")],
     json: Annotated[bool, declare_option("--json", "Write one JSON object.")] = False,
 ) -> None:
-    """Read all of a run and compare it with its checksums and counts. Changes nothing."""
+    """Check all data of a run against its checksums and counts. Changes nothing."""
 
     verdict = verified(run_file)
     if json:
@@ -27,10 +27,10 @@ def verify(
     elif verdict.faults:
         print(to_printable("\n".join(verdict.faults)))
     else:
-        print(f"{verdict.sessions:,} sessions and {verdict.turns:,} turns, all as they were written.")
+        print(f"{verdict.sessions:,} sessions and {verdict.turns:,} turns, no damage found.")
     if count := len(verdict.faults):
         raise StoreError(
             f"{count:,} {'fault' if count == 1 else 'faults'} in {verdict.sessions:,} sessions.",
             where=str(run_file),
-            next=f"Save what is whole: bactrian recover {run_file} --out NEW.db",
+            next=f"Save what is readable: bactrian recover {run_file} --out NEW.db",
         )

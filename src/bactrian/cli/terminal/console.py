@@ -10,10 +10,10 @@ __all__ = ["open_output", "open_progress", "to_printable"]
 
 
 def open_output() -> Console:
-    """The console on standard output, for data. Colour only where it is a terminal."""
+    """Return the console on standard output, for data. Colour only on a terminal."""
     return Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
 
 
 def open_progress() -> Console:
-    """The console on standard error, for progress and prose."""
+    """Return the console on standard error, for progress and prose."""
     return Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True)

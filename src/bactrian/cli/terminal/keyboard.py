@@ -1,4 +1,4 @@
-"""A person's lines from standard input."""
+"""A person's input from standard input."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _CHUNK = 1 << 16
 
 
 class Keyboard:
-    """Reads lines when they are asked for, from a terminal, a pipe or a file.
+    """Reads lines on request from a terminal, a pipe or a file.
 
-    No thread waits for a key, because none could be called back when the person presses Ctrl-C instead.
+    No thread waits for input, because a waiting thread could not be cancelled by Ctrl-C.
     """
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class Keyboard:
         self._waiting: asyncio.Future[None] | None = None
 
     async def ask(self, prompt: str) -> str:
-        """The next line; one that ends with a backslash goes on in the line after it.
+        """Return the next line; a backslash at its end continues it with the following line.
 
         Raises:
             Stopped: Ctrl-C was pressed.
@@ -49,7 +49,7 @@ class Keyboard:
         return "\n".join(lines)
 
     async def edit(self, prompt: str, text: str) -> str:
-        """``text`` in the person's editor; where there is none, or no terminal, a new text is asked for."""
+        """Edit ``text`` in the person's editor; without an editor or a terminal, ask for a new text."""
         editor = os.environ.get("VISUAL") or os.environ.get("EDITOR")
         if not editor or not (sys.stdin.isatty() and sys.stderr.isatty()):
             return await self.ask(prompt)
@@ -61,7 +61,7 @@ class Keyboard:
             return file.read_text("utf-8", "replace")
 
     async def stop(self) -> None:
-        """End the session when the person is asked next, or at once if that is now."""
+        """End the session at the person's next question, or immediately if one is open."""
         self._stopped = True
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)
@@ -76,9 +76,9 @@ class Keyboard:
         line, newline, self._read = self._read.partition(b"\n")
         if not newline and not line:
             raise Left(
-                "Nobody is there to answer: the input has ended.",
+                "The input has ended without an answer.",
                 where="standard input",
-                next="With --run, the same command goes on from here.",
+                next="With --run, the same command resumes from here.",
             )
         return line.decode(errors="replace").rstrip("\r")
 
@@ -88,7 +88,7 @@ class Keyboard:
         descriptor = sys.stdin.fileno()
         loop = asyncio.get_running_loop()
         waiting = self._waiting = loop.create_future()
-        # A file is always ready, and cannot be waited for.
+        # A file is always ready; epoll cannot wait for one.
         with contextlib.suppress(PermissionError):
             loop.add_reader(descriptor, _ready, waiting)
             try:
@@ -103,7 +103,7 @@ class Keyboard:
 
 
 def add_person(reach: ModelOptions, brake: StopControl, idea: str | None) -> ModelOptions:
-    """Let the person at the keyboard take part; their Ctrl-C ends the session instead of breaking it off.
+    """Add the person at the keyboard; Ctrl-C then ends the session instead of interrupting it.
 
     Raises:
         InputError: the idea was read from standard input, too.

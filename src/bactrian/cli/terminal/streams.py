@@ -1,4 +1,4 @@
-"""Standard streams that fail in an orderly way: closed, full, left by their reader, or without a character."""
+"""Standard streams with clear errors: closed streams, full disks, closed pipes, characters that cannot be encoded."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from typing import TextIO
 from bactrian.errors import BactrianError
 
 READER_LEFT = 141
-"""Exit code of a program whose reader has left (``| head``): 128 and the number of SIGPIPE, as every shell has it."""
+"""Exit code after a closed pipe (``| head``): 128 plus the number of SIGPIPE, as in shells."""
 
 
 class ReaderLeft(BactrianError):
-    """Whoever read our output has gone. There is nobody left to tell."""
+    """The reader of standard output has closed the pipe. No message is printed."""
 
     exit_code = READER_LEFT
 
 
 @contextmanager
 def guard_streams() -> Generator[None]:
-    """Have all streams open, and all output written at the end. What standard error cannot take is dropped.
+    """Open closed streams, and flush all output at the end. Errors of standard error are ignored.
 
     Raises:
-        ReaderLeft: nobody reads standard output any more.
-        BactrianError: it cannot be written.
+        ReaderLeft: the reader of standard output has left.
+        BactrianError: standard output cannot be written.
     """
     _open_all()
     codecs.register_error(_ESCAPED, _escape)
@@ -49,7 +49,7 @@ _ESCAPED = "bactrian-escaped"
 
 
 def _escape(error: UnicodeError) -> tuple[str, int]:
-    """Write characters that the encoding lacks as JSON has them: as data they are then still what they were."""
+    """Write characters that the encoding lacks as JSON escapes, so that JSON output stays valid."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     units = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass")
@@ -58,7 +58,7 @@ def _escape(error: UnicodeError) -> tuple[str, int]:
 
 
 def _open_all() -> None:
-    """Open what is closed on nothing: else the next file that is opened would take its place."""
+    """Open closed streams on the null device: otherwise the next file opened would get their descriptor."""
     for number in (0, 1, 2):
         try:
             os.fstat(number)
@@ -70,7 +70,7 @@ def _open_all() -> None:
 
 
 def _is_plain(stream: object) -> bool:
-    """False where somebody, as a test, has put something else in its place."""
+    """Return False if the stream was replaced, as tests do."""
     return isinstance(stream, io.TextIOWrapper)
 
 
@@ -83,7 +83,7 @@ class _Out(io.FileIO):
     def __init__(self, number: int) -> None:
         super().__init__(number, "w", closefd=False)
         self.over = False
-        """True when nothing that is left is worth an error."""
+        """True when further errors are ignored."""
 
     def write(self, data: bytes, /) -> int:  # type: ignore[override]
         try:
@@ -91,7 +91,7 @@ class _Out(io.FileIO):
         except BrokenPipeError as error:
             if self.over:
                 return len(data)
-            raise ReaderLeft("Nobody reads the output any more.") from error
+            raise ReaderLeft("The reader of the output has left.") from error
         except OSError as error:
             if self.over:
                 return len(data)

@@ -1,4 +1,4 @@
-"""A word to the user when something holds up the event loop, and with it every conversation."""
+"""Warns if something blocks the event loop, and with it every conversation."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pathlib import Path
 from types import FrameType
 
 _LOOKS = 4
-"""Looks at the loop, in a row, at which it must not have moved. A stopped process looks no more than its loop moves."""
+"""Consecutive checks without progress before a warning. A stopped process makes no checks either."""
 _QUIET = 240
-"""Looks after a warning until the next one: a minute."""
+"""Checks between two warnings: one minute."""
 
 
 @contextmanager
 def watch_event_loop(tell: Callable[[str], object], *, patience: float = 1.0) -> Generator[None]:
-    """While the running loop is blocked for ``patience`` seconds, ``tell`` by what; at most once a minute."""
+    """Call ``tell`` with the cause when the running loop is blocked for ``patience`` seconds; at most once a minute."""
     loop = asyncio.get_running_loop()
     interval = patience / _LOOKS
     moved = threading.Event()
@@ -52,7 +52,7 @@ def watch_event_loop(tell: Callable[[str], object], *, patience: float = 1.0) ->
 
 
 def _where(thread: int) -> str:
-    """What the thread is at: its innermost call, and the part of this program that it came from."""
+    """Return the thread's innermost call, and the function of this program that led to it."""
     frame = innermost = sys._current_frames().get(thread)  # pyright: ignore[reportPrivateUsage] (there is no other way)
     while frame is not None and not _is_ours(frame):
         frame = frame.f_back

@@ -1,4 +1,4 @@
-"""Who watches a session: a person at a terminal, or a program that reads JSON lines."""
+"""Viewers of a session: text for a person, or JSON lines for a program."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from bactrian.records.events import Event, Spoke, Started
 
 
 class Viewer(Protocol):
-    """Sees the events of one session, or of several after one another."""
+    """Shows the events of one session, or of several in sequence."""
 
     listener: Listener | None
-    """Hears turns while they are said; None for an audience that waits for whole ones."""
+    """Receives the text of a turn while it is generated; None for a viewer of whole turns."""
 
     def show_waiting(self, for_what: str) -> AbstractContextManager[object]:
-        """Show that something is going on, as long as the context lasts."""
+        """Show a progress indicator within the context."""
         ...
 
     def show(self, event: Event) -> None:
-        """Take one event."""
+        """Show one event."""
         ...
 
 
 def choose_viewer(*, json: bool) -> Viewer:
-    """The audience that the flags and the terminal call for."""
+    """Return the viewer for these flags and this terminal."""
     return _JsonViewer() if json else ConversationView(open_output(), open_progress())
 
 

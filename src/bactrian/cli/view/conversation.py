@@ -1,4 +1,4 @@
-"""A conversation on a terminal, as it happens."""
+"""A live conversation on a terminal."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _STYLE: dict[Speaker, str] = {"user": "bold cyan", "assistant": "bold green"}
 _MORE = ("bold cyan", "bold green", "bold yellow", "bold magenta", "bold blue", "bold red")
 _WORDS = re.compile(r"\n|[^ \n]* *")
 _SHOWN = 300
-"""Characters of a tool's arguments or result that are shown; the record has them all."""
+"""Characters of a tool's arguments or result that are shown; the stored record is complete."""
 _PART: dict[Speaker, str] = {"user": "AI user", "assistant": "AI assistant"}
 
 
 class ConversationView:
-    """Shows who speaks, what they say while they say it, and what it cost.
+    """Shows speakers, their text while it is generated, and the usage.
 
-    The conversation goes to ``out``. Where that is no terminal, each turn is written whole.
+    The conversation is written to ``out``. If that is not a terminal, each turn is written as a whole.
     """
 
     def __init__(self, out: Console, progress: Console) -> None:
@@ -47,7 +47,7 @@ class ConversationView:
         self._usage = Usage()
 
     def show_waiting(self, for_what: str) -> AbstractContextManager[object]:
-        """A spinner on standard error."""
+        """Show a spinner on standard error."""
         return self._progress.status(f"{for_what} …")
 
     def show(self, event: Event) -> None:
@@ -80,7 +80,7 @@ class ConversationView:
         self._write(text[:end])
 
     def restart(self, speaker: Speaker) -> None:
-        """Say that the turn begins again."""
+        """Announce that the turn starts again."""
         if self._speaking is not None:
             self._held = ""
             self._out.print(
@@ -130,16 +130,16 @@ class ConversationView:
 
     def _choose(self, verdict: Decision) -> None:
         if verdict.problem:
-            self._dim(f"\n{verdict.chooser} cannot be understood: {verdict.problem}")
+            self._dim(f"\n{verdict.chooser} gave an unreadable answer: {verdict.problem}")
             return
-        taken = str(verdict.place) if verdict.instead is None else "words of their own"
-        does = f"goes on with {', '.join(map(str, verdict.kept))}" if verdict.kept else f"takes {taken}"
+        taken = str(verdict.place) if verdict.instead is None else "a message of their own"
+        does = f"keeps {', '.join(map(str, verdict.kept))}" if verdict.kept else f"takes {taken}"
         self._dim(f"\n{verdict.chooser} {does}. {verdict.reason}".rstrip())
         if verdict.feedback:
             self._dim(f"{verdict.chooser} wants it better: {verdict.feedback}")
 
     def _call(self, call: ToolCall) -> None:
-        if self._speaking is not None:  # What it says beside its calls was heard already.
+        if self._speaking is not None:  # The text beside its calls was streamed already.
             self._write(self._held)
             self._held, self._speaking = "", None
         elif call.text:
@@ -168,7 +168,7 @@ class ConversationView:
         self._out.print(f"{to_printable(self._roles[speaker])}{part}", style=style)
 
     def _write(self, text: str) -> None:
-        """Write ``text`` where the last piece ended; on a terminal, a word that does not fit begins a line."""
+        """Write ``text`` after the last piece; on a terminal, a word that does not fit starts a new line."""
         text = to_printable(text)
         if self._out.is_terminal:
             text = "".join([self._placed(word) for word in _WORDS.findall(text)])
@@ -181,7 +181,7 @@ class ConversationView:
         wide = cell_len(word.rstrip(" "))
         breaks = self._column > 0 and self._column + wide > self._out.width
         self._column = (0 if breaks else self._column) + cell_len(word)
-        if self._column > self._out.width:  # a space beyond the edge would begin a line of its own
+        if self._column > self._out.width:  # a space beyond the edge would start a line of its own
             word = word.rstrip(" ")
         return f"\n{word}" if breaks else word
 
@@ -198,7 +198,7 @@ def _indented(text: str) -> str:
 
 
 def _short(text: str) -> str:
-    """A few lines' worth of a text, in one."""
+    """Return a text on one line, shortened."""
     line = " ".join(text.split())
     return line if len(line) <= _SHOWN else f"{line[:_SHOWN]} …"
 

@@ -1,4 +1,4 @@
-"""Asking a judge about findings, and showing how far that is."""
+"""Asks a judge about findings, and shows the progress."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from bactrian.store import open_store
 
 @dataclass(frozen=True, slots=True)
 class JudgeOptions:
-    """Who is asked, and what that may cost."""
+    """The judge and its limits."""
 
     name: str
     access: ModelOptions
@@ -33,12 +33,12 @@ class JudgeOptions:
 async def ask_judge(
     run_file: Path, findings: Sequence[Finding], judge: JudgeOptions, turn_tokens: float
 ) -> dict[Key, Confirmation]:
-    """Ask ``judge`` about the findings of the run that it has not answered; give all its answers.
+    """Ask ``judge`` about the findings that it has not answered before, and return all its answers.
 
-    ``turn_tokens``, the length of a mean turn, serves to say beforehand what that will take.
+    ``turn_tokens``, the mean length of a turn, serves to estimate the cost in advance.
 
     Raises:
-        BudgetReached: the next answer could pass the limit. What was answered is kept.
+        BudgetReached: the next answer could exceed the limit. All answers so far are stored.
         ModelError: the judge does not answer.
         StoreError: another process writes the run.
     """
@@ -75,5 +75,5 @@ def _forecast(left: int, there: int, turn_tokens: float, name: str, price: Price
     cost = "" if price is None else f", ${price.cost(used):,.4f}"
     return (
         f"{name} is asked about {left:,} findings (about {used.total:,} tokens{cost});"
-        f" {there:,} answers are there already."
+        f" {there:,} answers are stored already."
     )

@@ -1,4 +1,4 @@
-"""How a run is shown: one line that changes on a terminal, or lines of JSON."""
+"""The progress of a run: one line that is updated on a terminal, or JSON lines."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from bactrian.generate.session_cost import Estimate
 
 
 class ProgressView(Protocol):
-    """Shows how far a run is."""
+    """Shows the progress of a run."""
 
     async def watch(self, tally: RunProgress) -> None:
-        """Show it again and again, until cancelled."""
+        """Show the progress repeatedly, until cancelled."""
         ...
 
     def close(self, tally: RunProgress, run: Path) -> None:
-        """Show where the run is when the command ends."""
+        """Show the final state when the command ends."""
         ...
 
 
 def choose_progress_view(*, json: bool) -> ProgressView:
-    """The ledger that the flags and the terminal call for."""
+    """Return the view for these flags and this terminal."""
     return _JsonProgress() if json else _Person()
 
 
@@ -69,7 +69,7 @@ class _Person:
             while True:
                 await asyncio.sleep(10)
                 self._console.print(write_line(tally.snapshot()))
-        self._console.soft_wrap = False  # what is drawn again has to know how many lines it takes
+        self._console.soft_wrap = False  # a live display has to know its number of lines
         try:
             with Live(console=self._console, transient=True, auto_refresh=False) as live:
                 while True:
@@ -101,21 +101,21 @@ class _Person:
         if len(tally.short) > 5:
             say(f"And {len(tally.short) - 5:,} more lists.")
         for refused in tally.refused[:5]:
-            say(to_printable(f"Could not begin {refused}"))
+            say(to_printable(f"Could not start {refused}"))
         for change in tally.changes[:5]:
-            say(to_printable(f"Warning: something else began to answer in mid-run: {change}"))
+            say(to_printable(f"Warning: the answering model changed during the run: {change}"))
         if tally.open:
-            say(f"{tally.open:,} were left open; the same command goes on.")
+            say(f"{tally.open:,} are unfinished; the same command resumes them.")
         for reason, count in tally.reasons.most_common(5):
             say(to_printable(f"{count:,} times: {reason}"))
         if now.failed or tally.short:
-            say(f"{now.failed:,} failed; --retry-failed takes them and short lists up again.")
+            say(f"{now.failed:,} failed; --retry-failed retries them and incomplete lists.")
         if now.failed:
-            say(f"Why, and what came instead: bactrian failures {shlex.quote(str(run))}")
+            say(f"Reasons and responses: bactrian failures {shlex.quote(str(run))}")
 
 
 def write_line(now: ProgressSnapshot) -> str:
-    """A run in one line."""
+    """Return the progress of a run as one line."""
     parts = [f"{now.done:,}/{now.total:,} done"]
     if now.seconds_left is not None:
         parts.append(f"{_duration(now.seconds_left)} left")
@@ -142,7 +142,7 @@ def write_line(now: ProgressSnapshot) -> str:
 
 
 def show_forecast(forecast: Forecast, *, json: bool) -> None:
-    """Write what a run will take."""
+    """Print the estimated cost of a run."""
     if json:
         _write({"event": "forecast", **_forecast_fields(forecast)})
         return
@@ -164,7 +164,7 @@ def show_forecast(forecast: Forecast, *, json: bool) -> None:
     time = forecast.seconds
     say(f"{'time':<22}{_duration(time.value):>18}   ({_duration(time.low)} to {_duration(time.high)})")
     say(forecast.basis)
-    say("A conversation is sent again with every call, so its prompts grow with the square of its length.")
+    say("Every call sends the whole conversation again, so prompt tokens grow with the square of its length.")
 
 
 def _forecast_fields(forecast: Forecast) -> dict[str, object]:

@@ -1,9 +1,9 @@
 """``camel-chat``: the files that CAMEL's data explorer and its converter read, one for each session.
 
 A folder, a ``.zip`` or a ``.tar.gz``, with one ``ID.json`` for each session at its root and nothing else. The keys
-and their order are those of CAMEL's own files, with one difference: in those, ``num_messages`` comes before
-``termination_reason`` where a chat has 40 messages, and here it is always last. Two keys are there only where there is
-something to say: ``mark``, and ``planned_task`` as in CAMEL's own chats with a planner.
+and their order are those of CAMEL's own files, with one difference: in those, ``num_messages`` precedes
+``termination_reason`` in chats of 40 messages, and here it is always last. Two keys are optional: ``mark``, and
+``planned_task`` as in CAMEL's own chats with a planner.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from bactrian.tables.camel import write_termination
 
 
 def build_chat(session: Session, original_task: str) -> dict[str, object]:
-    """A session as CAMEL writes it, with ``original_task`` in place of its own."""
+    """Return a session in CAMEL's format, with ``original_task`` instead of its own."""
     made: dict[str, object] = {
         "role_1": f"{session.assistant.name}_RoleType.ASSISTANT",
         "role_2": f"{session.user.name}_RoleType.USER",
@@ -47,16 +47,16 @@ def build_chat(session: Session, original_task: str) -> dict[str, object]:
 
 
 class DistinctTasks:
-    """Tells apart the tasks of a pair: the data explorer keeps one chat for each pair and original task.
+    """Makes the tasks of a role pair unique: CAMEL's data explorer keeps one chat per pair and original task.
 
-    The first session keeps its task as it is, later ones with the same get ``(2)``, ``(3)`` … after it.
+    The first session keeps its task; later ones with the same task get the suffix ``(2)``, ``(3)`` …
     """
 
     def __init__(self) -> None:
         self._seen: set[bytes] = set()
 
     def __call__(self, session: Session) -> str:
-        """The original task of ``session`` as it is to be written."""
+        """Return the original task of ``session``, made unique."""
         task = session.task.original
         number = 1
         while (key := _key(session, task)) in self._seen:
@@ -72,13 +72,13 @@ def _key(session: Session, task: str) -> bytes:
 
 
 def make_file_name(session_id: str) -> str:
-    """The name of a session's file: its id, as far as a file's name can hold it."""
+    """Return the name of a session's file: its id without characters that file names cannot hold."""
     return f"{to_file_name(session_id)}.json"
 
 
 @contextmanager
 def open_camel_chat(path: Path, context: ExportContext) -> Generator[Add]:
-    """Open a folder or an archive, as the name says, for one file a session."""
+    """Open a folder or an archive, by the suffix of ``path``, for one file per session."""
     distinct = DistinctTasks()
     with open_archive(path) as put:
 

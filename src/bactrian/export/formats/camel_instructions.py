@@ -1,7 +1,7 @@
 """``camel-instructions``: CAMEL's instruction data, one JSON array with an entry for each round.
 
-How its own was made was never published; these are the rules that its rows show. What the AI user says before the
-instruction is ``role_1_response``; ``role_1_message_id`` is the number of the message with the instruction, as in
+CAMEL's procedure was never published; these rules were derived from its rows. The AI user's text before the instruction
+is ``role_1_response``; ``role_1_message_id`` is the number of the message with the instruction, as in
 ``message_1``; an instruction without input has the input ``None``.
 """
 

@@ -1,6 +1,6 @@
 """``camel-science``: CAMEL's problems and solutions, one JSON file for each.
 
-The topic is there twice: as ``topic``, and as ``topic;``, which is what the key is called in CAMEL's own files.
+The topic is written twice: as ``topic``, and as ``topic;``, the key in CAMEL's own files.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from bactrian.records.session import Session
 
 @contextmanager
 def open_camel_science(path: Path, _: ExportContext) -> Generator[Add]:
-    """Open a folder or an archive, as the name says, for one file a problem."""
+    """Open a folder or an archive, by the suffix of ``path``, for one file per problem."""
     with open_archive(path) as put:
 
         def add(sample: Sample) -> int:

@@ -1,7 +1,6 @@
 """``camel-translated``: CAMEL's chats in other languages, a folder for each language.
 
-A file has the name of the chat that was translated. Only what was said is in the other language; letters are written
-as they are.
+A file has the name of the translated chat. Only the messages are translated; characters are not escaped.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from bactrian.export.writers.archive import open_archive
 
 @contextmanager
 def open_camel_translated(path: Path, context: ExportContext) -> Generator[Add]:
-    """Open a folder or an archive, as the name says, for one folder a language."""
+    """Open a folder or an archive, by the suffix of ``path``, for one folder per language."""
     distinct: defaultdict[str, DistinctTasks] = defaultdict(DistinctTasks)
     with open_archive(path) as put:
 

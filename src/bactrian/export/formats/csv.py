@@ -1,6 +1,6 @@
 """``csv``: a row for each message, for spreadsheets.
 
-A cell that a spreadsheet would take for a formula gets an apostrophe before it.
+A cell that a spreadsheet would evaluate as a formula is prefixed with an apostrophe.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from bactrian.tables.lineage import COLUMNS, trace_source
 from bactrian.tables.tables import list_tool_uses
 
 _FORMULA = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
-"""The last four are the first four as East Asian keyboards write them."""
+"""The last four are the full-width forms of the first four."""
 
 
 def to_cell(value: str) -> str:
-    """``value`` as no spreadsheet calculates it."""
+    """Return ``value`` in a form that spreadsheets do not evaluate."""
     return f"'{value}" if value.startswith(_FORMULA) else value
 
 

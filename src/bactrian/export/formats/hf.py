@@ -1,4 +1,4 @@
-"""``hf``: a folder that ``datasets.load_dataset`` opens, and that can be uploaded as it is."""
+"""``hf``: a folder that ``datasets.load_dataset`` opens and that can be uploaded unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``messages``: chats as JSON lines, as TRL, Axolotl and most chat templates take them."""
+"""``messages``: chats as JSON lines, in the format of TRL, Axolotl and most chat templates."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from bactrian.tables.lineage import to_compact_json, trace_source
 
 
 def build_row(session: Session, context: ExportContext, *, tools: bool = False) -> dict[str, object] | None:
-    """The chat of a session as ``context.side`` had it, with its source; None if that side never spoke.
+    """Return the chat of a session from ``context.side``, with its source; None if that side has no turn.
 
-    With ``tools`` also what it called, and in ``tools`` what it could call: a JSON text, because the schemas of two
-    tools have no columns in common.
+    With ``tools``, tool calls are included, and the column ``tools`` has the available tools as JSON text, because the
+    schemas of different tools share no columns.
     """
     messages = build_dialogue(session, context.side, context.prompts, tools=tools)
     if not messages:

@@ -1,4 +1,4 @@
-"""``parquet``: a folder with the tables of a run, for notebooks and data bases."""
+"""``parquet``: a folder with the tables of a run, for notebooks and databases."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from bactrian.tables.tables import (
 
 @contextmanager
 def open_parquet(path: Path, context: ExportContext) -> Generator[Add]:
-    """Open a folder for the tables of sessions, of messages and, if somebody looked for them, of findings."""
+    """Open a folder for the tables of sessions, messages and, if detected, findings."""
     require_polars("parquet")
     path.mkdir()
     thought: Table = {"thought": "text"} if context.thoughts else {}

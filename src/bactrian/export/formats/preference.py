@@ -1,4 +1,4 @@
-"""``preference``: what was chosen over what, as JSON lines for preference tuning."""
+"""``preference``: pairs of chosen and rejected messages, as JSON lines for preference tuning."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from bactrian.tables.lineage import trace_source
 
 
 def build_pairs(session: Session, choice: Preference, context: ExportContext) -> Iterator[dict[str, object]]:
-    """The chosen candidate beside each of the others, after the conversation as the speaker saw it.
+    """Yield the chosen candidate paired with each of the others, after the conversation from the speaker's side.
 
-    A candidate that says the same as the chosen one teaches nothing and is left out, and so is a choice that does not
-    follow an unbroken conversation in which it is the speaker's turn.
+    Candidates equal to the chosen one are left out, and so are choices that do not follow a strictly alternating
+    conversation.
     """
     before = make_alternating(session)[: choice.number - 1]
     turn = "assistant" if len(before) % 2 else "user"

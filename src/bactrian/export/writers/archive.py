@@ -1,4 +1,4 @@
-"""Files in a folder or an archive, the same bytes each time."""
+"""Writes files to a folder or a reproducible archive."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _info(name: str) -> zipfile.ZipInfo:
 
 
 def _put_tar(file: gzip.GzipFile, name: str, content: bytes) -> None:
-    # tarfile's own writer remembers every member until it is closed.
+    # tarfile's own writer keeps every member in memory until it is closed.
     info = tarfile.TarInfo(name)
     info.size = len(content)
     file.write(info.tobuf(tarfile.PAX_FORMAT) + content + bytes(-len(content) % _BLOCK))

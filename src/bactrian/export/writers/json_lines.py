@@ -1,4 +1,4 @@
-"""JSON as files: one object a line, or one array."""
+"""Writes JSON lines, or one JSON array."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def open_json_array(path: Path) -> Generator[Write]:
 
 
 def to_line(value: object) -> str:
-    """``value`` as JSON that is one line for every reader, also for one that takes U+2028 for the end of a line."""
+    """Return ``value`` as one line of JSON, also for readers that treat U+2028 as a line end."""
     text = json.dumps(value, ensure_ascii=False)
     for character, escape in (("\u2028", "\\u2028"), ("\u2029", "\\u2029"), ("\x85", "\\u0085")):
         if character in text:

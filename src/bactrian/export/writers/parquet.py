@@ -1,4 +1,4 @@
-"""Parquet files, written a piece at a time so that memory stays flat."""
+"""Writes Parquet files in pieces, with constant memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import polars
 
 _PIECE = 16 * 1024 * 1024
-"""Characters of text that are gathered before they are written."""
+"""Characters of text that are buffered before a write."""
 _ROW_GROUP = 10_000
 
 
@@ -36,14 +36,14 @@ class ParquetWriter:
         self._written = 0
 
     def add(self, row: Mapping[str, object], size: int) -> None:
-        """Take a row with about ``size`` characters."""
+        """Add a row with about ``size`` characters."""
         self._rows.append(row)
         self._size += size
         if self._size >= _PIECE:
             self.flush()
 
     def flush(self) -> None:
-        """Write what has gathered; nothing if nothing has."""
+        """Write the buffered rows, if any."""
         if not self._rows:
             return
         with _as_os_error():
@@ -54,7 +54,7 @@ class ParquetWriter:
         self._rows, self._size = [], 0
 
     def join(self, path: Path) -> None:
-        """Make one file of all that was written, and take the pieces away."""
+        """Join all pieces into one file, and delete them."""
         import polars as pl
 
         self.flush()
@@ -75,7 +75,7 @@ class ParquetWriter:
 
 @contextmanager
 def _as_os_error() -> Generator[None]:
-    """Have a full disk reported as everywhere else."""
+    """Convert polars errors about a full disk to OSError."""
     from polars.exceptions import ComputeError
 
     try:

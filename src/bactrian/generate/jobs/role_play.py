@@ -138,7 +138,8 @@ class RolePlayPlayer:
         self._seeds = context.seeds
         self._mark = plan.mark
         self._rules = setup.rules()
-        self._provenance: Provenance | None = None
+        self._last: tuple[int | None, CriticSettings | None, Provenance | None] = (None, None, None)
+        """Seed, critic and provenance of the newest session."""
 
     def _session(self, job: Job) -> Session:
         """The session of ``job``, before anything was said."""
@@ -151,12 +152,10 @@ class RolePlayPlayer:
             seed=self._seeds.find_job(job.number),
             critic=self._critic(values),
         )
-        session = new_session(setup, self._pack, name=job.id)
-        if session.provenance == self._provenance:
-            # One record of where they come from for all of a run's sessions in memory.
-            session = replace(session, provenance=self._provenance)
-        else:
-            self._provenance = session.provenance
+        # One record of where they come from for all of a run's sessions in memory.
+        last = self._last if self._last[:2] == (setup.seed, setup.critic) else (None, None, None)
+        session = new_session(setup, self._pack, name=job.id, provenance=last[2])
+        self._last = (setup.seed, setup.critic, session.provenance)
         return replace(session, values=values, mark=self._mark)
 
     async def play(self, job: Job, store: Store) -> AsyncGenerator[Event]:

@@ -119,8 +119,9 @@ def build_parameters(
         "seed": sampling.seed,
         "stop": sampling.stop or None,
         "reasoning_effort": sampling.reasoning_effort,
-        **sampling.extra,
     }
+    if sampling.extra:
+        values |= sampling.extra
     if not (dialect.renamed or without):
         return {name: value for name, value in values.items() if value is not None}
     pairs = ((dialect.renamed.get(name, name), value) for name, value in values.items())
