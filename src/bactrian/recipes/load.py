@@ -71,8 +71,8 @@ def list_earlier_recipes(wanted: Recipe) -> Iterator[Recipe]:
     """Yield ``wanted`` as earlier versions of this program would have read it, newest first.
 
     The texts of a built-in recipe get better; a run that was begun with the earlier ones goes on with them. What the
-    user changed in ``wanted`` stays changed. A recipe of earlier versions has no ``earlier`` where items are asked for one
-    at a time.
+    user changed in ``wanted`` stays changed. A recipe of earlier versions has no ``earlier`` where items are asked for
+    one at a time.
     """
     apart = [axis for axis in wanted.axes if axis.each and axis.earlier == 0]
     if apart:
