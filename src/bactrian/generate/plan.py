@@ -32,6 +32,8 @@ class Plan:
     """The user's own parameters, in addition to those of the recipe."""
     distrusted: frozenset[str] = frozenset()
     """Names of models that a file gives and not the user: no key goes to an address in one of them."""
+    earlier_models: Mapping[str, str] | None = None
+    """The models that earlier versions chose for the same request, so that their runs go on; None if the same."""
 
     @property
     def axis_names(self) -> frozenset[str]:
