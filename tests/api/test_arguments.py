@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import bactrian as bt
+from bactrian.cli.main import main
 from bactrian.errors import BactrianWarning, MissingExtra
 
 SCRIPT = ["Instruction: Name a tea.\nInput: None", "Solution: Sencha.\nNext request.", "<CAMEL_TASK_DONE>"]
@@ -231,3 +232,18 @@ def test_a_transcript_shows_tool_calls_and_thoughts() -> None:
         assert "calls price" in shown
         assert "price says: 4.5" in shown
         assert "thinks: Cheap." in shown
+
+
+def test_the_package_lists_its_public_names_only() -> None:
+    assert dir(bt) == sorted(bt.__all__)
+
+
+@pytest.mark.parametrize("field", ["top_k", "[", "=4"])
+def test_a_field_of_the_body_without_a_value_is_refused(
+    field: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["bactrian", "play", "Choose a tea", "--body", field])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert "--body" in capfd.readouterr().err
