@@ -1,4 +1,7 @@
-"""A behaviour of your own, counted in the report beside the built-in ones."""
+"""A behaviour of your own, counted in the report beside the built-in ones.
+
+Reports need the optional part `analysis`: pip install 'bactrian[analysis]'.
+"""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory

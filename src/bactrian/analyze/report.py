@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib.util import find_spec
 from typing import Any, TypeVar
 
 from bactrian.analyze.aggregate import Aggregate
 from bactrian.analyze.diversity import Diversity, measure_diversity
 from bactrian.analyze.session_summary import SessionSummary
+from bactrian.errors import MissingExtra
 from bactrian.models.wrappers.budget import Price
 from bactrian.records.finding import Behaviour
 from bactrian.records.usage import Usage
@@ -34,12 +36,23 @@ Json = dict[str, Any]
 _Key = TypeVar("_Key", str, tuple[str, str])
 
 
+def check_installed() -> None:
+    """Check that reports can be made, before a long run is read for one.
+
+    Raises:
+        MissingExtra: the optional part ``analysis`` is not installed.
+    """
+    if any(find_spec(module) is None for module in ("numpy", "rensa")):
+        raise MissingExtra("analysis", "A report")
+
+
 def build_report(run: str, part: Aggregate, prices: Prices) -> Json:
     """Build the report on a run.
 
     Raises:
         MissingExtra: the optional part ``analysis`` is not installed.
     """
+    check_installed()
     facts, codes = part.facts, part.behaviours
     sums = resample_behaviour(facts, codes)
     return {

@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any, TypedDict, Unpack, cast
 
 from bactrian.api.bridge import run_sync
+from bactrian.api.checks import GenerateTypes, check_names, check_types
 from bactrian.api.models import ModelLike, build_model_options, choose_models
 from bactrian.api.run import Run
 from bactrian.errors import BactrianWarning, BudgetReached, InputError
+from bactrian.files.toml import suggest_name
 from bactrian.generate.jobs.base import ModelChoice
 from bactrian.generate.jobs.registry import choose_models as choose_run_models
 from bactrian.generate.jobs.registry import find_job_kind, make_plan
@@ -28,6 +30,7 @@ from bactrian.play.endings.own import EndingLike, read_endings
 from bactrian.recipes.job_specs import RolePlay
 from bactrian.recipes.load import load_recipe
 from bactrian.recipes.schema import Recipe
+from bactrian.records.text import write_count
 
 _DEFAULT = ""
 """The key for all agents without a model of their own."""
@@ -66,6 +69,16 @@ class GenerateOptions(TypedDict, total=False):
     """Confirm that a run of a red-team recipe is for research."""
     on_progress: Callable[[ProgressSnapshot], object] | None
     """Called once a second with the progress of the run."""
+
+
+_ARGUMENTS = (
+    *("model", "models", "limit", "budget", "endings", "sources"),
+    *GenerateOptions.__annotations__,
+)
+_OF_RECIPE = ("max_messages", "specify", "plan", "protocol", "critic", "tools", "language", "prompts")
+_IN_RECIPE = (
+    "Set it in the recipe, as in bt.recipe(NAME, role_play={'max_messages': 10}); see docs/recipes.md."
+)
 
 
 def recipe(name: str | Path, **settings: object) -> Recipe:
@@ -131,6 +144,8 @@ def generate(
         BactrianError: the run cannot continue; its results so far are stored. A reached budget is a warning instead.
         KeyboardInterrupt: Ctrl-C, after turns in flight are stored; a second Ctrl-C does not wait for them.
     """
+    check_names("generate", options, _ARGUMENTS, **dict.fromkeys(_OF_RECIPE, _IN_RECIPE))
+    check_types(GenerateTypes, {"run": run, "limit": limit, "budget": budget, **options})
     order = build_run_order(
         recipe,
         run,
@@ -149,10 +164,27 @@ def generate(
             await one.runner.stop()
 
     try:
-        run_sync(run_order(order, running.append, watch_progress(options.get("on_progress"))), stop)
+        tally = run_sync(run_order(order, running.append, watch_progress(options.get("on_progress"))), stop)
+        if problem := _explain_rest(tally):
+            warnings.warn(f"The run {order.run} is not complete: {problem}", BactrianWarning, 2)
     except BudgetReached as reached:
         warnings.warn(f"The run is not complete: {reached}", BactrianWarning, 2)
     return Run(order.run)
+
+
+def _explain_rest(tally: RunProgress) -> str:
+    """Return what failed or is missing, with the next action; empty if the run is complete."""
+    parts = [
+        (tally.failed, "job", "failed"),
+        (len(tally.short), "list", "stayed short"),
+        (tally.open, "job", "was left open" if tally.open == 1 else "were left open"),
+    ]
+    listed = ", ".join(f"{write_count(count, noun)} {what}" for count, noun, what in parts if count)
+    if not listed:
+        return ""
+    reasons = f" ({tally.reasons.most_common(1)[0][0]})" if tally.reasons else ""
+    again = "The same call with retry_failed=True" if tally.failed or tally.short else "The same call"
+    return f"{listed}{reasons}. {again} tries again; run.failures() tells the reasons."
 
 
 async def run_order(
@@ -225,6 +257,7 @@ def build_run_order(
             next='For example recipe("ai-society", role_play={"endings": "paper"}).',
         )
     loaded = loaded.with_parameters(options.get("parameters", {}), "parameters")
+    _check_sources(loaded, sources or {})
     axes = [axis.name for axis in loaded.axes if axis.name in (sources or {}) and axis.source is None]
     loaded = loaded.with_list_sources(dict(zip(axes, axes, strict=True)))
     agents = find_job_kind(loaded).name_models(loaded, ModelChoice(""))
@@ -265,6 +298,18 @@ def build_run_order(
     )
 
 
+def _check_sources(recipe: Recipe, sources: Mapping[str, ListSourceLike]) -> None:
+    """Raise InputError if a source is for no axis of the recipe."""
+    known = [name for axis in recipe.axes for name in (axis.name, axis.source) if name is not None]
+    for name in sources:
+        if name not in known:
+            raise InputError(
+                f"The recipe has no axis {name!r}.{suggest_name(name, known)}",
+                where="sources",
+                next=f"Its axes are {', '.join(axis.name for axis in recipe.axes)}.",
+            )
+
+
 def check_acknowledged(recipe: Recipe, *, acknowledged: bool) -> None:
     """Refuse a red-team recipe without an acknowledgement.
 
@@ -279,7 +324,7 @@ def check_acknowledged(recipe: Recipe, *, acknowledged: bool) -> None:
 
 
 def _write_settings(settings: Mapping[str, object], axes: set[str], prefix: str = "") -> Iterable[str]:
-    """Yield Yield Yield Yield Yield ``settings`` as ``key=value``, the value in TOML."""
+    """Yield ``settings`` as ``key=value``, the value in TOML."""
     for key, value in settings.items():
         if isinstance(value, Mapping):
             yield from _write_settings(cast("Mapping[str, object]", value), axes, f"{prefix}{key}.")

@@ -11,16 +11,20 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, cast
 
 from bactrian.errors import BactrianError, BactrianWarning, InputError, ModelError
+from bactrian.language.think import split_thought
 from bactrian.models.model import Model, Reply, ReplyChoice, Request
 from bactrian.models.registry import ModelOptions, open_model
 from bactrian.models.scripted import Scripted
 from bactrian.models.text_tools.calls import add_tools_as_text
 from bactrian.models.traits import Traits, get_traits
 from bactrian.models.wrappers.retry import MAX_WAIT
+from bactrian.play.human import HUMAN
 from bactrian.play.recorded import Recorded
 from bactrian.records.text import Text, clean_text
 from bactrian.records.usage import Usage
 
+LOCAL = "local"
+"""The built-in model."""
 UNCONSTRAINED = Traits(constrained_by="none")
 """The traits of an unknown model: its output cannot be constrained."""
 Messages = list[dict[str, str]]
@@ -67,7 +71,7 @@ class OwnModel:
         if isinstance(found[0], Reply):
             return found[0]
         texts = [one if isinstance(one, str) else one.text for one in found]
-        choices = tuple(ReplyChoice(Text(clean_text(text))) for text in texts)
+        choices = tuple(_read_choice(text) for text in texts)
         if request.on_text is not None:
             request.on_text(choices[0].text)
         prompt = sum(_count_tokens(message.text) for message in request.messages)
@@ -108,6 +112,8 @@ class ChosenModels:
     """Model by name."""
     given: frozenset[str] = frozenset()
     """The agents given in ``models``."""
+    earlier: Mapping[str, str] | None = None
+    """The names that earlier versions would have chosen; None if they are the same."""
 
 
 def load_model(model: ModelLike, *, base_url: str | None = None) -> Model:
@@ -134,9 +140,12 @@ def load_model(model: ModelLike, *, base_url: str | None = None) -> Model:
 
 
 def choose_models(
-    agents: Iterable[str], model: ModelLike, by_agent: Mapping[str, ModelLike] | None = None
+    agents: Iterable[str], model: ModelLike | None, by_agent: Mapping[str, ModelLike] | None = None
 ) -> ChosenModels:
     """Return the model of each agent: from ``by_agent``, or ``model``. ``task`` is the task specifier and the planner.
+
+    Without ``model``, it is the built-in model, or the assistant's if both sides have a model of their own: a small
+    model must not specify the task of two large ones.
 
     Raises:
         InputError: ``by_agent`` names an agent that does not take part.
@@ -152,11 +161,14 @@ def choose_models(
             where="models",
             next=f"Agents: {', '.join(filter(None, agents))}.",
         )
+    follows = _find_followed(given) if model is None else None
     names: dict[str, str] = {}
     objects: dict[str, Model] = {}
     wrapped: dict[int, str] = {}
     for agent in agents:
-        one = given.get(agent, model)
+        if follows is not None and agent not in given:
+            continue
+        one = given.get(agent, LOCAL if model is None else model)
         if isinstance(one, str):
             names[agent] = one
             continue
@@ -172,7 +184,18 @@ def choose_models(
             wrapped[key] = name
             objects[name] = opened if name == opened.name else replace(_as_own(opened), name=name)
         names[agent] = wrapped[key]
-    return ChosenModels(names, objects, frozenset(given) & names.keys())
+    own = frozenset(given) & names.keys()
+    if follows is None:
+        return ChosenModels(names, objects, own)
+    every = {agent: names.get(agent, names[follows]) for agent in agents}
+    return ChosenModels(every, objects, own, {agent: names.get(agent, LOCAL) for agent in agents})
+
+
+def _find_followed(given: Mapping[str, ModelLike]) -> str | None:
+    """Return the side whose model other agents share, if both have one; None if not found. A person is not shared."""
+    if not {"user", "assistant"} <= given.keys():
+        return None
+    return next((side for side in ("assistant", "user") if given[side] != HUMAN), None)
 
 
 def build_model_options(
@@ -228,6 +251,12 @@ def _wrap(model: Replying | ModelFunction) -> Model:
     function = model
     name = getattr(function, "__name__", None) or type(function).__name__
     return OwnModel(f"python:{name}", lambda request: function(_messages(request)), not _is_async(function))
+
+
+def _read_choice(text: str) -> ReplyChoice:
+    """Split off what a reasoning model thinks, as for an endpoint."""
+    thought, said = split_thought(text)
+    return ReplyChoice(Text(clean_text(said)), thought=clean_text(thought))
 
 
 def _as_own(model: Model) -> OwnModel:

@@ -11,6 +11,8 @@ from typing import Unpack
 
 from bactrian.api.arguments import Critic, PlayOptions, ToolsLike, read_role, read_tools
 from bactrian.api.bridge import run_sync
+from bactrian.api.checks import PlayTypes, check_names, check_types
+from bactrian.api.events import yield_from_task
 from bactrian.api.models import ChosenModels, ModelLike, build_model_options, choose_models
 from bactrian.errors import BactrianError, BactrianWarning, ContextFull, InputError, ModelError
 from bactrian.models.registry import ModelOptions
@@ -23,6 +25,7 @@ from bactrian.recipes.parameters import read_parameters
 from bactrian.records.ending import Ending
 from bactrian.records.events import Ended, Event, Spoke, Started
 from bactrian.records.session import Role, Session
+from bactrian.records.text import write_count
 from bactrian.records.turn import Turn
 
 EXAMPLE = ("Develop a trading bot for the stock market", "Python Programmer", "Stock Trader")
@@ -30,6 +33,10 @@ EXAMPLE = ("Develop a trading bot for the stock market", "Python Programmer", "S
 EXAMPLE_SEED = 7
 """The seed with which the built-in model plays the conversation in the README."""
 AGENTS = ("task_specifier", "task_planner", "user", "assistant")
+_ARGUMENTS = (
+    *("assistant", "user", "model", "models", "critic", "tools", "endings", "run"),
+    *PlayOptions.__annotations__,
+)
 
 
 class Interrupted(KeyboardInterrupt):
@@ -47,7 +54,7 @@ def play(
     *,
     assistant: str | Role | None = None,
     user: str | Role | None = None,
-    model: ModelLike = "local",
+    model: ModelLike | None = None,
     models: Mapping[str, ModelLike] | None = None,
     critic: Critic | str | None = None,
     tools: ToolsLike | None = None,
@@ -71,6 +78,7 @@ def play(
         assistant: Role that solves the task: a name, or a :class:`Role` with a description.
         user: Role that gives instructions.
         model: Model of every agent: a name, an object with ``reply``, or a function of messages that returns a text.
+            Default: the built-in model, or the assistant's if ``models`` has one for each side.
         models: Models by agent: ``user``, ``assistant``, ``critic``, ``task`` (specifier and planner).
         critic: Chooses each turn among several proposals: a :class:`Critic`, or its role.
         tools: Tools of the agents; see :data:`ToolsLike`.
@@ -85,6 +93,7 @@ def play(
         Interrupted: Ctrl-C was pressed; it is a KeyboardInterrupt, and holds the turns so far.
         StoreError: the run is damaged, in use, or written by a newer version of this program.
     """
+    check_names("play", options, _ARGUMENTS)
     events = stream(
         idea,
         assistant=assistant,
@@ -99,9 +108,17 @@ def play(
     )
     collected = SessionCollector()
     try:
-        return run_sync(collected.collect(events))
+        session = run_sync(collected.collect(events))
     except KeyboardInterrupt:
         raise Interrupted(collected.session) from None
+    if session.ending is not None and session.ending.code == "failed":
+        reason = collected.error or session.ending.evidence
+        warnings.warn(
+            f"The session {session.id} failed after {write_count(len(session.turns), 'turn')}: {reason}",
+            BactrianWarning,
+            2,
+        )
+    return session
 
 
 async def stream(
@@ -109,7 +126,7 @@ async def stream(
     *,
     assistant: str | Role | None = None,
     user: str | Role | None = None,
-    model: ModelLike = "local",
+    model: ModelLike | None = None,
     models: Mapping[str, ModelLike] | None = None,
     critic: Critic | str | None = None,
     tools: ToolsLike | None = None,
@@ -135,6 +152,8 @@ async def stream(
         InputError: an argument cannot be used.
         StoreError: the run is damaged, in use, or written by a newer version of this program.
     """
+    check_names("stream", options, _ARGUMENTS)
+    check_types(PlayTypes, {"idea": idea, "assistant": assistant, "user": user, "run": run, **options})
     if idea is None:
         idea = EXAMPLE[0]
         options.setdefault("seed", EXAMPLE_SEED)
@@ -157,7 +176,7 @@ async def stream(
         endings=endings,
         run=run,
     )
-    async with aclosing(play_one(order)) as events:
+    async with aclosing(yield_from_task(play_one(order))) as events:
         async for event in events:
             yield event
 
@@ -190,6 +209,7 @@ def build_session_order(
         assistant=roles[0],
         user=roles[1],
         models=models.names,
+        earlier_models=models.earlier,
         specify=options.get("specify", True),
         word_limit=options.get("word_limit", WORD_LIMIT),
         plan=options.get("plan", False),
@@ -222,7 +242,8 @@ class SessionCollector:
         self._begun: Session | None = None
         self._turns: list[Turn] = []
         self._ending: Ending | None = None
-        self._error: Exception | None = None
+        self.error: Exception | None = None
+        """What failed, once the session has ended."""
 
     @property
     def session(self) -> Session | None:
@@ -244,7 +265,7 @@ class SessionCollector:
                 case Spoke(turn):
                     self._turns.append(turn)
                 case Ended(ending, error):
-                    self._ending, self._error = ending, error
+                    self._ending, self.error = ending, error
                     if not self._turns or self._begun is None:
                         raise_failure(event)
                 case _:
@@ -252,9 +273,6 @@ class SessionCollector:
         session = self.session
         if session is None:
             raise BactrianError("The session did not begin.", next="Report this.")
-        if self._ending is not None and self._ending.code == "failed":
-            reason = str(self._error or self._ending.evidence)
-            warnings.warn(f"The session failed after {len(self._turns)} turns: {reason}", BactrianWarning, 2)
         return session
 
 

@@ -12,7 +12,9 @@ from bactrian.analyze.behaviours.catalogue import find_behaviours
 from bactrian.analyze.behaviours.own import BehaviourLike
 from bactrian.analyze.frames import read_frame
 from bactrian.analyze.measure import measure
+from bactrian.analyze.report import check_installed
 from bactrian.api.bridge import run_sync
+from bactrian.api.checks import check_names
 from bactrian.api.export import ExportChoices, export_session_data, merge_installed
 from bactrian.api.report import Report
 from bactrian.errors import InputError
@@ -185,6 +187,7 @@ class Run:
             InputError: the run holds no session, or a behaviour fails.
             MissingExtra: the optional part ``analysis`` is not installed.
         """
+        check_installed()
         own = merge_installed(behaviours)
         prices = make_pricing(price, base_url)
         part = self._read(lambda store: measure(store, own=own, processes=1))
@@ -194,6 +197,7 @@ class Run:
         self, other: Run | str | Path, behaviours: Iterable[BehaviourLike] = (), *, price: str | None = None
     ) -> Report:
         """Report how ``other`` differs from this run. Raises what :meth:`analyze` raises."""
+        check_installed()
         own = merge_installed(behaviours)
         second = other if isinstance(other, Run) else open_run(other)
         parts = [one._read(lambda store: measure(store, own=own, processes=1)) for one in (self, second)]
@@ -258,6 +262,7 @@ class Run:
             InputError: the target exists, a filter is not valid, or no session of the run fits the format.
             MissingExtra: the format, or redaction, needs an optional part.
         """
+        check_names("export", more, ("only", "drop", "overwrite", *ExportChoices.__annotations__))
         return run_sync(
             export_session_data(
                 self.path, format, Path(out), only=only, drop=drop, overwrite=overwrite, more=more

@@ -70,7 +70,13 @@ class RoleFlags:
 class ModelFlags:
     """The models and their endpoints."""
 
-    model: Annotated[str, declare_option("--model", "Model of every agent; see `bactrian models`.")] = "local"
+    model: Annotated[
+        str | None,
+        declare_option(
+            "--model",
+            "Model of every agent; see `bactrian models`. Default: local, or the assistant's if both sides have one.",
+        ),
+    ] = None
     assistant_model: Annotated[
         str | None, declare_option("--assistant-model", "Model of the AI assistant.")
     ] = None

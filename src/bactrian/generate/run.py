@@ -120,7 +120,11 @@ async def find_begun_plan(order: RunOrder) -> Plan:
         return plan
     async with open_store(order.run, read_only=True) as store:
         stored = await store.recipe()
-    if stored is None or stored["recipe"] == plan.recipe.content():
+    if stored is None:
+        return plan
+    if plan.earlier_models is not None and stored.get("models") == plan.earlier_models:
+        plan = replace(plan, models=stored["models"])
+    if stored["recipe"] == plan.recipe.content():
         return plan
     for earlier in list_earlier_recipes(plan.recipe):
         if earlier.content() == stored["recipe"]:

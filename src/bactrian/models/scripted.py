@@ -59,11 +59,20 @@ class Scripted:
     """
 
     def __init__(
-        self, lines: Lines | Mapping[str, Lines], *, name: str = "scripted", window: int | None = None
+        self,
+        lines: str | Lines | Mapping[str, str | Lines],
+        *,
+        name: str = "scripted",
+        window: int | None = None,
     ) -> None:
         self.name = name
         self.traits = Traits(priced=False)
-        self._lines = lines
+        # A text is a sequence of texts, too: without this, it would be played letter by letter.
+        self._lines: Lines | Mapping[str, Lines] = (
+            {agent: _as_lines(own) for agent, own in lines.items()}
+            if isinstance(lines, Mapping)
+            else _as_lines(lines)
+        )
         self._window = window
 
     def for_agent(self, agent: str) -> Scripted:
@@ -134,6 +143,10 @@ class Scripted:
                 next="Add it to the script.",
             )
         return [_to_line(one) for one in alternatives]
+
+
+def _as_lines(lines: str | Lines) -> Lines:
+    return (lines,) if isinstance(lines, str) else lines
 
 
 def _to_line(said: str | ScriptedReply) -> ScriptedReply:

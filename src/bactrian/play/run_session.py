@@ -62,7 +62,6 @@ async def play_one(order: SessionOrder, listener: Listener | None = None) -> Asy
         tools = await stack.enter_async_context(open_tools(order.tools, order.functions))
         setup = replace(order.setup, tools={agent: box.kit for agent, box in tools.items()})
         session = new_session(setup, order.pack)
-        names = {agent: setup.models[agent] for agent in session.provenance.models}
         store = await stack.enter_async_context(open_store(order.run)) if order.run else None
         if store is not None:
             session = await _find_earlier(session, list_earlier_ids(setup, order.pack), store)
@@ -72,6 +71,9 @@ async def play_one(order: SessionOrder, listener: Listener | None = None) -> Asy
             session = await _reopen(session, setup.limit, store)
         sink = store.add_call if store is not None else None
         continues = session.ending is None or not session.ending.final
+        names = (
+            session.provenance.models
+        )  # Those of the stored session, where an earlier version chose others.
         models = await stack.enter_async_context(open_models(names, order.options, sink=sink, load=continues))
         events = await run_role_play(
             session, setup, order.pack, models, store=store, tools=tools, listener=listener

@@ -63,6 +63,8 @@ class RolePlaySetup:
         default_factory=dict[str, tuple[SamplingSpec, ...]]
     )
     """Changes to an agent's sampling, applied in order."""
+    earlier_models: Mapping[str, str] | None = None
+    """The models that earlier versions chose for the same request, so that their sessions resume; None if the same."""
 
     @property
     def small(self) -> bool:
@@ -195,7 +197,11 @@ def list_earlier_ids(setup: RolePlaySetup, pack: Pack) -> tuple[str, ...]:
 
     Earlier versions had fewer options; a session that uses none of the newer ones is the same session.
     """
-    return tuple(_list_earlier(_describe(setup), setup, pack))
+    earlier = _list_earlier(_describe(setup), setup, pack)
+    if setup.earlier_models is not None:
+        before = replace(setup, models=setup.earlier_models, earlier_models=None)
+        earlier += [_identity(before, pack), *list_earlier_ids(before, pack)]
+    return tuple(earlier)
 
 
 def list_shorter_ids(setup: RolePlaySetup, pack: Pack, longest: int) -> Iterator[str]:
@@ -210,6 +216,10 @@ def list_shorter_ids(setup: RolePlaySetup, pack: Pack, longest: int) -> Iterator
             shorter = {**wish, "max_messages": said}
             yield _hash(shorter, pack)
             yield from _list_earlier(shorter, setup, pack)
+            if setup.earlier_models is not None:
+                before = {**shorter, "models": dict(setup.earlier_models)}
+                yield _hash(before, pack)
+                yield from _list_earlier(before, setup, pack)
 
 
 def _list_earlier(wish: Mapping[str, Any], setup: RolePlaySetup, pack: Pack) -> list[str]:
@@ -234,7 +244,7 @@ def _identity(setup: RolePlaySetup, pack: Pack) -> str:
 def _describe(setup: RolePlaySetup) -> dict[str, Any]:
     """Return the options that identify the session. A newer option is left out if it is not used."""
     wish = asdict(replace(setup, endings=()))
-    del wish["endings"]
+    del wish["endings"], wish["earlier_models"]
     if setup.endings:
         wish["endings"] = [find_code(rule) for rule in setup.endings]
     if setup.critic is None:  # Sessions without a critic keep the ids they had before critics existed.

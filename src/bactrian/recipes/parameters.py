@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
@@ -16,6 +16,7 @@ Nothing = Literal["none"]
 """In place of a value: the parameter is left out, and the model's own default holds."""
 _Text = Annotated[str, Field(min_length=1)]
 _OURS = frozenset({"model", "messages", "stream", "n", "tools", "tool_choice", "response_format"})
+_OMITTABLE = frozenset({"temperature", "top_p", "max_tokens", "stop", "seed"})
 AGENT_NAMES: Mapping[str, tuple[str, ...]] = {
     "user": ("user",),
     "assistant": ("assistant", "translator"),
@@ -90,7 +91,7 @@ def read_parameters(given: Mapping[str, Any], where: str = "parameters") -> Para
         InputError: a name or a value cannot be used.
     """
     try:
-        return Parameters.model_validate(dict(given))
+        return Parameters.model_validate(_write_none(given))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         *_, word = (
@@ -106,6 +107,19 @@ def read_parameters(given: Mapping[str, Any], where: str = "parameters") -> Para
             where=where,
             next=f"docs/models.md says what each takes: {', '.join(SamplingSpec.model_fields)}; none leaves one out.",
         ) from error
+
+
+def _write_none(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``given`` with Python's None as ``"none"`` for the parameters that can be left out."""
+    written: dict[str, Any] = {}
+    for name, value in given.items():
+        if value is None and name in _OMITTABLE:
+            written[name] = "none"
+        elif name in AGENT_NAMES and isinstance(value, Mapping):
+            written[name] = _write_none(cast("Mapping[str, Any]", value))
+        else:
+            written[name] = value
+    return written
 
 
 def merge_parameters(first: Parameters | None, second: Mapping[str, Any], where: str) -> Parameters | None:

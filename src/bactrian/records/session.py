@@ -10,7 +10,7 @@ from typing import Literal
 from bactrian.records.candidate import CriticSettings
 from bactrian.records.ending import Ending
 from bactrian.records.sampling import Sampling
-from bactrian.records.text import show, to_printable
+from bactrian.records.text import show, to_printable, write_count
 from bactrian.records.tool import Toolkit, Use
 from bactrian.records.turn import Turn
 from bactrian.records.usage import Usage
@@ -152,16 +152,19 @@ def find_kind(session: Session) -> Kind:
 _PART: dict[str, str] = {"user": "AI user", "assistant": "AI assistant"}
 # Colours are inherited from the page, so that the text is readable on dark and light backgrounds.
 _FRAME = "border-left:3px solid currentColor;padding:0 0 0 .8em;margin:.6em 0"
+_SHOWN = 300
+"""Characters of a thought, or of a tool's arguments or result, in a transcript of plain text."""
 _FAINT = "opacity:.65;font-size:90%"
 
 
 def write_transcript(session: Session) -> str:
     """Return the conversation as plain text, without terminal control sequences."""
     parts = [_format_title(session), *(f"{name}: {text}" for name, text in _list_steps(session))]
-    parts += [
-        f"\n{_format_speaker(session, turn.speaker, turn.role)}\n{turn.text.strip()}"
-        for turn in session.turns
-    ]
+    for turn in session.turns:
+        steps = [f"  {line}" for line in _list_preludes(turn)]
+        parts.append(
+            "\n".join((f"\n{_format_speaker(session, turn.speaker, turn.role)}", *steps, turn.text.strip()))
+        )
     parts.append(f"\n{_format_outcome(session)}")
     return to_printable("\n".join(parts))
 
@@ -172,7 +175,7 @@ def render_transcript(session: Session) -> str:
         f'<div style="{_FAINT}">{name}: {_escape_html(text)}</div>' for name, text in _list_steps(session)
     )
     turns = "".join(
-        f'<div style="{_FRAME}"><b>{_escape_html(_format_speaker(session, turn.speaker, turn.role))}</b>'
+        f'<div style="{_FRAME}"><b>{_escape_html(_format_speaker(session, turn.speaker, turn.role))}</b>{_fold(turn)}'
         f'<div style="white-space:pre-wrap">{_escape_html(turn.text.strip())}</div></div>'
         for turn in session.turns
     )
@@ -198,11 +201,52 @@ def _format_speaker(session: Session, speaker: str, role: str) -> str:
     return f"{role} ({part})" if part else role
 
 
+def _list_preludes(turn: Turn) -> list[str]:
+    """Return what precedes the words of a turn, a line each: its thought and its tool calls, shortened."""
+    lines = [f"thinks: {_shorten(turn.thought)}"] if turn.thought else []
+    for use in turn.uses:
+        lines.append(f"calls {use.call.wanted.name} {_shorten(use.call.wanted.arguments)}")
+        if use.result is not None:
+            wrong = " (wrong)" if use.result.problem else ""
+            lines.append(f"{use.result.name} says{wrong}: {_shorten(use.result.text)}")
+    return lines
+
+
+def _fold(turn: Turn) -> str:
+    """Return the thought and the tool calls of a turn as HTML that opens at a click; empty if it has none."""
+    lines = [f"thinks: {turn.thought}"] if turn.thought else []
+    for use in turn.uses:
+        lines.append(f"calls {use.call.wanted.name} {use.call.wanted.arguments}")
+        if use.result is not None:
+            lines.append(
+                f"{use.result.name} says{' (wrong)' if use.result.problem else ''}: {use.result.text}"
+            )
+    names = ", ".join(dict.fromkeys(use.call.wanted.name for use in turn.uses))
+    title = " and ".join(
+        filter(None, ("thought" if turn.thought else "", f"tools: {names}" if names else ""))
+    )
+    body = "\n".join(lines)
+    return (
+        f'<details style="{_FAINT}"><summary>{_escape_html(title)}</summary>'
+        f'<div style="white-space:pre-wrap">{_escape_html(body)}</div></details>'
+        if lines
+        else ""
+    )
+
+
+def _shorten(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _SHOWN else f"{line[:_SHOWN]} …"
+
+
 def _format_outcome(session: Session) -> str:
     used = session.usage
     about = "about " if used.estimated else ""
     how = "not ended" if session.ending is None else f"{session.ending.code} at turn {session.ending.turn}"
-    return f"{how} · {len(session.turns)} messages · {about}{used.total:,} tokens · session {session.id}"
+    failed = session.ending is not None and session.ending.code in ("failed", "token_limit", "refused")
+    why = f": {session.ending.evidence}" if session.ending is not None and failed else ""
+    messages = write_count(len(session.turns), "message")
+    return f"{how}{why} · {messages} · {about}{used.total:,} tokens · session {session.id}"
 
 
 def _escape_html(text: str) -> str:

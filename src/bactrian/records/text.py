@@ -62,6 +62,11 @@ def to_printable(text: str) -> str:
     )
 
 
+def write_count(count: int, noun: str) -> str:
+    """Return ``count`` with its noun, as in ``1 turn`` and ``2 turns``."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
 def show(item: object) -> None:
     """Display ``item`` in a notebook, or write it to standard output elsewhere."""
     if "IPython" in sys.modules:

@@ -17,6 +17,7 @@ from rich.status import Status
 from bactrian.analyze.aggregate import Aggregate
 from bactrian.analyze.confirm import Key, list_judged
 from bactrian.analyze.measure import measure
+from bactrian.analyze.report import check_installed
 from bactrian.analyze.report_tables import WIDE
 from bactrian.api.report import Report
 from bactrian.cli.model_options import read_model_options
@@ -76,6 +77,7 @@ def analyze(
         raise InputError("This file is named twice.", where=str(page), next="Name another one.")
     if judge is not None and other is not None:
         raise InputError("A judge works on one run only.", where="--judge", next="Leave RUN2 out.")
+    check_installed()
     prices = make_pricing(price, base_url)
     work = _analyze(
         run_file,

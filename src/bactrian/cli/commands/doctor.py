@@ -23,7 +23,7 @@ from bactrian.records.text import Text
 
 EXTRAS = {
     "local": ("xllamacpp", "the built-in model and GGUF files, in this process"),
-    "analysis": ("polars", "Parquet files and data frames"),
+    "analysis": ("numpy", "reports, Parquet files and data frames"),
     "redact": ("detect_secrets", "exports without secrets and private numbers"),
 }
 """Optional parts: the module to look for, and what the part provides."""

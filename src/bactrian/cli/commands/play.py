@@ -13,7 +13,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from bactrian.api.arguments import PlayOptions
-from bactrian.api.models import ChosenModels, choose_models
+from bactrian.api.models import LOCAL, ChosenModels, choose_models
 from bactrian.api.play import (
     AGENTS,
     EXAMPLE,
@@ -158,14 +158,15 @@ def _play_society(
 ) -> NoReturn:
     """Play a society and end the command."""
     society, prompts = load_society(name)
+    usual = models.model or LOCAL
     names = name_models(
         society,
-        models.model,
-        task_model=models.task_model or models.model,
-        critic_model=models.critic_model or models.model,
+        usual,
+        task_model=models.task_model or usual,
+        critic_model=models.critic_model or usual,
     )
     options, brake = models.open(person=HUMAN in names.values(), idea=idea)
-    given = {models.model, models.task_model, models.critic_model}
+    given = {usual, models.task_model, models.critic_model}
     options = replace(options, distrusted=frozenset(names.values()) - given)
     protocol = flags.protocol.value if flags.protocol else None
     rules, paper = read_endings(flags.endings)

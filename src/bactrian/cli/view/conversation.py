@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 
 from rich.cells import cell_len
@@ -103,7 +104,7 @@ class ConversationView:
         for label, text in steps.items():
             if text is not None:
                 self._labelled(label, text)
-        models = ", ".join(dict.fromkeys(session.provenance.models.values()))
+        models = _name_models(session.provenance.models)
         taken_up = f" · {len(session.turns)} turns already stored" if session.turns else ""
         self._dim(f"{models} · {session.provenance.protocol} protocol · session {session.id}{taken_up}")
         self._usage += session.preparation
@@ -191,6 +192,16 @@ class ConversationView:
 
     def _dim(self, text: str) -> None:
         self._out.print(to_printable(text), style="dim")
+
+
+def _name_models(models: Mapping[str, str]) -> str:
+    """Return the name of the model; of several, also who plays with each."""
+    agents: dict[str, list[str]] = {}
+    for agent, name in models.items():
+        agents.setdefault(name, []).append(agent.replace("_", " "))
+    if len(agents) == 1:
+        return next(iter(agents))
+    return ", ".join(f"{name} ({', '.join(who)})" for name, who in agents.items())
 
 
 def _indented(text: str) -> str:

@@ -49,6 +49,8 @@ class ModelChoice:
     default: str
     by_agent: Mapping[str, str] = field(default_factory=dict[str, str])
     """For agents with a model of their own."""
+    follows: bool = False
+    """True if the default is the assistant's model, because nothing names one for all agents."""
     from_file: frozenset[str] = frozenset()
     """Names that the recipe gives and not the user."""
 

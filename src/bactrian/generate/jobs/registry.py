@@ -40,7 +40,11 @@ def choose_models(recipe: Recipe, default: str | None, by_agent: Mapping[str, st
     own = models.by_agent() if models else {}
     usual = default or (models.default if models else None)
     named = frozenset(filter(None, (*own.values(), usual if default is None else None)))
-    return ModelChoice(usual or LOCAL, {**own, **by_agent}, named - set(by_agent.values()))
+    chosen = {**own, **by_agent}
+    # A small model must not prepare the work of two large ones.
+    follows = usual is None and {"user", "assistant"} <= chosen.keys()
+    default = chosen["assistant"] if follows else usual or LOCAL
+    return ModelChoice(default, chosen, follows, named - set(by_agent.values()))
 
 
 def make_plan(recipe: Recipe, choice: ModelChoice, seed: int | None = None) -> Plan:
@@ -52,4 +56,9 @@ def make_plan(recipe: Recipe, choice: ModelChoice, seed: int | None = None) -> P
     kind = find_job_kind(recipe)
     kind.check(recipe)
     models = {"lister": choice.find("lister"), **kind.name_models(recipe, choice)}
-    return Plan(recipe, models, seed, distrusted=frozenset(models.values()) - choice.trusted)
+    before = ModelChoice(LOCAL, choice.by_agent)
+    earlier = {"lister": before.find("lister"), **kind.name_models(recipe, before)}
+    distrusted = frozenset(models.values()) - choice.trusted
+    return Plan(
+        recipe, models, seed, distrusted=distrusted, earlier_models=earlier if choice.follows else None
+    )

@@ -83,7 +83,8 @@ class FunctionSource:
         """
         try:
             given = self.function(request)
-            found: list[object] = list(await given if isinstance(given, Awaitable) else given)
+            given = await given if isinstance(given, Awaitable) else given
+            found: list[object] = list(given)
         except BactrianError:
             raise
         except Exception as error:
@@ -92,6 +93,12 @@ class FunctionSource:
                 where=f"axes.{request.axis}.source",
                 next="Mend it and run the same command again.",
             ) from error
+        if isinstance(given, str):
+            raise InputError(
+                f"The list source {self.name!r} returned a text for {request.id!r} and not a list of texts.",
+                where=f"axes.{request.axis}.source",
+                next="Return a list.",
+            )
         if strange := [item for item in found if not isinstance(item, str)]:
             raise InputError(
                 f"The list source {self.name!r} returned {strange[0]!r} for {request.id!r}, which is not a text.",

@@ -123,7 +123,14 @@ def read_endings(given: Iterable[EndingLike] | EndingLike) -> tuple[tuple[Rule, 
     Raises:
         InputError: a name stands for no ending, or something is neither a name nor can be called.
     """
-    listed = [given] if isinstance(given, str) or callable(given) else list(given)
+    if isinstance(given, str) or callable(given):
+        listed: list[EndingLike] = [given]
+    elif isinstance(cast("object", given), Iterable):
+        listed = list(given)
+    else:
+        raise InputError(
+            f"{given!r} is not a list of endings.", where="endings", next="Give codes, functions or rules."
+        )
     names = ",".join(one for one in listed if isinstance(one, str))
     rules = tuple(_read(one) for one in listed if not isinstance(one, str))
     if names in ("", "default", "paper"):
