@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from bactrian.errors import InputError
 from bactrian.generate.progress import EndpointPressure
-from bactrian.models.model import Model
+from bactrian.models.model import Model, RemoteModel
 from bactrian.models.registry import ModelOptions, find_traits, load_local, open_model
 from bactrian.models.traits import get_traits
 from bactrian.models.wrappers.budget import Budget, UsageMeter
@@ -90,6 +90,48 @@ class RunLimits:
     tokens_per_minute: float | None = None
 
 
+class _EndpointLimits:
+    """The limits of one endpoint, address and key, which all its models share whatever their names."""
+
+    def __init__(self, limits: RunLimits, window: int, longest_wait: float, rest: StopSignal) -> None:
+        self._limits = limits
+        self._window = window
+        self._longest_wait = longest_wait
+        self._rest = rest
+        self._rate: RateLimit | None = None
+        self.concurrency: ConcurrencyLimit | None = None
+        """None as long as the endpoint has no model."""
+
+    def apply(self, inner: Model, model: Model) -> Model:
+        """``inner``, which asks ``model``, within the limits."""
+        limits = self._limits
+        if limits.requests_per_minute or limits.tokens_per_minute:
+            self._rate = (
+                self._rate.share(inner)
+                if self._rate
+                else RateLimit(
+                    inner,
+                    requests_per_minute=limits.requests_per_minute,
+                    tokens_per_minute=limits.tokens_per_minute,
+                    sleep=self._rest.sleep,
+                )
+            )
+            inner = self._rate
+            if isinstance(model, RemoteModel):
+                model.before_again = self._rate.wait_again
+        if self.concurrency is not None:
+            return self.concurrency.share(inner)
+        self.concurrency = ConcurrencyLimit(
+            inner,
+            self._window,
+            rest=self._rest,
+            timed=self._rate is None,  # Waits for a pace are no sign of a slow endpoint.
+            proven=not get_traits(model).remote,
+            longest_wait=self._longest_wait,
+        )
+        return self.concurrency
+
+
 @asynccontextmanager
 async def open_run_models(
     names: Mapping[str, str],
@@ -98,7 +140,8 @@ async def open_run_models(
     meter: UsageMeter,
     sink: Callable[[Call], Awaitable[None]],
 ) -> AsyncGenerator[RunModels]:
-    """Open the model that ``names`` gives for each agent; agents that share a name share a model and its limits.
+    """Open the model that ``names`` gives for each agent; agents that share a name share a model, and models
+    that share an endpoint its limits.
 
     From the outside in: retries, throttle, rate limit, spend, record of failed calls.
 
@@ -110,34 +153,23 @@ async def open_run_models(
     access = replace(access, slots=_slots(window, names))
     _check_open_files(window)
     models: dict[str, Model] = {}
-    throttles: list[ConcurrencyLimit] = []
+    endpoints: dict[object, _EndpointLimits] = {}
     opened: list[Model] = []
     rest = StopSignal()
-    limited = bool(limits.requests_per_minute or limits.tokens_per_minute)
     try:
         for name in dict.fromkeys(names.values()):
             opened.append(open_model(name, access))
-            inner: Model = Budget(Recorder(opened[-1], sink, failures_only=True), meter)
-            if limited:
-                inner = RateLimit(
-                    inner,
-                    requests_per_minute=limits.requests_per_minute,
-                    tokens_per_minute=limits.tokens_per_minute,
-                    sleep=rest.sleep,
-                )
-            throttle = ConcurrencyLimit(
-                inner,
-                window,
-                rest=rest,
-                timed=not limited,  # Waits for a rate limit do not indicate a slow endpoint.
-                proven=not get_traits(opened[-1]).remote,
-                longest_wait=access.max_wait,
-            )
-            throttles.append(throttle)
+            model = opened[-1]
+            key = model.endpoint if isinstance(model, RemoteModel) else name
+            if key not in endpoints:
+                endpoints[key] = _EndpointLimits(limits, window, access.max_wait, rest)
+            inner = Budget(Recorder(model, sink, failures_only=True), meter)
+            limited = endpoints[key].apply(inner, model)
             patience = _PATIENCE.with_max_wait(access.max_wait)
-            models[name] = Retry(throttle, patience, notice=access.notice, sleep=rest.sleep)
+            models[name] = Retry(limited, patience, notice=access.notice, sleep=rest.sleep)
+        throttles = tuple(one.concurrency for one in endpoints.values() if one.concurrency is not None)
         by_agent = {agent: models[name] for agent, name in names.items()}
-        yield RunModels(by_agent, tuple(throttles), window, tuple(opened), rest)
+        yield RunModels(by_agent, throttles, window, tuple(opened), rest)
     finally:
         for model in models.values():
             await model.close()
