@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 import bactrian as bt
-from bactrian.cli.main import main
 from bactrian.errors import BactrianWarning, MissingExtra
 
 SCRIPT = ["Instruction: Name a tea.\nInput: None", "Solution: Sencha.\nNext request.", "<CAMEL_TASK_DONE>"]
@@ -239,11 +238,8 @@ def test_the_package_lists_its_public_names_only() -> None:
 
 
 @pytest.mark.parametrize("field", ["top_k", "[", "=4"])
-def test_a_field_of_the_body_without_a_value_is_refused(
-    field: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["bactrian", "play", "Choose a tea", "--body", field])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert ended.value.code == 2
-    assert "--body" in capfd.readouterr().err
+def test_a_field_of_the_body_without_a_value_is_refused(field: str, tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "bactrian", "play", "Choose a tea", "--body", field]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("bactrian: --body: ")
