@@ -108,7 +108,7 @@ class RunProgress:
     """Sessions and lists that this command left open because of the endpoint."""
     reasons: Counter[str] = field(default_factory=Counter[str])
     """Why sessions failed or were left open in this command."""
-    throttle: Callable[[], EndpointPressure] = EndpointPressure
+    read_pressure: Callable[[], EndpointPressure] = EndpointPressure
     """Tells how much the endpoints may be asked."""
     systems: dict[str, str] = field(default_factory=dict[str, str])
     """What answered each agent last, by the endpoint's own word."""
@@ -188,7 +188,7 @@ class RunProgress:
         self._past.append((now, meter.calls, usage.total))
         ended_here = self.done - max(self._done_before, 0)
         left = (self.total - self.done) * now / ended_here if ended_here > 0 else None
-        pressure = self.throttle()
+        pressure = self.read_pressure()
         return ProgressSnapshot(
             total=self.total,
             done=self.done,

@@ -20,21 +20,21 @@ from bactrian.models.wrappers.recorder import Recorder
 from bactrian.models.wrappers.retry import Retry, RetryPolicy
 from bactrian.records.run import Call
 
-_PATIENCE = RetryPolicy(attempts=1_000, bad_replies=5)
+_RETRY_POLICY = RetryPolicy(attempts=1_000, bad_replies=5)
 """Transient faults are retried for half an hour without a limit on attempts; invalid replies are retried four times."""
 LOCAL_WINDOW = 4
-"""Conversations that a model in this process carries at once. Measured on two cores: two give 37 tokens a second,
-four 63, eight 47."""
+"""Conversations in flight for a model in this process. Measured on two cores, in tokens a second: 37 with two
+conversations, 63 with four, 47 with eight."""
 
 
 _OTHER_FILES = 64
 
 
 def _check_open_files(window: int) -> None:
-    """Each conversation in flight may have a connection of its own.
+    """Raise the limit of open files where needed: each conversation in flight may have its own connection.
 
     Raises:
-        InputError: this process may not open as many files.
+        InputError: the hard limit is too low.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = window + _OTHER_FILES
@@ -49,7 +49,7 @@ def _check_open_files(window: int) -> None:
 
 
 def _slots(window: int, agents: Collection[str]) -> int:
-    """One for each agent in flight, and two for the session that begins while another's are still the newest."""
+    """Count the cache slots: one for each agent in flight, and two for a session that begins while others are newer."""
     return (3 if "critic" in agents else 2) * window + 2
 
 
@@ -58,31 +58,31 @@ class RunModels:
     """The models by agent, with their shared state."""
 
     models: Mapping[str, Model]
-    throttles: tuple[ConcurrencyLimit, ...]
+    concurrency_limits: tuple[ConcurrencyLimit, ...]
     window: int
     """Conversations to have in flight."""
     opened: tuple[Model, ...]
     """The models without their wrappers."""
-    rest: StopSignal
-    """Where calls wait that have not been sent. Ending it lets go of them."""
+    stop_signal: StopSignal
+    """Stopping it cancels the calls that have not been sent."""
 
     async def load(self) -> None:
-        """Load what is on this computer. Raises ModelError if it cannot be."""
+        """Load the local models. Raises ModelError if one cannot be loaded."""
         for model in self.opened:
             await load_local(model)
 
     def pressure(self) -> EndpointPressure:
-        """How much the endpoints may be asked now."""
+        """Return the current limits of the endpoints."""
         return EndpointPressure(
-            sum(throttle.limit for throttle in self.throttles),
-            max(throttle.closed_for for throttle in self.throttles),
-            any(throttle.silent for throttle in self.throttles),
+            sum(each.limit for each in self.concurrency_limits),
+            max(each.closed_for for each in self.concurrency_limits),
+            any(each.silent for each in self.concurrency_limits),
         )
 
 
 @dataclass(frozen=True, slots=True)
 class RunLimits:
-    """What a user allows an endpoint to be asked. None leaves it open."""
+    """The user's limits on requests to an endpoint. None means no limit."""
 
     concurrency: int | None = None
     """Conversations in flight; None for 64, or for four on a model in this process."""
@@ -100,19 +100,19 @@ async def open_run_models(
 ) -> AsyncGenerator[RunModels]:
     """Open the model that ``names`` gives for each agent; agents that share a name share a model and its limits.
 
-    From the outside in: retries, throttle, rate limit, spend, record of failed calls.
+    From the outside in: retries, concurrency limit, rate limit, budget, record of failed calls.
 
     Raises:
-        InputError: a name stands for no model, or its file cannot be used.
+        InputError: a name is not that of a model, or its file cannot be used.
     """
     local = any(find_traits(name).in_process for name in names.values())
     window = limits.concurrency or (LOCAL_WINDOW if local else 64)
     access = replace(access, slots=_slots(window, names))
     _check_open_files(window)
     models: dict[str, Model] = {}
-    throttles: list[ConcurrencyLimit] = []
+    concurrency_limits: list[ConcurrencyLimit] = []
     opened: list[Model] = []
-    rest = StopSignal()
+    stop_signal = StopSignal()
     limited = bool(limits.requests_per_minute or limits.tokens_per_minute)
     try:
         for name in dict.fromkeys(names.values()):
@@ -123,21 +123,23 @@ async def open_run_models(
                     inner,
                     requests_per_minute=limits.requests_per_minute,
                     tokens_per_minute=limits.tokens_per_minute,
-                    sleep=rest.sleep,
+                    sleep=stop_signal.sleep,
                 )
-            throttle = ConcurrencyLimit(
+            concurrency_limit = ConcurrencyLimit(
                 inner,
                 window,
-                rest=rest,
+                stop_signal=stop_signal,
                 timed=not limited,  # Waits for a rate limit do not indicate a slow endpoint.
                 proven=not get_traits(opened[-1]).remote,
                 longest_wait=access.max_wait,
             )
-            throttles.append(throttle)
-            patience = _PATIENCE.with_max_wait(access.max_wait)
-            models[name] = Retry(throttle, patience, notice=access.notice, sleep=rest.sleep)
+            concurrency_limits.append(concurrency_limit)
+            retry_policy = _RETRY_POLICY.with_max_wait(access.max_wait)
+            models[name] = Retry(
+                concurrency_limit, retry_policy, notice=access.notice, sleep=stop_signal.sleep
+            )
         by_agent = {agent: models[name] for agent, name in names.items()}
-        yield RunModels(by_agent, tuple(throttles), window, tuple(opened), rest)
+        yield RunModels(by_agent, tuple(concurrency_limits), window, tuple(opened), stop_signal)
     finally:
         for model in models.values():
             await model.close()

@@ -88,7 +88,7 @@ class SocietyPlayer:
         self._seeds = context.seeds
         names = {agent: model.name for agent, model in context.models.items() if agent != "lister"}
         endings, paper = read_endings(spec.endings)
-        self._wish = SocietyRun(
+        self._settings = SocietyRun(
             *society,
             task="",
             given=ChatOptions(names, spec.language, None, spec.max_messages, spec.protocol),
@@ -101,15 +101,15 @@ class SocietyPlayer:
 
     async def play(self, job: Job, store: Store) -> AsyncGenerator[Event]:
         """Play the stages; only the ending of the last one, or of one that broke off, is given."""
-        wish = replace(
-            self._wish,
+        settings = replace(
+            self._settings,
             task=self._fill("task", job.values),
-            given=replace(self._wish.given, seed=self._seeds.find_job(job.number)),
+            given=replace(self._settings.given, seed=self._seeds.find_job(job.number)),
             name=job.id,
             values=job.values,
         )
         session: Session | None = None
-        async for event in play_society(wish, self._models, store):
+        async for event in play_society(settings, self._models, store):
             match event:
                 case Started(session):
                     yield event
