@@ -72,6 +72,8 @@ class ModelError(BactrianError):
     ``sample`` holds up to 2 KB of what came back instead of a reply.
     """
 
+    spent: tuple[int, int] = (0, 0)
+    """Prompt and completion tokens that it cost although it failed, as far as they are known or can be reckoned."""
     endpoint_wide = False
     """True if it is about the endpoint and not about this request: another session would fare no better."""
 
@@ -121,6 +123,10 @@ class GaveUp(ModelError):
 
 class BadReply(ModelError):
     """The endpoint answered with something that is not a reply. Asked again a few times, then given up."""
+
+
+class EmptyReply(BadReply):
+    """The model answered with nothing, and once more."""
 
 
 class CutShort(BadReply):

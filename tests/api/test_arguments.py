@@ -231,3 +231,15 @@ def test_a_transcript_shows_tool_calls_and_thoughts() -> None:
         assert "calls price" in shown
         assert "price says: 4.5" in shown
         assert "thinks: Cheap." in shown
+
+
+def test_the_package_lists_its_public_names_only() -> None:
+    assert dir(bt) == sorted(bt.__all__)
+
+
+@pytest.mark.parametrize("field", ["top_k", "[", "=4"])
+def test_a_field_of_the_body_without_a_value_is_refused(field: str, tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "bactrian", "play", "Choose a tea", "--body", field]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("bactrian: --body: ")

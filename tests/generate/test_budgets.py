@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.helpers.endpoint import Endpoint
-from tests.helpers.generation import generate, said
+from tests.helpers.endpoint import Endpoint, Plan, Received
+from tests.helpers.generation import asks, generate, said
 
 
 async def test_a_budget_stops_the_run_before_it_is_passed_and_a_larger_one_goes_on(folder: Path) -> None:
@@ -42,3 +42,20 @@ async def test_a_budget_without_a_price_is_refused_before_anything_is_made(folde
     assert "--price" in err
     assert endpoint.requests == []
     assert not (folder / "run.db").exists()
+
+
+async def test_replies_that_cost_and_carry_nothing_count_over_a_resume_too(folder: Path) -> None:
+    usage = {"prompt_tokens": 200, "completion_tokens": 100}
+
+    def reply(request: Received) -> Plan:
+        return said(request) if asks(request) == "lister" else {"choices": [], "usage": usage}
+
+    async with Endpoint([reply]) as endpoint:
+        limits = ["--max-tokens", "6000", "--concurrency", "2", "--max-wait", "30", "--json"]
+        code = 0
+        for _ in range(3):
+            code, _, err = await generate(folder, endpoint, *limits, "--retry-failed")
+            assert code in (3, 4), err
+        assert code == 3
+        paid = sum(asks(request) != "lister" for request in endpoint.requests)
+    assert paid * 300 <= 6000

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import signal
 import sys
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -13,7 +15,7 @@ import pytest
 
 from tests.helpers.command import clean_environment
 from tests.helpers.endpoint import Answer, Endpoint, Plan, Received
-from tests.helpers.generation import asks, generate, said, stored
+from tests.helpers.generation import asks, generate, said, start, stored
 
 
 async def test_a_refused_key_stops_the_run_after_one_request(folder: Path) -> None:
@@ -148,3 +150,50 @@ async def test_what_no_session_can_get_past_stops_the_run_at_its_first_requests(
         assert says in err
         assert len(endpoint.requests) == 1
         assert [session.ending for session in await stored(folder)] == []
+
+
+async def test_two_model_names_on_one_endpoint_share_its_rate_and_its_concurrency(folder: Path) -> None:
+    at: list[float] = []
+    at_once = most = 0
+
+    async def reply(request: Received) -> Plan:
+        nonlocal at_once, most
+        at.append(time.monotonic())
+        at_once += 1
+        most = max(most, at_once)
+        await asyncio.sleep(0.05)
+        at_once -= 1
+        return said(request)
+
+    async with Endpoint([reply]) as endpoint:
+        names = (
+            "--user-model",
+            f"openai:one@{endpoint.url}",
+            "--assistant-model",
+            f"openai:two@{endpoint.url}",
+        )
+        code, _, err = await generate(folder, endpoint, *names, "--concurrency", "3")
+        assert code == 0, err
+        assert most <= 3
+        at.clear()
+        fast = ("--requests-per-minute", "1200", "--run", "other.db")
+        code, _, err = await generate(folder, endpoint, *names, *fast)
+        assert code == 0, err
+    assert (at[-1] - at[0]) >= (len(at) - 1) * 60 / 1200 * 0.95
+
+
+async def test_what_arrived_while_the_process_was_stopped_is_not_paid_again(folder: Path) -> None:
+    async def slow(request: Received) -> Plan:
+        await asyncio.sleep(0.5)
+        return said(request)
+
+    async with Endpoint([slow]) as endpoint:
+        process = start(folder, endpoint, "--timeout", "2")
+        while len(endpoint.requests) < 20:
+            await asyncio.sleep(0.02)
+        process.send_signal(signal.SIGSTOP)
+        await asyncio.sleep(4)
+        process.send_signal(signal.SIGCONT)
+        _, err = await process.communicate()
+        assert process.returncode == 0, err
+    assert len(endpoint.requests) == 12 * 4 + 3

@@ -63,14 +63,14 @@ async def test_a_list_that_was_begun_goes_on_where_it_was() -> None:
 
 
 async def test_items_can_be_asked_for_one_at_a_time_and_keep_their_lines() -> None:
-    each = THREE.model_copy(update={"each": True, "count": 2})
+    each = THREE.model_copy(update={"each": True, "earlier": 0, "count": 2})
     found, asked = await listings("What is\n1. this?", "And that?", axis=each)
     assert found[-1].items == ("What is\n1. this?", "And that?")
     assert len(asked) == 2
 
 
 async def test_of_an_item_that_was_asked_for_alone_neither_thoughts_nor_a_refusal_are_kept() -> None:
-    each = THREE.model_copy(update={"each": True, "count": 2})
+    each = THREE.model_copy(update={"each": True, "earlier": 0, "count": 2})
     replies = (
         "<think>\nLet me see.\n</think>\nWhat is this?",
         "I'm sorry, but I can't do that.",

@@ -258,6 +258,9 @@ async def test_a_row_of_one_s_own_is_asked_as_it_says(
             "twice",
         ),
         ("[[providers]]\nname = nothing", "toml:2"),
+        ('[[providers]]\nname = "local"\naddress = "http://h/v1"', "stands for another kind of model"),
+        ('[[providers]]\nname = "x"\naddress = "http://h/v1"\nkey = "A B"', "toml:4"),
+        ('[[providers]]\nname = "x"\naddress = "http://h/v1"\npath = "{nope}"', "its only placeholder"),
     ],
 )
 def test_a_fault_in_one_s_own_rows_is_told_with_its_place(tmp_path: Path, text: str, complaint: str) -> None:

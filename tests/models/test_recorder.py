@@ -37,7 +37,11 @@ async def test_each_attempt_is_kept_with_what_came_back() -> None:
     assert failed.raw == b"oops"
     assert failed.error is not None
     assert "is not JSON" in failed.error
-    assert (failed.model, failed.usage) == ("openai:m", None)
+    assert failed.model == "openai:m"
+    # The model worked on it: its cost is reckoned from the bytes that were sent and received.
+    assert failed.usage is not None
+    assert failed.usage.estimated
+    assert (failed.usage.prompt > 0, failed.usage.completion) == (True, 1)
     assert answered == Call(
         "001_002", "user", 4, "served-model", 1, raw=reply.raw, error=None, usage=Usage(11, 7, 4)
     )

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from bactrian.errors import BudgetReached, InputError, TryAgain
+from bactrian.errors import BudgetReached, InputError, ModelError, TryAgain
 from bactrian.models.model import Request
 from bactrian.models.openai.client import OpenAIModel
 from bactrian.models.wrappers.budget import Budget, Price, UsageMeter
@@ -14,7 +14,7 @@ from bactrian.records.message import Message
 from bactrian.records.sampling import Sampling
 from bactrian.records.text import Text
 from bactrian.records.usage import Usage
-from tests.helpers.endpoint import Answer, Endpoint
+from tests.helpers.endpoint import Answer, Endpoint, Raw
 from tests.helpers.endpoint import completion as completion_of
 
 # 38 characters and two quotes: ten tokens as they are estimated, and sixty with the longest reply.
@@ -70,10 +70,9 @@ async def test_calls_in_flight_together_do_not_pass_the_limit_together() -> None
     async with Endpoint() as endpoint:
         model = Budget(OpenAIModel("m", base_url=endpoint.url), meter)
         outcomes = await asyncio.gather(*(model.reply(ASK) for _ in range(5)), return_exceptions=True)
-        assert [isinstance(outcome, BudgetReached) for outcome in outcomes] == [False] * 2 + [True] * 3
-        await model.reply(ASK)
+        assert [isinstance(outcome, BudgetReached) for outcome in outcomes] == [False] * 4 + [True]
         await model.close()
-    assert meter.used.total == 54
+    assert meter.used.total == 72  # The fifth could have brought it to 132.
 
 
 async def test_a_failed_call_is_counted_as_unknown_and_gives_back_what_it_held() -> None:
@@ -126,3 +125,55 @@ async def test_without_a_longest_reply_a_call_is_taken_to_bring_the_longest_one_
             await model.reply(open_ended)
         await model.close()
     assert meter.used.total == 1020
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [None, {}, {"prompt_tokens": 0, "completion_tokens": 0}, {"prompt_tokens": 1, "completion_tokens": 1}],
+    ids=["missing", "empty", "zero", "one"],
+)
+async def test_replies_longer_than_asked_for_without_usage_do_not_pass_the_limit(usage: object) -> None:
+    meter = UsageMeter(max_tokens=20_000)
+    long = "word " * 800  # a thousand tokens, where fifty were allowed
+    async with Endpoint([Answer(completion_of(long) | {"usage": usage})]) as endpoint:
+        model = Budget(OpenAIModel("m", base_url=endpoint.url), meter)
+        outcomes = await asyncio.gather(*(model.reply(ASK) for _ in range(40)), return_exceptions=True)
+        await model.close()
+    answered = sum(not isinstance(outcome, BaseException) for outcome in outcomes)
+    assert {type(outcome) for outcome in outcomes if isinstance(outcome, BaseException)} == {BudgetReached}
+    assert 0.9 * 20_000 < answered * 1000 <= 20_000
+    assert meter.used.total <= 20_000
+
+
+async def test_the_limit_is_used_up_where_replies_are_shorter_than_they_may_be() -> None:
+    ask = Request([Message("user", Text("x" * 38))], Sampling(max_tokens=1000))
+    meter = UsageMeter(max_tokens=20_000)
+    async with Endpoint([counted(10, 90)]) as endpoint:
+        model = Budget(OpenAIModel("m", base_url=endpoint.url), meter)
+        await asyncio.gather(*(model.reply(ask) for _ in range(250)), return_exceptions=True)
+        await model.close()
+    assert 0.9 * 20_000 < meter.used.total <= 20_000
+
+
+async def test_one_count_that_was_odd_does_not_end_a_run_early() -> None:
+    long = Request([Message("user", Text("x" * 798))], Sampling(max_tokens=100))
+    meter = UsageMeter(max_tokens=100_000)
+    async with Endpoint([counted(9_000, 100), *[counted(200, 100)] * 100, counted(200, 100)]) as endpoint:
+        model = Budget(OpenAIModel("m", base_url=endpoint.url), meter)
+        await asyncio.gather(*(model.reply(long) for _ in range(400)), return_exceptions=True)
+        await model.close()
+    assert 0.95 * 100_000 < meter.used.total <= 100_000
+
+
+async def test_what_failed_replies_say_that_they_cost_is_counted() -> None:
+    meter = UsageMeter(max_tokens=10_000)
+    empty = {"choices": [], "usage": {"prompt_tokens": 700, "completion_tokens": 300}}
+    cut = Raw((b"HTTP/1.1 200 OK\r\nContent-Length: 9000\r\n\r\n", b"x" * 4000))
+    async with Endpoint([empty, cut, Answer(status=503)]) as endpoint:
+        model = Budget(OpenAIModel("m", base_url=endpoint.url), meter)
+        for used in (1000, 2000, 2000):
+            with pytest.raises(ModelError):
+                await model.reply(ASK)
+            assert used <= meter.used.total < used + 100
+        await model.close()
+    assert meter.unknown == 3

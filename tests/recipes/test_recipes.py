@@ -92,7 +92,8 @@ def test_every_number_of_a_built_in_recipe_can_be_changed(name: str) -> None:
     found = dict(numbers(before))
     assert len(found) >= 3
     for key, value in found.items():
-        changed = dict(numbers(load_recipe(name, [f"{key}={value - (1 if value > 1 else 0.1)}"]).content()))
+        other = value - (1 if value > 1 else 0.1) if value else 1
+        changed = dict(numbers(load_recipe(name, [f"{key}={other}"]).content()))
         assert {each for each in found if found[each] != changed[each]} == {key}
 
 

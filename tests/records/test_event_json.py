@@ -214,3 +214,9 @@ def test_the_example_of_the_page_runs(capsys: pytest.CaptureFixture[str]) -> Non
     (example,) = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
     exec(example, {})
     assert capsys.readouterr().out == "task_done\n"
+
+
+def test_a_call_is_written_in_the_order_that_its_readers_know() -> None:
+    call = ToolCall(1, 1, 1, "user", Invocation("c1", "look", "{}"), Text(""), Usage(), 0.5, "any")
+    order = "event turn round place speaker name arguments text usage seconds model call"
+    assert list(write_event(Called(call))) == order.split()

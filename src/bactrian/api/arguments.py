@@ -96,7 +96,10 @@ class PlayOptions(TypedDict, total=False):
     window: int | None
     """Context window of the endpoint's model, in tokens."""
     timeout: float
-    """Maximum wait for a reply, in seconds; default 600."""
+    """Maximum wait for a reply, in seconds; default 600.
+
+    A synchronous function of your own cannot be interrupted: it runs on in its thread, and its answer is ignored.
+    """
     max_wait: float
     """Maximum wait that an endpoint may request, in seconds; default 600."""
     tool_rounds: int

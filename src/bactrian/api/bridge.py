@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Generator
+from contextlib import contextmanager, suppress
 from functools import cache
 from typing import Any, TypeVar
 
@@ -46,7 +48,8 @@ def run_sync(
 
     future = asyncio.run_coroutine_threadsafe(guard(), loop)
     try:
-        return future.result()
+        with _interruptible():
+            return future.result()
     except KeyboardInterrupt:
         if stop is not None:
             asyncio.run_coroutine_threadsafe(stop(), loop)
@@ -55,6 +58,31 @@ def run_sync(
             loop.call_soon_threadsafe(lambda: [one.cancel() for one in task])
             _wait(future, None)
         raise
+
+
+@contextmanager
+def _interruptible() -> Generator[None]:
+    """Let Ctrl-C raise KeyboardInterrupt in the main thread, even where ``asyncio.run`` has taken the signal.
+
+    Its handler asks the loop to cancel its task, but that loop waits for this call.
+    """
+    if _running_loop() is None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGINT)
+    if not _is_of_asyncio(before):
+        yield
+        return
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _is_of_asyncio(handler: object) -> bool:
+    function = getattr(handler, "func", handler)  # asyncio.Runner installs a partial
+    return getattr(function, "__module__", None) == "asyncio.runners"
 
 
 def _wait(future: Any, seconds: float | None) -> None:
@@ -78,5 +106,12 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
 def _private_loop(process: int) -> asyncio.AbstractEventLoop:  # noqa: ARG001  a fork has no threads of its parent
     """Return the loop of this process; the first call starts it."""
     loop = asyncio.new_event_loop()
-    threading.Thread(target=loop.run_forever, name="bactrian", daemon=True).start()
+    threading.Thread(target=_run_loop, args=(loop,), name="bactrian", daemon=True).start()
     return loop
+
+
+def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
+    """Run the loop for ever. A SystemExit or KeyboardInterrupt of a user's own code ends its task, not the loop."""
+    while True:
+        with suppress(SystemExit, KeyboardInterrupt):  # asyncio raises them out of the loop, too
+            loop.run_forever()

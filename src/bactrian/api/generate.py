@@ -13,7 +13,7 @@ from typing import Any, TypedDict, Unpack, cast
 
 from bactrian.api.bridge import run_sync
 from bactrian.api.checks import GenerateTypes, check_names, check_types
-from bactrian.api.models import ModelLike, build_model_options, choose_models
+from bactrian.api.models import ModelLike, build_model_options, choose_models, limit_time
 from bactrian.api.run import Run
 from bactrian.errors import BactrianWarning, BudgetReached, InputError
 from bactrian.files.toml import suggest_name
@@ -169,6 +169,8 @@ def generate(
         )
         if problem := _explain_rest(progress):
             warnings.warn(f"The run {order.run} is not complete: {problem}", BactrianWarning, 2)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"The run {order.run} was interrupted; the same call resumes it.") from None
     except BudgetReached as reached:
         warnings.warn(f"The run is not complete: {reached}", BactrianWarning, 2)
     return Run(order.run)
@@ -288,7 +290,7 @@ def build_run_order(
     return RunOrder(
         plan,
         Path(run),
-        replace(access, objects=chosen.objects),
+        replace(access, objects=limit_time(chosen.objects, access.timeout)),
         UsageMeter(options.get("max_tokens"), budget, known),
         RunLimits(
             options.get("concurrency"), options.get("requests_per_minute"), options.get("tokens_per_minute")

@@ -57,6 +57,8 @@ class OwnModel:
     threaded: bool = True
     """True if a call may block, so that it runs in a thread."""
     traits: Traits = UNCONSTRAINED
+    timeout: float | None = None
+    """Seconds for an answer. A call in a thread cannot be interrupted: its answer is ignored."""
 
     async def reply(self, request: Request) -> Reply:
         """Answer ``request``.
@@ -79,12 +81,22 @@ class OwnModel:
         return Reply(choices, usage, self.name, raw=texts[0].encode(errors="replace"))
 
     async def _ask(self, request: Request) -> str | Reply:
+        limit = asyncio.timeout(self.timeout)
         try:
-            given = await asyncio.to_thread(self.answer, request) if self.threaded else self.answer(request)
-            found: object = await given if inspect.isawaitable(given) else given
+            async with limit:
+                given = (
+                    await asyncio.to_thread(self.answer, request) if self.threaded else self.answer(request)
+                )
+                found: object = await given if inspect.isawaitable(given) else given
         except BactrianError:
             raise
         except Exception as error:
+            if limit.expired():
+                raise ModelError(
+                    f"The model gave no answer within {self.timeout:g} seconds.",
+                    where=self.name,
+                    next="Make it faster, or give a longer timeout.",
+                ) from error
             raise ModelError(
                 f"The model failed: {type(error).__name__}: {error}",
                 where=self.name,
@@ -257,6 +269,14 @@ def _read_choice(text: str) -> ReplyChoice:
     """Split off what a reasoning model thinks, as for an endpoint."""
     thought, said = split_thought(text)
     return ReplyChoice(Text(clean_text(said)), thought=clean_text(thought))
+
+
+def limit_time(objects: Mapping[str, Model], timeout: float) -> dict[str, Model]:
+    """Return the user's models with ``timeout`` seconds for each answer."""
+    return {
+        name: replace(model, timeout=timeout) if isinstance(model, OwnModel) else model
+        for name, model in objects.items()
+    }
 
 
 def _as_own(model: Model) -> OwnModel:

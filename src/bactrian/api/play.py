@@ -13,7 +13,7 @@ from bactrian.api.arguments import Critic, PlayOptions, ToolsLike, read_role, re
 from bactrian.api.bridge import run_sync
 from bactrian.api.checks import PlayTypes, check_names, check_types
 from bactrian.api.events import yield_from_task
-from bactrian.api.models import ChosenModels, ModelLike, build_model_options, choose_models
+from bactrian.api.models import ChosenModels, ModelLike, build_model_options, choose_models, limit_time
 from bactrian.errors import BactrianError, BactrianWarning, ContextFull, InputError, ModelError
 from bactrian.models.registry import ModelOptions
 from bactrian.play.critic.critic import CRITIC
@@ -42,9 +42,10 @@ _ARGUMENTS = (
 class Interrupted(KeyboardInterrupt):
     """Raised when Ctrl-C ends a session. ``session`` holds the turns so far; the same call resumes a stored one."""
 
-    def __init__(self, session: Session | None) -> None:
+    def __init__(self, session: Session | None, run: str | Path | None = None) -> None:
+        resume = "" if run is None else f" It is stored in {run}; the same call resumes it."
         super().__init__(
-            "The session was interrupted; the attribute `session` of this exception holds its turns."
+            f"The session was interrupted; the attribute `session` of this exception holds its turns.{resume}"
         )
         self.session = session
 
@@ -110,7 +111,7 @@ def play(
     try:
         session = run_sync(collected.collect(events))
     except KeyboardInterrupt:
-        raise Interrupted(collected.session) from None
+        raise Interrupted(collected.session, run) from None
     if session.ending is not None and session.ending.code == "failed":
         reason = collected.error or session.ending.evidence
         warnings.warn(
@@ -228,7 +229,7 @@ def build_session_order(
     return SessionOrder(
         setup,
         pack,
-        replace(access, objects={**access.objects, **models.objects}),
+        replace(access, objects={**access.objects, **limit_time(models.objects, access.timeout)}),
         specs,
         Path(run) if run is not None else None,
         functions,

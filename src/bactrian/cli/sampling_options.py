@@ -9,6 +9,7 @@ from functools import wraps
 from typing import Annotated, Any
 
 from bactrian.cli.options import declare_option
+from bactrian.errors import InputError
 
 _AGENTS = ("assistant", "user", "task", "critic")
 _FLAGS = {
@@ -82,7 +83,11 @@ def _read_body(written: list[str]) -> dict[str, object]:
     """Parse fields of a request body: a TOML value if possible, else a text."""
     body: dict[str, object] = {}
     for each in written:
-        name, _, value = each.partition("=")
+        name, equals, value = each.partition("=")
+        if not equals or not name.strip():
+            raise InputError(
+                f"{each!r} is not a field and its value.", where="--body", next="Write it as 'top_k=40'."
+            )
         try:
             found = tomllib.loads(f"value = {value}")
             body[name.strip()] = found["value"] if found.keys() == {"value"} else value

@@ -94,10 +94,16 @@ def _explain_next(changed: Sequence[str]) -> str:
 
 def find_same_lists(stored: Mapping[str, Any], wanted: Recipe) -> frozenset[str]:
     """Names of the axes that another run has had in just the same way, those they depend on included."""
-    before = {axis["name"]: axis for axis in stored["recipe"]["axes"]}
+    before = {axis["name"]: _ignore_rule(axis) for axis in stored["recipe"]["axes"]}
     same: set[str] = set()
     for axis in wanted.axes:
-        unchanged = before.get(axis.name) == axis.model_dump(mode="json", exclude_none=True)
+        unchanged = before.get(axis.name) == _ignore_rule(axis.model_dump(mode="json", exclude_none=True))
         if unchanged and same.issuperset(axis.per):
             same.add(axis.name)
     return frozenset(same)
+
+
+def _ignore_rule(axis: Mapping[str, Any]) -> dict[str, Any]:
+    """Remove the frozen rule of one question per item, which runs of earlier versions lack."""
+    alone = axis.get("each") and axis.get("earlier") == 0
+    return {key: value for key, value in axis.items() if not (alone and key == "earlier")}

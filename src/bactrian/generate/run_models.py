@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from bactrian.errors import InputError
 from bactrian.generate.progress import EndpointPressure
-from bactrian.models.model import Model
+from bactrian.models.model import Model, RemoteModel
 from bactrian.models.registry import ModelOptions, find_traits, load_local, open_model
 from bactrian.models.traits import get_traits
 from bactrian.models.wrappers.budget import Budget, UsageMeter
@@ -90,6 +90,48 @@ class RunLimits:
     tokens_per_minute: float | None = None
 
 
+class _EndpointLimits:
+    """The limits of one endpoint, address and key, which all its models share whatever their names."""
+
+    def __init__(self, limits: RunLimits, window: int, longest_wait: float, stop_signal: StopSignal) -> None:
+        self._limits = limits
+        self._window = window
+        self._longest_wait = longest_wait
+        self._stop_signal = stop_signal
+        self._rate: RateLimit | None = None
+        self.concurrency: ConcurrencyLimit | None = None
+        """None as long as the endpoint has no model."""
+
+    def apply(self, inner: Model, model: Model) -> Model:
+        """``inner``, which asks ``model``, within the limits."""
+        limits = self._limits
+        if limits.requests_per_minute or limits.tokens_per_minute:
+            self._rate = (
+                self._rate.share(inner)
+                if self._rate
+                else RateLimit(
+                    inner,
+                    requests_per_minute=limits.requests_per_minute,
+                    tokens_per_minute=limits.tokens_per_minute,
+                    sleep=self._stop_signal.sleep,
+                )
+            )
+            inner = self._rate
+            if isinstance(model, RemoteModel):
+                model.before_again = self._rate.wait_again
+        if self.concurrency is not None:
+            return self.concurrency.share(inner)
+        self.concurrency = ConcurrencyLimit(
+            inner,
+            self._window,
+            stop_signal=self._stop_signal,
+            timed=self._rate is None,  # Waits for a pace are no sign of a slow endpoint.
+            proven=not get_traits(model).remote,
+            longest_wait=self._longest_wait,
+        )
+        return self.concurrency
+
+
 @asynccontextmanager
 async def open_run_models(
     names: Mapping[str, str],
@@ -98,7 +140,8 @@ async def open_run_models(
     meter: UsageMeter,
     sink: Callable[[Call], Awaitable[None]],
 ) -> AsyncGenerator[RunModels]:
-    """Open the model that ``names`` gives for each agent; agents that share a name share a model and its limits.
+    """Open the model that ``names`` gives for each agent; agents that share a name share a model, and models
+    that share an endpoint its limits.
 
     From the outside in: retries, concurrency limit, rate limit, budget, record of failed calls.
 
@@ -110,36 +153,25 @@ async def open_run_models(
     access = replace(access, slots=_slots(window, names))
     _check_open_files(window)
     models: dict[str, Model] = {}
-    concurrency_limits: list[ConcurrencyLimit] = []
+    endpoints: dict[object, _EndpointLimits] = {}
     opened: list[Model] = []
     stop_signal = StopSignal()
-    limited = bool(limits.requests_per_minute or limits.tokens_per_minute)
     try:
         for name in dict.fromkeys(names.values()):
             opened.append(open_model(name, access))
-            inner: Model = Budget(Recorder(opened[-1], sink, failures_only=True), meter)
-            if limited:
-                inner = RateLimit(
-                    inner,
-                    requests_per_minute=limits.requests_per_minute,
-                    tokens_per_minute=limits.tokens_per_minute,
-                    sleep=stop_signal.sleep,
-                )
-            concurrency_limit = ConcurrencyLimit(
-                inner,
-                window,
-                stop_signal=stop_signal,
-                timed=not limited,  # Waits for a rate limit do not indicate a slow endpoint.
-                proven=not get_traits(opened[-1]).remote,
-                longest_wait=access.max_wait,
-            )
-            concurrency_limits.append(concurrency_limit)
+            model = opened[-1]
+            key = model.endpoint if isinstance(model, RemoteModel) else name
+            if key not in endpoints:
+                endpoints[key] = _EndpointLimits(limits, window, access.max_wait, stop_signal)
+            inner = Budget(Recorder(model, sink, failures_only=True), meter)
+            limited = endpoints[key].apply(inner, model)
             retry_policy = _RETRY_POLICY.with_max_wait(access.max_wait)
-            models[name] = Retry(
-                concurrency_limit, retry_policy, notice=access.notice, sleep=stop_signal.sleep
-            )
+            models[name] = Retry(limited, retry_policy, notice=access.notice, sleep=stop_signal.sleep)
+        concurrency_limits = tuple(
+            one.concurrency for one in endpoints.values() if one.concurrency is not None
+        )
         by_agent = {agent: models[name] for agent, name in names.items()}
-        yield RunModels(by_agent, tuple(concurrency_limits), window, tuple(opened), stop_signal)
+        yield RunModels(by_agent, concurrency_limits, window, tuple(opened), stop_signal)
     finally:
         for model in models.values():
             await model.close()

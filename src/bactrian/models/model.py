@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from bactrian.records.message import Invocation, Message
 from bactrian.records.sampling import Sampling
@@ -99,6 +99,19 @@ class Reply:
     def finish(self) -> Finish:
         """The finish reason of the first choice."""
         return self.choices[0].finish
+
+
+@runtime_checkable
+class RemoteModel(Protocol):
+    """What a model at an endpoint has besides."""
+
+    @property
+    def endpoint(self) -> tuple[str, str]:
+        """Address and key. An endpoint's limits hold for all models that share both."""
+        ...
+
+    before_again: Callable[[], Awaitable[object]] | None
+    """Awaited before a request is sent once more within one reply."""
 
 
 class Model(Protocol):

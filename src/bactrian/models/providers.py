@@ -21,6 +21,9 @@ from bactrian.models.http.address import is_loopback, read_address
 from bactrian.models.traits import Constraint, Traits
 
 FILE = "providers.toml"
+_VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]*$"
+_OTHER_KINDS = ("local", "scripted", "recorded", "human", "python")
+"""Words before the colon of a model's name that stand for something else."""
 _KIND = FileKind("providers file", InputError, "docs/models.md", "providers")
 _NAME = re.compile(r"(?P<provider>[\w-]+):(?P<model>.+?)(?:@(?P<address>https?://.*))?", re.DOTALL)
 
@@ -36,9 +39,12 @@ class Provider(BaseModel):
     title: str = ""
     address: Annotated[str | None, Field(description="Base URL; None if each user has an own one.")] = None
     address_variable: Annotated[
-        str | None, Field(description="Environment variable of an address that takes its place.")
+        str | None,
+        Field(pattern=_VARIABLE, description="Environment variable of an address that takes its place."),
     ] = None
-    key: Annotated[str | None, Field(description="Environment variable of the key.")] = None
+    key: Annotated[str | None, Field(pattern=_VARIABLE, description="Environment variable of the key.")] = (
+        None
+    )
     auth: Literal["bearer", "api-key"] = "bearer"
     dialect: Literal["chat-completions"] = "chat-completions"
     path: Annotated[str, Field(description="Below the address; {model} stands for the model's name.")] = (
@@ -58,6 +64,21 @@ class Provider(BaseModel):
     prices: Annotated[str | None, Field(description="Its name in the package genai-prices.")] = None
     families: Annotated[tuple[str, ...], Field(description="How names of its own models begin.")] = ()
     docs: str = ""
+
+    @field_validator("name")
+    @classmethod
+    def _check_name(cls, name: str) -> str:
+        if name in _OTHER_KINDS:
+            raise ValueError(f"the name {name!r} stands for another kind of model")
+        return name
+
+    @field_validator("path", "models_path")
+    @classmethod
+    def _check_path(cls, path: str) -> str:
+        rest = path.replace("{model}", "")
+        if not path.startswith("/") or "{" in rest or "}" in rest:
+            raise ValueError("a path begins with /, and its only placeholder is {model}")
+        return path
 
     @field_validator("address")
     @classmethod

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
-from bactrian.errors import BadReply
+from bactrian.errors import EmptyReply
 from bactrian.language.protocol import read_instruction, read_solution
 from bactrian.models.model import Model, Reply, Request, ResponseFormat
 from bactrian.models.seeds import derive_sampling
@@ -177,12 +177,14 @@ async def ask_agent(
         )
         usage += reply.usage
         if not _says_something(reply, request):
-            raise BadReply(
+            fault = EmptyReply(
                 f"The model answered turn {number} with nothing, twice.",
                 where=agent.model.name,
                 next="Try another model or other sampling; the session can be resumed.",
                 sample=reply.raw,
             )
+            fault.spent = usage.prompt, usage.completion
+            raise fault
     return reply, usage
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
-from bactrian.errors import ModelError
+from bactrian.errors import EmptyReply, ModelError
 from bactrian.records.events import Called, Chose, Ended, Event, Proposed, Returned, Spoke, Started
+from bactrian.records.run import Call
 from bactrian.records.usage import Usage
 from bactrian.store import RunWriter
 
@@ -44,6 +45,11 @@ async def persist_events(
                     await store.add_tool_result(session, result)
                 case Ended(_, ModelError(endpoint_wide=True)):
                     pass  # The fault is the endpoint's: the session stays open, and a later run resumes it.
-                case Ended(ending):
+                case Ended(ending, error):
+                    if isinstance(error, EmptyReply):  # Its calls were answered, and no turn includes them.
+                        spent = Usage(*error.spent)
+                        used += spent
+                        call = Call(session, ending.speaker, 0, "", 0.0, error.sample, error.what, spent)
+                        await store.add_call(call)
                     await store.end(session, ending, used + undecided)
             yield event

@@ -52,6 +52,7 @@ def load_recipe(name_or_path: str, settings: Sequence[str] = ()) -> Recipe:
     model = find_recipe_model(data)
     changed = {place for setting in settings for place in apply_overrides(setting, data, model, source)}
     _read_lists(data, source, changed)
+    _freeze_shown(data)
     resolve_beside(source.where, check_table(data.get("tools")), "python")
     try:
         recipe = model.model_validate(data)
@@ -70,8 +71,13 @@ def list_earlier_recipes(wanted: Recipe) -> Iterator[Recipe]:
     """Yield ``wanted`` as earlier versions of this program would have read it, newest first.
 
     The texts of a built-in recipe get better; a run that was begun with the earlier ones goes on with them. What the
-    user changed in ``wanted`` stays changed.
+    user changed in ``wanted`` stays changed. A recipe of earlier versions has no ``earlier`` where items are asked for
+    one at a time.
     """
+    apart = [axis for axis in wanted.axes if axis.each and axis.earlier == 0]
+    if apart:
+        axes = (axis.model_copy(update={"earlier": None}) if axis in apart else axis for axis in wanted.axes)
+        yield wanted.model_copy(update={"axes": tuple(axes)})
     folder = resources.files("bactrian.recipes").joinpath("earlier")
     for name in sorted((file.name for file in folder.iterdir()), reverse=True):
         if name.endswith(".toml") and name.rpartition("-")[0] == wanted.name in list_recipes():
@@ -109,6 +115,13 @@ def find_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str
 
 def _folder() -> Traversable:
     return resources.files("bactrian.recipes").joinpath("built_in")
+
+
+def _freeze_shown(data: dict[str, Any]) -> None:
+    """Write down how many items a question for one item names: a frozen recipe without it follows an older rule."""
+    for axis in list_tables(data, "axes"):
+        if axis.get("each") is True:
+            axis.setdefault("earlier", 0)
 
 
 def _read_lists(data: dict[str, Any], source: TomlSource, changed: Collection[Place]) -> None:

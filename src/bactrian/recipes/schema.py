@@ -108,9 +108,8 @@ class Axis(Part):
     @property
     def shown(self) -> int:
         """Items that exist and that a question names."""
-        if self.earlier is not None:
-            return self.earlier
-        return 0 if self.each else 40
+        # A new recipe with `each` says 0; runs of earlier versions do not say it, and name 40 there as well.
+        return 40 if self.earlier is None else self.earlier
 
     @property
     def items(self) -> tuple[str, ...] | None:

@@ -115,13 +115,10 @@ def write_event(event: Event) -> Json:
         case Chose(decision):
             return {"event": "chose", **_write(_DECISION, decision)}
         case Called(call):
-            return {
-                "event": "called",
-                **_write(_CALL, call),
-                "name": call.wanted.name,
-                "call": call.wanted.id,
-                "arguments": read_arguments(call.wanted.arguments),
-            }
+            wanted = {"name": call.wanted.name, "arguments": read_arguments(call.wanted.arguments)}
+            about = _write(_CALL, call)
+            where = {key: about.pop(key) for key in ("turn", "round", "place", "speaker")}
+            return {"event": "called", **where, **wanted, **about, "call": call.wanted.id}
         case Returned(result):
             return {"event": "returned", **_write(_RESULT, result)}
         case Ended(ending, error):

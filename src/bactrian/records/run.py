@@ -23,7 +23,7 @@ class Call:
     error: str | None = None
     """The error; None if the model answered."""
     usage: Usage | None = None
-    """None after a failure, because the cost is unknown."""
+    """After a failure what it is estimated to have cost; None if it was refused, or nothing is known."""
 
 
 @dataclass(frozen=True, slots=True)

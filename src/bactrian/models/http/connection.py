@@ -63,6 +63,11 @@ class Connection(asyncio.BufferedProtocol):
         self.transport.write(request)
         return response
 
+    def excuse(self, seconds: float) -> None:
+        """Count so many seconds for nothing: this process did not run."""
+        self.begun += seconds
+        self.heard = self.heard and self.heard + seconds
+
     def abort(self, fault: TransportFault | None = None) -> None:
         """Close the connection; a pending response fails with ``fault``."""
         self._fail(fault or Dropped())
@@ -110,5 +115,6 @@ class Connection(asyncio.BufferedProtocol):
         response = self._response
         self._response = self._taker = None
         if response is not None:
+            fault.received = response.received
             response.fault = fault
             response.wake()

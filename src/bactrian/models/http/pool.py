@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 
 from bactrian.models.http.address import Address, find_proxy
 from bactrian.models.http.connection import Connection
@@ -26,6 +26,8 @@ _ROOM = 1 << 16
 _DOORS = 128
 """Maximum connections being opened at once: a thousand would exceed their own timeout on handshakes and name lookups,
 and overflow a server's queue."""
+_LOST = 1.0
+"""Seconds by which a check is late from which the process counts as stopped, or blocked."""
 _SPARE = 60.0
 """Seconds that an idle connection is kept: networks drop connections that are idle for minutes."""
 
@@ -57,8 +59,12 @@ class Pool:
         self._idle: list[Connection] = []
         self._all: set[Connection] = set()
         self._closed = False
+        self.before_again: Callable[[], Awaitable[object]] = _at_once
+        """Awaited before a request is sent once more."""
         self._watch: asyncio.TimerHandle | None = None
         self._tls: ssl.SSLContext | None = None
+        self._due = 0.0
+        """When the next look is to be."""
         self._tick = min(1.0, limits.total / 5, limits.silence / 5)
         # A proxy for plain HTTP needs absolute addresses; a tunnel does not.
         self._target = str(address) if self._forwarded else address.path
@@ -115,7 +121,8 @@ class Pool:
             try:
                 await response.read_until(until)
             except NoAnswer:
-                break  # The server closed the idle connection at this moment.
+                await self.before_again()  # The server closed the idle connection at this moment.
+                break
             return response
         connection = await self._open()
         response = connection.send(b"".join(request), most=most)
@@ -130,7 +137,7 @@ class Pool:
             raise Dropped
         self._all.add(connection)
         if self._watch is None:
-            self._watch = asyncio.get_running_loop().call_later(self._tick, self._check_timeouts)
+            self._schedule_check()
         return connection
 
     async def _connect(self) -> Connection:
@@ -185,6 +192,12 @@ class Pool:
         """Abort the calls that exceed a timeout: one check of all calls is cheaper than a timer for each."""
         loop = asyncio.get_running_loop()
         now = loop.time()
+        if (lost := now - self._due) > _LOST:
+            # What arrived meanwhile was not read yet: that comes first, and a server is not to blame for this time.
+            for connection in self._all:
+                connection.excuse(lost)
+            self._schedule_check()
+            return
         for connection in self._all:
             if not connection.busy:
                 if now - connection.heard > _SPARE:
@@ -195,4 +208,16 @@ class Pool:
                 connection.abort(IdleTimeout())
         self._all = {connection for connection in self._all if connection.usable}
         self._idle[:] = [connection for connection in self._idle if connection.usable]
-        self._watch = loop.call_later(self._tick, self._check_timeouts) if self._all else None
+        if self._all:
+            self._schedule_check()
+        else:
+            self._watch = None
+
+    def _schedule_check(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._due = loop.time() + self._tick
+        self._watch = loop.call_at(self._due, self._check_timeouts)
+
+
+async def _at_once() -> None:
+    """Wait for nothing."""

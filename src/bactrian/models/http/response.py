@@ -26,6 +26,11 @@ Part = Literal["head", "piece", "whole"]
 class TransportFault(Exception):
     """A call without a complete response."""
 
+    spent: tuple[int, int] = (0, 0)
+    """Prompt and completion tokens that it is reckoned to have cost."""
+    received = 0
+    """Bytes of the body that came."""
+
 
 class Dropped(TransportFault):
     """The connection was closed before the response was complete. The cause, if known, is ``__cause__``."""
@@ -68,10 +73,10 @@ class Response:
         "_drop",
         "_most",
         "_pieces",
-        "_received",
         "_waiter",
         "fault",
         "head",
+        "received",
         "status",
         "to_the_end",
         "whole",
@@ -80,7 +85,8 @@ class Response:
     def __init__(self, most: int, drop: Callable[[], None]) -> None:
         self._most = most
         self._drop = drop
-        self._received = 0
+        self.received = 0
+        """Bytes of the body so far."""
         self._pieces: list[bytes] = []
         self._waiter: asyncio.Future[None] | None = None
         self._awaited: Part = "head"
@@ -238,8 +244,8 @@ class Response:
         return data[at:]
 
     def _add(self, piece: bytes) -> None:
-        self._received += len(piece)
-        if self._received > self._most:
+        self.received += len(piece)
+        if self.received > self._most:
             raise TooLarge(self._most, piece[:2048])
         self._pieces.append(piece)
 

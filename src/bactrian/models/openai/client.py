@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 
 from bactrian.errors import (
+    BadReply,
     ContextFull,
     CutShort,
     Denied,
     ModelError,
+    Oversize,
     Refused,
     TryAgain,
     UnknownModel,
 )
 from bactrian.language.escape import to_line
 from bactrian.models.http.address import Address, read_address
-from bactrian.models.http.pool import Pool
+from bactrian.models.http.pool import NoConnection, Pool, ProxyRefused
 from bactrian.models.http.response import Response, TransportFault
 from bactrian.models.http.timeouts import Timeouts
 from bactrian.models.model import Reply, Request
@@ -76,6 +78,7 @@ class OpenAIModel:
         self._dialect = dialect or (OFFICIAL if self._url.host == OFFICIAL_HOST else wire.USUAL)
         self._report = report or _ignore_report
         self._pool: Pool | None = None
+        self.before_again: Callable[[], Awaitable[object]] | None = None
         self._bytes_per_token = wire.BYTES_PER_TOKEN
         self._window = self._limits.window
         self._path = ""
@@ -111,6 +114,8 @@ class OpenAIModel:
                 except (ContextFull, Refused, CutShort) as fault:
                     refusable = wire.build_parameters(adapted.sampling, dialect, without)
                     most = self._adapt(fault, request, adapted, sent, (*refusable, "stream_options"))
+                if self.before_again is not None:
+                    await self.before_again()
         except (TransportFault, ModelError) as fault:
             raise self._convert_fault(fault) from fault.__cause__
 
@@ -156,26 +161,41 @@ class OpenAIModel:
             return shorter
         if most == request.sampling.max_tokens:
             raise fault
-        raise ContextFull(
+        full = ContextFull(
             f"The window has room for {most} tokens, and the reply is longer.",
             next="Use a model with a larger window.",
             sample=fault.sample,
-        ) from fault
+        )
+        full.spent = fault.spent
+        raise full from fault
 
     async def _ask(self, request: Request, parts: Sequence[bytes], sent: int, *, stream: bool) -> Reply:
         most = self._limits.max_reply_bytes * (_STREAM_ROOM if stream else 1)
         started = asyncio.get_running_loop().time() if stream else 0.0
         pool = self._pool or self._open_pool()
-        response = await pool.post(self._path, parts, sent, most=most, stream=stream)
+        response: Response | None = None
         try:
+            response = await pool.post(self._path, parts, sent, most=most, stream=stream)
             if response.status >= 300:
                 raise await self._suggest_names(await self._make_fault(response), pool)
             if stream and not _is_json(response):
                 reply = await self._read_streamed(response, request, sent, started)
             else:
                 reply = await self._read_whole(response, request, sent)
+        except (TransportFault, ModelError) as fault:
+            if fault.spent == (0, 0) and _was_worked_on(fault, response):
+                received = (
+                    fault.received
+                    if isinstance(fault, TransportFault)
+                    else response.received
+                    if response
+                    else 0
+                )
+                fault.spent = round(sent / self._bytes_per_token), round(received / wire.BYTES_PER_TOKEN)
+            raise
         finally:
-            response.close()
+            if response is not None:
+                response.close()
         if reply.usage.prompt and not reply.usage.estimated:
             self._bytes_per_token = max(1.0, sent / reply.usage.prompt)
         return reply
@@ -211,6 +231,11 @@ class OpenAIModel:
         self._report(f"{self.name}: {self._url.place} does not accept {name!r}; {instead}.")
         return True
 
+    @property
+    def endpoint(self) -> tuple[str, str]:
+        """Address and key."""
+        return str(self._url), self._key or self._url.credentials
+
     async def models(self) -> tuple[str, ...]:
         """Return the names of the endpoint's models. Raises the errors of :meth:`reply`."""
         try:
@@ -229,15 +254,20 @@ class OpenAIModel:
         header = self._dialect.write_header(self._key, self._url.credentials)
         self._path = self._dialect.write_path(self._model)
         self._pool = Pool(self._url, header, self._limits)
+        if self.before_again is not None:
+            self._pool.before_again = self.before_again
         return self._pool
 
     async def _read_whole(self, response: Response, request: Request, sent: int) -> Reply:
         reply = wire.read_reply(await response.read_all(), sent=sent, ratio=self._bytes_per_token)
         form = request.response_format
         if form is not None and not wire.has_grammar(form, self._dialect):
-            reply = replace(
-                reply, choices=tuple(wire.apply_response_format(choice, form) for choice in reply.choices)
-            )
+            try:
+                choices = tuple(wire.apply_response_format(choice, form) for choice in reply.choices)
+            except BadReply as fault:
+                fault.spent = reply.usage.prompt, reply.usage.completion
+                raise
+            reply = replace(reply, choices=choices)
         if request.on_text is not None:
             request.on_text(reply.text)
         return reply
@@ -301,6 +331,7 @@ class OpenAIModel:
             else fault
         )
         error.where = str(self._url)
+        error.spent = fault.spent
         if self._key:
             shown = f"…{self._key[-4:]}" if len(self._key) > 8 else "…"
             error.what = error.what.replace(self._key, shown)
@@ -316,6 +347,15 @@ def _set_length(request: Request, most: int | None) -> Request:
     if most == request.sampling.max_tokens:
         return request
     return replace(request, sampling=replace(request.sampling, max_tokens=most))
+
+
+def _was_worked_on(fault: TransportFault | ModelError, response: Response | None) -> bool:
+    """Tell whether the model is likely to have worked on a request that failed: what was refused costs nothing."""
+    if response is not None and response.status >= 300:
+        return False
+    if isinstance(fault, TransportFault):
+        return not isinstance(fault, (NoConnection, ProxyRefused))
+    return isinstance(fault, (BadReply, Oversize)) or (isinstance(fault, TryAgain) and not fault.overload)
 
 
 def _ignore_report(_text: str) -> None:

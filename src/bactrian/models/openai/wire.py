@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from bactrian.errors import BadReply, CutShort, NotAnEndpoint
+from bactrian.errors import BadReply, CutShort, ModelError, NotAnEndpoint
 from bactrian.language.think import split_thought
 from bactrian.models.model import Reply, ReplyChoice, Request, ResponseFormat
 from bactrian.models.openai import tool_calls
@@ -24,6 +24,10 @@ from bactrian.records.usage import Usage
 BYTES_PER_TOKEN = 4.0
 """Default ratio, the common rule of thumb for English."""
 
+_LONGEST_TOKEN = 8
+_PROMPT_SLACK = 4096
+_REPLY_SLACK = 512
+"""Bytes for each token, and bytes more, from which a count is too small to be true: no tokenizer does so well."""
 _MOST_TOKENS = 10_000_000
 """Larger token counts are errors, because no window is that large."""
 
@@ -171,13 +175,22 @@ def build_reply(value: Any, *, raw: bytes, sent: int, ratio: float, lossy: bool 
     """Build the reply from decoded JSON. Raises :class:`BadReply` if it is invalid."""
     if not is_object(value):
         raise BadReply("The endpoint's reply is not a JSON object.", sample=raw)
+    try:
+        return _read_object(value, raw, sent, ratio, lossy)
+    except ModelError as fault:
+        if usage := _read_usage(value.get("usage")):
+            fault.spent = usage.prompt, usage.completion
+        raise
+
+
+def _read_object(value: dict[str, Any], raw: bytes, sent: int, ratio: float, lossy: bool) -> Reply:
     if value.get("error"):
         raise explain_body(value, raw)
     found = value.get("choices")
     if not is_array(found) or not found:
         raise BadReply("The endpoint's reply contains no choices.", sample=raw)
     choices = tuple(_read_choice(choice, raw, lossy) for choice in found)
-    usage = _read_usage(value.get("usage")) or estimate_usage(choices, sent, ratio)
+    usage = _find_usage(value.get("usage"), choices, sent, ratio)
     model = value.get("model")
     fingerprint = value.get("system_fingerprint")
     return Reply(
@@ -251,6 +264,29 @@ def _read_usage(usage: Any) -> Usage | None:
     details = usage.get("prompt_tokens_details")
     cached = _read_count(details.get("cached_tokens")) if is_object(details) else None
     return Usage(prompt, completion, min(cached or 0, prompt))
+
+
+def _find_usage(reported: Any, choices: Sequence[ReplyChoice], sent: int, ratio: float) -> Usage:
+    """The usage that the endpoint reports; where it leaves out a part or cannot be right, what is reckoned is taken."""
+    usage = _read_usage(reported)
+    received = sum(len(choice.text) for choice in choices)
+    if (
+        usage is not None
+        and usage.prompt
+        and (usage.completion or not received)
+        and usage.prompt * _LONGEST_TOKEN >= sent - _PROMPT_SLACK
+        and usage.completion * _LONGEST_TOKEN >= received - _REPLY_SLACK
+    ):
+        return usage
+    reckoned = estimate_usage(choices, sent, ratio)
+    if usage is None:
+        return reckoned
+    return Usage(
+        max(usage.prompt, reckoned.prompt),
+        max(usage.completion, reckoned.completion),
+        usage.cached,
+        estimated=True,
+    )
 
 
 def _read_count(value: Any) -> int | None:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import ceil
 
-from bactrian.errors import BudgetReached, InputError
+from bactrian.errors import BudgetReached, InputError, ModelError
 from bactrian.models.model import Model, Reply, Request
 from bactrian.models.wrappers.base import Wrapper
 from bactrian.models.wrappers.estimate import estimate_request
 from bactrian.records.usage import Usage
 
-_NOTHING = Usage()
+_FORGETTING = 0.02
+"""Share by which one count that was odd loses its weight with each call."""
 _TELLING = 100
 """Minimum prompt tokens for learning how the endpoint counts: in shorter prompts its fixed overhead dominates."""
 _RAISE = "Raise the limit and run the same command again to continue."
@@ -51,45 +53,68 @@ class UsageMeter:
     """Number of failed calls, whose cost is unknown."""
     _held_tokens: int = 0
     _held_usd: float = 0.0
+    _in_flight: int = 0
+    _waiting: list[asyncio.Future[None]] = field(default_factory=list[asyncio.Future[None]])
 
     @property
     def limited(self) -> bool:
         """True if a limit is set."""
         return self.max_tokens is not None or self.max_usd is not None
 
-    def hold(self, model: str, usage: Usage) -> None:
+    def hold(self, model: str, usage: Usage) -> bool:
         """Reserve ``usage`` for a call that is about to start.
 
+        Returns False if the call has to wait: beside the most that those in flight can use there is no room for it.
+
         Raises:
-            BudgetReached: together with all calls in flight, the call could exceed a limit.
-            InputError: a limit in dollars is set and the model has no price.
+            BudgetReached: the call would pass a limit, whatever those in flight use.
+            InputError: there is a limit in dollars, and the model has no price.
         """
-        tokens = self.used.total + self._held_tokens + usage.total
+        tokens = self.used.total + usage.total
         if self.max_tokens is not None and tokens > self.max_tokens:
             raise BudgetReached(
                 f"The next call could take the tokens to {tokens:,}, past the limit of {self.max_tokens:,}.",
                 next=_RAISE,
             )
-        if self.max_usd is not None:
-            price = self._price(model).cost(usage)
-            usd = self.usd + self._held_usd + price
-            if usd > self.max_usd:
-                raise BudgetReached(
-                    f"The next call could take the cost to ${usd:.4f}, past the limit of ${self.max_usd:g}.",
-                    next=_RAISE,
-                )
-            self._held_usd += price
+        price = 0.0 if self.max_usd is None else self._price(model).cost(usage)
+        if self.max_usd is not None and (usd := self.usd + price) > self.max_usd:
+            raise BudgetReached(
+                f"The next call could take the cost to ${usd:.4f}, past the limit of ${self.max_usd:g}.",
+                next=_RAISE,
+            )
+        if self._in_flight and (
+            (self.max_tokens is not None and tokens + self._held_tokens > self.max_tokens)
+            or (self.max_usd is not None and self.usd + price + self._held_usd > self.max_usd)
+        ):
+            return False
+        self._in_flight += 1
+        self._held_usd += price
         self._held_tokens += usage.total
+        return True
 
-    def settle(self, model: str, held: Usage, used: Usage | None) -> None:
-        """Release a reservation of :meth:`hold` and count the actual usage; None if unknown."""
-        self._held_tokens -= held.total
-        if self.max_usd is not None:
-            self._held_usd -= self._price(model).cost(held)
-        if used is None:
+    async def wait(self) -> None:
+        """Wait until a call that is in flight has ended."""
+        ended = asyncio.get_running_loop().create_future()
+        self._waiting.append(ended)
+        await ended
+
+    def settle(self, model: str, held: Usage | None, used: Usage | None, *, failed: bool) -> None:
+        """Give back what :meth:`hold` set aside, if anything, and count what was used; None if nobody knows."""
+        if held is not None:
+            self._in_flight -= 1
+            self._held_tokens -= held.total
+            if self.max_usd is not None:
+                self._held_usd -= self._price(model).cost(held)
+            for ended in self._waiting:
+                if not ended.done():
+                    ended.set_result(None)
+            self._waiting.clear()
+        if failed:
             self.unknown += 1
+        else:
+            self.calls += 1
+        if used is None:
             return
-        self.calls += 1
         self.used += used
         if model in self.prices:
             self.usd += self.prices[model].cost(used)
@@ -109,7 +134,9 @@ class Budget(Wrapper):
     What a call could use is estimated as its prompt's bytes divided by four plus its ``max_tokens`` (see
     :func:`~bactrian.models.wrappers.estimate.estimated`), and more as soon as the endpoint has counted more: other
     languages have other tokens. Calls in flight count with their estimate, so that many at once do not pass the limit
-    together. Without ``max_tokens`` a reply is taken to be as long as the longest one so far.
+    together; a call for which there is room only if those use less than they may waits for them. An endpoint whose
+    replies are longer than they may be is taken to go on with it. Without ``max_tokens`` a reply is taken to be as
+    long as the longest one so far.
     """
 
     def __init__(self, model: Model, meter: UsageMeter) -> None:
@@ -117,8 +144,13 @@ class Budget(Wrapper):
         self._meter = meter
         self._prompt_ratio = 1.0
         """The most prompt tokens that were counted for each one that was estimated."""
+        self._reply_ratio = 1.0
+        """The same for tokens of replies, for each one that was allowed."""
         self._longest = 0
         """Tokens of the longest reply."""
+        self._knows = False
+        """True once a call has shown what it used."""
+        self._asking = False
 
     async def reply(self, request: Request) -> Reply:
         """Answer ``request``.
@@ -127,25 +159,48 @@ class Budget(Wrapper):
             BudgetReached: the call could exceed a limit; nothing was sent.
             ModelError: an error of the wrapped model.
         """
-        held = _NOTHING
-        if self._meter.limited:
-            held = self._most(request)
-            self._meter.hold(self.name, held)
+        held = await self._hold(request) if self._meter.limited else None
         used: Usage | None = None
+        failed = True
         try:
             reply = await self._model.reply(request)
-            used = reply.usage
-            if held is not _NOTHING:
-                self._learn(request, used)
+            used, failed = reply.usage, False
             return reply
+        except ModelError as error:
+            used = Usage(*error.spent, estimated=True) if any(error.spent) else None
+            raise
         finally:
-            self._meter.settle(self.name, held, used)
+            if held is not None:
+                self._asking = False
+                if used is not None:
+                    self._learn(request, used)
+            self._meter.settle(self.name, held, used, failed=failed)
+
+    async def _hold(self, request: Request) -> Usage:
+        while True:
+            # How the endpoint counts, and whether it keeps to a longest reply, is found out by one call alone.
+            if self._knows or not self._asking:
+                most = self._most(request)
+                if self._meter.hold(self.name, most):
+                    self._asking = True
+                    return most
+            await self._meter.wait()
 
     def _most(self, request: Request) -> Usage:
         most = estimate_request(request)
-        return Usage(ceil(most.prompt * self._prompt_ratio), most.completion or request.n * self._longest)
+        longest = ceil(most.completion * self._reply_ratio) or request.n * self._longest
+        return Usage(ceil(most.prompt * self._prompt_ratio), longest)
 
     def _learn(self, request: Request, used: Usage) -> None:
+        self._knows = True
         self._longest = max(self._longest, used.completion)
-        if (prompt := estimate_request(request).prompt) >= _TELLING:
-            self._prompt_ratio = max(self._prompt_ratio, used.prompt / prompt)
+        most = estimate_request(request)
+        if most.prompt >= _TELLING:
+            self._prompt_ratio = _follow(self._prompt_ratio, used.prompt / most.prompt)
+        if most.completion:
+            self._reply_ratio = _follow(self._reply_ratio, used.completion / most.completion)
+
+
+def _follow(ratio: float, seen: float) -> float:
+    """A ratio that rises to what was seen at once, falls slowly, and never below 1."""
+    return max(1.0, seen, ratio + _FORGETTING * (seen - ratio))

@@ -6,6 +6,9 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
+from types import CoroutineType
+from typing import Any
 
 from bactrian.errors import (
     Denied,
@@ -41,6 +44,15 @@ stay in step, and wait for each other at every turn."""
 _FIRST_PAUSE = 1.0
 _LONGEST_SILENCE = 60.0
 """Seconds between two tries of an endpoint that is down; the pauses double up to it."""
+
+
+@dataclass(slots=True)
+class Latency:
+    """How fast a model answers, in seconds: a large one is slower than a small one of the same endpoint."""
+
+    now: float = 0.0
+    """Smoothed."""
+    best: float = float("inf")
 
 
 class ConcurrencyLimit(Wrapper):
@@ -87,8 +99,7 @@ class ConcurrencyLimit(Wrapper):
         self._faults_since = 0.0
         """When the first of them began."""
         self._pause = _FIRST_PAUSE
-        self._latency = 0.0
-        self._best_latency = float("inf")
+        self._latency = Latency()
 
     @property
     def limit(self) -> int:
@@ -105,8 +116,16 @@ class ConcurrencyLimit(Wrapper):
         """Seconds until the endpoint wants to be asked again; 0 if it may be asked now."""
         return max(0.0, self._closed_until - self._clock())
 
-    async def reply(self, request: Request) -> Reply:
-        """Answer ``request`` when a slot is free; raises the errors of the wrapped model."""
+    def reply(self, request: Request) -> CoroutineType[Any, Any, Reply]:
+        """Answer ``request`` when there is room; raises what the model within raises."""
+        return self.ask(self._model, self._latency, request)
+
+    def share(self, model: Model) -> SharedConcurrency:
+        """``model``, another one of the same endpoint: what is in flight for both counts together."""
+        return SharedConcurrency(model, self)
+
+    async def ask(self, model: Model, latency: Latency, request: Request) -> Reply:
+        """Have ``model``, which has this ``latency``, answer ``request`` when there is room. Raises what it raises."""
         if self._verdict is not None:
             raise self._verdict
         if self._in_flight >= self.limit or self._waiting or self._closed_until:
@@ -117,14 +136,14 @@ class ConcurrencyLimit(Wrapper):
         if not self._proven:
             asyncio.get_running_loop().call_later(_PROBE, self._trust)
         try:
-            reply = await self._model.reply(request)
+            reply = await model.reply(request)
         except ModelError as fault:
             if isinstance(fault, TryAgain):
                 self._take_fault(fault, begun)
             self._spare_others(fault)
             raise
         else:
-            self._take_success(begun)
+            self._take_success(begun, latency)
             return reply
         finally:
             self._in_flight -= 1
@@ -210,15 +229,28 @@ class ConcurrencyLimit(Wrapper):
         self._proven = True
         self._wake()
 
-    def _take_success(self, begun: float) -> None:
+    def _take_success(self, begun: float, latency: Latency) -> None:
         self._proven = True
         self._faults = 0
         self._pause = _FIRST_PAUSE
         seconds = self._clock() - begun
-        self._latency += _SMOOTHING * (seconds - self._latency) if self._latency else seconds
-        self._best_latency = min(self._best_latency, self._latency)
-        if self._timed and self._latency > _SLOW * self._best_latency + 1.0:
+        latency.now += _SMOOTHING * (seconds - latency.now) if latency.now else seconds
+        latency.best = min(latency.best, latency.now)
+        if self._timed and latency.now > _SLOW * latency.best + 1.0:
             self._cut(begun)
         elif self._limit < self._most:
             near = _NEAR * self._too_much <= self._limit <= self._too_much
             self._limit = min(float(self._most), self._limit + 1 / self._limit / (_CAREFUL if near else 1))
+
+
+class SharedConcurrency(Wrapper):
+    """A model under the limit of another one of the same endpoint."""
+
+    def __init__(self, model: Model, limit: ConcurrencyLimit) -> None:
+        super().__init__(model)
+        self._limit = limit
+        self._latency = Latency()
+
+    def reply(self, request: Request) -> CoroutineType[Any, Any, Reply]:
+        """Answer ``request`` when there is room; raises what the model within raises."""
+        return self._limit.ask(self._model, self._latency, request)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from copy import copy
 
+from bactrian.errors import ModelError
 from bactrian.models.model import Model, Reply, Request
 from bactrian.models.wrappers.base import Wrapper
 from bactrian.models.wrappers.estimate import estimate_request
@@ -67,7 +69,7 @@ class RateLimit(Wrapper):
     """Holds requests to ``model`` back to a number of requests, of tokens, or of both a minute.
 
     All requests through one ``RateLimit`` share its pace, first come, first served. A request's tokens are expected
-    to be what those before it used, and corrected once its usage is known; one that fails is taken to have used none.
+    to be what those before it used, and corrected once its usage is known; of one that fails, what it cost.
     """
 
     def __init__(
@@ -86,11 +88,28 @@ class RateLimit(Wrapper):
         self._sleep = sleep
         self._turn = asyncio.Lock()
 
+    def share(self, model: Model) -> RateLimit:
+        """``model``, another one of the same endpoint, at the same pace."""
+        shared = copy(self)
+        shared._model = model
+        shared._expectation = TokenEstimator()
+        return shared
+
+    async def wait_again(self) -> None:
+        """Wait for the turn of a request that is sent once more, as one whose connection was cut."""
+        async with self._turn:
+            await self._wait_for_room()
+            if self._requests is not None:
+                self._requests.take(1)
+
+    async def _wait_for_room(self) -> None:
+        while wait := max(pace.wait for pace in (self._requests, self._tokens) if pace is not None):
+            await self._sleep(min(wait, _LOOK_AGAIN))
+
     async def wait(self, request: Request) -> float:
         """Wait for the turn of ``request``. Gives the tokens that were taken for it."""
         async with self._turn:
-            while wait := max(pace.wait for pace in (self._requests, self._tokens) if pace is not None):
-                await self._sleep(min(wait, _LOOK_AGAIN))
+            await self._wait_for_room()
             if self._requests is not None:
                 self._requests.take(1)
             if self._tokens is None:
@@ -103,12 +122,16 @@ class RateLimit(Wrapper):
         """Answer ``request`` when its turn comes; raises the errors of the wrapped model."""
         expected = await self.wait(request)
         used: Usage | None = None
+        cost = 0
         try:
             reply = await self._model.reply(request)
             used = reply.usage
             return reply
+        except ModelError as error:
+            cost = sum(error.spent)
+            raise
         finally:
             if self._tokens is not None:
-                self._tokens.settle((used.total if used else 0) - expected)
+                self._tokens.settle((used.total if used else cost) - expected)
                 if used is not None:
                     self._expectation.learn(estimate_request(request), used)

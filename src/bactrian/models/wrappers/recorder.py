@@ -10,6 +10,7 @@ from bactrian.models.model import Model, Reply, Request
 from bactrian.models.wrappers.base import Wrapper
 from bactrian.records.run import Call
 from bactrian.records.text import clean_text
+from bactrian.records.usage import Usage
 
 
 class Recorder(Wrapper):
@@ -40,7 +41,9 @@ class Recorder(Wrapper):
             reply = await self._model.reply(request)
         except ModelError as error:
             seconds = self._clock() - started
-            await self._sink(Call(*place, self.name, seconds, raw=error.sample, error=clean_text(str(error))))
+            usage = Usage(*error.spent, estimated=True) if any(error.spent) else None
+            said = clean_text(str(error))
+            await self._sink(Call(*place, self.name, seconds, raw=error.sample, error=said, usage=usage))
             raise
         if self._failures_only:
             return reply

@@ -172,11 +172,13 @@ def _read_signature(function: _Any) -> tuple[TypeAdapter[dict[str, Any]], dict[s
 
     try:
         adapter = TypeAdapter[dict[str, Any]](cast("Any", collect))
-        return adapter, adapter.json_schema(schema_generator=_WithoutTitles)
+        schema = adapter.json_schema(schema_generator=_WithoutTitles)
     except (PydanticUserError, NameError, TypeError) as error:
         unknown = isinstance(error, NameError | TypeError)
         what = "cannot be used" if unknown else "is not JSON"
         raise InputError(f"A type in its signature {what}: {_first_line(error)}", where=where) from error
+    # First the properties: an endpoint's cache of prompts holds this text, in this order.
+    return adapter, {"properties": {}, **schema}
 
 
 class _WithoutTitles(GenerateJsonSchema):

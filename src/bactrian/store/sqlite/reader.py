@@ -13,6 +13,7 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Engine,
+    Integer,
     Row,
     Select,
     TableClause,
@@ -154,6 +155,8 @@ class Reader:
                 ]
                 prompt, completion, cached = map(int, connection.execute(select(*sums)).one())
                 spent[agent] = Usage(prompt, completion, cached)
+            for agent, usage in _failed_calls(connection):
+                spent[agent] = spent.get(agent, Usage()) + usage
         return spent
 
     def progress(self, after: str) -> list[Progress]:
@@ -238,6 +241,19 @@ def _read_deliberation_usage(connection: Connection) -> Iterator[tuple[str, Usag
         yield "critic", Usage(*row[1:])
     for row in connection.execute(_select_usage(verdicts, spoken(verdicts))):
         yield row[0], Usage(*(-tokens for tokens in row[1:]))
+
+
+def _failed_calls(connection: Connection) -> Iterator[tuple[str, Usage]]:
+    """What calls cost that no turn and no list counts, by agent."""
+    calls = schema.calls.c
+    sums = [
+        cast(func.total(func.json_extract(calls.usage, f"$.{name}")), Integer)
+        for name in ("prompt", "completion", "cached")
+    ]
+    columns: list[ColumnElement[Any]] = [calls.agent, *sums]
+    query = select(*columns).where(calls.error.is_not(None)).group_by(calls.agent)
+    for row in connection.execute(query):
+        yield row[0], Usage(*row[1:])
 
 
 def _select(
