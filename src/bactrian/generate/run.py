@@ -1,4 +1,4 @@
-"""Assembly of a run from its parts, for new and resumed runs."""
+"""Assembles new and resumed runs from their parts."""
 
 from __future__ import annotations
 
@@ -54,20 +54,20 @@ class RunOrder:
     retry_failed: bool = False
     """True to retry failed jobs and short lists."""
     origin: Path | None = None
-    """Another run, whose lists this one takes over where they stay the same."""
+    """Another run. This run copies its lists whose axes are unchanged."""
     list_sources: Mapping[str, ListSource | ListFunction] = field(
         default_factory=dict[str, ListSource | ListFunction]
     )
-    """Sources of the user's own, by the name that an axis has as its ``source``."""
+    """The user's own sources, by the name that an axis gives as its ``source``."""
 
 
 @asynccontextmanager
 async def prepare_run(order: RunOrder) -> AsyncGenerator[PreparedRun]:
-    """Open the run, or begin it, and find what is left to do.
+    """Open or create the run, and find the remaining work.
 
     Raises:
-        InputError: the run was begun with another plan, or something of the plan cannot be used.
-        StoreError: the run is damaged, in use, or of a newer version of this program.
+        InputError: the run was begun with another plan, or a part of the plan cannot be used.
+        StoreError: the run is damaged, in use, or from a newer version of this program.
     """
     plan, meter = await find_begun_plan(order), order.meter
     kind = find_job_kind(plan.recipe)(plan)
@@ -140,16 +140,16 @@ async def find_begun_plan(order: RunOrder) -> Plan:
 
 
 def tune_gc() -> None:
-    """Run Python's garbage collector less often, for the rest of the process.
+    """Run Python's garbage collector less often, until the process ends.
 
-    A thousand conversations are a million objects, which it would walk again and again and find nothing.
+    A thousand conversations are a million objects. The collector would scan them repeatedly and free nothing.
     """
     gc.freeze()
     gc.set_threshold(50_000, 50, 100)
 
 
 class _KnownLists:
-    """The lists that the run holds, for the scheduler."""
+    """Looks up the lists that the run stores, for the scheduler."""
 
     def __init__(
         self, store: Store, axes: Sequence[GridAxis], progress: RunProgress, *, retry_failed: bool
@@ -160,7 +160,7 @@ class _KnownLists:
         self._retry_failed = retry_failed
 
     async def __call__(self, list_id: str, enough: int) -> tuple[str, ...] | None:
-        """The items of a list; None if it has to be fetched. One that stayed short is counted."""
+        """Return the items of a list, or None if it has to be fetched. Short lists are counted."""
         stored = await self._store.item_list(list_id)
         if stored is None:
             return None
@@ -177,7 +177,7 @@ class _KnownLists:
 
 
 def _make_lister(kind: JobKind[Any], run_models: RunModels, seeds: RunSeeds) -> ModelSource:
-    """Return what asks the model for the lists of a recipe."""
+    """Return the source that asks the model for the lists of a recipe."""
     style = kind.list_style()
     return ModelSource(
         kind.plan.recipe.axes,
@@ -191,10 +191,10 @@ def _make_lister(kind: JobKind[Any], run_models: RunModels, seeds: RunSeeds) -> 
 def _find_sources(
     recipe: Recipe, model: ListSource, own: Mapping[str, ListSource | ListFunction]
 ) -> dict[str, ListSource]:
-    """Where the lists of each axis come from.
+    """Return the list source of each axis.
 
     Raises:
-        InputError: a source is not there.
+        InputError: a source is not found.
     """
     return {
         axis.name: model if axis.source is None else _find_source(axis.source, own) for axis in recipe.axes
@@ -210,7 +210,7 @@ def _find_source(name: str, own: Mapping[str, ListSource | ListFunction]) -> Lis
 async def _find_done(
     store: Store, ids: JobIds, progress: RunProgress, *, retry_failed: bool
 ) -> tuple[DoneJobs, list[Job]]:
-    """The jobs that need not be begun, and those among them that an earlier command left open."""
+    """Return the numbers of jobs that have begun, and the jobs among them that an earlier command left open."""
     done = DoneJobs()
     open_: list[tuple[str, int]] = []
     async for number, one in ids.list_jobs(store):
