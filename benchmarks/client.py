@@ -94,7 +94,7 @@ async def bactrian(work: Work) -> int:
     tune_gc()
     async with prepare_run(order) as opened:
         await opened.runner.run()
-        return opened.tally.meter.calls
+        return opened.progress.meter.calls
 
 
 def openings(pack: Pack, number: int) -> dict[str, list[Message]]:

@@ -56,15 +56,15 @@ def recipe(jobs: int) -> str:
     )
 
 
-async def watched(tally: RunProgress) -> list[tuple[int, float]]:
+async def watched(progress: RunProgress) -> list[tuple[int, float]]:
     """Jobs that are done, and the peak memory in MB by then, at each mark."""
     found: list[tuple[int, float]] = []
     for mark in MARKS:
         while True:
             await asyncio.sleep(0.02)
-            if tally.done >= mark * tally.total:
+            if progress.done >= mark * progress.total:
                 break
-        found.append((tally.done, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024))
+        found.append((progress.done, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024))
     return found
 
 
@@ -81,7 +81,7 @@ async def generate(port: int, jobs: int, folder: Path) -> list[tuple[int, float]
     )
     tune_gc()
     async with prepare_run(order) as work:
-        watch = asyncio.create_task(watched(work.tally))
+        watch = asyncio.create_task(watched(work.progress))
         await work.runner.run()
         return await watch
 

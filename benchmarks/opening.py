@@ -119,7 +119,7 @@ async def open_run(path: Path, made: Plan) -> dict[str, float]:
     order = RunOrder(made, path, ModelOptions(base_url="http://127.0.0.1:9/v1"), UsageMeter(), RunLimits())
     async with prepare_run(order) as work:
         seconds = time.perf_counter() - begun
-        assert work.tally.done == ROLES * ROLES * TASKS - 1
+        assert work.progress.done == ROLES * ROLES * TASKS - 1
     return {"seconds": seconds, "mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
 
 

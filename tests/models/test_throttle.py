@@ -228,7 +228,7 @@ async def test_a_wait_beyond_the_longest_is_cut_for_all() -> None:
 async def test_a_stop_lets_go_of_whoever_waits_and_of_nobody_in_flight() -> None:
     rest = StopSignal()
     endpoint = Endpoint(room=10, seconds=0.05)
-    throttle = ConcurrencyLimit(endpoint, 2, rest=rest)
+    throttle = ConcurrencyLimit(endpoint, 2, stop_signal=rest)
     asking = [asyncio.create_task(throttle.reply(Request(()))) for _ in range(6)]
     await asyncio.sleep(0.01)
     rest.stop()

@@ -163,3 +163,13 @@ async def test_a_run_that_an_old_version_began_is_generated_to_its_end(tmp_path:
 async def begun_sessions(path: Path) -> dict[str, Session]:
     async with open_store(path, read_only=True) as store:
         return {one.id: one async for one in store.sessions()}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_an_old_run_is_verified_and_stays_as_it_is(tmp_path: Path, version: int) -> None:
+    path = old_run(f"v{version}", tmp_path)
+    before = path.read_bytes()
+    verdict = verify(path)
+    assert verdict.faults == ()
+    assert verdict.turns >= 7
+    assert path.read_bytes() == before

@@ -164,8 +164,10 @@ def generate(
             await one.runner.stop()
 
     try:
-        tally = run_sync(run_order(order, running.append, watch_progress(options.get("on_progress"))), stop)
-        if problem := _explain_rest(tally):
+        progress = run_sync(
+            run_order(order, running.append, watch_progress(options.get("on_progress"))), stop
+        )
+        if problem := _explain_rest(progress):
             warnings.warn(f"The run {order.run} is not complete: {problem}", BactrianWarning, 2)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"The run {order.run} was interrupted; the same call resumes it.") from None
@@ -174,18 +176,18 @@ def generate(
     return Run(order.run)
 
 
-def _explain_rest(tally: RunProgress) -> str:
+def _explain_rest(progress: RunProgress) -> str:
     """Return what failed or is missing, with the next action; empty if the run is complete."""
     parts = [
-        (tally.failed, "job", "failed"),
-        (len(tally.short), "list", "stayed short"),
-        (tally.open, "job", "was left open" if tally.open == 1 else "were left open"),
+        (progress.failed, "job", "failed"),
+        (len(progress.short), "list", "stayed short"),
+        (progress.open, "job", "was left open" if progress.open == 1 else "were left open"),
     ]
     listed = ", ".join(f"{write_count(count, noun)} {what}" for count, noun, what in parts if count)
     if not listed:
         return ""
-    reasons = f" ({tally.reasons.most_common(1)[0][0]})" if tally.reasons else ""
-    again = "The same call with retry_failed=True" if tally.failed or tally.short else "The same call"
+    reasons = f" ({progress.reasons.most_common(1)[0][0]})" if progress.reasons else ""
+    again = "The same call with retry_failed=True" if progress.failed or progress.short else "The same call"
     return f"{listed}{reasons}. {again} tries again; run.failures() tells the reasons."
 
 
@@ -208,7 +210,7 @@ async def run_order(
             watching.cancel()
             with suppress(asyncio.CancelledError):
                 await watching
-        return work.tally
+        return work.progress
 
 
 def watch_progress(
@@ -222,9 +224,9 @@ def watch_progress(
         try:
             while True:
                 await asyncio.sleep(1)
-                tell(work.tally.snapshot())
+                tell(work.progress.snapshot())
         finally:
-            tell(work.tally.snapshot(whole=True))
+            tell(work.progress.snapshot(whole=True))
 
     return watch
 

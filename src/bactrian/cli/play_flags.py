@@ -113,11 +113,11 @@ class ModelFlags:
 
     def open(self, *, person: bool, idea: str | None) -> tuple[ModelOptions, StopControl]:
         """Return the model options, with the person at the keyboard if one takes part."""
-        brake = StopControl()
+        stop_control = StopControl()
         options = read_model_options(
             self.base_url, window=self.window, timeout=self.timeout, longest_wait=self.max_wait
         )
-        return (add_person(options, brake, idea) if person else options), brake
+        return (add_person(options, stop_control, idea) if person else options), stop_control
 
 
 def _keep_words_together(

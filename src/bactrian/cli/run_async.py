@@ -23,15 +23,15 @@ class StopControl:
 
 
 def run_async(
-    work: Coroutine[object, object, int], *, resume: str, brake: StopControl | None = None
+    work: Coroutine[object, object, int], *, resume: str, stop_control: StopControl | None = None
 ) -> NoReturn:
     """Run ``work`` and exit with the code that it returns.
 
     SIGINT, SIGTERM and a closed terminal cancel it, so that it can release its resources; then ``resume`` is printed.
-    With a ``brake``, the first signal calls that instead, and the work has 30 s (10 s unless the signal is SIGINT) to
-    finish what is in flight; the second signal cancels it.
+    With a ``stop_control``, the first signal calls it instead, and the work has 30 s (10 s unless the signal is
+    SIGINT) to finish what is in flight; the second signal cancels it.
     """
-    code = asyncio.run(_interruptible(work, brake or StopControl()))
+    code = asyncio.run(_interruptible(work, stop_control or StopControl()))
     if code in (INTERRUPTED, TERMINATED):
         print(f"\nInterrupted. {resume}", file=sys.stderr)
     raise typer.Exit(code)
@@ -41,17 +41,17 @@ def _warn(text: str) -> None:
     print(f"\nbactrian: warning: {text}", file=sys.stderr)
 
 
-async def _interruptible(work: Coroutine[object, object, int], brake: StopControl) -> int:
+async def _interruptible(work: Coroutine[object, object, int], stop_control: StopControl) -> int:
     task = asyncio.ensure_future(work)
     caught: list[signal.Signals] = []
     pulled: list[asyncio.Task[None]] = []
 
     def stop(which: signal.Signals) -> None:
         caught.append(which)
-        if brake.stop is None or len(caught) > 1:
+        if stop_control.stop is None or len(caught) > 1:
             task.cancel()
             return
-        pulled.append(loop.create_task(brake.stop()))
+        pulled.append(loop.create_task(stop_control.stop()))
         loop.call_later(30 if which == signal.SIGINT else 10, task.cancel)
         print("\nFinishing what is in flight; press Ctrl-C again to stop immediately.", file=sys.stderr)
 

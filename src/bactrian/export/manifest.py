@@ -15,28 +15,28 @@ SCHEMA = 1
 """Of the manifest itself."""
 
 
-def build_manifest(made: dict[str, Any], tally: ExportCounts) -> dict[str, Any]:
-    """Build the manifest without its list of files, from the options ``made`` and the counts ``tally``."""
+def build_manifest(made: dict[str, Any], counts: ExportCounts) -> dict[str, Any]:
+    """Build the manifest without its list of files, from the options ``made`` and the ``counts``."""
     return {
         "schema": {"manifest": SCHEMA, "run": len(MIGRATIONS)},
         "bactrian": bactrian.__version__,
         **made,
         "counts": {
-            "sessions_in_run": tally.seen,
-            "sessions": tally.sessions,
-            "rows": dict(sorted(tally.rows.items())),
-            "messages": tally.messages,
-            "tokens": tally.tokens,
-            "pairs": len(tally.pairs),
-            "left_out": dict(sorted(tally.left_out.items())),
-            "redacted": dict(sorted(tally.redacted.items())),
+            "sessions_in_run": counts.seen,
+            "sessions": counts.sessions,
+            "rows": dict(sorted(counts.rows.items())),
+            "messages": counts.messages,
+            "tokens": counts.tokens,
+            "pairs": len(counts.pairs),
+            "left_out": dict(sorted(counts.left_out.items())),
+            "redacted": dict(sorted(counts.redacted.items())),
         },
-        "endings": dict(sorted(tally.endings.items())),
-        "models": [{"agent": agent, "model": model} for agent, model in sorted(tally.models)],
-        "prompts": [{"name": name, "sha256": digest} for name, digest in sorted(tally.prompts)],
-        "sampling": [{"agent": agent, **json.loads(values)} for agent, values in sorted(tally.sampling)],
-        "languages": sorted(filter(None, tally.languages)),
-        "marks": sorted(tally.marks),
+        "endings": dict(sorted(counts.endings.items())),
+        "models": [{"agent": agent, "model": model} for agent, model in sorted(counts.models)],
+        "prompts": [{"name": name, "sha256": digest} for name, digest in sorted(counts.prompts)],
+        "sampling": [{"agent": agent, **json.loads(values)} for agent, values in sorted(counts.sampling)],
+        "languages": sorted(filter(None, counts.languages)),
+        "marks": sorted(counts.marks),
     }
 
 

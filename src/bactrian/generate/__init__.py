@@ -1,1 +1,1 @@
-"""Many sessions from one recipe: what is left to do, who does it, and what it costs."""
+"""Generates many sessions from one recipe: scheduling, execution and cost."""

@@ -1,4 +1,4 @@
-"""Forks: new runs under another plan that reuse the unchanged lists of a run."""
+"""Forks runs: a new run under another plan reuses the unchanged lists of a run."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from bactrian.store import Store, open_store
 
 @asynccontextmanager
 async def open_origin(origin: Path) -> AsyncGenerator[Store]:
-    """The run ``origin``, to begin another one from it.
+    """Open the run ``origin`` to fork it.
 
     Raises:
-        InputError: it is no run of a recipe.
+        InputError: it is not a run of a recipe.
     """
     async with open_store(origin, read_only=True) as store:
         if await store.recipe() is None:
@@ -28,7 +28,7 @@ async def open_origin(origin: Path) -> AsyncGenerator[Store]:
 
 
 async def copy_lists(origin: Store, fork: Store, recipe: Recipe) -> None:
-    """Store the finished lists of ``origin`` that ``recipe`` would ask for again, unless ``fork`` has its own."""
+    """Copy the finished lists of ``origin`` whose axes are unchanged in ``recipe``, unless ``fork`` has its own."""
     stored = await origin.recipe()
     assert stored is not None
     same = find_same_lists(stored, recipe)

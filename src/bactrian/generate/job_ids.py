@@ -1,4 +1,4 @@
-"""Assignment of sessions to jobs: an imported session is never a job, even if it has the id of one."""
+"""Assigns sessions to jobs. An imported session is never a job, even if its id is that of a job."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bactrian.records.run import Progress
 from bactrian.store import RunReader, Store
 
 _SUFFIX = "-made"
-"""Behind the id of a job's session where an imported session has the job's own id."""
+"""Appended to the id of a job's session if an imported session has the job's id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +25,12 @@ class JobIds:
     """Ids of the sessions that were imported into the run."""
 
     def name_session(self, job: Job) -> Job:
-        """``job`` under the id that its session has in the run."""
+        """Return ``job`` with the id of its session in the run."""
         taken = job.id in self.imported
         return replace(job, id=job.id + _SUFFIX) if taken else job
 
     async def list_jobs(self, store: RunReader) -> AsyncIterator[tuple[int, Progress]]:
-        """Yield every session that is a job's, with the number of the job."""
+        """Yield every session that belongs to a job, with the number of the job."""
         async for one in store.progress():
             if one.id in self.imported:
                 continue

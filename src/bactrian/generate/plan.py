@@ -17,7 +17,7 @@ from bactrian.recipes.schema import Recipe
 from bactrian.tables.lineage import to_compact_json
 
 RED_TEAM = "red-team"
-"""The mark of a session that was made to study misuse."""
+"""The mark of a session generated to study misuse."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Plan:
     endings: tuple[Rule, ...] = ()
     """The user's own parameters, in addition to those of the recipe."""
     distrusted: frozenset[str] = frozenset()
-    """Names of models that a file gives and not the user: no key goes to an address in one of them."""
+    """Model names that come from a file and not from the user. Keys are never sent to an address in such a name."""
     earlier_models: Mapping[str, str] | None = None
     """The models that earlier versions chose for the same request, so that their runs go on; None if the same."""
 
@@ -42,16 +42,16 @@ class Plan:
 
     @property
     def parameters(self) -> dict[str, tuple[SamplingSpec, ...]]:
-        """What the recipe says of each agent's sampling."""
+        """The recipe's sampling parameters by agent."""
         return self.recipe.parameters.by_agent() if self.recipe.parameters else {}
 
     @property
     def mark(self) -> str | None:
-        """What each session is marked with; None for ordinary ones."""
+        """The mark of each session, or None for ordinary sessions."""
         return RED_TEAM if self.recipe.red_team else None
 
     def content(self, own: Mapping[str, Any], tools: Mapping[str, Toolbox] = NO_TOOLS) -> dict[str, Any]:
-        """All that is frozen in the run: with what is the kind's ``own``, and the tools that were found."""
+        """Return the content that is frozen in the run, with the job kind's ``own`` content and the tools found."""
         offered = {
             agent: {tool.name: to_compact_json(asdict(tool)) for tool in box.kit.tools}
             for agent, box in tools.items()
@@ -71,9 +71,9 @@ def check_same(stored: Mapping[str, Any], wanted: Mapping[str, Any], where: str)
     """Check that a run is resumed under the same plan.
 
     Raises:
-        InputError: with the differences.
+        InputError: the plans differ; the message lists the differences.
     """
-    if "seeds" not in stored:  # The run began when there was one scheme of seeds, and goes on by it.
+    if "seeds" not in stored:  # The run dates from when there was a single seed scheme, and keeps it.
         wanted = {key: value for key, value in wanted.items() if key != "seeds"}
     if changed := find_differences(stored, wanted):
         listed = "; ".join(changed[:8]) + (f"; and {len(changed) - 8} more" if len(changed) > 8 else "")
@@ -93,7 +93,7 @@ def _explain_next(changed: Sequence[str]) -> str:
 
 
 def find_same_lists(stored: Mapping[str, Any], wanted: Recipe) -> frozenset[str]:
-    """Names of the axes that another run has had in just the same way, those they depend on included."""
+    """Return the axes that are identical in the stored run, as are all axes that they depend on."""
     before = {axis["name"]: _ignore_rule(axis) for axis in stored["recipe"]["axes"]}
     same: set[str] = set()
     for axis in wanted.axes:

@@ -14,14 +14,14 @@ from bactrian.records.turn import Turn
 from bactrian.records.usage import Usage
 
 _MOST_REASONS = 100
-"""That are kept: some hold a time or a number."""
+"""Distinct reasons to store: some contain a time or a number."""
 _MOST_CHANGES = 100
-"""That are kept: two systems behind one address answer in turn."""
+"""Changes of system to store: two systems behind one address may alternate."""
 
 _MOST_REFUSED = 100
-"""That are kept: a recipe may have millions of jobs, and each of them the same fault."""
+"""Refused jobs to store: a recipe may have millions of jobs with the same fault."""
 _RATES_OVER = 10.0
-"""Seconds: conversations in step with each other answer in bursts."""
+"""Seconds over which rates are averaged: synchronised conversations answer in bursts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +29,11 @@ class EndpointPressure:
     """Current limits of the endpoints of a run."""
 
     limit: int = 0
-    """Requests that may be in flight now."""
+    """Maximum number of requests in flight."""
     closed_for: float = 0.0
-    """Seconds for which there may be none."""
+    """Seconds until requests are allowed again."""
     silent: bool = False
-    """True while an endpoint answers nothing."""
+    """True while an endpoint does not answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class ProgressSnapshot:
     """A snapshot of a run's progress."""
 
     total: int
-    """Sessions of the whole run, if no list stays short."""
+    """Sessions of the whole run, if every list is complete."""
     done: int
     failed: int
     in_flight: int
@@ -52,25 +52,25 @@ class ProgressSnapshot:
     usage: Usage
     """Tokens since the start of this command."""
     usd: float | None
-    """Since the start of this command; None where no price is known."""
+    """Cost since the start of this command; None if a price is unknown."""
     run_tokens: int | None
-    """Of the whole run, earlier commands' too; None where no limit asks for them."""
+    """Tokens of the whole run, including earlier commands; None unless a budget is set."""
     run_usd: float | None
-    """Of the whole run; None where no limit asks for it, or no price is known."""
+    """Cost of the whole run; None unless a budget is set and the prices are known."""
     seconds: float
     """Since the start of this command."""
     calls_per_second: float
     tokens_per_second: float
     seconds_left: float | None
-    """None until it can be told."""
+    """None until it can be estimated."""
     closed_for: float
-    """Seconds until the endpoint wants to be asked again; 0 normally."""
+    """Seconds until requests to the endpoint are allowed again; normally 0."""
     silent: bool
-    """True while an endpoint answers nothing: it is asked once when that time is over, and not by everybody."""
+    """True while an endpoint does not answer. After ``closed_for``, a single request probes it."""
     limit: int
-    """Requests that may be in flight now."""
+    """Maximum number of requests in flight."""
     changes: tuple[str, ...]
-    """Where in mid-run another model or system began to answer."""
+    """Changes of the answering model or system during the run."""
 
     @property
     def cached_share(self) -> float:
@@ -80,7 +80,7 @@ class ProgressSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class ShortList:
-    """A list that stayed short."""
+    """A list with fewer items than requested."""
 
     has: int
     wanted: int
@@ -99,7 +99,7 @@ class RunProgress:
     endings: Counter[str] = field(default_factory=Counter[str])
     in_flight: int = 0
     short: dict[str, ShortList] = field(default_factory=dict[str, ShortList])
-    """Lists that stayed short."""
+    """Lists with fewer items than requested."""
     refused: list[str] = field(default_factory=list[str])
     """Reasons why the first jobs could not begin."""
     not_begun: int = 0
@@ -107,22 +107,22 @@ class RunProgress:
     open: int = 0
     """Sessions and lists that this command left open because of the endpoint."""
     reasons: Counter[str] = field(default_factory=Counter[str])
-    """Why sessions failed or were left open in this command."""
-    throttle: Callable[[], EndpointPressure] = EndpointPressure
-    """Tells how much the endpoints may be asked."""
+    """Reasons why sessions failed or were left open in this command."""
+    read_pressure: Callable[[], EndpointPressure] = EndpointPressure
+    """Returns the current limits of the endpoints."""
     systems: dict[str, str] = field(default_factory=dict[str, str])
-    """What answered each agent last, by the endpoint's own word."""
+    """The model and system that answered each agent last, as reported by the endpoint."""
     changes: list[str] = field(default_factory=list[str])
-    """Where in mid-run another model or system began to answer."""
+    """Changes of the answering model or system during the run."""
     _begun: float = field(default_factory=time.monotonic)
     _done_before: int = -1
     _past: deque[tuple[float, int, int]] = field(default_factory=lambda: deque([(0.0, 0, 0)]))
-    """Seconds, calls and tokens at the snapshots of the last moments."""
+    """Seconds, calls and tokens at recent snapshots."""
     _used_before: Usage = Usage()
     _usd_before: float = 0.0
 
     def count_before(self, used: Usage, usd: float) -> None:
-        """Tell the meter what earlier commands used of the run."""
+        """Add what earlier commands of the run used to the meter."""
         self.meter.used += used
         self.meter.usd += usd
         self._used_before += used
@@ -130,7 +130,7 @@ class RunProgress:
 
     @property
     def failed(self) -> int:
-        """Sessions that failed for good, or could not begin."""
+        """Number of sessions that failed permanently or could not begin."""
         return self.endings["failed"] + self.not_begun
 
     def refuse(self, job: str, why: str) -> None:
@@ -162,7 +162,7 @@ class RunProgress:
 
     def _notice(self, turn: Turn) -> None:
         if not turn.usage.prompt and not turn.usage.completion:
-            return  # No model was called for it.
+            return  # The turn was made without a model call.
         system = f"{turn.model} ({turn.fingerprint})" if turn.fingerprint else turn.model
         before = self.systems.setdefault(turn.speaker, system)
         if before != system:
@@ -172,7 +172,7 @@ class RunProgress:
                 self.changes.append(change)
 
     def snapshot(self, *, whole: bool = False) -> ProgressSnapshot:
-        """Where the run is now. Rates are those of the last ten seconds, or with ``whole`` since the start."""
+        """Return the current progress, with rates over the last ten seconds, or since the start if ``whole``."""
         now = time.monotonic() - self._begun
         while len(self._past) > 1 and self._past[1][0] <= now - _RATES_OVER:
             self._past.popleft()
@@ -188,7 +188,7 @@ class RunProgress:
         self._past.append((now, meter.calls, usage.total))
         ended_here = self.done - max(self._done_before, 0)
         left = (self.total - self.done) * now / ended_here if ended_here > 0 else None
-        pressure = self.throttle()
+        pressure = self.read_pressure()
         return ProgressSnapshot(
             total=self.total,
             done=self.done,

@@ -1,4 +1,4 @@
-"""Assembly of a run from its parts, for new and resumed runs."""
+"""Assembles new and resumed runs from their parts."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class PreparedRun:
     """The remaining work of a run, with its runner."""
 
     runner: Runner
-    tally: RunProgress
-    frontier: Scheduler
+    progress: RunProgress
+    scheduler: Scheduler
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,20 +54,20 @@ class RunOrder:
     retry_failed: bool = False
     """True to retry failed jobs and short lists."""
     origin: Path | None = None
-    """Another run, whose lists this one takes over where they stay the same."""
+    """Another run. This run copies its lists whose axes are unchanged."""
     list_sources: Mapping[str, ListSource | ListFunction] = field(
         default_factory=dict[str, ListSource | ListFunction]
     )
-    """Sources of the user's own, by the name that an axis has as its ``source``."""
+    """The user's own sources, by the name that an axis gives as its ``source``."""
 
 
 @asynccontextmanager
 async def prepare_run(order: RunOrder) -> AsyncGenerator[PreparedRun]:
-    """Open the run, or begin it, and find what is left to do.
+    """Open or create the run, and find the remaining work.
 
     Raises:
-        InputError: the run was begun with another plan, or something of the plan cannot be used.
-        StoreError: the run is damaged, in use, or of a newer version of this program.
+        InputError: the run was begun with another plan, or a part of the plan cannot be used.
+        StoreError: the run is damaged, in use, or from a newer version of this program.
     """
     plan, meter = await find_begun_plan(order), order.meter
     kind = find_job_kind(plan.recipe)(plan)
@@ -82,35 +82,38 @@ async def prepare_run(order: RunOrder) -> AsyncGenerator[PreparedRun]:
         if origin is not None:
             await copy_lists(origin, store, plan.recipe)
         access = replace(order.access, distrusted=order.access.distrusted | plan.distrusted)
-        crew = await stack.enter_async_context(
+        run_models = await stack.enter_async_context(
             open_run_models(plan.models, access, order.limits, meter, store.add_call)
         )
         grid = await kind.read_grid()
-        player = await kind.open(JobContext(crew.models, tools, seeds, stack))
-        sources = _find_sources(plan.recipe, _make_lister(kind, crew, seeds), order.list_sources)
-        tally = RunProgress(
-            meter, 0, has_price=set(plan.models.values()) <= meter.prices.keys(), throttle=crew.pressure
+        player = await kind.open(JobContext(run_models.models, tools, seeds, stack))
+        sources = _find_sources(plan.recipe, _make_lister(kind, run_models, seeds), order.list_sources)
+        progress = RunProgress(
+            meter,
+            0,
+            has_price=set(plan.models.values()) <= meter.prices.keys(),
+            read_pressure=run_models.pressure,
         )
         if meter.limited:
-            await _count_spent(store, tally, plan.models)
+            await _count_spent(store, progress, plan.models)
         ids = JobIds(grid, await store.list_imported())
-        done, begun = await _find_done(store, ids, tally, retry_failed=order.retry_failed)
-        known = _KnownLists(store, grid.axes, tally, retry_failed=order.retry_failed)
-        frontier = Scheduler(grid.axes, done, known, order.limit)
-        tally.total = frontier.size
-        if tally.done < tally.total:
-            await crew.load()
+        done, begun = await _find_done(store, ids, progress, retry_failed=order.retry_failed)
+        known = _KnownLists(store, grid.axes, progress, retry_failed=order.retry_failed)
+        scheduler = Scheduler(grid.axes, done, known, order.limit)
+        progress.total = scheduler.size
+        if progress.done < progress.total:
+            await run_models.load()
         runner = Runner(
-            frontier,
+            scheduler,
             NamedPlayer(player, ids) if ids.imported else player,
             sources,
             store,
-            tally,
-            window=crew.window,
-            begun=[job for job in begun if job.number < frontier.size],
-            halt=crew.rest.stop,
+            progress,
+            window=run_models.window,
+            begun=[job for job in begun if job.number < scheduler.size],
+            halt=run_models.stop_signal.stop,
         )
-        yield PreparedRun(runner, tally, frontier)
+        yield PreparedRun(runner, progress, scheduler)
 
 
 async def find_begun_plan(order: RunOrder) -> Plan:
@@ -137,27 +140,27 @@ async def find_begun_plan(order: RunOrder) -> Plan:
 
 
 def tune_gc() -> None:
-    """Run Python's garbage collector less often, for the rest of the process.
+    """Run Python's garbage collector less often, until the process ends.
 
-    A thousand conversations are a million objects, which it would walk again and again and find nothing.
+    A thousand conversations are a million objects. The collector would scan them repeatedly and free nothing.
     """
     gc.freeze()
     gc.set_threshold(50_000, 50, 100)
 
 
 class _KnownLists:
-    """The lists that the run holds, for the scheduler."""
+    """Looks up the lists that the run stores, for the scheduler."""
 
     def __init__(
-        self, store: Store, axes: Sequence[GridAxis], tally: RunProgress, *, retry_failed: bool
+        self, store: Store, axes: Sequence[GridAxis], progress: RunProgress, *, retry_failed: bool
     ) -> None:
         self._store = store
         self._counts = {axis.name: axis.count for axis in axes}
-        self._tally = tally
+        self._progress = progress
         self._retry_failed = retry_failed
 
     async def __call__(self, list_id: str, enough: int) -> tuple[str, ...] | None:
-        """The items of a list; None if it has to be fetched. One that stayed short is counted."""
+        """Return the items of a list, or None if it has to be fetched. Short lists are counted."""
         stored = await self._store.item_list(list_id)
         if stored is None:
             return None
@@ -169,16 +172,16 @@ class _KnownLists:
         if len(stored.items) < count:
             if self._retry_failed:
                 return None
-            self._tally.short[list_id] = ShortList(len(stored.items), count)
+            self._progress.short[list_id] = ShortList(len(stored.items), count)
         return stored.items
 
 
-def _make_lister(kind: JobKind[Any], crew: RunModels, seeds: RunSeeds) -> ModelSource:
-    """Return what asks the model for the lists of a recipe."""
+def _make_lister(kind: JobKind[Any], run_models: RunModels, seeds: RunSeeds) -> ModelSource:
+    """Return the source that asks the model for the lists of a recipe."""
     style = kind.list_style()
     return ModelSource(
         kind.plan.recipe.axes,
-        crew.models["lister"],
+        run_models.models["lister"],
         preamble=style.preamble,
         enforced=style.enforced,
         seeds=seeds,
@@ -188,10 +191,10 @@ def _make_lister(kind: JobKind[Any], crew: RunModels, seeds: RunSeeds) -> ModelS
 def _find_sources(
     recipe: Recipe, model: ListSource, own: Mapping[str, ListSource | ListFunction]
 ) -> dict[str, ListSource]:
-    """Where the lists of each axis come from.
+    """Return the list source of each axis.
 
     Raises:
-        InputError: a source is not there.
+        InputError: a source is not found.
     """
     return {
         axis.name: model if axis.source is None else _find_source(axis.source, own) for axis in recipe.axes
@@ -205,9 +208,9 @@ def _find_source(name: str, own: Mapping[str, ListSource | ListFunction]) -> Lis
 
 
 async def _find_done(
-    store: Store, ids: JobIds, tally: RunProgress, *, retry_failed: bool
+    store: Store, ids: JobIds, progress: RunProgress, *, retry_failed: bool
 ) -> tuple[DoneJobs, list[Job]]:
-    """The jobs that need not be begun, and those among them that an earlier command left open."""
+    """Return the numbers of jobs that have begun, and the jobs among them that an earlier command left open."""
     done = DoneJobs()
     open_: list[tuple[str, int]] = []
     async for number, one in ids.list_jobs(store):
@@ -216,8 +219,8 @@ async def _find_done(
         elif one.ending == "failed" and retry_failed:
             continue
         else:
-            tally.done += 1
-            tally.endings[one.ending] += 1
+            progress.done += 1
+            progress.endings[one.ending] += 1
         done.add(number)
     begun: list[Job] = []
     for session_id, number in open_:
@@ -227,7 +230,7 @@ async def _find_done(
     return done, begun
 
 
-async def _count_spent(store: Store, tally: RunProgress, models: Mapping[str, str]) -> None:
+async def _count_spent(store: Store, progress: RunProgress, models: Mapping[str, str]) -> None:
     for agent, usage in (await store.count_spent()).items():
-        price = tally.meter.prices.get(models.get(agent, models["lister"]))
-        tally.count_before(usage, price.cost(usage) if price else 0.0)
+        price = progress.meter.prices.get(models.get(agent, models["lister"]))
+        progress.count_before(usage, price.cost(usage) if price else 0.0)

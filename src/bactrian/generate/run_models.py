@@ -20,21 +20,21 @@ from bactrian.models.wrappers.recorder import Recorder
 from bactrian.models.wrappers.retry import Retry, RetryPolicy
 from bactrian.records.run import Call
 
-_PATIENCE = RetryPolicy(attempts=1_000, bad_replies=5)
+_RETRY_POLICY = RetryPolicy(attempts=1_000, bad_replies=5)
 """Transient faults are retried for half an hour without a limit on attempts; invalid replies are retried four times."""
 LOCAL_WINDOW = 4
-"""Conversations that a model in this process carries at once. Measured on two cores: two give 37 tokens a second,
-four 63, eight 47."""
+"""Conversations in flight for a model in this process. Measured on two cores, in tokens a second: 37 with two
+conversations, 63 with four, 47 with eight."""
 
 
 _OTHER_FILES = 64
 
 
 def _check_open_files(window: int) -> None:
-    """Each conversation in flight may have a connection of its own.
+    """Raise the limit of open files where needed: each conversation in flight may have its own connection.
 
     Raises:
-        InputError: this process may not open as many files.
+        InputError: the hard limit is too low.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = window + _OTHER_FILES
@@ -49,7 +49,7 @@ def _check_open_files(window: int) -> None:
 
 
 def _slots(window: int, agents: Collection[str]) -> int:
-    """One for each agent in flight, and two for the session that begins while another's are still the newest."""
+    """Count the cache slots: one for each agent in flight, and two for a session that begins while others are newer."""
     return (3 if "critic" in agents else 2) * window + 2
 
 
@@ -58,31 +58,31 @@ class RunModels:
     """The models by agent, with their shared state."""
 
     models: Mapping[str, Model]
-    throttles: tuple[ConcurrencyLimit, ...]
+    concurrency_limits: tuple[ConcurrencyLimit, ...]
     window: int
     """Conversations to have in flight."""
     opened: tuple[Model, ...]
     """The models without their wrappers."""
-    rest: StopSignal
-    """Where calls wait that have not been sent. Ending it lets go of them."""
+    stop_signal: StopSignal
+    """Stopping it cancels the calls that have not been sent."""
 
     async def load(self) -> None:
-        """Load what is on this computer. Raises ModelError if it cannot be."""
+        """Load the local models. Raises ModelError if one cannot be loaded."""
         for model in self.opened:
             await load_local(model)
 
     def pressure(self) -> EndpointPressure:
-        """How much the endpoints may be asked now."""
+        """Return the current limits of the endpoints."""
         return EndpointPressure(
-            sum(throttle.limit for throttle in self.throttles),
-            max(throttle.closed_for for throttle in self.throttles),
-            any(throttle.silent for throttle in self.throttles),
+            sum(each.limit for each in self.concurrency_limits),
+            max(each.closed_for for each in self.concurrency_limits),
+            any(each.silent for each in self.concurrency_limits),
         )
 
 
 @dataclass(frozen=True, slots=True)
 class RunLimits:
-    """What a user allows an endpoint to be asked. None leaves it open."""
+    """The user's limits on requests to an endpoint. None means no limit."""
 
     concurrency: int | None = None
     """Conversations in flight; None for 64, or for four on a model in this process."""
@@ -93,11 +93,11 @@ class RunLimits:
 class _EndpointLimits:
     """The limits of one endpoint, address and key, which all its models share whatever their names."""
 
-    def __init__(self, limits: RunLimits, window: int, longest_wait: float, rest: StopSignal) -> None:
+    def __init__(self, limits: RunLimits, window: int, longest_wait: float, stop_signal: StopSignal) -> None:
         self._limits = limits
         self._window = window
         self._longest_wait = longest_wait
-        self._rest = rest
+        self._stop_signal = stop_signal
         self._rate: RateLimit | None = None
         self.concurrency: ConcurrencyLimit | None = None
         """None as long as the endpoint has no model."""
@@ -113,7 +113,7 @@ class _EndpointLimits:
                     inner,
                     requests_per_minute=limits.requests_per_minute,
                     tokens_per_minute=limits.tokens_per_minute,
-                    sleep=self._rest.sleep,
+                    sleep=self._stop_signal.sleep,
                 )
             )
             inner = self._rate
@@ -124,7 +124,7 @@ class _EndpointLimits:
         self.concurrency = ConcurrencyLimit(
             inner,
             self._window,
-            rest=self._rest,
+            stop_signal=self._stop_signal,
             timed=self._rate is None,  # Waits for a pace are no sign of a slow endpoint.
             proven=not get_traits(model).remote,
             longest_wait=self._longest_wait,
@@ -143,10 +143,10 @@ async def open_run_models(
     """Open the model that ``names`` gives for each agent; agents that share a name share a model, and models
     that share an endpoint its limits.
 
-    From the outside in: retries, throttle, rate limit, spend, record of failed calls.
+    From the outside in: retries, concurrency limit, rate limit, budget, record of failed calls.
 
     Raises:
-        InputError: a name stands for no model, or its file cannot be used.
+        InputError: a name is not that of a model, or its file cannot be used.
     """
     local = any(find_traits(name).in_process for name in names.values())
     window = limits.concurrency or (LOCAL_WINDOW if local else 64)
@@ -155,21 +155,23 @@ async def open_run_models(
     models: dict[str, Model] = {}
     endpoints: dict[object, _EndpointLimits] = {}
     opened: list[Model] = []
-    rest = StopSignal()
+    stop_signal = StopSignal()
     try:
         for name in dict.fromkeys(names.values()):
             opened.append(open_model(name, access))
             model = opened[-1]
             key = model.endpoint if isinstance(model, RemoteModel) else name
             if key not in endpoints:
-                endpoints[key] = _EndpointLimits(limits, window, access.max_wait, rest)
+                endpoints[key] = _EndpointLimits(limits, window, access.max_wait, stop_signal)
             inner = Budget(Recorder(model, sink, failures_only=True), meter)
             limited = endpoints[key].apply(inner, model)
-            patience = _PATIENCE.with_max_wait(access.max_wait)
-            models[name] = Retry(limited, patience, notice=access.notice, sleep=rest.sleep)
-        throttles = tuple(one.concurrency for one in endpoints.values() if one.concurrency is not None)
+            retry_policy = _RETRY_POLICY.with_max_wait(access.max_wait)
+            models[name] = Retry(limited, retry_policy, notice=access.notice, sleep=stop_signal.sleep)
+        concurrency_limits = tuple(
+            one.concurrency for one in endpoints.values() if one.concurrency is not None
+        )
         by_agent = {agent: models[name] for agent, name in names.items()}
-        yield RunModels(by_agent, throttles, window, tuple(opened), rest)
+        yield RunModels(by_agent, concurrency_limits, window, tuple(opened), stop_signal)
     finally:
         for model in models.values():
             await model.close()

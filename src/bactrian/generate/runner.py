@@ -1,4 +1,4 @@
-"""Runs the jobs of a run concurrently until none is left or the run is stopped."""
+"""Runs the jobs of a run concurrently until all have ended or the run is stopped."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from bactrian.store import Store
 
 
 class Runner:
-    """Plays the jobs of ``frontier``, ``window`` at once. A session that began is finished before a new one begins.
+    """Plays the jobs of ``scheduler``, ``window`` at once.
 
-    ``sources`` give the lists, by axis. ``begun`` are the sessions that an earlier command left open; they come first.
-    ``halt`` lets go of calls that have not been sent.
+    ``sources`` provide the lists, by axis. ``begun`` holds the sessions that an earlier command left open; they run
+    first. ``halt`` cancels calls that have not been sent.
     """
 
     def __init__(
         self,
-        frontier: Scheduler,
+        scheduler: Scheduler,
         player: JobPlayer,
         sources: Mapping[str, ListSource],
         store: Store,
-        tally: RunProgress,
+        progress: RunProgress,
         *,
         window: int,
         begun: list[Job],
         halt: Callable[[], None] = lambda: None,
     ) -> None:
-        self._frontier = frontier
+        self._scheduler = scheduler
         self._player = player
         self._sources = sources
         self._store = store
-        self._tally = tally
+        self._progress = progress
         self._window = window
         self._begun = begun[::-1]
         self._halt = halt
@@ -48,10 +48,10 @@ class Runner:
         self._given_up = 0
 
     async def run(self) -> None:
-        """Work until nothing is left, or until :meth:`stop`.
+        """Run all jobs, or until :meth:`stop` is called.
 
         Raises:
-            BactrianError: the run cannot go on; what was in flight has been finished and kept.
+            BactrianError: the run cannot continue. Turns that were in flight have been finished and stored.
         """
         await asyncio.gather(*(self._work() for _ in range(self._window)))
         if self._fault is not None:
@@ -61,14 +61,14 @@ class Runner:
         """Start no more jobs. Turns in flight are finished and stored, then :meth:`run` returns."""
         self._stopping = True
         self._halt()
-        await self._frontier.close()
+        await self._scheduler.close()
 
     async def _work(self) -> None:
         while not self._stopping:
-            work = self._begun.pop() if self._begun else await self._frontier.take()
+            work = self._begun.pop() if self._begun else await self._scheduler.take()
             if work is None or self._stopping:
                 return
-            self._tally.in_flight += 1
+            self._progress.in_flight += 1
             try:
                 await (self._list(work) if isinstance(work, ListRequest) else self._session(work))
             except Halted:
@@ -76,13 +76,13 @@ class Runner:
             except BactrianError as error:
                 await self._stop_with(error)
             finally:
-                self._tally.in_flight -= 1
+                self._progress.in_flight -= 1
 
     async def _session(self, job: Job) -> None:
         async with aclosing(self._player.play(job, self._store)) as events:
             try:
                 async for event in events:
-                    self._tally.take(event)
+                    self._progress.take(event)
                     match event:
                         case Spoke():
                             self._given_up = 0
@@ -93,48 +93,61 @@ class Runner:
                         case _:
                             pass
             except InputError as error:
-                self._tally.refuse(job.id, error.what)
+                self._progress.refuse(job.id, error.what)
 
     async def _record_open(self, fault: ModelError) -> None:
-        """One session may have had bad luck; as many in a row as there are at once, and the endpoint is gone."""
-        self._tally.open += 1
+        """Count a session that ``fault`` left open, and stop the run (``window`` in a row for :class:`GaveUp`)."""
+        self._progress.open += 1
         self._given_up += 1
         if not isinstance(fault, GaveUp) or self._given_up >= self._window:
             await self._stop_with(fault)
         else:
-            self._tally.explain(fault.what)
+            self._progress.explain(fault.what)
 
     async def _stop_with(self, error: BactrianError) -> None:
         # Report the limit; other failures while the run shuts down are consequences.
-        if self._fault is None or isinstance(error, BudgetReached) > isinstance(self._fault, BudgetReached):
+        if self._fault is None or (
+            isinstance(error, BudgetReached) and not isinstance(self._fault, BudgetReached)
+        ):
             self._fault = error
         await self.stop()
 
-    async def _list(self, wanted: ListRequest) -> None:
-        stored = await self._store.item_list(wanted.id)
+    async def _list(self, request: ListRequest) -> None:
+        """Fetch a list, store it after each step, and give its items to the scheduler."""
+        begun = await self._read_begun(request)
         if self._stopping:
             return
-        listing = stored and ListProgress(
-            stored.items, finished=False, usage=stored.usage, calls=stored.calls
-        )
-        source = self._sources[wanted.axis]
+        latest = begun
         try:
-            async with aclosing(source.list_items(wanted, listing)) as asked:
-                async for listing in asked:
-                    await self._store.save_list(
-                        ItemList(wanted.id, listing.items, listing.finished, listing.usage, listing.calls)
-                    )
+            async with aclosing(self._sources[request.axis].list_items(request, begun)) as steps:
+                async for step in steps:
+                    latest = step
+                    await self._save_list(request, step)
                     self._given_up = 0
-                    if self._stopping and not listing.in_flight:
+                    if self._stopping and not step.in_flight:
                         return
         except ModelError as error:
             if error.endpoint_wide:
                 await self._record_open(error)
-                await self._frontier.supply(wanted.id, ())
+                await self._scheduler.supply(request.id, ())
                 return
-            self._tally.refuse(wanted.id, error.what)
-        items = listing.items if listing else ()
-        if len(items) < wanted.enough:
-            why = listing.why if listing else ""
-            self._tally.short[wanted.id] = ShortList(len(items), wanted.count, why)
-        await self._frontier.supply(wanted.id, items)
+            self._progress.refuse(request.id, error.what)
+        await self._supply(request, latest)
+
+    async def _read_begun(self, request: ListRequest) -> ListProgress | None:
+        """Return what an earlier command stored of the list, or None if it stored nothing."""
+        stored = await self._store.item_list(request.id)
+        if stored is None:
+            return None
+        return ListProgress(stored.items, finished=False, usage=stored.usage, calls=stored.calls)
+
+    async def _save_list(self, request: ListRequest, step: ListProgress) -> None:
+        await self._store.save_list(ItemList(request.id, step.items, step.finished, step.usage, step.calls))
+
+    async def _supply(self, request: ListRequest, latest: ListProgress | None) -> None:
+        """Give the items to the scheduler, and record a list with too few of them."""
+        items = latest.items if latest else ()
+        if len(items) < request.enough:
+            why = latest.why if latest else ""
+            self._progress.short[request.id] = ShortList(len(items), request.count, why)
+        await self._scheduler.supply(request.id, items)

@@ -1,7 +1,7 @@
-"""What to do next: the jobs of a grid in order, and the lists that have to be asked for before they are known.
+"""Schedules the jobs of a grid in order, and requests the lists that they need.
 
-The grid is walked depth first and only along the edge of what is being done, so that 25 million jobs need no more
-memory than the window of those in flight.
+The scheduler walks the grid depth first and holds only the open branches: memory use depends on the jobs in flight,
+not on the size of the grid (25 million jobs and more).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from bactrian.generate.lists.source import ListRequest
 _CHUNK = 4096
 
 Known = Callable[[str, int], Awaitable[tuple[str, ...] | None]]
-"""The items of a list by its id and how many are needed; None while some have still to be asked for."""
+"""Returns the items of a list, by its id and the number needed, or None if the list has to be requested."""
 
 
 class GridAxis(Protocol):
@@ -61,7 +61,7 @@ class DoneJobs:
         return bool(self._chunks.get(chunk, 0) >> bit & 1)
 
     def covers(self, start: int, stop: int) -> bool:
-        """True if all jobs from ``start`` up to, not including, ``stop`` are done."""
+        """Return True if all jobs from ``start`` up to, but not including, ``stop`` are done."""
         while start < stop:
             chunk, bit = divmod(start, _CHUNK)
             here = min(stop - start, _CHUNK - bit)
@@ -82,13 +82,13 @@ class _Branch:
 
 @dataclass(slots=True)
 class Scheduler:
-    """The work that can begin now. :meth:`take` gives the next piece of it."""
+    """Returns the work that can begin now, one piece per :meth:`take`."""
 
     axes: Sequence[GridAxis]
     done: DoneJobs
     known: Known
     limit: int | None = None
-    """Only jobs whose number is below it; lists that only later ones need are not asked for."""
+    """Maximum number of jobs. Lists that only later jobs need are not requested."""
     _open: list[_Branch] = field(default_factory=list[_Branch])
     _waiting: dict[str, list[_Branch]] = field(default_factory=dict[str, list[_Branch]])
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
@@ -96,11 +96,11 @@ class Scheduler:
 
     @property
     def size(self) -> int:
-        """Jobs in all, if every list is complete."""
+        """Total number of jobs if every list is complete."""
         return count_jobs(self.axes, self.limit)
 
     async def take(self) -> Job | ListRequest | None:
-        """The next job, or a list to be asked for; waits for lists in flight. None when there is nothing left."""
+        """Return the next job or list request, or None if all work is done. Wait for lists in flight."""
         async with self._changed:
             if not self._begun:
                 self._begun = True
@@ -114,7 +114,7 @@ class Scheduler:
                 await self._changed.wait()
 
     async def supply(self, list_id: str, items: Sequence[str]) -> None:
-        """The list that was wanted: its jobs can begin. An empty one leaves them out."""
+        """Add a requested list, so that its jobs can begin. An empty list skips them."""
         async with self._changed:
             for branch in self._waiting.pop(list_id, ()):
                 branch.items = tuple(items)[: self.axes[len(branch.positions)].count]
@@ -152,7 +152,7 @@ class Scheduler:
         return None
 
     async def _enter(self, branch: _Branch) -> ListRequest | None:
-        """Open the branch if its list is there. Gives the list if it has to be asked for."""
+        """Open the branch if its list is known, else return the request for the list or None if it is in flight."""
         depth = len(branch.positions)
         axis = self.axes[depth]
         if axis.items is not None:
@@ -176,16 +176,16 @@ class Scheduler:
         )
 
     def _enough(self, positions: tuple[int, ...]) -> int:
-        """Items of the list at ``positions`` that jobs below the limit need."""
+        """Return how many items of the list at ``positions`` the jobs below the limit need."""
         depth = len(positions)
         axis = self.axes[depth]
         if len(axis.per) < depth:
-            return axis.count  # Other branches use the same list, and may need more of it.
+            return axis.count  # Other branches use the same list and may need more items.
         below = prod(other.count for other in self.axes[depth + 1 :])
         return min(axis.count, -(-(self.size - self._span(positions)[0]) // below))
 
     def _span(self, positions: tuple[int, ...]) -> tuple[int, int]:
-        """Numbers of the jobs that begin with ``positions``."""
+        """Return the range of numbers of the jobs whose ids begin with ``positions``."""
         below = prod(axis.count for axis in self.axes[len(positions) :])
         number = 0
         for axis, position in zip(self.axes, positions, strict=False):
@@ -201,13 +201,13 @@ class Scheduler:
 
 
 def count_jobs(axes: Sequence[GridAxis], limit: int | None) -> int:
-    """Jobs of the grid, if every list is complete; no more than ``limit``."""
+    """Return the number of jobs if every list is complete, at most ``limit``."""
     whole = prod(axis.count for axis in axes)
     return whole if limit is None else min(whole, limit)
 
 
 def find_number(job_id: str, axes: Sequence[GridAxis]) -> int | None:
-    """The number of the job with this id; None if the grid has no such job."""
+    """Return the number of the job with this id, or None if not found."""
     parts = job_id.split("_")
     if len(parts) != len(axes) or not all(part.isdecimal() for part in parts):
         return None

@@ -40,9 +40,9 @@ async def open_models(
                     continue
                 if load:
                     await load_local(model)
-                patience = RetryPolicy().with_max_wait(access.max_wait)
+                retry_policy = RetryPolicy().with_max_wait(access.max_wait)
                 recorded = Recorder(model, sink) if sink else model
-                models[name] = Retry(recorded, patience, notice=access.notice)
+                models[name] = Retry(recorded, retry_policy, notice=access.notice)
         yield {agent: models[name] for agent, name in names.items()}
     finally:
         for model in models.values():

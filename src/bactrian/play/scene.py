@@ -99,7 +99,7 @@ def build_critic(
     session: Session,
     pack: Pack,
     models: Mapping[str, Model],
-    wish: CriticSettings,
+    settings: CriticSettings,
     known: Deliberation = NOTHING_KNOWN,
 ) -> SessionCritic:
     """Make the critic of both sides (paper, section 3.2), an agent or a person.
@@ -114,17 +114,17 @@ def build_critic(
     model = models[CRITIC]
     if isinstance(model, Human):
         return SessionCritic(
-            HumanCritic(model.source), of, replace(wish, width=1, depth=1), known, pack.engine
+            HumanCritic(model.source), of, replace(settings, width=1, depth=1), known, pack.engine
         )
     critic = CriticAgent(
-        role=Role(wish.role),
-        system=Text(render_criticism(session, pack, role=wish.role, criteria=wish.criteria)),
+        role=Role(settings.role),
+        system=Text(render_criticism(session, pack, role=settings.role, criteria=settings.criteria)),
         model=model,
         sampling=session.provenance.sampling.get(CRITIC, Sampling()),
         constrained=session.provenance.protocol == "enforced" or model.name.partition(":")[0] == "local",
         prompts=pack.engine,
     )
-    return SessionCritic(critic, of, wish, known, pack.engine)
+    return SessionCritic(critic, of, settings, known, pack.engine)
 
 
 def _add_fields(system: str, speaker: str, model: Model, *, enforced: bool) -> Text:

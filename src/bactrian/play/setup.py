@@ -210,10 +210,10 @@ def list_shorter_ids(setup: RolePlaySetup, pack: Pack, longest: int) -> Iterator
     Such a session stopped where this one goes on. ``longest`` is the number of messages of the longest session that
     is stored: none stopped at a larger limit.
     """
-    wish = _describe(setup)
+    options = _describe(setup)
     for limit in range(min(setup.limit, longest), 0, -1):
         for said in (limit, None) if limit == setup.usual_limit else (limit,):
-            shorter = {**wish, "max_messages": said}
+            shorter = {**options, "max_messages": said}
             yield _hash(shorter, pack)
             yield from _list_earlier(shorter, setup, pack)
             if setup.earlier_models is not None:
@@ -222,18 +222,18 @@ def list_shorter_ids(setup: RolePlaySetup, pack: Pack, longest: int) -> Iterator
                 yield from _list_earlier(before, setup, pack)
 
 
-def _list_earlier(wish: Mapping[str, Any], setup: RolePlaySetup, pack: Pack) -> list[str]:
-    """The ids that earlier versions gave to the session that ``wish`` describes, the latest version first."""
-    wish = dict(wish)
+def _list_earlier(options: Mapping[str, Any], setup: RolePlaySetup, pack: Pack) -> list[str]:
+    """The ids that earlier versions gave to the session that ``options`` describes, the latest version first."""
+    options = dict(options)
     earlier: list[str] = []
     if setup.critic is not None and not setup.critic.searches:
-        wish["critic"] = {
-            key: value for key, value in wish["critic"].items() if key not in ("width", "depth")
+        options["critic"] = {
+            key: value for key, value in options["critic"].items() if key not in ("width", "depth")
         }
-        earlier.append(_hash(wish, pack))
+        earlier.append(_hash(options, pack))
     if setup.critic is None and not setup.preamble and not setup.needs_code:
-        del wish["preamble"], wish["needs_code"]
-        earlier.append(_hash(wish, pack))
+        del options["preamble"], options["needs_code"]
+        earlier.append(_hash(options, pack))
     return earlier
 
 
@@ -243,27 +243,29 @@ def _identity(setup: RolePlaySetup, pack: Pack) -> str:
 
 def _describe(setup: RolePlaySetup) -> dict[str, Any]:
     """Return the options that identify the session. A newer option is left out if it is not used."""
-    wish = asdict(replace(setup, endings=()))
-    del wish["endings"], wish["earlier_models"]
+    options = asdict(replace(setup, endings=()))
+    del options["endings"], options["earlier_models"]
     if setup.endings:
-        wish["endings"] = [find_code(rule) for rule in setup.endings]
+        options["endings"] = [find_code(rule) for rule in setup.endings]
     if setup.critic is None:  # Sessions without a critic keep the ids they had before critics existed.
-        del wish["critic"]
-    del wish["parameters"]
+        del options["critic"]
+    del options["parameters"]
     if setup.parameters:
-        wish["parameters"] = {
+        options["parameters"] = {
             agent: [spec.model_dump(mode="json", exclude_none=True) for spec in specs]
             for agent, specs in setup.parameters.items()
         }
     if not setup.temperatures:
-        del wish["temperatures"]
+        del options["temperatures"]
     if not setup.tools:
-        del wish["tools"]
-    return wish
+        del options["tools"]
+    return options
 
 
-def _hash(wish: Mapping[str, Any], pack: Pack) -> str:
+def _hash(options: Mapping[str, Any], pack: Pack) -> str:
     # Normalise, so that the encoding of accents does not change the id.
-    content = unicodedata.normalize("NFC", json.dumps([wish, pack.hash], sort_keys=True, ensure_ascii=False))
+    content = unicodedata.normalize(
+        "NFC", json.dumps([options, pack.hash], sort_keys=True, ensure_ascii=False)
+    )
     content = json.dumps(json.loads(content), sort_keys=True)
     return hashlib.sha256(content.encode()).hexdigest()[:12]

@@ -154,42 +154,44 @@ def generate(
     order = replace(order, access=show_model_progress(order.access))
     if forecast:
         run_async(_forecast(order, json=json), resume="Nothing was spent.")
-    brake = StopControl()
-    work = _generate(order, choose_progress_view(json=json), brake)
-    run_async(work, resume=f"All results so far are stored. To resume: {_command()}", brake=brake)
+    stop_control = StopControl()
+    work = _generate(order, choose_progress_view(json=json), stop_control)
+    run_async(
+        work, resume=f"All results so far are stored. To resume: {_command()}", stop_control=stop_control
+    )
 
 
 def _command() -> str:
     return shlex.join(["bactrian", *sys.argv[1:]])
 
 
-async def _generate(order: RunOrder, ledger: ProgressView, brake: StopControl) -> int:
+async def _generate(order: RunOrder, ledger: ProgressView, stop_control: StopControl) -> int:
     """Run the remaining jobs, and return the exit code."""
     prepared: list[PreparedRun] = []
 
     def begin(work: PreparedRun) -> None:
         prepared.append(work)
-        brake.stop = work.runner.stop
+        stop_control.stop = work.runner.stop
 
     tune_gc()
     try:
-        tally = await run_order(order, begin, lambda work: _shown(ledger, work))
+        progress = await run_order(order, begin, lambda work: _shown(ledger, work))
     finally:
         for work in prepared:
-            ledger.close(work.tally, order.run)
-    return _exit_code(tally)
+            ledger.close(work.progress, order.run)
+    return _exit_code(progress)
 
 
 async def _shown(ledger: ProgressView, work: PreparedRun) -> None:
     """Show the progress until the reader of the output leaves; then finish what is in flight."""
     try:
-        await ledger.watch(work.tally)
+        await ledger.watch(work.progress)
     except BactrianError:
         await work.runner.stop()
 
 
-def _exit_code(tally: RunProgress) -> int:
-    return SOME_FAILED if tally.failed or tally.open or tally.short else 0
+def _exit_code(progress: RunProgress) -> int:
+    return SOME_FAILED if progress.failed or progress.open or progress.short else 0
 
 
 async def _forecast(order: RunOrder, *, json: bool) -> int:

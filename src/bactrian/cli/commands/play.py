@@ -79,7 +79,7 @@ def play(
     )
     chosen = _choose_models(roles, models, critic)
     person = HUMAN in (*chosen.names.values(), critic.critic)
-    options, brake = models.open(person=person, idea=idea)
+    options, stop_control = models.open(person=person, idea=idea)
     order = build_session_order(
         _read_idea(idea),
         pair,
@@ -103,7 +103,7 @@ def play(
         endings=flags.endings,
         run=run_file,
     )
-    run_async(_play(order, json=json), resume=_explain_resume(run_file), brake=brake)
+    run_async(_play(order, json=json), resume=_explain_resume(run_file), stop_control=stop_control)
 
 
 def check_flags(
@@ -165,7 +165,7 @@ def _play_society(
         task_model=models.task_model or usual,
         critic_model=models.critic_model or usual,
     )
-    options, brake = models.open(person=HUMAN in names.values(), idea=idea)
+    options, stop_control = models.open(person=HUMAN in names.values(), idea=idea)
     given = {usual, models.task_model, models.critic_model}
     options = replace(options, distrusted=frozenset(names.values()) - given)
     protocol = flags.protocol.value if flags.protocol else None
@@ -180,7 +180,7 @@ def _play_society(
         endings=rules,
     )
     work = _watch_society(wish, options, run_file, json=json)
-    run_async(work, resume=_explain_resume(run_file), brake=brake)
+    run_async(work, resume=_explain_resume(run_file), stop_control=stop_control)
 
 
 def _explain_resume(run_file: Path | None) -> str:

@@ -102,7 +102,7 @@ class Keyboard:
         self._read += chunk
 
 
-def add_person(reach: ModelOptions, brake: StopControl, idea: str | None) -> ModelOptions:
+def add_person(reach: ModelOptions, stop_control: StopControl, idea: str | None) -> ModelOptions:
     """Add the person at the keyboard; Ctrl-C then ends the session instead of interrupting it.
 
     Raises:
@@ -115,7 +115,7 @@ def add_person(reach: ModelOptions, brake: StopControl, idea: str | None) -> Mod
             next="Give the idea as an argument.",
         )
     keyboard = Keyboard()
-    brake.stop = keyboard.stop
+    stop_control.stop = keyboard.stop
     return replace(reach, person=lambda: Human(keyboard))
 
 

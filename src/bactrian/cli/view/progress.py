@@ -22,11 +22,11 @@ from bactrian.generate.session_cost import Estimate
 class ProgressView(Protocol):
     """Shows the progress of a run."""
 
-    async def watch(self, tally: RunProgress) -> None:
+    async def watch(self, progress: RunProgress) -> None:
         """Show the progress repeatedly, until cancelled."""
         ...
 
-    def close(self, tally: RunProgress, run: Path) -> None:
+    def close(self, progress: RunProgress, run: Path) -> None:
         """Show the final state when the command ends."""
         ...
 
@@ -37,24 +37,24 @@ def choose_progress_view(*, json: bool) -> ProgressView:
 
 
 class _JsonProgress:
-    async def watch(self, tally: RunProgress) -> None:
+    async def watch(self, progress: RunProgress) -> None:
         while True:
             await asyncio.sleep(1)
-            _write({"event": "progress", **_fields(tally.snapshot())})
+            _write({"event": "progress", **_fields(progress.snapshot())})
 
-    def close(self, tally: RunProgress, run: Path) -> None:
+    def close(self, progress: RunProgress, run: Path) -> None:
         _write(
             {
                 "event": "ended",
                 "run": str(run),
-                **_fields(tally.snapshot(whole=True)),
-                "open": tally.open,
+                **_fields(progress.snapshot(whole=True)),
+                "open": progress.open,
                 "short_lists": {
                     name: {"has": short.has, "wanted": short.wanted, "why": short.why}
-                    for name, short in tally.short.items()
+                    for name, short in progress.short.items()
                 },
-                "reasons": dict(tally.reasons),
-                "refused": tally.refused,
+                "reasons": dict(progress.reasons),
+                "refused": progress.refused,
             }
         )
 
@@ -63,23 +63,23 @@ class _Person:
     def __init__(self) -> None:
         self._console = open_progress()
 
-    async def watch(self, tally: RunProgress) -> None:
+    async def watch(self, progress: RunProgress) -> None:
 
         if not self._console.is_terminal or self._console.is_dumb_terminal:
             while True:
                 await asyncio.sleep(10)
-                self._console.print(write_line(tally.snapshot()))
+                self._console.print(write_line(progress.snapshot()))
         self._console.soft_wrap = False  # a live display has to know its number of lines
         try:
             with Live(console=self._console, transient=True, auto_refresh=False) as live:
                 while True:
-                    live.update(Text(write_line(tally.snapshot())), refresh=True)
+                    live.update(Text(write_line(progress.snapshot())), refresh=True)
                     await asyncio.sleep(0.5)
         finally:
             self._console.soft_wrap = True
 
-    def close(self, tally: RunProgress, run: Path) -> None:
-        now = tally.snapshot(whole=True)
+    def close(self, progress: RunProgress, run: Path) -> None:
+        now = progress.snapshot(whole=True)
         say = self._console.print
         say(f"{now.done:,} of {now.total:,} sessions are in {run}.")
         if now.endings:
@@ -92,23 +92,23 @@ class _Person:
         if now.run_tokens is not None:
             money = f", ${now.run_usd:,.4f}" if now.run_usd is not None else ""
             say(f"The whole run: {now.run_tokens:,} tokens{money}.")
-        for name, short in list(tally.short.items())[:5]:
+        for name, short in list(progress.short.items())[:5]:
             say(
                 to_printable(
                     f"The list {name} stayed short: {short.has} of {short.wanted} items. {short.why}"
                 )
             )
-        if len(tally.short) > 5:
-            say(f"And {len(tally.short) - 5:,} more lists.")
-        for refused in tally.refused[:5]:
+        if len(progress.short) > 5:
+            say(f"And {len(progress.short) - 5:,} more lists.")
+        for refused in progress.refused[:5]:
             say(to_printable(f"Could not start {refused}"))
-        for change in tally.changes[:5]:
+        for change in progress.changes[:5]:
             say(to_printable(f"Warning: the answering model changed during the run: {change}"))
-        if tally.open:
-            say(f"{tally.open:,} are unfinished; the same command resumes them.")
-        for reason, count in tally.reasons.most_common(5):
+        if progress.open:
+            say(f"{progress.open:,} are unfinished; the same command resumes them.")
+        for reason, count in progress.reasons.most_common(5):
             say(to_printable(f"{count:,} times: {reason}"))
-        if now.failed or tally.short:
+        if now.failed or progress.short:
             say(f"{now.failed:,} failed; --retry-failed retries them and incomplete lists.")
         if now.failed:
             say(f"Reasons and responses: bactrian failures {shlex.quote(str(run))}")

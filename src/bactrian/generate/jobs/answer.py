@@ -1,4 +1,4 @@
-"""Jobs of one question and its answer (the paper's math and science data sets)."""
+"""Runs jobs of one question and its answer (the paper's math and science data sets)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from bactrian.store import Store
 
 @dataclass(frozen=True, slots=True)
 class AnswerGiven:
-    """The one answer has been given."""
+    """Ends the session after the answer."""
 
     def __call__(self, turns: Sequence[Turn]) -> Ending | None:
         last = turns[-1]
@@ -45,18 +45,18 @@ class _QuestionFirst:
 
 
 _QUESTION_TOKENS = 180
-"""With the system prompt."""
+"""Includes the system prompt."""
 _ANSWER_TOKENS = 500
 
 
 class AnswerJobs(JobKind[Answer]):
-    """Each job is one question and its answer."""
+    """Runs jobs of one question and its answer."""
 
     spec = Answer
     agents = AGENTS
 
     async def estimate(self) -> JobCost:
-        """One call of so many tokens, and a third or three times as many."""
+        """Estimate one call per session, with a range from a third of the assumed tokens to three times as many."""
         question, answer = _QUESTION_TOKENS, _ANSWER_TOKENS
         session = SessionCost(
             Estimate(1, 1, 1),
@@ -69,12 +69,12 @@ class AnswerJobs(JobKind[Answer]):
         return JobCost(session, ("assistant",), given_turns=1)
 
     async def open(self, context: JobContext) -> AnswerPlayer:
-        """Return what asks the questions."""
+        """Return the player of the questions."""
         return AnswerPlayer(self.plan, self.job, context)
 
 
 class AnswerPlayer:
-    """A model answers one question. The question is the session's first turn, the answer its second."""
+    """Asks a model one question. The question is the session's first turn, the answer its second."""
 
     def __init__(self, plan: Plan, spec: Answer, context: JobContext) -> None:
         self._spec = spec
@@ -91,7 +91,7 @@ class AnswerPlayer:
         return apply_parameters(usual, self._parameters)
 
     def _session(self, job: Job) -> Session:
-        """The session of ``job``: its task is the question."""
+        """Return the session of ``job``, whose task is the question."""
         spec = self._spec
         seed = self._seeds.find_job(job.number)
         small = get_traits(self._model).small
@@ -113,7 +113,7 @@ class AnswerPlayer:
         )
 
     async def play(self, job: Job, store: Store) -> AsyncGenerator[Event]:
-        """Store the question, ask, store the answer."""
+        """Store the question, ask the model, and store the answer."""
         session = await begin_session(self._session(job), store)
         turns = session.turns
         if not turns:
@@ -146,7 +146,7 @@ class AnswerPlayer:
 
 
 def _question(session: Session) -> Turn:
-    """The first turn. It was made as an item of an axis, and what that cost is with the axis's list."""
+    """Return the first turn. The question is an item of an axis, and its cost is counted with the axis's list."""
     return Turn(
         number=1,
         speaker="user",

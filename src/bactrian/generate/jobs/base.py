@@ -1,4 +1,4 @@
-"""What a kind of job is: its table in a recipe, its agents, its grid, its work and its cost."""
+"""Defines job kinds: recipe table, agents, grid, work and cost."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ SpecT = TypeVar("SpecT", bound=JobSpec)
 
 
 class JobPlayer(Protocol):
-    """Does the jobs of a run."""
+    """Plays the jobs of a run."""
 
     def play(self, job: Job, store: Store) -> AsyncGenerator[Event]:
-        """Play the session of ``job`` from where it is to its ending; each event is on disk when it is yielded.
+        """Play the session of ``job`` from its current state to its ending. Each event is stored before it is yielded.
 
-        A model that fails ends it as ``failed``; a fault of the endpoint leaves it open.
+        A model failure ends the session as ``failed``; an endpoint fault leaves it open.
 
         Raises:
             InputError: an item of the job cannot be a role or an idea.
@@ -60,13 +60,13 @@ class ModelChoice:
         return frozenset((self.default, *self.by_agent.values())) - self.from_file
 
     def find(self, agent: str) -> str:
-        """The model of ``agent``."""
+        """Return the model of ``agent``."""
         return self.by_agent.get(agent, self.default)
 
 
 @dataclass(frozen=True, slots=True)
 class JobContext:
-    """What an opened run gives its jobs."""
+    """The resources of an open run, for its jobs."""
 
     models: Mapping[str, Model]
     """By agent."""
@@ -74,47 +74,47 @@ class JobContext:
     """By agent."""
     seeds: RunSeeds
     stack: AsyncExitStack
-    """Closes what a kind opens, when the run ends."""
+    """Closes the resources that a job kind opens, when the run ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """The axes of a run, all of them, and the number of the job that a session belongs to."""
+    """All axes of a run, and the mapping from sessions to job numbers."""
 
     axes: tuple[GridAxis, ...]
     find_number: Callable[[str], int | None]
-    """From the id of a job's last session to the number of the job; None for any other session."""
+    """Returns the number of a job by the id of its last session, or None if not found."""
 
     @classmethod
     def of(cls, axes: tuple[GridAxis, ...]) -> Grid:
-        """The grid in which a session's id is the position of its job on each axis."""
+        """Return a grid in which a session's id is the position of its job on each axis."""
         return cls(axes, partial(find_number, axes=axes))
 
 
 @dataclass(frozen=True, slots=True)
 class ListStyle:
-    """How the model is asked for the lists of a recipe."""
+    """The style of the questions for the lists of a recipe."""
 
     preamble: str = ""
     """Put before each question."""
     enforced: bool = False
-    """True if the model is held to the form of a list."""
+    """True to constrain the reply to the format of a list."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobCost:
-    """What a job takes, before any of the run has been done."""
+    """The expected cost of a job, before the run begins."""
 
     session: SessionCost
-    """An informed guess at the calls and tokens of one session."""
+    """Estimated calls and tokens of one session."""
     speakers: tuple[str, ...]
     """The agents that make the calls of a session."""
     preparation: tuple[Usage, ...] = ()
-    """Of each call before a session's first turn."""
+    """Usage of each call before a session's first turn."""
     sessions: int = 1
-    """Sessions of a job."""
+    """Sessions per job."""
     given_turns: int = 0
-    """Turns of a session that no model is asked for."""
+    """Turns of a session that need no model call."""
     critic: CriticSpec | None = None
     """Chooses each turn among several proposals."""
 
@@ -123,13 +123,13 @@ class JobKind(ABC, Generic[SpecT]):
     """The jobs of a plan, all of one kind.
 
     Each kind is a subclass, found by the name of its table (``spec.key``). Packages register theirs under the
-    entry-point group ``bactrian.jobs``. A new kind has to say its ``spec``, :meth:`estimate` and :meth:`open`.
+    entry-point group ``bactrian.jobs``. A new kind defines its ``spec``, :meth:`estimate` and :meth:`open`.
     """
 
     spec: ClassVar[type[JobSpec]]
     """The kind's table in a recipe."""
     agents: ClassVar[tuple[str, ...]] = ("assistant",)
-    """The agents whose models the run freezes, beside the critic and the one that is asked for lists."""
+    """The agents whose models the run freezes, in addition to the critic and the lister."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
@@ -141,20 +141,20 @@ class JobKind(ABC, Generic[SpecT]):
 
     @classmethod
     def check(cls, recipe: Recipe) -> None:
-        """Check what a recipe may leave out, but a run needs.
+        """Check that the recipe has the optional values that a run needs.
 
         Raises:
-            InputError: the user has to give something more.
+            InputError: a value is missing, and the user has to provide it.
         """
 
     @classmethod
     def name_models(cls, recipe: Recipe, choice: ModelChoice) -> dict[str, str]:
-        """Model name by agent, of all agents but the one that is asked for lists."""
+        """Return the model name of each agent except the lister."""
         agents = (*cls.agents, "critic") if recipe.critic else cls.agents
         return {agent: choice.find(agent) for agent in agents}
 
     def content(self) -> Mapping[str, Any]:
-        """What is frozen in the run beside recipe, models and seed, as JSON.
+        """Return the JSON content that the run freezes in addition to recipe, models and seed.
 
         Raises:
             InputError: a file that the recipe names cannot be used.
@@ -162,40 +162,40 @@ class JobKind(ABC, Generic[SpecT]):
         return {}
 
     def tools(self) -> Mapping[str, ToolsSpec]:
-        """What agents may call, by agent."""
+        """Return the tools by agent."""
         return {}
 
     def list_style(self) -> ListStyle:
-        """How the model is asked for lists."""
+        """Return the style of the questions for lists."""
         return ListStyle()
 
     async def read_grid(self) -> Grid:
         """Return the axes of the run: the recipe's, and those that this kind adds.
 
         Raises:
-            InputError: what the axes come from cannot be used.
+            InputError: the source of an axis cannot be used.
         """
         return Grid.of(self.plan.recipe.axes)
 
     @abstractmethod
     async def estimate(self) -> JobCost:
-        """Return what a job takes, for a forecast.
+        """Estimate the cost of a job, for a forecast.
 
         Raises:
-            InputError: what the jobs are made from cannot be used.
+            InputError: the input of the jobs cannot be used.
         """
 
     @abstractmethod
     async def open(self, context: JobContext) -> JobPlayer:
-        """Return what does the jobs.
+        """Return the player of the jobs.
 
         Raises:
-            InputError: what the jobs are made from cannot be used.
+            InputError: the input of the jobs cannot be used.
         """
 
 
 class TemplateFiller:
-    """Templates of a job, compiled once and filled with the items of each."""
+    """Fills the templates of a job, which are compiled once, with the items of each job."""
 
     def __init__(self, templates: Mapping[str, str], names: frozenset[str]) -> None:
         self._compiled = {
@@ -205,7 +205,7 @@ class TemplateFiller:
         }
 
     def __call__(self, key: str, values: Mapping[str, str]) -> str:
-        """The text of template ``key``; empty if the recipe has none."""
+        """Return the text of template ``key``, or an empty text if the recipe lacks it."""
         template = self._compiled.get(key, "")
         return template if isinstance(template, str) else template.render(values)
 

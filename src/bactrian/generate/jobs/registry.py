@@ -1,4 +1,4 @@
-"""The kinds of jobs: those that are built in, and those that installed packages register."""
+"""Finds job kinds: the built-in ones, and those that installed packages register."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def find_job_kind(recipe: Recipe) -> type[JobKind[Any]]:
     """Return the kind of the recipe's jobs.
 
     Raises:
-        InputError: the package that registers it is gone.
+        InputError: the package that registers it is not installed.
     """
     key = recipe.job.key
     for kind in BUILT_IN:
@@ -51,7 +51,7 @@ def make_plan(recipe: Recipe, choice: ModelChoice, seed: int | None = None) -> P
     """Return the plan of a run: the recipe, with the model of each agent that its jobs have.
 
     Raises:
-        InputError: the recipe lacks something that the user has to give.
+        InputError: a value is missing that the user has to provide.
     """
     kind = find_job_kind(recipe)
     kind.check(recipe)

@@ -33,20 +33,20 @@ from bactrian.records.usage import Usage
 from bactrian.store import Store
 
 AGENTS = ("task_specifier", "task_planner", "user", "assistant")
-"""The agents whose models are frozen in a run: since its first version all four, also where one has nothing to do."""
+"""The agents whose models are frozen in a run. The format has always named all four, including unused ones."""
 _SPECIFIED = Usage(prompt=140, completion=70)
 _PLANNED = Usage(prompt=200, completion=200)
 
 
 class RolePlayJobs(JobKind[RolePlay]):
-    """Each job is a conversation of two agents."""
+    """Runs jobs of one conversation of two agents."""
 
     spec = RolePlay
     agents = AGENTS
 
     @classmethod
     def check(cls, recipe: Recipe) -> None:
-        """Check that a red-team recipe has a preamble: none is shipped."""
+        """Check that a red-team recipe has a preamble, since none is shipped."""
         job = recipe.job
         if recipe.red_team and isinstance(job, RolePlay) and not job.preamble:
             raise InputError(
@@ -56,7 +56,7 @@ class RolePlayJobs(JobKind[RolePlay]):
             )
 
     def content(self) -> Mapping[str, Any]:
-        """The prompt pack.
+        """Return the name and hash of the prompt pack.
 
         Raises:
             PromptError: it uses an axis that the recipe lacks.
@@ -65,16 +65,16 @@ class RolePlayJobs(JobKind[RolePlay]):
         return {"prompts": {"name": self._pack.name, "hash": self._pack.hash}}
 
     def tools(self) -> Mapping[str, ToolsSpec]:
-        """What one side may call."""
+        """Return the tools of the agent that has tools."""
         tools = self.plan.recipe.tools
         return {} if tools is None else {tools.agent: tools}
 
     def list_style(self) -> ListStyle:
-        """With the preamble of the conversations, and by the form that they have."""
+        """Return the preamble of the conversations, and enforce the list format if they enforce theirs."""
         return ListStyle(self.job.preamble, enforced=self.job.protocol == "enforced")
 
     async def estimate(self) -> JobCost:
-        """A typical role-play, with its task made concrete and planned first."""
+        """Estimate a typical role-play, with the preparation of its task."""
         job = self.job
         return JobCost(
             guess_role_plays(job.longest, small=self._setup.small),
@@ -84,7 +84,7 @@ class RolePlayJobs(JobKind[RolePlay]):
         )
 
     async def open(self, context: JobContext) -> RolePlayPlayer:
-        """Return what plays the role-plays."""
+        """Return the player of the role-plays."""
         return RolePlayPlayer(self.plan, self._setup, self._pack, context)
 
     @cached_property
@@ -93,7 +93,7 @@ class RolePlayJobs(JobKind[RolePlay]):
 
     @cached_property
     def _setup(self) -> RolePlaySetup:
-        """What all role-plays of the run have in common."""
+        """The settings that all role-plays of the run share."""
         job, critic = self.job, self.plan.recipe.critic
         temperatures = {
             "assistant": job.temperature,
@@ -142,7 +142,7 @@ class RolePlayPlayer:
         """Seed, critic and provenance of the newest session."""
 
     def _session(self, job: Job) -> Session:
-        """The session of ``job``, before anything was said."""
+        """Return the session of ``job``, before its first turn."""
         fill, values = self._fill, job.values
         setup = replace(
             self._setup,
@@ -152,7 +152,7 @@ class RolePlayPlayer:
             seed=self._seeds.find_job(job.number),
             critic=self._critic(values),
         )
-        # One record of where they come from for all of a run's sessions in memory.
+        # Sessions with the same seed and critic share one provenance object, to save memory.
         last = self._last if self._last[:2] == (setup.seed, setup.critic) else (None, None, None)
         session = new_session(setup, self._pack, name=job.id, provenance=last[2])
         self._last = (setup.seed, setup.critic, session.provenance)

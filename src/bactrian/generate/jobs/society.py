@@ -25,17 +25,17 @@ from bactrian.store import Store
 
 
 class SocietyJobs(JobKind[SocietyJob]):
-    """In each job a society works on one task.
+    """Runs jobs in which a society works on one task.
 
-    The session of its last stage has the job's id, so that a job is done when that session has ended; those of the
-    stages before it have the job's id and the stage's name.
+    The session of the last stage has the job's id, so that a job is done when that session has ended. The sessions of
+    earlier stages are named by the job's id and the stage's name.
     """
 
     spec = SocietyJob
 
     @classmethod
     def name_models(cls, recipe: Recipe, choice: ModelChoice) -> dict[str, str]:
-        """The society's agents, and those that help in its stages."""
+        """Return the models of the society's agents and of the helpers in its stages."""
         society, _ = load_society(cast("SocietyJob", recipe.job).file)
         return name_models(
             society,
@@ -45,7 +45,7 @@ class SocietyJobs(JobKind[SocietyJob]):
         )
 
     def content(self) -> Mapping[str, Any]:
-        """The society.
+        """Return the society as JSON.
 
         Raises:
             PromptError: the prompt pack of its role-plays uses an axis that the recipe lacks.
@@ -55,11 +55,11 @@ class SocietyJobs(JobKind[SocietyJob]):
         return {"society": self._society[0].model_dump(mode="json", exclude_none=True)}
 
     def tools(self) -> Mapping[str, ToolsSpec]:
-        """What the society says that its agents may call."""
+        """Return the tools of the society's agents."""
         return self._society[0].tools
 
     async def estimate(self) -> JobCost:
-        """As many role-plays as there are stages."""
+        """Estimate one typical role-play per stage."""
         speakers = tuple(agent for agent in self.plan.models if agent != "lister")
         small = all(find_traits(self.plan.models[agent]).small for agent in speakers)
         return JobCost(
@@ -69,7 +69,7 @@ class SocietyJobs(JobKind[SocietyJob]):
         )
 
     async def open(self, context: JobContext) -> SocietyPlayer:
-        """Return what plays the stages."""
+        """Return the player of the stages."""
         return SocietyPlayer(self.plan, self.job, self._society, context)
 
     @cached_property
@@ -88,7 +88,7 @@ class SocietyPlayer:
         self._seeds = context.seeds
         names = {agent: model.name for agent, model in context.models.items() if agent != "lister"}
         endings, paper = read_endings(spec.endings)
-        self._wish = SocietyRun(
+        self._settings = SocietyRun(
             *society,
             task="",
             given=ChatOptions(names, spec.language, None, spec.max_messages, spec.protocol),
@@ -100,16 +100,16 @@ class SocietyPlayer:
         )
 
     async def play(self, job: Job, store: Store) -> AsyncGenerator[Event]:
-        """Play the stages; only the ending of the last one, or of one that broke off, is given."""
-        wish = replace(
-            self._wish,
+        """Play the stages. Yield only the ending of the last stage, or of a stage that was interrupted."""
+        settings = replace(
+            self._settings,
             task=self._fill("task", job.values),
-            given=replace(self._wish.given, seed=self._seeds.find_job(job.number)),
+            given=replace(self._settings.given, seed=self._seeds.find_job(job.number)),
             name=job.id,
             values=job.values,
         )
         session: Session | None = None
-        async for event in play_society(wish, self._models, store):
+        async for event in play_society(settings, self._models, store):
             match event:
                 case Started(session):
                     yield event

@@ -1,4 +1,4 @@
-"""Jobs that translate a conversation of another run (the paper's translated AI Society)."""
+"""Runs jobs that translate a conversation of another run (the paper's translated AI Society)."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ _KEPT = re.compile(
     rf"|{_BOLD}?Next request\.?{_BOLD}?|{DONE})",
     re.MULTILINE | re.DOTALL,
 )
-"""What stays as it is: the protocol's words, and fenced code."""
+"""Matches text that is not translated: the protocol's markers and fenced code."""
 
 
 def find_source(spec: Translate) -> Path:
-    """The run to translate. Raises InputError if none was named."""
+    """Return the path of the run to translate. Raises InputError if it is not given."""
     if not spec.source:
         raise InputError(
             "There is no run to translate.", where="translate.source", next="Name it: --set source=RUN"
@@ -63,12 +63,12 @@ def find_source(spec: Translate) -> Path:
 
 
 _SMALL_LONGEST = 600
-"""Tokens of a piece's translation by the built-in model, whose window has to hold the piece too."""
+"""Maximum tokens of a translated piece for the built-in model, whose window also holds the original."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Originals:
-    """The second axis: the sessions of the run that is translated."""
+    """The second axis: the sessions of the run to translate."""
 
     items: tuple[str, ...]
     name: str = "source"
@@ -80,18 +80,18 @@ class _Originals:
 
 
 class TranslateJobs(JobKind[Translate]):
-    """Each job is a conversation of another run in another language."""
+    """Runs jobs that translate one conversation into one language."""
 
     spec = Translate
     agents = AGENTS
 
     @classmethod
     def check(cls, recipe: Recipe) -> None:
-        """Check that a run to translate is named."""
+        """Check that a run to translate is given."""
         find_source(cast("Translate", recipe.job))
 
     async def read_grid(self) -> Grid:
-        """Languages, and the sessions to translate."""
+        """Return the grid of languages and sessions to translate."""
         sessions = tuple(one.id for one in await self._list_originals())
         if not sessions:
             raise InputError(
@@ -105,7 +105,7 @@ class TranslateJobs(JobKind[Translate]):
         return Grid((*self.plan.recipe.axes, _Originals(sessions)), numbers.get)
 
     async def estimate(self) -> JobCost:
-        """From the originals: a call or two for each turn, each with the translator's prompt."""
+        """Estimate from the originals: one or two calls for each turn, each with the translator's prompt."""
         originals = await self._list_originals()
         turns = _mean([one.turns for one in originals])
         said = _mean([one.completion for one in originals])
@@ -122,18 +122,18 @@ class TranslateJobs(JobKind[Translate]):
         return JobCost(session, ("assistant",))
 
     async def open(self, context: JobContext) -> TranslatePlayer:
-        """Open the run to translate, and return what translates it."""
+        """Open the run to translate, and return the player that translates it."""
         source = await context.stack.enter_async_context(open_store(find_source(self.job), read_only=True))
         return TranslatePlayer(self.plan, self.job, context, source)
 
     async def _list_originals(self) -> list[Progress]:
-        """The sessions that have ended with something said, in their order."""
+        """Return the finished sessions that have turns, in stored order."""
         async with open_store(find_source(self.job), read_only=True) as store:
             return [one async for one in store.progress() if one.ending not in (None, "failed") and one.turns]
 
 
 def name_translation(language: str, session: str) -> str:
-    """Id of the session that is the translation of another one."""
+    """Return the id of the translation of a session."""
     return f"{language}_{session}"
 
 
@@ -142,7 +142,7 @@ def _mean(numbers: Sequence[int | None]) -> float:
 
 
 class TranslatePlayer:
-    """A model translates what was said, a turn at a time. Markers, code and the done token stay as they are."""
+    """Translates sessions turn by turn. Markers, code and the done token stay unchanged."""
 
     def __init__(self, plan: Plan, spec: Translate, context: JobContext, source: Store) -> None:
         self._spec = spec
@@ -159,7 +159,7 @@ class TranslatePlayer:
         return apply_parameters(usual, self._parameters)
 
     def _session(self, job: Job, original: Session) -> Session:
-        """The session of ``job``, before anything is translated: the original's roles and task."""
+        """Return the session of ``job``, with the original's roles and task and without turns."""
         name = self._spec.languages.get(job.values["language"], job.values["language"])
         seed = self._seeds.find_job(job.number)
         longest = self._spec.max_tokens
@@ -183,7 +183,7 @@ class TranslatePlayer:
         )
 
     async def play(self, job: Job, store: Store) -> AsyncGenerator[Event]:
-        """Translate the turns that are missing, then end as the original did."""
+        """Translate the missing turns, then store the ending of the original."""
         original = await self._original(job.values["source"])
         session = await begin_session(self._session(job, original), store)
         yield Started(session)
@@ -240,7 +240,7 @@ class TranslatePlayer:
     def _request(self, text: str, turn: int, piece: int, session: Session) -> Request:
         values = {"language": session.values["language"], "language_name": session.provenance.language or ""}
         sampling = session.provenance.sampling["translator"]
-        if is_derived(sampling.seed):  # Earlier runs ask for all pieces of a session with one seed.
+        if is_derived(sampling.seed):  # Earlier runs use one seed for all pieces of a session.
             sampling = derive_sampling(sampling, "translator", turn, piece)
         return Request(
             messages=(

@@ -66,7 +66,7 @@ class ConcurrencyLimit(Wrapper):
 
     Unless ``proven``, the endpoint first gets a single request, for a moment: a wrong key, address or model is detected
     once, and the queued requests fail with the same error without being sent. Requested waits are capped at
-    ``longest_wait`` seconds. ``rest`` cancels the waits. Unless ``timed``, latency is ignored.
+    ``longest_wait`` seconds. ``stop_signal`` cancels the waits. Unless ``timed``, latency is ignored.
     """
 
     def __init__(
@@ -76,12 +76,12 @@ class ConcurrencyLimit(Wrapper):
         *,
         proven: bool = True,
         longest_wait: float = MAX_WAIT,
-        rest: StopSignal | None = None,
+        stop_signal: StopSignal | None = None,
         timed: bool = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(model)
-        self._rest = rest or StopSignal()
+        self._stop_signal = stop_signal or StopSignal()
         self._timed = timed
         self._most = most
         self._proven = proven
@@ -156,7 +156,7 @@ class ConcurrencyLimit(Wrapper):
         self._waiting.append(turn)
         self._wake()
         try:
-            await self._rest.wait_for(turn)
+            await self._stop_signal.wait_for(turn)
         except (asyncio.CancelledError, Halted):
             if turn.done() and not turn.cancelled() and turn.exception() is None:
                 self._in_flight -= 1

@@ -65,7 +65,7 @@ class Retry(Wrapper):
     def __init__(
         self,
         model: Model,
-        patience: RetryPolicy | None = None,
+        retry_policy: RetryPolicy | None = None,
         *,
         notice: Callable[[str], object] | None = None,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
@@ -73,7 +73,7 @@ class Retry(Wrapper):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(model)
-        self._patience = patience or RetryPolicy()
+        self._retry_policy = retry_policy or RetryPolicy()
         self._notice = notice
         self._sleep = sleep
         self._chance = chance
@@ -87,7 +87,7 @@ class Retry(Wrapper):
             GaveUp: the limits on retries are reached.
             ModelError: a fault that a retry cannot solve.
         """
-        patience = self._patience
+        retry_policy = self._retry_policy
         started = self._clock()
         asked = attempts = bad = too_long = 0
         garbled = False
@@ -105,11 +105,11 @@ class Retry(Wrapper):
                 after = error.after if isinstance(error, TryAgain) else None
                 bad += isinstance(error, BadReply)
                 attempts += after is None
-                too_long += (after or 0) > patience.max_wait
+                too_long += (after or 0) > retry_policy.max_wait
                 wait = self._wait(attempts, after)
                 spent = self._clock() - started
-                enough = attempts >= patience.attempts or bad >= patience.bad_replies or too_long > 1
-                if enough or spent + wait > patience.budget:
+                enough = attempts >= retry_policy.attempts or bad >= retry_policy.bad_replies or too_long > 1
+                if enough or spent + wait > retry_policy.budget:
                     raise _make_final_error(error, asked, spent) from error
                 if self._notice is not None:
                     self._notice(
@@ -126,9 +126,11 @@ class Retry(Wrapper):
     def _wait(self, attempts: int, after: float | None) -> float:
         if after is not None:
             # Slightly more than requested, so that not all requests return at once.
-            return min(after, self._patience.max_wait) + self._chance() * self._patience.first_wait
-        patience = self._patience
-        longest = min(patience.first_wait * 2 ** (attempts - 1), patience.longest_wait, patience.max_wait)
+            return min(after, self._retry_policy.max_wait) + self._chance() * self._retry_policy.first_wait
+        retry_policy = self._retry_policy
+        longest = min(
+            retry_policy.first_wait * 2 ** (attempts - 1), retry_policy.longest_wait, retry_policy.max_wait
+        )
         return self._chance() * longest
 
 

@@ -87,10 +87,10 @@ class SessionCritic:
     prompts: EnginePrompts = field(default_factory=load_engine_prompts)
 
     def __post_init__(self) -> None:
-        wish = self.settings
-        if wish.proposals < 1 or wish.rounds < 1:
+        settings = self.settings
+        if settings.proposals < 1 or settings.rounds < 1:
             raise ValueError("A turn has at least one proposal and at least one round.")
-        if wish.width < 1 or wish.depth < 1 or (wish.searches and wish.rounds > 1):
+        if settings.width < 1 or settings.depth < 1 or (settings.searches and settings.rounds > 1):
             raise ValueError(
                 "A search is at least one line wide and one turn deep, and has one round a turn."
             )

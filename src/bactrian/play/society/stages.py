@@ -68,7 +68,7 @@ class SocietyRun:
     def id(self) -> str:
         """Prefix of its sessions' ids: a hash of these options."""
         given = self.given
-        wish: list[object] = [
+        content: list[object] = [
             self.society.hash,
             self.task,
             dict(given.models),
@@ -76,12 +76,12 @@ class SocietyRun:
             given.seed,
             given.max_messages,
         ]
-        wish += [given.protocol, self.pack, self.paper_endings]
+        content += [given.protocol, self.pack, self.paper_endings]
         if self.endings:
-            wish.append([find_code(rule) for rule in self.endings])
+            content.append([find_code(rule) for rule in self.endings])
         if self.tools:
-            wish.append({agent: asdict(box.kit) for agent, box in self.tools.items()})
-        return hashlib.sha256(json.dumps(wish, sort_keys=True).encode()).hexdigest()[:12]
+            content.append({agent: asdict(box.kit) for agent, box in self.tools.items()})
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def name_models(society: Society, model: str, *, task_model: str, critic_model: str) -> dict[str, str]:
@@ -97,7 +97,7 @@ def name_models(society: Society, model: str, *, task_model: str, critic_model: 
 
 
 async def play_society(
-    wish: SocietyRun,
+    settings: SocietyRun,
     models: Mapping[str, Model],
     store: Store | None = None,
     listener: Listener | None = None,
@@ -110,14 +110,14 @@ async def play_society(
     Raises:
         InputError: the task, a role or the language cannot be used.
     """
-    if wish.pack is not None:
-        load_pack(wish.pack).check_axes(wish.values)
+    if settings.pack is not None:
+        load_pack(settings.pack).check_axes(settings.values)
     outputs: dict[str, str] = {}
-    for stage in wish.society.stages:
-        task = wish.prompts.task(stage.name, wish.task, outputs)
+    for stage in settings.society.stages:
+        task = settings.prompts.task(stage.name, settings.task, outputs)
         turns: list[Turn] = []
         ending: Ending | None = None
-        async for event in _run_stage(wish, stage, task, models, store, listener):
+        async for event in _run_stage(settings, stage, task, models, store, listener):
             yield event
             match event:
                 case Started(session):
@@ -134,22 +134,22 @@ async def play_society(
 
 
 async def play_one_society(
-    wish: SocietyRun, options: ModelOptions, run: Path | None, listener: Listener | None = None
+    settings: SocietyRun, options: ModelOptions, run: Path | None, listener: Listener | None = None
 ) -> AsyncGenerator[Event]:
     """Open store, models and tools, and play the stages of a society, or resume them.
 
     Raises:
-        InputError: something named in ``wish`` cannot be used.
+        InputError: something named in ``settings`` cannot be used.
         StoreError: the run is damaged, in use, or of a newer version of this program.
     """
-    models = wish.given.models
+    models = settings.given.models
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(open_store(run)) if run else None
         sink = store.add_call if store is not None else None
         options = replace(options, slots=max(options.slots, len(models)))
         cast = await stack.enter_async_context(open_models(models, options, sink=sink))
-        tools = await stack.enter_async_context(open_tools(wish.society.tools))
-        events = play_society(replace(wish, tools=tools), cast, store, listener)
+        tools = await stack.enter_async_context(open_tools(settings.society.tools))
+        events = play_society(replace(settings, tools=tools), cast, store, listener)
         async with aclosing(events):
             async for event in events:
                 yield event
@@ -170,7 +170,7 @@ def collect_output(turns: Sequence[Turn], stage: SocietyStage) -> str:
 
 
 async def _run_stage(
-    wish: SocietyRun,
+    settings: SocietyRun,
     stage: SocietyStage,
     task: str,
     models: Mapping[str, Model],
@@ -178,36 +178,36 @@ async def _run_stage(
     listener: Listener | None,
 ) -> AsyncGenerator[Event]:
     """Play or resume the session of a stage."""
-    name = wish.session_id(stage)
-    given = replace(wish.given, seed=derive_stage_seed(wish.given.seed, stage.name))
-    society, wish = wish.society, replace(wish, given=given)
+    name = settings.session_id(stage)
+    given = replace(settings.given, seed=derive_stage_seed(settings.given.seed, stage.name))
+    society, settings = settings.society, replace(settings, given=given)
     if stage.agents:
-        session = new_group_chat(society, stage, task, given, name, wish.tools)
-        session = await begin_session(replace(session, values=wish.values, mark=wish.mark), store)
+        session = new_group_chat(society, stage, task, given, name, settings.tools)
+        session = await begin_session(replace(session, values=settings.values, mark=settings.mark), store)
         scene = build_group_chat(
             session,
             society,
-            wish.prompts,
+            settings.prompts,
             stage,
             models,
             max_messages=given.max_messages,
-            tools=wish.tools,
+            tools=settings.tools,
             listener=listener,
         )
         events = run_scene(scene, store)
     else:
-        setup, pack = _setup(wish, stage, task)
-        session = replace(new_session(setup, pack, name=name), values=wish.values, mark=wish.mark)
+        setup, pack = _setup(settings, stage, task)
+        session = replace(new_session(setup, pack, name=name), values=settings.values, mark=settings.mark)
         session = await begin_session(session, store)
-        seats, tools = _seats(stage, models), _seated_tools(stage, wish.tools)
+        seats, tools = _seats(stage, models), _seated_tools(stage, settings.tools)
         events = await run_role_play(session, setup, pack, seats, store=store, tools=tools, listener=listener)
     async with aclosing(events):
         async for event in events:
             yield event
 
 
-def _setup(wish: SocietyRun, stage: SocietyStage, task: str) -> tuple[RolePlaySetup, Pack]:
-    society, given = wish.society, wish.given
+def _setup(settings: SocietyRun, stage: SocietyStage, task: str) -> tuple[RolePlaySetup, Pack]:
+    society, given = settings.society, settings.given
     assert stage.user is not None
     assert stage.assistant is not None
     user, assistant = society.agent(stage.user), society.agent(stage.assistant)
@@ -219,20 +219,20 @@ def _setup(wish: SocietyRun, stage: SocietyStage, task: str) -> tuple[RolePlaySe
         specify=stage.specify,
         plan=stage.plan,
         protocol=given.protocol,
-        paper_endings=wish.paper_endings,
-        endings=wish.endings,
+        paper_endings=settings.paper_endings,
+        endings=settings.endings,
         max_messages=given.max_messages or stage.max_messages,
         seed=given.seed,
         language=given.language,
         critic=stage.critic and to_critic_settings(stage.critic),
-        tools={side: box.kit for side, box in _seated_tools(stage, wish.tools).items()},
+        tools={side: box.kit for side, box in _seated_tools(stage, settings.tools).items()},
         parameters={
             side: (agent.parameters,)
             for side, agent in (("user", user), ("assistant", assistant))
             if agent.parameters is not None
         },
     )
-    return setup, load_pack(wish.pack or setup.pack)
+    return setup, load_pack(settings.pack or setup.pack)
 
 
 def _seated_tools(stage: SocietyStage, tools: Mapping[str, Toolbox]) -> dict[str, Toolbox]:

@@ -34,7 +34,7 @@ class Chosen:
 
     async def take_turn(self, state: SessionState) -> AsyncGenerator[TurnEvent]:
         """Request rounds of proposals until the critic accepts one or the last round is over; then speak it."""
-        wish, agent = self._critic.settings, state.view.agent
+        settings, agent = self._critic.settings, state.view.agent
         tools = ToolLoop(state) if agent.toolbox is not None else None
         if tools is not None:
             async with aclosing(self._use_tools(tools, state)) as used:
@@ -53,7 +53,7 @@ class Chosen:
             usage, seconds = usage + round_.usage, seconds + round_.seconds
             chosen = _pick(list_options(round_.proposals), round_.decisions)
             last = round_.decisions[-1] if round_.decisions else None
-            if number == wish.rounds or last is None or not last.feedback or last.instead is not None:
+            if number == settings.rounds or last is None or not last.feedback or last.instead is not None:
                 yield Spoke(replace(agent.turn(chosen, usage=usage, seconds=seconds), uses=uses))
                 return
             notes += _write_note(self._critic.prompts, chosen, last)
@@ -77,7 +77,7 @@ class Chosen:
         uses: Sequence[Use],
     ) -> AsyncGenerator[Proposed | Chose]:
         """Request the missing proposals of ``round_``, and a decision unless it has a readable one."""
-        wish, session = self._critic.settings, state.scene.session.id
+        settings, session = self._critic.settings, state.scene.session.id
         call_index = state.call_index + len(group_rounds(uses))
         for proposal in round_.proposals:
             yield Proposed(proposal)
@@ -98,15 +98,15 @@ class Chosen:
             speaker=state.view.agent,
             proposals=list_options(round_.proposals),
             heard=round_.decisions,
-            feedback=number < wish.rounds,
+            feedback=number < settings.rounds,
             uses=uses,
         )
-        if round_.must_ask(wish.unreadable):
+        if round_.must_ask(settings.unreadable):
             async with aclosing(self._critic.chooser.choose(question)) as decisions:
                 async for decision in decisions:
                     yield Chose(decision)
                     round_.decisions.append(decision)
-        round_.check_readable(wish.unreadable)
+        round_.check_readable(settings.unreadable)
 
 
 def _as_proposal(turn: Turn) -> Proposal:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import sqlite3
+import tempfile
 import time
+from collections.abc import Generator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from warnings import warn
 
@@ -82,6 +86,41 @@ def is_older(path: Path) -> bool:
     try:
         with explain_errors(path), reading.connect() as connection:
             return 0 < read_version(connection) < len(MIGRATIONS)
+    finally:
+        reading.dispose()
+
+
+@contextmanager
+def open_migrated(path: Path) -> Generator[Engine]:
+    """Open the run for reading; one of an older version as a migrated temporary copy, so that ``path`` stays as it is.
+
+    Raises:
+        StoreError: the run is damaged, or from a newer version.
+    """
+    reading = open_for_reading(path)
+    try:
+        with explain_errors(path), reading.connect() as connection:
+            have = _check_known(read_version(connection), path)
+        if have == len(MIGRATIONS):
+            yield reading
+            return
+        with tempfile.TemporaryDirectory() as folder:
+            copy = Path(folder) / path.name
+            with (
+                explain_errors(path),
+                closing(sqlite3.connect(copy)) as target,
+                reading.connect() as connection,
+            ):
+                source = connection.connection.driver_connection
+                assert isinstance(source, sqlite3.Connection)
+                source.backup(target)
+            writing = open_for_writing(copy)
+            try:
+                with explain_errors(path), writing.begin() as connection:
+                    migrate(connection, time.time())
+                yield writing
+            finally:
+                writing.dispose()
     finally:
         reading.dispose()
 
