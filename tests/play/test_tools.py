@@ -538,7 +538,7 @@ def test_a_session_without_tools_keeps_the_id_that_it_had_before_there_were_any(
     wish = {
         name: value
         for name, value in asdict(setup()).items()
-        if name not in ("critic", "endings", "parameters", "temperatures", "tools")
+        if name not in ("critic", "earlier_models", "endings", "parameters", "temperatures", "tools")
     }
     content = json.dumps([wish, PACK.hash], sort_keys=True)
     assert new_session(setup(), PACK).id == hashlib.sha256(content.encode()).hexdigest()[:12]
