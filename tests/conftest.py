@@ -16,8 +16,10 @@ STARTUP = Path(__file__).parent / "helpers" / "startup"
 
 
 def pytest_configure() -> None:
-    """Take back a hang-up that the tests' own terminal ignores: the program rightly goes on ignoring it."""
+    """Stop ignoring signals that the shell ignores, as it does in the background: the program would ignore them too."""
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -390,7 +390,7 @@ async def test_a_proxy_that_cannot_be_reached_is_named(monkeypatch: pytest.Monke
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     monkeypatch.delenv("NO_PROXY", raising=False)
     monkeypatch.delenv("no_proxy", raising=False)
-    with pytest.raises(TryAgain, match=r"proxy on the way to models\.invalid"):
+    with pytest.raises(TryAgain, match=r"proxy for models\.invalid"):
         await ask("http://models.invalid/v1")
 
 
@@ -414,7 +414,7 @@ async def test_a_plain_port_where_tls_is_expected_is_told() -> None:
         with pytest.raises(ModelError) as caught:
             await ask(endpoint.url.replace("http://", "https://"))
     assert type(caught.value) is Refused
-    assert "http:// in place of https://" in str(caught.value)
+    assert "http:// instead of https://" in str(caught.value)
 
 
 async def test_a_call_that_is_cancelled_closes_its_connection() -> None:
