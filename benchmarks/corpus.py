@@ -1,7 +1,7 @@
 """``python -m benchmarks.corpus [FIELD]``: how right the detectors are on conversations by strangers to them.
 
 Twelve authors wrote the corpus in ``tests/data/behaviours/corpus``, each from the definitions of the behaviours and
-nothing else; a second reader labelled each conversation without seeing the first labels. ``FIELD`` (``language``,
+nothing else; four second readers labelled a quarter each without seeing the first labels. ``FIELD`` (``language``,
 ``author`` or ``register``) divides the figures. Intervals are 95 %, by bootstrap over conversations.
 """
 
