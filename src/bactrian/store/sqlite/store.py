@@ -13,6 +13,7 @@ from bactrian.errors import StoreError
 from bactrian.records.candidate import Decision, Deliberation, Proposal
 from bactrian.records.ending import Ending
 from bactrian.records.finding import Confirmation
+from bactrian.records.mark import Mark
 from bactrian.records.run import Call, Failure, ItemList, Progress
 from bactrian.records.session import Session
 from bactrian.records.tool import ToolCall, ToolResult
@@ -88,6 +89,18 @@ class SqliteStore:
     async def confirmations(self, judge: str) -> list[Confirmation]:
         """Return all answers of the judge with this name."""
         return await asyncio.to_thread(self._reader.confirmations, judge)
+
+    async def add_mark(self, mark: Mark) -> None:
+        """Store a mark of a session that is stored, or replace the note of the same mark."""
+        await self._write(statements.ADD_MARK, schema.MARKS.write(mark))
+
+    async def remove_mark(self, session: str, mark: str) -> None:
+        """Remove a mark of the session with this id; do nothing if the session does not have it."""
+        await self._write(statements.REMOVE_MARK, (session, mark))
+
+    async def marks(self) -> list[Mark]:
+        """Return the marks of all sessions, in the order in which they were first set."""
+        return await asyncio.to_thread(self._reader.marks)
 
     async def end(self, session: str, ending: Ending, usage: Usage = Usage()) -> None:
         """Store the ending of the session with this id, and its total usage.
