@@ -17,7 +17,7 @@ LONGEST = 20_000
 _LONGEST_CODE = 20_000
 """Characters of a block of code that are coloured."""
 _FENCE = re.compile(r"^[ \t]*(```|~~~)[ \t]*([\w+#.-]*)[^\n]*\n(.*?)(?:^[ \t]*\1[ \t]*$\n?|\Z)", re.M | re.S)
-_CONTROL = {code: 0x2400 + code for code in range(32) if chr(code) not in "\n\t"} | {0x7F: 0x2421}
+_CONTROL = {code: 0x2400 + code for code in range(32) if chr(code) not in "\n\r\t"} | {0x7F: 0x2421}
 _BIDI = {code: f"⟨U+{code:04X}⟩" for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F)}
 _VISIBLE = {**_CONTROL, **_BIDI}
 """Characters that could mislead a reader, or stay unseen, and what is shown in their place."""
@@ -67,7 +67,7 @@ def make_visible(text: str) -> str:
     return text if text.isascii() and text.isprintable() else text.translate(_VISIBLE)
 
 
-def lay_out_turn(
+def arrange_turn(
     turn: Turn, evidence: Sequence[tuple[int, str]], terms: tuple[Term, ...], *, whole: bool = False
 ) -> tuple[FieldBlock, ...]:
     """Return the fields of a turn.
@@ -137,7 +137,7 @@ def _split_code(text: str, begin: int, end: int, marks: Sequence[_Mark]) -> Iter
         inner, last = begin + fence.start(3), begin + fence.end(3)
         pieces = tuple(_cut(text, inner, last, marks))
         if len(pieces) == 1 and not pieces[0].hit and not pieces[0].findings:
-            pieces = _colour(pieces[0].text, fence[2].lower())
+            pieces = tokenize_code(pieces[0].text, fence[2].lower())
         yield TextBlock(pieces, code=True, language=fence[2])
         at = begin + fence.end()
     if text[at:end].strip():
@@ -161,7 +161,7 @@ def _cut(text: str, begin: int, end: int, marks: Sequence[_Mark]) -> Iterator[Pi
 
 
 @lru_cache(maxsize=256)
-def _colour(code: str, language: str) -> tuple[Piece, ...]:
+def tokenize_code(code: str, language: str) -> tuple[Piece, ...]:
     """Return code as pieces with the classes of a highlighter; as one piece if its language is unknown."""
     plain = (Piece(code),)
     if not language or len(code) > _LONGEST_CODE:

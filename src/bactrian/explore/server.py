@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import uvicorn
 from starlette.applications import Starlette
@@ -58,31 +61,59 @@ def build_app(explorer: Explorer, *, host: str, token: str = "") -> Starlette:
     return app
 
 
-@asynccontextmanager
-async def open_explorer(paths: Sequence[Path], *, port: int, edit: bool = False) -> AsyncGenerator[Explorer]:
-    """Open the data sets at ``paths`` for an application. Raises what :func:`open_library` raises."""
-    async with AsyncExitStack() as stack:
-        opened = await stack.enter_async_context(open_library(paths))
-        yield Explorer(opened, edit=edit, port=port)
+@dataclass(frozen=True, slots=True)
+class ServerOptions:
+    """Where and how to serve."""
+
+    host: str = "127.0.0.1"
+    port: int = 8642
+    token: str = ""
+    """Needed by every request, if not empty."""
+    edit: bool = False
+    """True to let pages write marks and play conversations."""
+
+    @property
+    def address(self) -> str:
+        """The address to open, with the token."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}/{f'?token={quote(self.token)}' if self.token else ''}"
 
 
-async def serve(app: Starlette, host: str, port: int, ready: Callable[[], None]) -> None:
-    """Serve until the task is cancelled or a signal arrives; call ``ready`` when the address answers.
+async def run_server(paths: Sequence[Path], options: ServerOptions, ready: Callable[[], None]) -> int:
+    """Serve the data sets at ``paths`` until a signal arrives; call ``ready`` when the address answers. Return 0.
 
     Raises:
-        InputError: the address cannot be used.
+        InputError: a path or the address cannot be used.
+        StoreError: a run is damaged, or of a newer version.
     """
+    async with open_library(paths) as opened:
+        explorer = Explorer(opened, edit=options.edit, port=options.port)
+        app = build_app(explorer, host=options.host, token=options.token)
+        # In a task of its own: the server takes over Ctrl-C, and ends by it.
+        await asyncio.create_task(_serve(app, options, ready))
+    return 0
+
+
+async def _serve(app: Starlette, options: ServerOptions, ready: Callable[[], None]) -> None:
     config = uvicorn.Config(
-        app, host, port, log_level="error", access_log=False, lifespan="off", timeout_graceful_shutdown=2
+        app,
+        options.host,
+        options.port,
+        log_level="error",
+        access_log=False,
+        lifespan="off",
+        timeout_graceful_shutdown=2,
     )
     server = uvicorn.Server(config)
     config.load()
     try:
         socket = config.bind_socket()
     except SystemExit as error:
-        raise _explain_address(host, port) from error
+        raise _explain_address(options.host, options.port) from error
     with socket:
         ready()
+        # What the first conversation needs takes a second to import.
+        threading.Thread(target=conversation.prepare_pages, daemon=True).start()
         await server.serve(sockets=[socket])
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import webbrowser
 from importlib.util import find_spec
 from pathlib import Path
 from secrets import token_urlsafe
 from typing import Annotated
-from urllib.parse import quote
 
 import typer
 
@@ -37,24 +35,15 @@ def explore(
     """Look at runs and conversations in the browser: filter, search, read."""
     if any(find_spec(name) is None for name in _NEEDED):
         raise MissingExtra("explore", "The explorer")
-    run_async(_explore(paths, host, port, show=show, edit=edit), resume="The runs are as they were.")
-
-
-async def _explore(paths: list[Path], host: str, port: int, *, show: bool, edit: bool) -> int:
+    # Imported here, so that the event loop does not wait for it.
     from bactrian.explore.security import is_loopback
-    from bactrian.explore.server import build_app, open_explorer, serve
+    from bactrian.explore.server import ServerOptions, run_server
 
-    token = "" if is_loopback(host) else token_urlsafe(24)
-    written = f"[{host}]" if ":" in host else host
-    address = f"http://{written}:{port}/{f'?token={quote(token)}' if token else ''}"
+    options = ServerOptions(host, port, "" if is_loopback(host) else token_urlsafe(24), edit=edit)
 
     def tell() -> None:
-        open_output().print(to_printable(f"{address}\nPress Ctrl-C to stop."))
+        open_output().print(to_printable(f"{options.address}\nPress Ctrl-C to stop."))
         if show:
-            webbrowser.open(address)
+            webbrowser.open(options.address)
 
-    async with open_explorer(paths, port=port, edit=edit) as explorer:
-        app = build_app(explorer, host=host, token=token)
-        # In a task of its own: the server takes over Ctrl-C, and ends by it.
-        await asyncio.create_task(serve(app, host, port, tell))
-    return 0
+    run_async(run_server(paths, options, tell), resume="The runs are as they were.")

@@ -19,7 +19,7 @@ from bactrian.analyze.session_summary import UNFINISHED
 from bactrian.errors import BactrianError
 from bactrian.explore.index.words import prepare_text
 from bactrian.models.wrappers.budget import Price
-from bactrian.records.outline import Outline, SpokenText
+from bactrian.records.run import Outline, SpokenText
 from bactrian.records.usage import Usage
 from bactrian.store import RunReader
 

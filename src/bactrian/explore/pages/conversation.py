@@ -18,7 +18,7 @@ from bactrian.explore.filters import ListFilter
 from bactrian.explore.index.lists import find_neighbours
 from bactrian.explore.index.side import read_side_file
 from bactrian.explore.index.words import Term, read_search
-from bactrian.explore.layout import LONGEST, FieldBlock, lay_out_turn
+from bactrian.explore.layout import LONGEST, FieldBlock, arrange_turn, tokenize_code
 from bactrian.explore.library import DataSet
 from bactrian.explore.rendering import get_explorer, has_agreed, render_page
 from bactrian.export.system_prompts import SystemPrompts
@@ -109,7 +109,7 @@ async def show_conversation(request: Request) -> Response:
         "conversation.html",
         data=one.name,
         session=session,
-        title=" × ".join(name_roles(session)),
+        roles=name_roles(session),
         kind=find_kind(session),
         turns=list(
             show_turns(
@@ -173,7 +173,7 @@ def show_turns(
             turn,
             "" if has_cast else _PARTS.get(turn.speaker, ""),
             side,
-            lay_out_turn(
+            arrange_turn(
                 turn, [(number, one.quote) for number, one in here], terms, whole=whole == turn.number
             ),
             tuple((number, one.behaviour, explain_behaviour(one.behaviour)) for number, one in here),
@@ -230,6 +230,12 @@ def _sum_costs(costs: Sequence[float | None]) -> float | None:
 @cache
 def _make_prices() -> Callable[[str], Price | None]:
     return make_pricing(None, None)
+
+
+def prepare_pages() -> None:
+    """Load what the first conversation needs: prices and the highlighter."""
+    _make_prices()("openai:gpt-4o-mini")
+    tokenize_code("pass", "python")
 
 
 def _find_row(one: DataSet, session_id: str) -> tuple[int, float]:

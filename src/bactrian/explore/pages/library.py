@@ -29,7 +29,7 @@ async def show_help(request: Request) -> Response:
     return render_page(request, "help.html")
 
 
-async def agree(request: Request) -> Response:
+async def accept_notice(request: Request) -> Response:
     """Note that the reader agreed to see sessions that were made to study misuse."""
     form = await read_form(request)
     target = form.get("next", "/")
@@ -84,5 +84,5 @@ ROUTES = (
     Route("/", show_library),
     Route("/status", report_status),
     Route("/help", show_help),
-    Route("/agree", agree, methods=["POST"]),
+    Route("/agree", accept_notice, methods=["POST"]),
 )

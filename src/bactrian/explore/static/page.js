@@ -51,7 +51,7 @@ document.addEventListener("keydown", (event) => {
   if (event.key === "?") { event.preventDefault(); showKeys(); return; }
   if (off()) return;
   if (prefix === "g") { prefix = ""; if (follow(event.key)) event.preventDefault(); return; }
-  const list = pick("#list h3 a");
+  const list = pick("#list h2 a");
   const done = {
     "g": () => { prefix = "g"; setTimeout(() => { prefix = ""; }, 1500); return true; },
     "/": () => { document.querySelector("#find").focus(); return true; },

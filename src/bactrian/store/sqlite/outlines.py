@@ -8,7 +8,7 @@ from typing import Any, cast
 from pydantic_core import from_json
 from sqlalchemy import Connection, func, select
 
-from bactrian.records.outline import Outline, SpokenText
+from bactrian.records.run import Outline, SpokenText
 from bactrian.records.session import infer_kind
 from bactrian.store import schema
 

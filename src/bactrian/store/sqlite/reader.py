@@ -29,8 +29,7 @@ from bactrian.errors import StoreError
 from bactrian.records.candidate import Deliberation
 from bactrian.records.finding import Confirmation
 from bactrian.records.mark import Mark
-from bactrian.records.outline import Outline, SpokenText
-from bactrian.records.run import Failure, ItemList, Progress
+from bactrian.records.run import Failure, ItemList, Outline, Progress, SpokenText
 from bactrian.records.session import IMPORTED, Session
 from bactrian.records.tool import Use
 from bactrian.records.turn import Turn

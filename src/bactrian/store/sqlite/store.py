@@ -14,8 +14,7 @@ from bactrian.records.candidate import Decision, Deliberation, Proposal
 from bactrian.records.ending import Ending
 from bactrian.records.finding import Confirmation
 from bactrian.records.mark import Mark
-from bactrian.records.outline import Outline, SpokenText
-from bactrian.records.run import Call, Failure, ItemList, Progress
+from bactrian.records.run import Call, Failure, ItemList, Outline, Progress, SpokenText
 from bactrian.records.session import Session
 from bactrian.records.tool import ToolCall, ToolResult
 from bactrian.records.turn import Turn
