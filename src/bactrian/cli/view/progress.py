@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import shlex
 import sys
 from collections.abc import Mapping
@@ -13,10 +12,11 @@ from typing import Protocol
 from rich.live import Live
 from rich.text import Text
 
-from bactrian.cli.terminal.console import open_progress, to_printable
+from bactrian.cli.terminal.console import open_progress
 from bactrian.generate.forecast import Forecast
 from bactrian.generate.progress import ProgressSnapshot, RunProgress
 from bactrian.generate.session_cost import Estimate
+from bactrian.language.escape import to_json, to_line
 
 
 class ProgressView(Protocol):
@@ -93,21 +93,17 @@ class _Person:
             money = f", ${now.run_usd:,.4f}" if now.run_usd is not None else ""
             say(f"The whole run: {now.run_tokens:,} tokens{money}.")
         for name, short in list(progress.short.items())[:5]:
-            say(
-                to_printable(
-                    f"The list {name} stayed short: {short.has} of {short.wanted} items. {short.why}"
-                )
-            )
+            say(to_line(f"The list {name} stayed short: {short.has} of {short.wanted} items. {short.why}"))
         if len(progress.short) > 5:
             say(f"And {len(progress.short) - 5:,} more lists.")
         for refused in progress.refused[:5]:
-            say(to_printable(f"Could not start {refused}"))
+            say(to_line(f"Could not start {refused}"))
         for change in progress.changes[:5]:
-            say(to_printable(f"Warning: the answering model changed during the run: {change}"))
+            say(to_line(f"Warning: the answering model changed during the run: {change}"))
         if progress.open:
             say(f"{progress.open:,} are unfinished; the same command resumes them.")
         for reason, count in progress.reasons.most_common(5):
-            say(to_printable(f"{count:,} times: {reason}"))
+            say(to_line(f"{count:,} times: {reason}"))
         if now.failed or progress.short:
             say(f"{now.failed:,} failed; --retry-failed retries them and incomplete lists.")
         if now.failed:
@@ -229,5 +225,5 @@ def _duration(seconds: float) -> str:
 
 
 def _write(fields: Mapping[str, object]) -> None:
-    sys.stdout.write(json.dumps(fields, ensure_ascii=False) + "\n")
+    sys.stdout.write(to_json(fields) + "\n")
     sys.stdout.flush()
