@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from bactrian.files.identity import check_replaceable
 from bactrian.generate.admission import Admission
 from bactrian.generate.fork import copy_lists, open_origin
 from bactrian.generate.job_ids import JobIds, NamedPlayer
@@ -70,11 +71,12 @@ async def prepare_run(order: RunOrder) -> AsyncGenerator[PreparedRun]:
     """Open or create the run, and find the remaining work.
 
     Raises:
-        InputError: the run was begun with another plan, or a part of the plan cannot be used.
+        InputError: the run was begun with another plan or is the one to read, or a part of the plan cannot be used.
         StoreError: the run is damaged, in use, or from a newer version of this program.
     """
     plan, meter = await find_begun_plan(order), order.meter
     kind = find_job_kind(plan.recipe)(plan)
+    check_replaceable(order.run, kind.list_inputs())
     async with AsyncExitStack() as stack:
         origin = order.origin and await stack.enter_async_context(open_origin(order.origin))
         store = await stack.enter_async_context(open_store(order.run))

@@ -6,7 +6,15 @@ import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import aclosing
 
-from bactrian.errors import BactrianError, BudgetReached, GaveUp, Halted, InputError, ModelError
+from bactrian.errors import (
+    BactrianError,
+    BudgetReached,
+    ForbiddenAtFirst,
+    GaveUp,
+    Halted,
+    InputError,
+    ModelError,
+)
 from bactrian.generate.jobs.base import JobPlayer
 from bactrian.generate.lists.source import ListProgress, ListRequest, ListSource
 from bactrian.generate.progress import RunProgress, ShortList
@@ -47,6 +55,8 @@ class Runner:
         self._stopping = False
         self._fault: BactrianError | None = None
         self._given_up = 0
+        self._forbidden: ForbiddenAtFirst | None = None
+        self._answered = False
 
     async def run(self) -> None:
         """Run all jobs, or until :meth:`stop` is called.
@@ -60,6 +70,8 @@ class Runner:
             self._fault = self._admission.explain_refusal()
         if self._fault is not None:
             raise self._fault
+        if self._forbidden is not None and not self._answered:
+            raise self._forbidden
 
     async def stop(self) -> None:
         """Start no more jobs. Turns in flight are finished and stored, then :meth:`run` returns."""
@@ -100,7 +112,7 @@ class Runner:
                         case Spoke(turn):
                             turns += 1
                             outlook.speak(turns, turn.usage)
-                            self._given_up = 0
+                            self._take_answer()
                             if self._stopping:
                                 return
                             if admission.is_tight() and not await self._stay(turns):
@@ -132,14 +144,24 @@ class Runner:
         finally:
             self._progress.in_flight += 1
 
+    def _take_answer(self) -> None:
+        self._answered = True
+        self._given_up = 0
+
     async def _record_open(self, fault: ModelError) -> None:
-        """Count a session that ``fault`` left open, and stop the run (``window`` in a row for :class:`GaveUp`)."""
+        """Count a session or list that ``fault`` left open, and stop the run if it concerns every request.
+
+        That is so for ``window`` :class:`GaveUp` in a row. For a 403, the model decides (:class:`Retry`).
+        """
         self._progress.open += 1
-        self._given_up += 1
-        if not isinstance(fault, GaveUp) or self._given_up >= self._window:
+        if isinstance(fault, GaveUp):
+            self._given_up += 1
+        if isinstance(fault, ForbiddenAtFirst):
+            self._forbidden = fault
+        elif not isinstance(fault, GaveUp) or self._given_up >= self._window:
             await self._stop_with(fault)
-        else:
-            self._progress.explain(fault.what)
+            return
+        self._progress.explain(fault.what)
 
     async def _stop_with(self, error: BactrianError) -> None:
         # Report the limit; other failures while the run shuts down are consequences.
@@ -164,7 +186,7 @@ class Runner:
                 async for step in steps:
                     latest = step
                     await self._save_list(request, step)
-                    self._given_up = 0
+                    self._take_answer()
                     if self._stopping and not step.in_flight:
                         return
         except ModelError as error:

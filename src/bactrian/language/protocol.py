@@ -178,7 +178,10 @@ def _find(marker: Marker, text: str, language: str | None, start: int = 0) -> re
 
 def _contains_word_of(marker: Marker, text: str, language: str | None) -> bool:
     """Return True if ``text`` contains a word of the marker anywhere; a check that is cheaper than the patterns."""
-    return any(map(text.__contains__, _build_patterns(_resolve_language(language)).hints[marker]))
+    hints = _build_patterns("english" if language is None else _resolve_language(language)).hints[marker]
+    if len(hints) == 1:  # English, the common case: a generator would cost more than the search.
+        return hints[0] in text
+    return any(word in text for word in hints)
 
 
 def _resolve_language(language: str | None) -> str:
