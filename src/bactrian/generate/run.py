@@ -26,7 +26,8 @@ from bactrian.generate.run_models import RunLimits, RunModels, open_run_models
 from bactrian.generate.runner import Runner
 from bactrian.generate.scheduler import DoneJobs, GridAxis, Job, Scheduler
 from bactrian.generate.session_cost import apply_critic
-from bactrian.models.registry import ModelOptions
+from bactrian.models.pricing import FREE
+from bactrian.models.registry import ModelOptions, find_traits
 from bactrian.models.seeds import RunSeeds
 from bactrian.models.wrappers.budget import UsageMeter
 from bactrian.play.tools.loading import open_tools
@@ -100,6 +101,9 @@ async def prepare_run(order: RunOrder) -> AsyncGenerator[PreparedRun]:
             has_price=set(plan.models.values()) <= meter.prices.keys(),
             admission=Admission(meter, Outlook(await _assume_session(kind, meter))),
             window=run_models.window,
+            free=all(meter.prices.get(name) == FREE for name in plan.models.values()),
+            unpriced=next((name for name in plan.models.values() if name not in meter.prices), ""),
+            slow_start=_explain_slow_start(plan.models),
             read_pressure=run_models.pressure,
         )
         if meter.limited:
@@ -122,6 +126,16 @@ async def prepare_run(order: RunOrder) -> AsyncGenerator[PreparedRun]:
             halt=run_models.stop_signal.stop,
         )
         yield PreparedRun(runner, progress, scheduler)
+
+
+def _explain_slow_start(models: Mapping[str, str]) -> str:
+    """Return how long a first conversation takes on a model in this process; empty if there is no such model."""
+    traits = [find_traits(name) for name in models.values()]
+    if not any(one.in_process for one in traits):
+        return ""
+    if all(one.small for one in traits):
+        return "a first conversation takes one to three minutes on the built-in model"
+    return "a first conversation may take many minutes on a model in this process"
 
 
 async def _assume_session(kind: JobKind[Any], meter: UsageMeter) -> SessionPrior:
