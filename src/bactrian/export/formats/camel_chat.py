@@ -45,7 +45,7 @@ def build_chat(session: Session, original_task: str) -> dict[str, Any]:
         add_extra(_build_message(turn.speaker, turn.role, turn.text), session, turn.number)
         for turn in session.turns
     ]
-    if lacks_done_token(session):
+    if is_cut_at_done(session):
         messages.append(_build_message("user", session.user.name, DONE))
     made |= {f"message_{number}": message for number, message in enumerate(messages, start=1)}
     made["termination_reason"] = write_termination(session.ending)
@@ -53,7 +53,7 @@ def build_chat(session: Session, original_task: str) -> dict[str, Any]:
     return made
 
 
-def lacks_done_token(session: Session) -> bool:
+def is_cut_at_done(session: Session) -> bool:
     """Return True if a session is done and its last message is missing, as after an import from ``messages``."""
     done = session.ending is not None and session.ending.code == "task_done"
     last = session.turns[-1] if session.turns else None
@@ -104,7 +104,7 @@ def open_camel_chat(path: Path, context: ExportContext) -> Generator[Add]:
             session = sample.session
             task = distinct(session)
             context.notes[RENAMED] += task != session.task.original
-            context.notes[CLOSED] += lacks_done_token(session)
+            context.notes[CLOSED] += is_cut_at_done(session)
             put(make_file_name(session.id), json.dumps(build_chat(session, task)).encode())
             return 1
 

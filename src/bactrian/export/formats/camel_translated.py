@@ -19,7 +19,7 @@ from bactrian.export.formats.camel_chat import (
     RENAMED,
     DistinctTasks,
     build_chat,
-    lacks_done_token,
+    is_cut_at_done,
     make_file_name,
 )
 from bactrian.export.writers.archive import Put, is_archive, open_archive
@@ -42,7 +42,7 @@ def open_camel_translated(path: Path, context: ExportContext) -> Generator[Add]:
             own = replace(session, id=session.values.get("source", session.id))
             task = distinct[language](own)
             context.notes[RENAMED] += task != own.task.original
-            context.notes[CLOSED] += lacks_done_token(own)
+            context.notes[CLOSED] += is_cut_at_done(own)
             content = json.dumps(build_chat(own, task), ensure_ascii=False, indent=4).encode()
             if whole is not None:
                 whole(f"{to_file_name(language)}/{make_file_name(own.id)}", content)
