@@ -31,11 +31,11 @@ def import_chats(
 
     Example:
         >>> import json, pathlib, bactrian as bt
-        >>> row = {"messages": [{"role": "user", "content": "Name a tea."}, {"role": "assistant", "content": "Sencha."}]}
+        >>> row = {"instruction": "Name a tea.", "input": "", "output": "Sencha."}
         >>> _ = pathlib.Path("chats.jsonl").write_text(json.dumps(row))
         >>> run = bt.import_chats("chats.jsonl", run="imported.db")
         >>> len(run), run.endings
-        (1, {'imported': 1})
+        (1, {'answered': 1})
 
     Args:
         path: A folder, an archive or a file: docs/export.md lists the formats.
