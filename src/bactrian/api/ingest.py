@@ -8,9 +8,8 @@ from pathlib import Path
 
 from bactrian.api.bridge import run_sync
 from bactrian.api.run import Run
-from bactrian.errors import BactrianWarning, InputError
-from bactrian.files.toml import suggest_name
-from bactrian.ingest.importer import FORMS, ImportReport, find_chats
+from bactrian.errors import BactrianWarning
+from bactrian.ingest.importer import ImportReport, find_chats, find_form
 from bactrian.ingest.importer import import_chats as store_chats
 from bactrian.ingest.parsed import Found, Origin
 from bactrian.records.text import write_count
@@ -48,13 +47,7 @@ def import_chats(
         InputError: there is no such file, or no conversation in it.
         StoreError: the run cannot be written.
     """
-    form = next((one for one in FORMS if one == format), None)
-    if format is not None and form is None:
-        raise InputError(
-            f"There is no format {format!r} to import.{suggest_name(format, FORMS)}",
-            where="format",
-            next=f"Formats: {', '.join(FORMS)}.",
-        )
+    form = None if format is None else find_form(format)
     report = run_sync(_import(find_chats(Path(path), form, Origin(made_by, language)), Path(run)))
     if report.broken:
         first = report.named[0]

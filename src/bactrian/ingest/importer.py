@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from bactrian.errors import InputError
+from bactrian.files.toml import suggest_name
 from bactrian.ingest import camel_chat, camel_science, chats, instructions
 from bactrian.ingest.parsed import Found, NotAChat, Origin, Row, SkippedItem
 from bactrian.ingest.rows import read_rows
@@ -75,6 +76,22 @@ def find_chats(path: Path, form: Form | None, origin: Origin) -> Iterator[Found]
         f"There is no conversation{named} in it.{reason}",
         where=str(path),
         next=f"Name {'another' if form else 'a'} form with --format: {', '.join(FORMS)}.",
+    )
+
+
+def find_form(name: str) -> Form:
+    """Return the format of this name.
+
+    Raises:
+        InputError: there is no such format.
+    """
+    for form in FORMS:
+        if form == name:
+            return form
+    raise InputError(
+        f"There is no format {name!r} to import.{suggest_name(name, FORMS)}",
+        where="format",
+        next=f"Formats: {', '.join(FORMS)}.",
     )
 
 
