@@ -103,6 +103,16 @@ class RefusedOutright(Refused):
     endpoint_wide = True
 
 
+class Forbidden(Refused):
+    """The endpoint forbids this request (403): the key has no right to it, or its content is blocked."""
+
+
+class ForbiddenAtFirst(Forbidden):
+    """A model that has never answered forbids a request. The key may be at fault, so the session stays open."""
+
+    endpoint_wide = True
+
+
 class TryAgain(ModelError):
     """A passing fault: a dropped connection, a timeout, 429 or 5xx. The retry wrapper asks again.
 
@@ -144,7 +154,7 @@ class NotAnEndpoint(BadReply):
 
 
 class Denied(ModelError):
-    """The key is missing, wrong, or has no rights or money left (401, 402, 403)."""
+    """The key is missing, wrong, or has no rights or money left (401, 402, or 403 for every request)."""
 
     endpoint_wide = True
 

@@ -8,8 +8,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from bactrian.errors import BactrianError
+from bactrian.generate.admission import Admission
+from bactrian.generate.scheduler import Job
+from bactrian.generate.session_cost import Estimate
 from bactrian.models.wrappers.budget import UsageMeter
+from bactrian.records.ending import Ending
 from bactrian.records.events import Ended, Event, Spoke
+from bactrian.records.text import write_count
 from bactrian.records.turn import Turn
 from bactrian.records.usage import Usage
 
@@ -71,6 +76,17 @@ class ProgressSnapshot:
     """Maximum number of requests in flight."""
     changes: tuple[str, ...]
     """Changes of the answering model or system during the run."""
+    open: int = 0
+    """Sessions that this command left open, or paused until they can be paid for."""
+    max_usd: float | None = None
+    max_tokens: int | None = None
+    usd_expected: Estimate | None = None
+    """Cost of the run in the end, with a 95 % range; None if a price is unknown."""
+    tokens_expected: Estimate | None = None
+    usd_open: float | None = None
+    """What the open sessions are expected to take; None if a price is unknown."""
+    last: str = ""
+    """The conversation that ended last, in one line."""
 
     @property
     def cached_share(self) -> float:
@@ -95,6 +111,11 @@ class RunProgress:
     meter: UsageMeter
     total: int
     has_price: bool
+    admission: Admission
+    window: int = 1
+    """Maximum number of sessions in flight."""
+    last: tuple[Job, int, Ending] | None = None
+    """The job that ended last, its number of turns and its ending."""
     done: int = 0
     endings: Counter[str] = field(default_factory=Counter[str])
     in_flight: int = 0
@@ -115,7 +136,6 @@ class RunProgress:
     changes: list[str] = field(default_factory=list[str])
     """Changes of the answering model or system during the run."""
     _begun: float = field(default_factory=time.monotonic)
-    _done_before: int = -1
     _past: deque[tuple[float, int, int]] = field(default_factory=lambda: deque([(0.0, 0, 0)]))
     """Seconds, calls and tokens at recent snapshots."""
     _used_before: Usage = Usage()
@@ -151,8 +171,6 @@ class RunProgress:
                     event.error.what if isinstance(event.error, BactrianError) else event.ending.evidence
                 )
         elif isinstance(event, Spoke):
-            if self._done_before < 0:
-                self._done_before = self.done
             self._notice(event.turn)
 
     def explain(self, reason: str) -> None:
@@ -186,9 +204,11 @@ class RunProgress:
         )
         passed = max(now - then, 1e-9)
         self._past.append((now, meter.calls, usage.total))
-        ended_here = self.done - max(self._done_before, 0)
-        left = (self.total - self.done) * now / ended_here if ended_here > 0 else None
         pressure = self.read_pressure()
+        left_open = self.admission.left_open
+        in_flight = sum(self.admission.outlook.open)
+        rest = max(0, self.total - self.done - self.not_begun - in_flight)
+        tokens_expected, usd_expected, usd_open = self._expect(rest)
         return ProgressSnapshot(
             total=self.total,
             done=self.done,
@@ -204,9 +224,37 @@ class RunProgress:
             seconds=now,
             calls_per_second=(meter.calls - calls) / passed,
             tokens_per_second=(usage.total - tokens) / passed,
-            seconds_left=left,
+            seconds_left=self.admission.outlook.estimate_seconds(rest, self.window),
             closed_for=pressure.closed_for,
             silent=pressure.silent,
             limit=pressure.limit,
             changes=tuple(self.changes),
+            open=len(left_open) + self.admission.paused,
+            max_usd=meter.max_usd,
+            max_tokens=meter.max_tokens,
+            usd_expected=usd_expected,
+            tokens_expected=tokens_expected,
+            usd_open=usd_open,
+            last=_describe(*self.last) if self.last else "",
         )
+
+    def finish(self, job: Job, turns: int, ending: Ending) -> None:
+        """Remember the job that ended last."""
+        self.last = job, turns, ending
+
+    def _expect(self, rest: int) -> tuple[Estimate, Estimate | None, float | None]:
+        """Return the tokens and dollars of the run in the end if ``rest`` more sessions begin, and of the open ones."""
+        outlook, meter, open_ = self.admission.outlook, self.meter, self.admission.left_open
+        lengths = outlook.find_lengths()
+        tokens = outlook.estimate_total(meter.used.total, rest, outlook.find_tokens(lengths))
+        rests = outlook.find_usd(lengths, meter)
+        if rests is None:
+            return tokens, None, None
+        usd = outlook.estimate_total(meter.usd, rest, rests)
+        return tokens, usd, sum(rests.find(turns).mean for turns in open_)
+
+
+def _describe(job: Job, turns: int, ending: Ending) -> str:
+    """Return a job that ended, in one line."""
+    values = " · ".join(" ".join(value.split()) for value in job.values.values())
+    return f"{ending.code} after {write_count(turns, 'message')}: {values}" if values else job.id

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from bactrian.records.candidate import Decision, Deliberation, Proposal
 from bactrian.records.ending import Ending
 from bactrian.records.finding import Confirmation
+from bactrian.records.mark import Mark
 from bactrian.records.run import Call, Failure, ItemList, Progress
 from bactrian.records.session import Session
 from bactrian.records.tool import ToolCall, ToolResult
@@ -58,6 +59,14 @@ class RunWriter(Protocol):
         """Store a judge's answer about a finding."""
         ...
 
+    async def add_mark(self, mark: Mark) -> None:
+        """Store a mark of a session that is stored, or replace the note of the same mark."""
+        ...
+
+    async def remove_mark(self, session: str, mark: str) -> None:
+        """Remove a mark of the session with this id; do nothing if the session does not have it."""
+        ...
+
     async def add_call(self, call: Call) -> None:
         """Store a call to a model, answered or not."""
         ...
@@ -88,6 +97,11 @@ class RunReader(Protocol):
     @property
     def path(self) -> Path:
         """The file of the run."""
+        ...
+
+    @property
+    def source(self) -> Path:
+        """The file that is read: the run, or a temporary copy of it that exists while the store is open."""
         ...
 
     def snapshot(self) -> AbstractAsyncContextManager[RunReader]:
@@ -123,6 +137,10 @@ class RunReader(Protocol):
 
     async def confirmations(self, judge: str) -> list[Confirmation]:
         """Return all answers of the judge with this name."""
+        ...
+
+    async def marks(self) -> list[Mark]:
+        """Return the marks of all sessions, in the order in which they were first set."""
         ...
 
     async def recipe(self) -> dict[str, Any] | None:

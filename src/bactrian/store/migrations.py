@@ -232,6 +232,22 @@ def _m009_thoughts(connection: Connection) -> None:
     _add_column(connection, "proposals", "thought", "TEXT DEFAULT '' NOT NULL")
 
 
+def _m010_marks(connection: Connection) -> None:
+    """Marks and notes that a person gives to sessions."""
+    _create(
+        connection,
+        "marks",
+        """
+        "row" INTEGER NOT NULL PRIMARY KEY,
+        session TEXT NOT NULL REFERENCES sessions (id),
+        mark TEXT NOT NULL,
+        note TEXT NOT NULL,
+        created FLOAT NOT NULL, -- seconds since 1970
+        UNIQUE (session, mark)
+        """,
+    )
+
+
 MIGRATIONS: tuple[Callable[[Connection], None], ...] = (
     _m001_sessions_and_turns,
     _m002_calls,
@@ -242,6 +258,7 @@ MIGRATIONS: tuple[Callable[[Connection], None], ...] = (
     _m007_search,
     _m008_tools,
     _m009_thoughts,
+    _m010_marks,
 )
 """In order; the number of a migration is its position, from 1."""
 

@@ -168,20 +168,21 @@ def show_forecast(forecast: Forecast, *, json: bool) -> None:
 
 
 def _forecast_fields(forecast: Forecast) -> dict[str, object]:
-    def three(estimate: Estimate | None) -> dict[str, float] | None:
-        return estimate and {"value": estimate.value, "low": estimate.low, "high": estimate.high}
-
     return {
         "sessions": forecast.sessions,
-        "calls": three(forecast.calls),
-        "prompt_tokens": three(forecast.prompt),
-        "completion_tokens": three(forecast.completion),
-        "cached_tokens": three(forecast.cached),
-        "usd": three(forecast.usd),
-        "usd_cached": three(forecast.usd_cached),
-        "seconds": three(forecast.seconds),
+        "calls": _three(forecast.calls),
+        "prompt_tokens": _three(forecast.prompt),
+        "completion_tokens": _three(forecast.completion),
+        "cached_tokens": _three(forecast.cached),
+        "usd": _three(forecast.usd),
+        "usd_cached": _three(forecast.usd_cached),
+        "seconds": _three(forecast.seconds),
         "basis": forecast.basis,
     }
+
+
+def _three(estimate: Estimate | None) -> dict[str, float] | None:
+    return estimate and {"value": estimate.value, "low": estimate.low, "high": estimate.high}
 
 
 def _fields(now: ProgressSnapshot) -> dict[str, object]:
@@ -207,6 +208,10 @@ def _fields(now: ProgressSnapshot) -> dict[str, object]:
         "requests_at_once": now.limit,
         "closed_for": round(now.closed_for, 1),
         "silent": now.silent,
+        "left_open": now.open,
+        "usd_expected": _three(now.usd_expected),
+        "tokens_expected": _three(now.tokens_expected),
+        "usd_open": now.usd_open,
         "changes": list(now.changes),
     }
 

@@ -28,6 +28,7 @@ from sqlalchemy.sql.base import ReadOnlyColumnCollection
 from bactrian.errors import StoreError
 from bactrian.records.candidate import Deliberation
 from bactrian.records.finding import Confirmation
+from bactrian.records.mark import Mark
 from bactrian.records.run import Failure, ItemList, Progress
 from bactrian.records.session import IMPORTED, Session
 from bactrian.records.tool import Use
@@ -81,6 +82,12 @@ class Reader:
         query = _select(said, schema.CONFIRMATIONS).where(said.judge == judge).order_by(said.row)
         with explain_errors(self._path), self._engine.connect() as connection:
             return list(map(schema.CONFIRMATIONS.read, connection.execute(query)))
+
+    def marks(self) -> list[Mark]:
+        """Return the marks of all sessions, in the order in which they were first set."""
+        query = _select(schema.marks.c, schema.MARKS).order_by(schema.marks.c.row)
+        with explain_errors(self._path), self._engine.connect() as connection:
+            return list(map(schema.MARKS.read, connection.execute(query)))
 
     def recipe(self) -> dict[str, Any] | None:
         """Return what the run is made from; None if it was not made from a recipe."""
