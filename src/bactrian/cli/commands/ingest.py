@@ -28,12 +28,16 @@ class ImportFormat(StrEnum):
     """A format to import."""
 
     camel_chat = "camel-chat"
+    camel_instructions = "camel-instructions"
+    camel_science = "camel-science"
+    camel_translated = "camel-translated"
     messages = "messages"
     sharegpt = "sharegpt"
+    alpaca = "alpaca"
 
 
 def ingest(
-    path: Annotated[Path, typer.Argument(help="A folder or archive of CAMEL's chats, or a .jsonl file.")],
+    path: Annotated[Path, typer.Argument(help="A folder, an archive, or a file of JSON.")],
     run_file: Annotated[
         Path, declare_option("--run", "The run to store them in; created if it does not exist.")
     ],
