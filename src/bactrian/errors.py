@@ -99,6 +99,10 @@ class RefusedOutright(Refused):
     endpoint_wide = True
 
 
+class RunInUse(StoreError):
+    """Another process writes the run."""
+
+
 class TryAgain(ModelError):
     """A passing fault: a dropped connection, a timeout, 429 or 5xx. The retry wrapper asks again.
 
