@@ -133,8 +133,8 @@ def cut_short(path: Path) -> None:
 
 def a_text_changed(path: Path) -> None:
     content = path.read_bytes()
-    place = content.index(b"Name part 4.", len(content) // 2)
-    path.write_bytes(content[:place] + b"Mame" + content[place + 4 :])
+    place = content.index(b"Instruction: Name part 4.", len(content) // 2)
+    path.write_bytes(content[:place] + b"Unstruction" + content[place + 11 :])
 
 
 @pytest.mark.parametrize("damage", [page_lost, cut_short, a_text_changed])

@@ -5,7 +5,6 @@ from bactrian.store.locations import find_data_folder, find_run, find_runs, list
 from bactrian.store.sqlite.filesystem import list_run_files
 from bactrian.store.sqlite.kept import open_kept_run
 from bactrian.store.sqlite.lock import is_locked
-from bactrian.store.sqlite.opening import is_older
 from bactrian.store.sqlite.store import open_store
 
 __all__ = [
@@ -17,7 +16,6 @@ __all__ = [
     "find_run",
     "find_runs",
     "is_locked",
-    "is_older",
     "list_play_files",
     "list_run_files",
     "open_kept_run",

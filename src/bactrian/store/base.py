@@ -102,6 +102,11 @@ class RunReader(Protocol):
         """The file of the run."""
         ...
 
+    @property
+    def source(self) -> Path:
+        """The file that is read: the run, or a temporary copy of it that exists while the store is open."""
+        ...
+
     def snapshot(self) -> AbstractAsyncContextManager[RunReader]:
         """Return the run as it is now, however long the reading takes and whatever is written meanwhile.
 

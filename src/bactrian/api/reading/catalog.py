@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 from bactrian.api.reading.status import read_status
 from bactrian.errors import BactrianError
-from bactrian.store import find_data_folder, find_runs, is_older
+from bactrian.store import find_data_folder, find_runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +18,7 @@ class RunSummary:
 
     run: Path
     state: str
-    """That of its status; ``earlier version`` if a command must migrate it first, ``unreadable`` with a reason."""
+    """That of its status, or ``unreadable``."""
     recipe: str
     """Name of the recipe; ``plays`` or ``import`` for other runs."""
     sessions: int
@@ -51,7 +50,7 @@ class RunSummary:
 async def list_runs(folders: Iterable[Path] = ()) -> list[RunSummary]:
     """Return the runs in ``folders``, by default the data folder and the working folder; the newest first.
 
-    Nothing is changed: a run of an earlier version is listed and not opened.
+    Nothing is changed: a run of an earlier version is read from a copy.
     """
     folders = tuple(folders) or (find_data_folder(), Path())
     found = {path.resolve(): path for folder in folders for path in find_runs(folder)}
@@ -62,8 +61,6 @@ async def list_runs(folders: Iterable[Path] = ()) -> list[RunSummary]:
 async def _summarize(path: Path) -> RunSummary:
     changed = _find_change(path)
     try:
-        if await asyncio.to_thread(is_older, path):
-            return RunSummary(path, "earlier version", "", 0, None, {}, None, changed)
         status = await read_status(path)
     except BactrianError as error:
         return RunSummary(path, "unreadable", "", 0, None, {}, None, changed, error.what)

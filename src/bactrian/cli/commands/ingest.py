@@ -15,9 +15,10 @@ from rich.status import Status
 from bactrian.cli.options import declare_option
 from bactrian.cli.run_async import run_async
 from bactrian.cli.terminal.console import open_output, open_progress, to_printable
+from bactrian.files.identity import check_replaceable
 from bactrian.ingest.importer import ImportReport, find_chats, import_chats
 from bactrian.ingest.parsed import Found, Origin
-from bactrian.store import open_store
+from bactrian.store import list_run_files, open_store
 
 SOME_SKIPPED = 4
 _SHOWN = 20
@@ -27,12 +28,16 @@ class ImportFormat(StrEnum):
     """A format to import."""
 
     camel_chat = "camel-chat"
+    camel_instructions = "camel-instructions"
+    camel_science = "camel-science"
+    camel_translated = "camel-translated"
     messages = "messages"
     sharegpt = "sharegpt"
+    alpaca = "alpaca"
 
 
 def ingest(
-    path: Annotated[Path, typer.Argument(help="A folder or archive of CAMEL's chats, or a .jsonl file.")],
+    path: Annotated[Path, typer.Argument(help="A folder, an archive, or a file of JSON.")],
     run_file: Annotated[
         Path, declare_option("--run", "The run to store them in; created if it does not exist.")
     ],
@@ -46,6 +51,7 @@ def ingest(
 ) -> None:
     """Import conversations of other programs into a run."""
 
+    check_replaceable(path, list_run_files(run_file))
     source = find_chats(path, form.value if form else None, Origin(model, language))
     run_async(
         _ingest(source, run_file, json=json), resume="What was read is stored; the same command resumes."

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast
 
 from bactrian.files.template import compile_template
@@ -160,6 +161,10 @@ class JobKind(ABC, Generic[SpecT]):
             InputError: a file that the recipe names cannot be used.
         """
         return {}
+
+    def list_inputs(self) -> Sequence[Path]:
+        """Return the files that the jobs read, which must not be the run itself."""
+        return ()
 
     def tools(self) -> Mapping[str, ToolsSpec]:
         """Return the tools by agent."""

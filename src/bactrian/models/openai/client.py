@@ -40,6 +40,7 @@ _STREAM_ROOM = 16
 _SLACK = 1.02
 """Safety factor on token counts estimated from bytes, because a request that does not fit by a few tokens fails."""
 _LARGEST_LIST = 1 << 20
+_OPTIONS_KEPT = 64
 _LAST_BYTES = 1.0
 """Seconds to wait for the end of a stream whose reply is complete, so that its connection can be reused."""
 
@@ -84,6 +85,8 @@ class OpenAIModel:
         self._path = ""
         self._without: frozenset[str] = frozenset()
         """Parameters that the endpoint refused by name."""
+        self._options: dict[tuple[object, ...], bytes] = {}
+        """Encoded fields of a request, by sampling."""
         self.name = name or f"openai:{model}"
         self.traits = Traits(self._dialect.constrained_by, remote=True)
 
@@ -127,9 +130,8 @@ class OpenAIModel:
         Return the adapted request, the parts of its body and their total bytes. Raises ContextFull.
         """
         adapted = _set_length(request, most)
-        parts = wire.build_request_parts(
-            self._model, adapted, stream=stream, dialect=self._dialect, without=self._without
-        )
+        options = self._encode_options(adapted, stream=stream)
+        parts = wire.build_request_parts(self._model, adapted, options=options)
         sent = sum(map(len, parts))
         longest = request.sampling.max_tokens
         if self._window is not None and most == longest:
@@ -137,6 +139,33 @@ class OpenAIModel:
             if fitting < (longest or 0):
                 return self._encode(request, fitting, stream=stream)
         return adapted, parts, sent
+
+    def _encode_options(self, request: Request, *, stream: bool) -> bytes:
+        """Encode all fields but model and messages; a session without a seed sends the same ones each time."""
+        sampling = request.sampling
+        if (
+            sampling.seed is not None
+            or sampling.extra
+            or request.tools
+            or request.n != 1
+            or request.response_format is not None
+        ):
+            return wire.encode_options(request, stream=stream, dialect=self._dialect, without=self._without)
+        key = (
+            sampling.temperature,
+            sampling.top_p,
+            sampling.max_tokens,
+            sampling.stop,
+            sampling.reasoning_effort,
+            stream,
+        )
+        if key not in self._options:
+            if len(self._options) >= _OPTIONS_KEPT:
+                self._options.clear()
+            self._options[key] = wire.encode_options(
+                request, stream=stream, dialect=self._dialect, without=self._without
+            )
+        return self._options[key]
 
     def _adapt(
         self,
@@ -228,6 +257,7 @@ class OpenAIModel:
         else:
             instead = "it is left out from now on"
         self._without |= {name}
+        self._options.clear()
         self._report(f"{self.name}: {self._url.place} does not accept {name!r}; {instead}.")
         return True
 

@@ -17,6 +17,7 @@ from bactrian.errors import (
     ContextFull,
     Denied,
     Filtered,
+    Forbidden,
     ModelError,
     Oversize,
     Refused,
@@ -101,8 +102,14 @@ def explain_status(
     summary = f"The endpoint answered {status}: {complaint.message or 'without a message'}"
     if status == 402 or any(word in complaint.code for word in _NO_MONEY):
         return Denied(summary, next="Add credit to the account, then run the same command.", sample=sample)
-    if status in (401, 403):
+    if status == 401:
         return Denied(summary, next=f"Check the key ({key_variable}) and its rights.", sample=sample)
+    if status == 403:
+        return Forbidden(
+            summary,
+            next=f"Check the rights of the key ({key_variable}); the endpoint may also block this content.",
+            sample=sample,
+        )
     if status in (408, 425, 429) or (status >= 500 and status not in (501, 505)):
         fault = TryAgain(summary, sample=sample)
         fault.after = after

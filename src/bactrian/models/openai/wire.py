@@ -58,14 +58,12 @@ def build_request_parts(
     model: str,
     request: Request,
     *,
-    stream: bool = False,
-    dialect: Dialect = USUAL,
-    without: Collection[str] = (),
+    options: bytes,
 ) -> list[bytes]:
     """Return the body of a request in parts, including the cached JSON of the messages.
 
-    Parameters in ``without`` are left out. Equal histories give equal bytes up to the latest message, so that a
-    server's prefix cache applies.
+    ``options`` are its other fields, from :func:`encode_options`. Equal histories give equal bytes up to the latest
+    message, so that a server's prefix cache applies.
     """
     messages = request.messages
     texts = [message.text.json for message in messages]
@@ -80,9 +78,19 @@ def build_request_parts(
         parts[0], end = start + parts[0][2:], b"}]"
     else:
         parts = [start]
-    options = build_options(request, stream=stream, dialect=dialect, without=without)
-    parts.append(end + b"," + to_json(options)[1:] if options else end + b"}")
+    parts.append(end + options)
     return parts
+
+
+def encode_options(
+    request: Request, *, stream: bool = False, dialect: Dialect = USUAL, without: Collection[str] = ()
+) -> bytes:
+    """Return the JSON of a request's fields other than model and messages, and the end of its body.
+
+    Parameters in ``without`` are left out.
+    """
+    options = build_options(request, stream=stream, dialect=dialect, without=without)
+    return b"," + to_json(options)[1:] if options else b"}"
 
 
 def _encode_tool_fields(message: Message) -> bytes:
@@ -189,7 +197,7 @@ def _read_object(value: dict[str, Any], raw: bytes, sent: int, ratio: float, los
     found = value.get("choices")
     if not is_array(found) or not found:
         raise BadReply("The endpoint's reply contains no choices.", sample=raw)
-    choices = tuple(_read_choice(choice, raw, lossy) for choice in found)
+    choices = tuple([_read_choice(choice, raw, lossy) for choice in found])
     usage = _find_usage(value.get("usage"), choices, sent, ratio)
     model = value.get("model")
     fingerprint = value.get("system_fingerprint")
@@ -269,7 +277,7 @@ def _read_usage(usage: Any) -> Usage | None:
 def _find_usage(reported: Any, choices: Sequence[ReplyChoice], sent: int, ratio: float) -> Usage:
     """The usage that the endpoint reports; where it leaves out a part or cannot be right, what is reckoned is taken."""
     usage = _read_usage(reported)
-    received = sum(len(choice.text) for choice in choices)
+    received = len(choices[0].text) if len(choices) == 1 else sum(len(choice.text) for choice in choices)
     if (
         usage is not None
         and usage.prompt
@@ -290,8 +298,8 @@ def _find_usage(reported: Any, choices: Sequence[ReplyChoice], sent: int, ratio:
 
 
 def _read_count(value: Any) -> int | None:
-    usable = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST_TOKENS
-    return value if usable else None
+    # ``type``: True and False are integers, too.
+    return value if type(value) is int and 0 <= value <= _MOST_TOKENS else None
 
 
 def estimate_usage(choices: Sequence[ReplyChoice], sent: int, ratio: float) -> Usage:

@@ -54,6 +54,11 @@ def count_free_bytes(path: Path) -> int:
     return disk.f_bavail * disk.f_frsize
 
 
+def is_writable(folder: Path) -> bool:
+    """Return True if files can be created in ``folder``."""
+    return os.access(folder, os.W_OK) and not os.statvfs(folder).f_flag & os.ST_RDONLY
+
+
 def list_run_files(path: Path) -> list[Path]:
     """List the files that belong to the run at ``path``, whether they are there or not: itself, log, lock, backups.
 

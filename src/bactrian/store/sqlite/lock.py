@@ -45,8 +45,14 @@ def lock_run(path: Path) -> Generator[RunLock]:
 
     Raises:
         StoreError: another process, or another part of this one, writes the run.
-        InputError: the lock's file cannot be written.
+        InputError: the lock's file cannot be written, or the run has a hard link.
     """
+    if path.exists() and path.stat().st_nlink > 1:
+        raise InputError(
+            "The run has a second name (a hard link), under which another process could write it.",
+            where=str(path),
+            next="Delete one of the names, or write a copy of the run.",
+        )
     file = path.with_name(f"{path.name}.lock")
     lock = FileLock(file, blocking=False, is_singleton=False)
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from bactrian.store.sqlite import statements
 from bactrian.store.sqlite.database import check_file, open_for_reading, open_snapshot
 from bactrian.store.sqlite.filesystem import follow_link
 from bactrian.store.sqlite.lock import lock_run
-from bactrian.store.sqlite.opening import check_version, connect, is_older
+from bactrian.store.sqlite.opening import connect, find_readable
 from bactrian.store.sqlite.reader import Reader
 from bactrian.store.sqlite.statements import Statement
 from bactrian.store.sqlite.writer import Writer
@@ -36,8 +36,10 @@ _EVERY = 1 << 62
 class SqliteStore:
     """One run. Its methods are those of :class:`bactrian.store.base.Store`; :func:`open_store` opens it."""
 
-    def __init__(self, path: Path, reader: Reader, writer: Writer | None) -> None:
+    def __init__(self, path: Path, reader: Reader, writer: Writer | None, source: Path | None = None) -> None:
         self.path = path
+        self.source = source or path
+        """The file that is read: the run, or a temporary copy of it."""
         self._reader = reader
         self._writer = writer
 
@@ -213,11 +215,11 @@ class SqliteStore:
     @asynccontextmanager
     async def snapshot(self) -> AsyncGenerator[SqliteStore]:
         """Provide a snapshot of the run, unaffected by later writes."""
-        reading = open_snapshot(self.path)
+        reading = open_snapshot(self.source)
         try:
             reader = Reader(self.path, reading)
             await asyncio.to_thread(reader.is_open)
-            yield SqliteStore(self.path, reader, None)
+            yield SqliteStore(self.path, reader, None, self.source)
         finally:
             reading.dispose()
 
@@ -235,7 +237,7 @@ class SqliteStore:
 async def open_store(path: Path, *, read_only: bool = False) -> AsyncGenerator[SqliteStore]:
     """Open the run at ``path``; unless ``read_only``, create it if missing.
 
-    A run of an older version is migrated after a backup.
+    A run of an older version is migrated after a backup; if ``read_only``, a temporary copy of it is migrated instead.
 
     Raises:
         InputError: the file is not a run, or cannot be written.
@@ -244,15 +246,11 @@ async def open_store(path: Path, *, read_only: bool = False) -> AsyncGenerator[S
     path = follow_link(path)
     check_file(path, create=not read_only)
     if read_only:
-        if await asyncio.to_thread(is_older, path):
-            async with open_store(path):
-                pass
-        reading = open_for_reading(path)
-        await asyncio.to_thread(check_version, reading, path)
-        try:
-            yield SqliteStore(path, Reader(path, reading), None)
-        finally:
-            reading.dispose()
+        with ExitStack() as stack:
+            source = await asyncio.to_thread(stack.enter_context, find_readable(path))
+            reading = open_for_reading(source)
+            stack.callback(reading.dispose)
+            yield SqliteStore(path, Reader(path, reading), None, source)
         return
     with lock_run(path) as lock:
         connection = await asyncio.to_thread(connect, path)
