@@ -15,6 +15,7 @@ from bactrian.cli.options import declare_option
 from bactrian.cli.run_async import run_async
 from bactrian.cli.terminal.console import open_progress, to_printable
 from bactrian.errors import InputError
+from bactrian.language.escape import to_json, to_line
 from bactrian.models.registry import ModelOptions
 from bactrian.play.open_models import open_models
 from bactrian.play.society.role_assignment import RoleSuggestions, SuggestedRole, find_roles
@@ -108,9 +109,9 @@ def _writer(*, names: bool, json: bool) -> Any:
 
     def write(number: int, expert: SuggestedRole) -> None:
         if json:
-            print(jsonlib.dumps(asdict(expert), ensure_ascii=False), flush=True)
+            print(to_json(asdict(expert)), flush=True)
         elif names:
-            print(to_printable(expert.name), flush=True)
+            print(to_line(expert.name), flush=True)
         else:
             print(to_printable(f"{number}. {expert.name}\n   {expert.description}"))
             if expert.competencies:
