@@ -25,7 +25,7 @@ from bactrian.cli.commands.roles import choose_roles
 from bactrian.cli.options import declare_option, flatten_groups
 from bactrian.cli.play_flags import CriticFlags, ModelFlags, RoleFlags, SessionFlags, ToolFlags
 from bactrian.cli.run_async import run_async
-from bactrian.cli.sampling_options import add_sampling_flags
+from bactrian.cli.sampling_options import SPEAKERS, add_sampling_flags
 from bactrian.cli.view.audience import choose_viewer
 from bactrian.errors import InputError
 from bactrian.models.registry import ModelOptions
@@ -38,7 +38,7 @@ from bactrian.recipes.society import load_society
 from bactrian.records.events import Event, Started
 
 
-@add_sampling_flags
+@add_sampling_flags(*SPEAKERS)
 @flatten_groups
 def play(
     idea: Annotated[
