@@ -66,6 +66,10 @@ class StoreError(BactrianError):
     """The store cannot be opened, read or written. What was committed before is kept."""
 
 
+class SandboxError(BactrianError):
+    """A sandbox did not start, or was lost. It says nothing about the program that was to run in it."""
+
+
 class ModelError(BactrianError):
     """A model did not answer, and asking again will not help.
 

@@ -19,7 +19,7 @@ from bactrian.generate.jobs.base import JobPlayer
 from bactrian.generate.lists.source import ListProgress, ListRequest, ListSource
 from bactrian.generate.progress import RunProgress, ShortList
 from bactrian.generate.scheduler import Job, Scheduler
-from bactrian.records.events import Ended, Spoke
+from bactrian.records.events import Ended, Spoke, Started
 from bactrian.records.run import ItemList
 from bactrian.store import Store
 
@@ -27,8 +27,8 @@ from bactrian.store import Store
 class Runner:
     """Plays the jobs of ``scheduler``, ``window`` at once.
 
-    ``sources`` provide the lists, by axis. ``begun`` holds the sessions that an earlier command left open; they run
-    first. ``halt`` cancels calls that have not been sent.
+    ``sources`` provide the lists, by axis. ``begun`` holds the sessions that an earlier command left open, with their
+    numbers of turns; they run first, the longest before the others. ``halt`` cancels calls that have not been sent.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Runner:
         progress: RunProgress,
         *,
         window: int,
-        begun: list[Job],
+        begun: list[tuple[Job, int]],
         halt: Callable[[], None] = lambda: None,
     ) -> None:
         self._scheduler = scheduler
@@ -49,7 +49,8 @@ class Runner:
         self._store = store
         self._progress = progress
         self._window = window
-        self._begun = begun[::-1]
+        self._begun = sorted(begun, key=lambda one: one[1])
+        self._admission = progress.admission
         self._halt = halt
         self._stopping = False
         self._fault: BactrianError | None = None
@@ -64,6 +65,9 @@ class Runner:
             BactrianError: the run cannot continue. Turns that were in flight have been finished and stored.
         """
         await asyncio.gather(*(self._work() for _ in range(self._window)))
+        self._admission.left_open += [turns for _, turns in self._begun]
+        if self._admission.refused and self._fault is None:
+            self._fault = self._admission.explain_refusal()
         if self._fault is not None:
             raise self._fault
         if self._forbidden is not None and not self._answered:
@@ -73,16 +77,21 @@ class Runner:
         """Start no more jobs. Turns in flight are finished and stored, then :meth:`run` returns."""
         self._stopping = True
         self._halt()
+        self._admission.close()
         await self._scheduler.close()
 
     async def _work(self) -> None:
         while not self._stopping:
-            work = self._begun.pop() if self._begun else await self._scheduler.take()
+            work, turns = self._begun.pop() if self._begun else (await self._scheduler.take(), 0)
             if work is None or self._stopping:
+                return
+            if isinstance(work, Job) and not await self._admission.admit(turns):
+                if turns:
+                    self._admission.left_open.append(turns)
                 return
             self._progress.in_flight += 1
             try:
-                await (self._list(work) if isinstance(work, ListRequest) else self._session(work))
+                await (self._list(work) if isinstance(work, ListRequest) else self._session(work, turns))
             except Halted:
                 return
             except BactrianError as error:
@@ -90,22 +99,50 @@ class Runner:
             finally:
                 self._progress.in_flight -= 1
 
-    async def _session(self, job: Job) -> None:
+    async def _session(self, job: Job, turns: int) -> None:
+        """Play the session of ``job``, which has ``turns`` turns."""
+        progress, admission = self._progress, self._admission
+        outlook = admission.outlook
+        ended = False
         async with aclosing(self._player.play(job, self._store)) as events:
             try:
                 async for event in events:
-                    self._progress.take(event)
+                    progress.take(event)
                     match event:
-                        case Spoke():
+                        case Spoke(turn):
+                            turns += 1
+                            outlook.speak(turns, turn.usage)
                             self._take_answer()
                             if self._stopping:
                                 return
+                            if admission.is_tight() and not await self._stay(turns):
+                                return
+                        case Started(session):
+                            stored = len(session.turns)
+                            if not turns:
+                                outlook.prepare(session.preparation)
+                            if stored > turns:
+                                outlook.move(turns, stored)
+                                turns = stored
                         case Ended(_, ModelError(endpoint_wide=True) as fault):
                             await self._record_open(fault)
+                        case Ended(ending):
+                            ended = True
+                            progress.finish(job, turns, ending)
                         case _:
                             pass
             except InputError as error:
-                self._progress.refuse(job.id, error.what)
+                progress.refuse(job.id, error.what)
+            finally:
+                admission.leave(turns, ended=ended)
+
+    async def _stay(self, turns: int) -> bool:
+        """Wait until the limits pay for the session's next turns; return False if they do not."""
+        self._progress.in_flight -= 1
+        try:
+            return await self._admission.stay(turns)
+        finally:
+            self._progress.in_flight += 1
 
     def _take_answer(self) -> None:
         self._answered = True
@@ -132,7 +169,11 @@ class Runner:
             isinstance(error, BudgetReached) and not isinstance(self._fault, BudgetReached)
         ):
             self._fault = error
-        await self.stop()
+        if isinstance(error, BudgetReached):  # The next turns of other sessions may cost less, and end them.
+            self._admission.close()
+            await self._scheduler.close()
+        else:
+            await self.stop()
 
     async def _list(self, request: ListRequest) -> None:
         """Fetch a list, store it after each step, and give its items to the scheduler."""

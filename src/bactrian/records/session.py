@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from html import escape
-from typing import Literal
+from typing import Any, Literal
 
 from bactrian.records.candidate import CriticSettings
 from bactrian.records.ending import Ending
@@ -80,6 +80,9 @@ class Provenance:
     engine_hash: str | None = None
     """SHA-256 of the program's own texts (``prompts/engine.toml``) when the session began; None in sessions of earlier
     versions. It is not part of the session's id, because a session may resume under later texts."""
+    extra: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
+    """Keys of an imported file that no other field holds, by the number of their message; ``0`` for the conversation's
+    own. Exports to rows of JSON write them again."""
 
     @property
     def is_imported(self) -> bool:

@@ -19,6 +19,7 @@ from bactrian.cli.run_async import run_async
 from bactrian.cli.sampling_options import add_sampling_flags
 from bactrian.cli.terminal.console import open_progress, to_printable
 from bactrian.errors import InputError
+from bactrian.language.escape import to_json, to_line
 from bactrian.models.model import Model
 from bactrian.models.registry import ModelOptions
 from bactrian.play.open_models import open_models
@@ -118,9 +119,9 @@ def _writer(*, names: bool, json: bool) -> Any:
 
     def write(number: int, expert: SuggestedRole) -> None:
         if json:
-            print(jsonlib.dumps(asdict(expert), ensure_ascii=False), flush=True)
+            print(to_json(asdict(expert)), flush=True)
         elif names:
-            print(to_printable(expert.name), flush=True)
+            print(to_line(expert.name), flush=True)
         else:
             print(to_printable(f"{number}. {expert.name}\n   {expert.description}"))
             if expert.competencies:

@@ -14,6 +14,7 @@ from bactrian.models.model import Reply, ReplyChoice, Request, ResponseFormat
 from bactrian.models.openai import tool_calls
 from bactrian.models.openai.errors import explain_body
 from bactrian.models.openai.lenient_json import decode_json, is_array, is_object
+from bactrian.records.message import Message
 from bactrian.records.text import Text, clean_text
 from bactrian.records.turn import Finish
 from bactrian.records.usage import Usage
