@@ -157,7 +157,7 @@ def generate(
     if forecast:
         run_async(_forecast(order, json=json), resume="Nothing was spent.")
     stop_control = StopControl()
-    work = _generate(order, choose_progress_view(json=json, quiet=quiet), stop_control)
+    work = watch_run(order, choose_progress_view(json=json, quiet=quiet), stop_control)
     run_async(
         work, resume=f"All results so far are stored. To resume: {_command()}", stop_control=stop_control
     )
@@ -167,7 +167,7 @@ def _command() -> str:
     return shlex.join(["bactrian", *sys.argv[1:]])
 
 
-async def _generate(order: RunOrder, ledger: ProgressView, stop_control: StopControl) -> int:
+async def watch_run(order: RunOrder, ledger: ProgressView, stop_control: StopControl) -> int:
     """Run the remaining jobs, and return the exit code."""
     prepared: list[PreparedRun] = []
 
