@@ -80,7 +80,7 @@ COMMANDS = {
     ),
     "export": LazyCommand("export", "export", "Export a run in a format that other tools read."),
     "explore": LazyCommand(
-        "explore", "explore", "Look at runs and conversations in the browser: filter, search, read."
+        "stored.explore", "explore", "Look at runs and conversations in the browser: filter, search, read."
     ),
     "import": LazyCommand("ingest", "ingest", "Import conversations of other programs into a run."),
     "verify": LazyCommand(
