@@ -25,11 +25,13 @@ from starlette.types import Scope
 from bactrian.errors import BactrianError, InputError
 from bactrian.explore.index.side import TooSlow
 from bactrian.explore.library import open_library
-from bactrian.explore.pages import conversation, conversations, library
+from bactrian.explore.pages import compare, conversation, conversations, library, statistics
 from bactrian.explore.rendering import Explorer, render_page
 from bactrian.explore.security import Guard, make_access_rules
 
-PAGES: Sequence[BaseRoute] = (*library.ROUTES, *conversations.ROUTES, *conversation.ROUTES)
+PAGES: Sequence[BaseRoute] = tuple(
+    route for page in (library, conversations, conversation, statistics, compare) for route in page.ROUTES
+)
 
 
 class _Assets(StaticFiles):

@@ -137,7 +137,11 @@ async def find_session(request: Request) -> tuple[DataSet, Session]:
         HTTPException: there is none; the page says what was not found.
         StoreError: it is damaged.
     """
-    name, session_id = request.path_params["data"], request.path_params["id"]
+    return await find_named_session(request, request.path_params["data"], request.path_params["id"])
+
+
+async def find_named_session(request: Request, name: str, session_id: str) -> tuple[DataSet, Session]:
+    """Return a data set and a session by their names. Raises what :func:`find_session` raises."""
     one = get_explorer(request).library.sets.get(name)
     if one is None:
         raise HTTPException(404, f"There is no data set {name!r}.")
