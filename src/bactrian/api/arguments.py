@@ -121,7 +121,7 @@ def read_tools(
     Raises:
         InputError: an agent cannot have tools, or a name is unknown.
     """
-    by_agent: Mapping[str, Sequence[ToolLike]] = given if isinstance(given, Mapping) else {"assistant": given}
+    by_agent = given if isinstance(given, Mapping) else {"assistant": given}
     specs: dict[str, ToolsSpec] = {}
     functions: dict[str, tuple[Callable[..., object] | Runnable, ...]] = {}
     for agent, tools in by_agent.items():
@@ -131,6 +131,7 @@ def read_tools(
             )
         if not tools:
             continue
+        tools = (tools,) if isinstance(tools, str) else tools
         named = [one for one in tools if isinstance(one, str)]
         specs[agent] = ToolsSpec(
             python=tuple(one for one in named if ".py" in one and not one.startswith("mcp:")),
