@@ -24,7 +24,7 @@ from bactrian.cli.commands.roles import choose_roles
 from bactrian.cli.options import declare_option, flatten_groups
 from bactrian.cli.play_flags import CriticFlags, ModelFlags, RoleFlags, SessionFlags, ToolFlags
 from bactrian.cli.run_async import run_async
-from bactrian.cli.sampling_options import add_sampling_flags
+from bactrian.cli.sampling_options import SPEAKERS, add_sampling_flags
 from bactrian.cli.view.watching import PlayKeeper, watch_session, watch_society
 from bactrian.errors import InputError
 from bactrian.play.human import HUMAN
@@ -32,7 +32,7 @@ from bactrian.play.society.stages import name_models
 from bactrian.recipes.society import load_society
 
 
-@add_sampling_flags
+@add_sampling_flags(*SPEAKERS)
 @flatten_groups
 def play(
     idea: Annotated[
