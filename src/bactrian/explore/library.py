@@ -38,6 +38,8 @@ class DataSet:
     """The run: ``source`` itself, or the cache that it is imported into."""
     side: Path
     store: RunReader
+    writing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held by the page that writes the run."""
     worker: asyncio.subprocess.Process | None = None
     """The process that builds the side file."""
 

@@ -25,12 +25,22 @@ from starlette.types import Scope
 from bactrian.errors import BactrianError, InputError
 from bactrian.explore.index.side import TooSlow
 from bactrian.explore.library import open_library
-from bactrian.explore.pages import compare, conversation, conversations, library, statistics
+from bactrian.explore.pages import (
+    compare,
+    conversation,
+    conversations,
+    export,
+    library,
+    marks,
+    statistics,
+)
 from bactrian.explore.rendering import Explorer, render_page
 from bactrian.explore.security import Guard, make_access_rules
 
 PAGES: Sequence[BaseRoute] = tuple(
-    route for page in (library, conversations, conversation, statistics, compare) for route in page.ROUTES
+    route
+    for page in (library, conversations, conversation, statistics, compare, marks, export)
+    for route in page.ROUTES
 )
 
 

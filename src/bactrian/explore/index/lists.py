@@ -281,3 +281,11 @@ def count_pairs(
                 f" {source} GROUP BY assistant, user"
             )
             yield from side.execute(query, [*behaviours, *values])
+
+
+def list_ids(path: Path, wanted: ListFilter) -> list[str]:
+    """Return the ids of all conversations that fit, in the order of the run."""
+    with read_side_file(path, seconds=30) as side:
+        source, values = _select_rows(wanted, _ANY_FACT)
+        query = f"SELECT id FROM heads WHERE row IN (SELECT facts.row {source}) ORDER BY row"  # noqa: S608
+        return [session for (session,) in side.execute(query, values)]

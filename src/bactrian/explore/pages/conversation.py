@@ -125,6 +125,7 @@ async def show_conversation(request: Request) -> Response:
         back=wanted.write() if wanted.write() != "?" else "",
         filter=wanted,
         created=created,
+        marks=await one.store.marks(session.id),
         cost=_sum_costs([_find_cost(session, turn, prices) for turn in session.turns]),
         ending_reason=ENDING_REASONS.get(session.ending.code, "") if session.ending else "",
     )
