@@ -93,7 +93,10 @@ class Bait:
 @contextmanager
 def lay_bait() -> Generator[Bait]:
     """Provide a file that every user of the computer may read, and a server."""
-    with tempfile.TemporaryDirectory(prefix="probe-") as folder, socket.create_server(("127.0.0.1", 0)) as server:
+    with (
+        tempfile.TemporaryDirectory(prefix="probe-") as folder,
+        socket.create_server(("127.0.0.1", 0)) as server,
+    ):
         server.setblocking(False)
         Path(folder).chmod(0o755)
         secret = Path(folder) / "secret.txt"
@@ -106,10 +109,16 @@ def load_probes() -> list[Probe]:
     """Return the probes for this machine."""
     rows = tomllib.loads(files("bactrian.sandbox").joinpath("hostile.toml").read_text("utf-8"))
     probes = [
-        Probe(name, row["tries"], row["code"], *(tuple(row.get(key, ())) for key in ("endings", "beyond")),
-              row.get("machine", ""))
+        Probe(
+            name,
+            row["tries"],
+            row["code"],
+            endings=tuple(row.get("endings", ())),
+            beyond=tuple(row.get("beyond", ())),
+            machine=row.get("machine", ""),
+        )
         for name, row in rows.items()
-    ]  # fmt: skip
+    ]
     return [probe for probe in probes if probe.machine in ("", os.uname().machine)]
 
 
