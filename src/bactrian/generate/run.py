@@ -26,12 +26,14 @@ from bactrian.generate.run_models import RunLimits, RunModels, open_run_models
 from bactrian.generate.runner import Runner
 from bactrian.generate.scheduler import DoneJobs, GridAxis, Job, Scheduler
 from bactrian.generate.session_cost import apply_critic
-from bactrian.models.registry import ModelOptions
+from bactrian.models.pricing import FREE
+from bactrian.models.registry import ModelOptions, find_traits
 from bactrian.models.seeds import RunSeeds
 from bactrian.models.wrappers.budget import UsageMeter
 from bactrian.play.tools.loading import open_tools
 from bactrian.recipes.load import list_earlier_recipes
 from bactrian.recipes.schema import Recipe
+from bactrian.records.run import Command
 from bactrian.records.usage import Usage
 from bactrian.store import Store, open_store
 
@@ -64,6 +66,8 @@ class RunOrder:
         default_factory=dict[str, ListSource | ListFunction]
     )
     """The user's own sources, by the name that an axis gives as its ``source``."""
+    command: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """The options as JSON values, without keys, to store with the run."""
 
 
 @asynccontextmanager
@@ -84,6 +88,7 @@ async def prepare_run(order: RunOrder) -> AsyncGenerator[PreparedRun]:
         content = plan.content(kind.content(), tools)
         frozen = await store.freeze(content)
         check_same(frozen, content, str(order.run))
+        await store.add_command(Command.begin("generate", order.command))
         seeds = RunSeeds.of_run(frozen)
         if origin is not None:
             await copy_lists(origin, store, plan.recipe)
@@ -100,6 +105,9 @@ async def prepare_run(order: RunOrder) -> AsyncGenerator[PreparedRun]:
             has_price=set(plan.models.values()) <= meter.prices.keys(),
             admission=Admission(meter, Outlook(await _assume_session(kind, meter))),
             window=run_models.window,
+            free=all(meter.prices.get(name) == FREE for name in plan.models.values()),
+            unpriced=next((name for name in plan.models.values() if name not in meter.prices), ""),
+            slow_start=_explain_slow_start(plan.models),
             read_pressure=run_models.pressure,
         )
         if meter.limited:
@@ -122,6 +130,16 @@ async def prepare_run(order: RunOrder) -> AsyncGenerator[PreparedRun]:
             halt=run_models.stop_signal.stop,
         )
         yield PreparedRun(runner, progress, scheduler)
+
+
+def _explain_slow_start(models: Mapping[str, str]) -> str:
+    """Return how long a first conversation takes on a model in this process; empty if there is no such model."""
+    traits = [find_traits(name) for name in models.values()]
+    if not any(one.in_process for one in traits):
+        return ""
+    if all(one.small for one in traits):
+        return "a first conversation takes one to three minutes on the built-in model"
+    return "a first conversation may take many minutes on a model in this process"
 
 
 async def _assume_session(kind: JobKind[Any], meter: UsageMeter) -> SessionPrior:
@@ -202,6 +220,7 @@ def _make_lister(kind: JobKind[Any], run_models: RunModels, seeds: RunSeeds) -> 
         preamble=style.preamble,
         enforced=style.enforced,
         seeds=seeds,
+        parameters=kind.plan.parameters.get("lister", ()),
     )
 
 
