@@ -22,7 +22,6 @@ from typing import Any
 
 from pydantic_core import from_json
 from rich.console import Console
-from rich.table import Table
 
 from benchmarks.analysis import write
 
@@ -109,10 +108,8 @@ def main() -> None:
         run = Path(sys.argv[2]) if len(sys.argv) > 2 else Path(folder) / "run.db"
         if not run.exists():
             asyncio.run(write(run, count))
-        table = Table("figure", "measured", title=f"{count:,} conversations")
         for name, value in measure_explorer(run):
-            table.add_row(name, value)
-        Console().print(table)
+            Console().print(f"{name}: {value}", highlight=False)
 
 
 def measure_explorer(run: Path) -> Iterator[tuple[str, str]]:
@@ -172,8 +169,10 @@ def _measure_pages(server: int) -> Iterator[tuple[str, str]]:
     talks = [f"/c/{one['data']}/{one['id']}" for one in draw.sample(rows, 40)]
     client.measure((*LISTS[:1], *SEARCHES[:1], *talks[:1]))
     for name, paths in (("list page", LISTS), ("search", SEARCHES), ("conversation", talks)):
+        before = read_cpu(server)
         middle, slow = client.measure(paths)
-        yield f"{name}, median and 95th percentile", f"{middle:.1f} and {slow:.1f} ms"
+        cpu = 1000 * (read_cpu(server) - before) / (REPEATS * len(paths))
+        yield f"{name}, median and 95th percentile", f"{middle:.1f} and {slow:.1f} ms; {cpu:.1f} ms CPU"
         if paths is not talks:
             worst = max((client.measure([path])[1], path) for path in paths)
             yield f"{name}, the slowest address at the 95th percentile", f"{worst[0]:.1f} ms ({worst[1]})"

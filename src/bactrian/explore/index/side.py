@@ -59,31 +59,38 @@ def open_for_building(path: Path, identity: str) -> sqlite3.Connection:
         path: The side file.
         identity: Something that differs between runs.
     """
-    connection = _connect(path)
-    try:
-        meta = read_meta(connection)
-        fits = (meta.get("version"), meta.get("identity")) == (VERSION, identity)
-    except sqlite3.DatabaseError:
-        fits = False
-    if not fits:
-        connection.close()
-        for suffix in ("", "-wal", "-shm"):
-            path.with_name(path.name + suffix).unlink(missing_ok=True)
-        connection = _connect(path)
-        with connection:
-            connection.executescript(f"BEGIN; {_SCHEMA}")
-            connection.executemany(
-                "INSERT INTO meta VALUES (?, ?)", [("version", VERSION), ("identity", identity)]
-            )
-    return connection
-
-
-def _connect(path: Path) -> sqlite3.Connection:
+    if not _fits(path, identity):
+        _create(path, identity)
     connection = sqlite3.connect(path, timeout=30)
-    connection.execute(f"PRAGMA page_size = {_PAGE}")
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = NORMAL")
     return connection
+
+
+def _fits(path: Path, identity: str) -> bool:
+    if not path.exists():
+        return False
+    try:
+        with closing(sqlite3.connect(path, timeout=30)) as connection:
+            meta = read_meta(connection)
+    except sqlite3.DatabaseError:
+        return False
+    return (meta.get("version"), meta.get("identity")) == (VERSION, identity)
+
+
+def _create(path: Path, identity: str) -> None:
+    """Create an empty side file, which appears whole."""
+    new = path.with_name(f".{path.name}.new")
+    new.unlink(missing_ok=True)
+    with closing(sqlite3.connect(new)) as connection, connection:
+        connection.execute(f"PRAGMA page_size = {_PAGE}")
+        connection.executescript(f"BEGIN; {_SCHEMA}")
+        connection.executemany(
+            "INSERT INTO meta VALUES (?, ?)", [("version", VERSION), ("identity", identity)]
+        )
+    for suffix in ("", "-wal", "-shm"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+    new.rename(path)
 
 
 def read_meta(connection: sqlite3.Connection) -> dict[str, Any]:
@@ -112,8 +119,7 @@ def read_side_file(path: Path, *, seconds: float = 5.0) -> Generator[sqlite3.Con
     uri = f"{path.absolute().as_uri()}?mode=ro"
     deadline = time.monotonic() + seconds
     with closing(sqlite3.connect(uri, uri=True, timeout=5, check_same_thread=False)) as connection:
-        connection.execute("PRAGMA cache_size = -4000")
-        connection.execute("PRAGMA mmap_size = 268435456")
+        connection.execute("PRAGMA cache_size = -8000")
         connection.set_progress_handler(lambda: time.monotonic() > deadline, 20_000)
         try:
             yield connection
