@@ -279,13 +279,6 @@ def build_run_order(
     known = choose_prices(
         plan.models.values(), options.get("price"), access.base_url, budget=budget, own=chosen.objects
     )
-    own = [name for name in chosen.objects if name.startswith("python:")]
-    if budget is not None and own and options.get("price") is None:
-        warnings.warn(
-            f"The price of {own[0]!r} is not known, and counts as 0 towards the budget; give it with price=.",
-            BactrianWarning,
-            3,
-        )
     origin = options.get("origin")
     return RunOrder(
         plan,
@@ -296,6 +289,7 @@ def build_run_order(
             options.get("concurrency"), options.get("requests_per_minute"), options.get("tokens_per_minute")
         ),
         limit,
+        options.get("price"),
         options.get("retry_failed", False),
         None if origin is None else Path(origin),
         sources or {},

@@ -120,6 +120,11 @@ class Run:
         """Tokens of all calls, including unfinished sessions and lists."""
         return sum(self._read(lambda store: store.count_spent()).values(), Usage())
 
+    @property
+    def price(self) -> str | None:
+        """The price of the models that was given when the run was made; None if none was given."""
+        return (self._read(lambda store: store.recipe()) or {}).get("price")
+
     def sample(self, count: int = 1, *, seed: int = 0) -> SessionList:
         """Choose ``count`` sessions at random, or all if the run has fewer; the same seed chooses the same.
 
@@ -189,7 +194,7 @@ class Run:
         """
         check_installed()
         own = merge_installed(behaviours)
-        prices = make_pricing(price, base_url)
+        prices = make_pricing(price or self.price, base_url)
         part = self._read(lambda store: measure(store, own=own, processes=1))
         return Report.of((self.path.stem, part), prices=prices)
 
@@ -201,10 +206,12 @@ class Run:
         own = merge_installed(behaviours)
         second = other if isinstance(other, Run) else open_run(other)
         parts = [one._read(lambda store: measure(store, own=own, processes=1)) for one in (self, second)]
+        told = {self.price, second.price}
+        given = price or (told.pop() if len(told) == 1 else None)
         names = [self.path.stem, second.path.stem]
         if names[0] == names[1]:
             names = [str(self.path), str(second.path)]
-        return Report.of(*zip(names, parts, strict=True), prices=make_pricing(price, None))
+        return Report.of(*zip(names, parts, strict=True), prices=make_pricing(given, None))
 
     def forecast(
         self, *, limit: int | None = None, price: str | None = None, base_url: str | None = None
@@ -227,8 +234,7 @@ class Run:
                 next="Only runs of `generate` can be forecast.",
             )
         plan = Plan(read_recipe_content(content["recipe"]), content["models"], content.get("seed"))
-        free = {name for name in plan.models.values() if name.startswith("python:")}
-        known = choose_prices(plan.models.values(), price, base_url, own=free)
+        known = choose_prices(plan.models.values(), price or content.get("price"), base_url)
         order = RunOrder(
             plan, self.path, ModelOptions(base_url), UsageMeter(prices=known), RunLimits(), limit
         )
@@ -298,7 +304,7 @@ class Run:
         about = "about " if used.estimated else ""
         facts.append(("tokens", f"{about}{used.prompt:,} prompt + {used.completion:,} completion"))
         if "models" in content:
-            facts.append(("cost", _cost(content["models"], spent)))
+            facts.append(("cost", _cost(content, spent)))
         return facts
 
     def _progress(self) -> list[Progress]:
@@ -343,12 +349,13 @@ async def _list(items: AsyncIterator[_Result]) -> list[_Result]:
     return [one async for one in items]
 
 
-def _cost(models: dict[str, str], spent: dict[str, Usage]) -> str:
-    prices = make_pricing(None, None)
+def _cost(content: dict[str, Any], spent: dict[str, Usage]) -> str:
+    models = content["models"]
+    prices = make_pricing(content.get("price"), None)
     total = 0.0
     for agent, used in spent.items():
         name = models.get(agent, models.get("lister", ""))
-        price = None if name.startswith("python:") else prices(name)
+        price = prices(name)
         if price is None:
             return "unknown"
         total += price.cost(used)

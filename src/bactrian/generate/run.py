@@ -57,6 +57,8 @@ class RunOrder:
     limits: RunLimits
     limit: int | None = None
     """Maximum number of jobs, from the start of the recipe."""
+    price: str | None = None
+    """The price of the models as the user gave it; the run stores it for later reports."""
     retry_failed: bool = False
     """True to retry failed jobs and short lists."""
     origin: Path | None = None
@@ -85,6 +87,8 @@ async def prepare_run(order: RunOrder) -> AsyncGenerator[PreparedRun]:
         content = plan.content(kind.content(), tools)
         frozen = await store.freeze(content)
         check_same(frozen, content, str(order.run))
+        if order.price is not None and frozen.get("price") != order.price:
+            await store.set_price(order.price)
         seeds = RunSeeds.of_run(frozen)
         if origin is not None:
             await copy_lists(origin, store, plan.recipe)

@@ -79,6 +79,10 @@ class RunWriter(Protocol):
         """Store what the run is made from, unless it is stored already. Return what is stored."""
         ...
 
+    async def set_price(self, price: str) -> None:
+        """Store the price of the models, as the user gave it, with the recipe; it replaces an earlier one."""
+        ...
+
     async def end(self, session: str, ending: Ending, usage: Usage = ...) -> None:
         """Store the ending of the session with this id, and what the session used in all.
 

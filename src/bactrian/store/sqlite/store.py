@@ -129,6 +129,10 @@ class SqliteStore:
         assert stored is not None
         return stored
 
+    async def set_price(self, price: str) -> None:
+        """Store the price of the models, as the user gave it, with the recipe of the run."""
+        await self._write(statements.SET_PRICE, (price,))
+
     async def recipe(self) -> dict[str, Any] | None:
         """Return what the run is made from; None if it was not made from a recipe."""
         return await asyncio.to_thread(self._reader.recipe)
