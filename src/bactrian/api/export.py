@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any, Literal, TypedDict
 
 from bactrian.analyze.behaviours.catalogue import find_behaviours
-from bactrian.analyze.behaviours.own import BehaviourLike, OwnBehaviour, find_installed, read_behaviours
+from bactrian.analyze.behaviours.own import BehaviourLike, OwnBehaviour
+from bactrian.api.reading.selection import merge_installed
 from bactrian.errors import InputError
 from bactrian.export.decontaminate import Benchmark, read_benchmark
 from bactrian.export.exporter import ExportOptions, export_run
@@ -95,13 +96,6 @@ async def export_session_data(
     )
     async with open_store(run, read_only=True) as store:
         return await export_run(store, options)
-
-
-def merge_installed(behaviours: Iterable[BehaviourLike]) -> tuple[OwnBehaviour, ...]:
-    """Return the user's behaviours, and those of installed packages with other codes."""
-    given = read_behaviours(behaviours)
-    codes = {one.code for one in given}
-    return (*given, *(one for one in find_installed() if one.code not in codes))
 
 
 async def list_ending_codes(run: Path) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from typing import Any, TypedDict, Unpack, cast
 
 from bactrian.api.bridge import run_sync
 from bactrian.api.checks import GenerateTypes, check_names, check_types
+from bactrian.api.commands import describe_run
 from bactrian.api.models import ModelLike, build_model_options, choose_models, limit_time
 from bactrian.api.run import Run
 from bactrian.errors import BactrianWarning, BudgetReached, InputError
@@ -289,10 +290,18 @@ def build_run_order(
             options.get("concurrency"), options.get("requests_per_minute"), options.get("tokens_per_minute")
         ),
         limit,
-        options.get("price"),
         options.get("retry_failed", False),
         None if origin is None else Path(origin),
         sources or {},
+        describe_run(
+            {
+                **options,
+                "limit": limit,
+                "budget": budget,
+                "sources": list(sources or {}),
+                "base_url": access.base_url,
+            }
+        ),
     )
 
 

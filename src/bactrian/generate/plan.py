@@ -68,12 +68,11 @@ class Plan:
 
 
 def check_same(stored: Mapping[str, Any], wanted: Mapping[str, Any], where: str) -> None:
-    """Check that a run is resumed under the same plan. The price is no part of the plan.
+    """Check that a run is resumed under the same plan.
 
     Raises:
         InputError: the plans differ; the message lists the differences.
     """
-    stored = {key: value for key, value in stored.items() if key != "price"}
     if "seeds" not in stored:  # The run dates from when there was a single seed scheme, and keeps it.
         wanted = {key: value for key, value in wanted.items() if key != "seeds"}
     if changed := find_differences(stored, wanted):

@@ -33,6 +33,7 @@ from bactrian.models.wrappers.budget import UsageMeter
 from bactrian.play.tools.loading import open_tools
 from bactrian.recipes.load import list_earlier_recipes
 from bactrian.recipes.schema import Recipe
+from bactrian.records.run import Command
 from bactrian.records.usage import Usage
 from bactrian.store import Store, open_store
 
@@ -57,8 +58,6 @@ class RunOrder:
     limits: RunLimits
     limit: int | None = None
     """Maximum number of jobs, from the start of the recipe."""
-    price: str | None = None
-    """The price of the models as the user gave it; the run stores it for later reports."""
     retry_failed: bool = False
     """True to retry failed jobs and short lists."""
     origin: Path | None = None
@@ -67,6 +66,8 @@ class RunOrder:
         default_factory=dict[str, ListSource | ListFunction]
     )
     """The user's own sources, by the name that an axis gives as its ``source``."""
+    command: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """The options as JSON values, without keys, to store with the run."""
 
 
 @asynccontextmanager
@@ -87,8 +88,7 @@ async def prepare_run(order: RunOrder) -> AsyncGenerator[PreparedRun]:
         content = plan.content(kind.content(), tools)
         frozen = await store.freeze(content)
         check_same(frozen, content, str(order.run))
-        if order.price is not None and frozen.get("price") != order.price:
-            await store.set_price(order.price)
+        await store.add_command(Command.begin("generate", order.command))
         seeds = RunSeeds.of_run(frozen)
         if origin is not None:
             await copy_lists(origin, store, plan.recipe)
@@ -220,6 +220,7 @@ def _make_lister(kind: JobKind[Any], run_models: RunModels, seeds: RunSeeds) -> 
         preamble=style.preamble,
         enforced=style.enforced,
         seeds=seeds,
+        parameters=kind.plan.parameters.get("lister", ()),
     )
 
 

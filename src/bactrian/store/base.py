@@ -10,8 +10,7 @@ from typing import Any, Protocol
 from bactrian.records.candidate import Decision, Deliberation, Proposal
 from bactrian.records.ending import Ending
 from bactrian.records.finding import Confirmation
-from bactrian.records.mark import Mark
-from bactrian.records.run import Call, Failure, ItemList, Progress
+from bactrian.records.run import Call, Command, Failure, ItemList, Mark, Progress
 from bactrian.records.session import Session
 from bactrian.records.tool import ToolCall, ToolResult
 from bactrian.records.turn import Turn
@@ -67,6 +66,10 @@ class RunWriter(Protocol):
         """Remove a mark of the session with this id; do nothing if the session does not have it."""
         ...
 
+    async def add_command(self, command: Command) -> None:
+        """Store a command that works on the run."""
+        ...
+
     async def add_call(self, call: Call) -> None:
         """Store a call to a model, answered or not."""
         ...
@@ -77,10 +80,6 @@ class RunWriter(Protocol):
 
     async def freeze(self, recipe: Mapping[str, Any]) -> dict[str, Any]:
         """Store what the run is made from, unless it is stored already. Return what is stored."""
-        ...
-
-    async def set_price(self, price: str) -> None:
-        """Store the price of the models, as the user gave it, with the recipe; it replaces an earlier one."""
         ...
 
     async def end(self, session: str, ending: Ending, usage: Usage = ...) -> None:
@@ -145,6 +144,14 @@ class RunReader(Protocol):
 
     async def marks(self) -> list[Mark]:
         """Return the marks of all sessions, in the order in which they were first set."""
+        ...
+
+    async def commands(self) -> list[Command]:
+        """Return the commands that worked on the run, the oldest first."""
+        ...
+
+    async def list_created(self) -> dict[str, float]:
+        """Return when each session began, in seconds since 1970, by its id; the oldest first."""
         ...
 
     async def recipe(self) -> dict[str, Any] | None:

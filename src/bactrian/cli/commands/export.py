@@ -15,6 +15,7 @@ from bactrian.cli.run_async import run_async
 from bactrian.cli.terminal.console import open_output, open_progress, to_printable
 from bactrian.export.manifest import list_written
 from bactrian.export.split import read_split
+from bactrian.language.escape import to_line
 
 
 class ExportSide(StrEnum):
@@ -119,7 +120,7 @@ async def _export(
         if name not in counts["rows"]:
             open_progress().print(f"{name} is empty: no pair of the run's {counts['pairs']:,} falls into it.")
     for reason, count in counts["left_out"].items():
-        open_progress().print(to_printable(f"Left out: {count:,} × {reason}"))
+        open_progress().print(to_line(f"Left out: {count:,} × {reason}"))
     if counts["left_out"].get("unfinished"):
         open_progress().print(
             "The run is incomplete: only sessions that had ended were exported. --unfinished includes the others."
@@ -129,5 +130,5 @@ async def _export(
     for kind, count in counts["redacted"].items():
         open_progress().print(f"Removed: {count:,} × {kind}")
     for mark in made["marks"]:
-        open_progress().print(to_printable(f"Marked: {mark}"))
+        open_progress().print(to_line(f"Marked: {mark}"))
     return 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import shlex
 import sys
 from collections.abc import Generator, Iterator, Mapping
@@ -17,11 +16,12 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from bactrian.api.progress_rows import ProgressRow, list_rows, write_line, write_usd
 from bactrian.cli.terminal.console import open_output, open_progress, to_printable
 from bactrian.cli.view.fitting import fit_facts
 from bactrian.cli.view.forecast import write_estimate
 from bactrian.generate.progress import ProgressSnapshot, RunProgress
-from bactrian.generate.progress_rows import ProgressRow, list_rows, write_line, write_usd
+from bactrian.language.escape import to_json
 from bactrian.records.text import write_count
 
 _REDRAWN = 0.5
@@ -105,7 +105,7 @@ class _Person:
             )
             out.print(_tabulate(list_rows(now, ended=True), out.width))
         for line in _list_notes(progress, now, shlex.quote(str(run))):
-            self._console.print(to_printable(line))
+            self._console.print(to_printable(line).replace("\n", " "))
 
 
 @contextmanager
@@ -205,5 +205,5 @@ def _fields(now: ProgressSnapshot) -> dict[str, object]:
 
 
 def _write(fields: Mapping[str, object]) -> None:
-    sys.stdout.write(json.dumps(fields, ensure_ascii=False) + "\n")
+    sys.stdout.write(to_json(fields) + "\n")
     sys.stdout.flush()

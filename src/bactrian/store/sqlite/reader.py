@@ -28,8 +28,7 @@ from sqlalchemy.sql.base import ReadOnlyColumnCollection
 from bactrian.errors import StoreError
 from bactrian.records.candidate import Deliberation
 from bactrian.records.finding import Confirmation
-from bactrian.records.mark import Mark
-from bactrian.records.run import Failure, ItemList, Progress
+from bactrian.records.run import Command, Failure, ItemList, Mark, Progress
 from bactrian.records.session import IMPORTED, Session
 from bactrian.records.tool import Use
 from bactrian.records.turn import Turn
@@ -88,6 +87,19 @@ class Reader:
         query = _select(schema.marks.c, schema.MARKS).order_by(schema.marks.c.row)
         with explain_errors(self._path), self._engine.connect() as connection:
             return list(map(schema.MARKS.read, connection.execute(query)))
+
+    def commands(self) -> list[Command]:
+        """Return the commands that worked on the run, the oldest first."""
+        query = _select(schema.commands.c, schema.COMMANDS).order_by(schema.commands.c.row)
+        with explain_errors(self._path), self._engine.connect() as connection:
+            return list(map(schema.COMMANDS.read, connection.execute(query)))
+
+    def list_created(self) -> dict[str, float]:
+        """Return when each session began, in seconds since 1970, by its id; the oldest first."""
+        sessions = schema.sessions.c
+        query = select(sessions.id, sessions.created).order_by(sessions.row)
+        with explain_errors(self._path), self._engine.connect() as connection:
+            return {row.id: row.created for row in connection.execute(query)}
 
     def recipe(self) -> dict[str, Any] | None:
         """Return what the run is made from; None if it was not made from a recipe."""

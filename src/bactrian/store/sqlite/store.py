@@ -13,8 +13,7 @@ from bactrian.errors import StoreError
 from bactrian.records.candidate import Decision, Deliberation, Proposal
 from bactrian.records.ending import Ending
 from bactrian.records.finding import Confirmation
-from bactrian.records.mark import Mark
-from bactrian.records.run import Call, Failure, ItemList, Progress
+from bactrian.records.run import Call, Command, Failure, ItemList, Mark, Progress
 from bactrian.records.session import Session
 from bactrian.records.tool import ToolCall, ToolResult
 from bactrian.records.turn import Turn
@@ -102,6 +101,18 @@ class SqliteStore:
         """Return the marks of all sessions, in the order in which they were first set."""
         return await asyncio.to_thread(self._reader.marks)
 
+    async def add_command(self, command: Command) -> None:
+        """Store a command that works on the run."""
+        await self._write(statements.ADD_COMMAND, schema.COMMANDS.write(command))
+
+    async def commands(self) -> list[Command]:
+        """Return the commands that worked on the run, the oldest first."""
+        return await asyncio.to_thread(self._reader.commands)
+
+    async def list_created(self) -> dict[str, float]:
+        """Return when each session began, in seconds since 1970, by its id; the oldest first."""
+        return await asyncio.to_thread(self._reader.list_created)
+
     async def end(self, session: str, ending: Ending, usage: Usage = Usage()) -> None:
         """Store the ending of the session with this id, and its total usage.
 
@@ -128,10 +139,6 @@ class SqliteStore:
         stored = await self.recipe()
         assert stored is not None
         return stored
-
-    async def set_price(self, price: str) -> None:
-        """Store the price of the models, as the user gave it, with the recipe of the run."""
-        await self._write(statements.SET_PRICE, (price,))
 
     async def recipe(self) -> dict[str, Any] | None:
         """Return what the run is made from; None if it was not made from a recipe."""

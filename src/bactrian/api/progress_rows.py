@@ -8,7 +8,8 @@ from math import floor, log10
 
 from bactrian.generate.progress import ProgressSnapshot
 from bactrian.generate.session_cost import Estimate
-from bactrian.records.text import to_printable, write_count
+from bactrian.language.escape import to_line
+from bactrian.records.text import write_count
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,7 @@ def list_rows(now: ProgressSnapshot, *, ended: bool = False) -> Iterator[Progres
     if now.endings:
         yield ProgressRow("endings", list_counts(now.endings))
     if now.last and not ended:
-        yield ProgressRow("last", (to_printable(now.last),))
+        yield ProgressRow("last", (to_line(now.last),))
     if not ended:
         yield from _list_waits(now)
     if now.failed or now.failed_calls:
