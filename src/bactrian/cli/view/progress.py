@@ -16,7 +16,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from bactrian.api.progress_rows import ProgressRow, list_rows, write_line, write_usd
+from bactrian.api.reading.progress_rows import ProgressRow, list_rows, write_line, write_usd
 from bactrian.cli.terminal.console import open_output, open_progress, to_printable
 from bactrian.cli.view.fitting import fit_facts
 from bactrian.cli.view.forecast import write_estimate
