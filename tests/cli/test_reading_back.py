@@ -262,3 +262,61 @@ def test_societies_are_listed_and_shown(tmp_path: Path) -> None:
     assert "tech-lead" in [one["name"] for one in listed]
     shown = bactrian("societies", "show", "tech-lead", cwd=tmp_path)
     assert 'name = "tech-lead"' in shown.stdout
+
+
+@pytest.mark.parametrize(
+    ("selection", "rows"),
+    [
+        (("--id", "001*"), 1),
+        (("--role", "Nurse"), 1),
+        (("--pair", "Programmer x Cook"), 1),
+        (("--task", "timer"), 1),
+        (("--mark", "good"), 1),
+        (("--role", "Nurse", "--role", "Cook"), 2),
+    ],
+)
+def test_an_export_holds_the_sessions_that_fit(run: Path, selection: tuple[str, ...], rows: int) -> None:
+    bactrian("show", run.name, "001", "--mark", "good", cwd=run.parent)
+    done = bactrian(
+        *("export", run.name, "--format", "messages", "--out", "out.jsonl", *selection), cwd=run.parent
+    )
+    assert done.returncode == 0, done.stderr
+    assert len((run.parent / "out.jsonl").read_text("utf-8").splitlines()) == rows
+
+
+def test_another_recipe_on_a_run_is_told_the_recipe_of_the_run(tmp_path: Path) -> None:
+    model = write_script(tmp_path)
+    bactrian("generate", "ai-society", "--run", "run.db", "--model", model, "--limit", "1", cwd=tmp_path)
+    wrong = bactrian("generate", "math", "--run", "run.db", "--model", model, "--limit", "1", cwd=tmp_path)
+    assert wrong.returncode == 2
+    assert "This run is ai-society, and the command is for math." in wrong.stderr
+
+
+async def test_two_models_work_on_the_very_same_tasks(tmp_path: Path) -> None:
+    write_script(tmp_path)
+    second = json.loads((tmp_path / "lines.json").read_text("utf-8"))
+    second["task_specifier"] = ["Never asked for."]
+    second["user"] = second["user"][:1]
+    (tmp_path / "other.json").write_text(json.dumps(second), "utf-8")
+    generate = ("generate", "ai-society", "--run", "a.db", "--limit", "6", "--set", "task.count=3", "--model")
+    bactrian(*generate, "scripted:lines.json", cwd=tmp_path)
+    fork = ("--fork", "b.db", "--keep-tasks", "--set", "role_play.max_messages=2")
+    made = bactrian(*generate, "scripted:other.json", *fork, cwd=tmp_path)
+    assert made.returncode == 0, made.stderr
+    async with open_store(tmp_path / "b.db", read_only=True) as store:
+        tasks = [one.task.specified async for one in store.sessions()]
+    assert tasks == [LINES[0]] * 6
+    compared = json.loads(bactrian("analyze", "a.db", "b.db", "--json", cwd=tmp_path).stdout)
+    paired = compared["differences"]["paired"]
+    assert (paired["pairs"], paired["same_tasks"]) == (6, 6)
+    done = paired["endings"]["task_done"]
+    assert (done["before"], done["after"], done["only_before"], done["difference"]) == (1, 0, 6, -1)
+    assert done["high"] < 0
+
+
+def test_tasks_are_kept_only_if_the_jobs_are_the_same(tmp_path: Path) -> None:
+    generate = ("generate", "ai-society", "--run", "a.db", "--limit", "1", "--model", write_script(tmp_path))
+    bactrian(*generate, cwd=tmp_path)
+    done = bactrian(*generate, "--fork", "b.db", "--keep-tasks", "--set", "task.count=3", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "The tasks cannot be kept: the list 'task'" in done.stderr

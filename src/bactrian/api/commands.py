@@ -54,7 +54,7 @@ def describe_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def describe_run(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of a run as JSON values: those that the plan does not hold. ``limit`` is among them."""
-    of_one_call = ("parameters", "seed", "origin", "on_progress", "retry_failed")
+    of_one_call = ("parameters", "seed", "origin", "keep_tasks", "on_progress", "retry_failed")
     told = {name: value for name, value in options.items() if name not in of_one_call}
     return {**describe_options(told), "limit": options.get("limit")}
 

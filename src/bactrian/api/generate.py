@@ -66,6 +66,8 @@ class GenerateOptions(TypedDict, total=False):
     """Retry failed jobs and incomplete lists."""
     origin: str | Path | None
     """Another run whose unchanged lists are copied."""
+    keep_tasks: bool
+    """Also copy the specified tasks of ``origin``, so that both runs work on the very same tasks."""
     acknowledge_misuse: bool
     """Confirm that a run of a red-team recipe is for research."""
     on_progress: Callable[[ProgressSnapshot], object] | None
@@ -302,6 +304,7 @@ def build_run_order(
                 "base_url": access.base_url,
             }
         ),
+        keep_tasks=options.get("keep_tasks", False),
     )
 
 

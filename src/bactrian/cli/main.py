@@ -79,6 +79,9 @@ COMMANDS = {
         "Report endings, behaviours and costs of a run, or compare two runs.",
     ),
     "export": LazyCommand("export", "export", "Export a run in a format that other tools read."),
+    "explore": LazyCommand(
+        "stored.explore", "explore", "Look at runs and conversations in the browser: filter, search, read."
+    ),
     "import": LazyCommand("ingest", "ingest", "Import conversations of other programs into a run."),
     "verify": LazyCommand(
         "verify", "verify", "Check all data of a run against its checksums and counts. Changes nothing."

@@ -12,7 +12,7 @@ from typing import Any
 
 from bactrian.files.identity import check_replaceable
 from bactrian.generate.admission import Admission
-from bactrian.generate.fork import copy_lists, open_origin
+from bactrian.generate.fork import copy_lists, copy_tasks, has_tasks, open_origin
 from bactrian.generate.job_ids import JobIds, NamedPlayer
 from bactrian.generate.jobs.base import JobContext, JobKind
 from bactrian.generate.jobs.registry import find_job_kind
@@ -68,6 +68,8 @@ class RunOrder:
     """The user's own sources, by the name that an axis gives as its ``source``."""
     command: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """The options as JSON values, without keys, to store with the run."""
+    keep_tasks: bool = False
+    """True to take over the specified tasks of ``origin``, too."""
 
 
 @asynccontextmanager
@@ -92,12 +94,14 @@ async def prepare_run(order: RunOrder) -> AsyncGenerator[PreparedRun]:
         seeds = RunSeeds.of_run(frozen)
         if origin is not None:
             await copy_lists(origin, store, plan.recipe)
+            if order.keep_tasks:
+                await copy_tasks(origin, store, plan.recipe)
         access = replace(order.access, distrusted=order.access.distrusted | plan.distrusted)
         run_models = await stack.enter_async_context(
             open_run_models(plan.models, access, order.limits, meter, store.add_call)
         )
         grid = await kind.read_grid()
-        player = await kind.open(JobContext(run_models.models, tools, seeds, stack))
+        player = await kind.open(JobContext(run_models.models, tools, seeds, stack, await has_tasks(store)))
         sources = _find_sources(plan.recipe, _make_lister(kind, run_models, seeds), order.list_sources)
         progress = RunProgress(
             meter,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, Protocol
@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from bactrian.records.candidate import Decision, Deliberation, Proposal
 from bactrian.records.ending import Ending
 from bactrian.records.finding import Confirmation
-from bactrian.records.run import Call, Command, Failure, ItemList, Mark, Progress
+from bactrian.records.run import Call, Command, Failure, ItemList, Mark, Outline, Progress, SpokenText
 from bactrian.records.session import Session
 from bactrian.records.tool import ToolCall, ToolResult
 from bactrian.records.turn import Turn
@@ -124,6 +124,20 @@ class RunReader(Protocol):
         Raises:
             StoreError: the session cannot be read, or a turn of it is damaged.
         """
+        ...
+
+    async def outlines(
+        self, after: int = 0, limit: int = 1000, ids: Sequence[str] | None = None
+    ) -> list[Outline]:
+        """Return the next sessions after row ``after`` without their turns; only those of ``ids`` if given."""
+        ...
+
+    async def texts(self, ids: Sequence[str]) -> list[SpokenText]:
+        """Return what was said in the sessions ``ids``: session by session, in order. Checksums are not checked."""
+        ...
+
+    async def find_touched(self, after: int) -> tuple[int, list[str]]:
+        """Return the last row of the turns, and the ids of the sessions with turns after row ``after``."""
         ...
 
     def sessions(self, rows: Rows | None = None) -> AsyncIterator[Session]:

@@ -106,6 +106,10 @@ def generate(
         Path | None,
         declare_option("--fork", "Begin this new run with the unchanged lists of --run."),
     ] = None,
+    keep_tasks: Annotated[
+        bool,
+        declare_option("--keep-tasks", "With --fork: keep the specified tasks, too, to compare two models."),
+    ] = False,
     acknowledge_misuse: Annotated[
         bool,
         declare_option(
@@ -121,6 +125,10 @@ def generate(
     if fork is not None and fork.absolute() == run_file.absolute():
         raise InputError(
             "A run cannot be forked into itself.", where=str(fork), next="Give --fork a new name."
+        )
+    if keep_tasks and fork is None:
+        raise InputError(
+            "There are no tasks to keep without a fork.", where="--keep-tasks", next="Give --fork NEW, too."
         )
     own = {
         "assistant": assistant_model,
@@ -149,6 +157,7 @@ def generate(
             max_wait=max_wait,
             retry_failed=retry_failed,
             origin=run_file if fork else None,
+            keep_tasks=keep_tasks,
             acknowledge_misuse=acknowledge_misuse,
             parameters=sampling,
         ),

@@ -28,7 +28,7 @@ from sqlalchemy.sql.base import ReadOnlyColumnCollection
 from bactrian.errors import StoreError
 from bactrian.records.candidate import Deliberation
 from bactrian.records.finding import Confirmation
-from bactrian.records.run import Command, Failure, ItemList, Mark, Progress
+from bactrian.records.run import Command, Failure, ItemList, Mark, Outline, Progress, SpokenText
 from bactrian.records.session import IMPORTED, Session
 from bactrian.records.tool import Use
 from bactrian.records.turn import Turn
@@ -37,6 +37,7 @@ from bactrian.store import schema
 from bactrian.store.base import Rows
 from bactrian.store.mapping import RecordMapping
 from bactrian.store.sqlite.database import IS_OPEN, explain_errors
+from bactrian.store.sqlite.outlines import find_touched, read_outlines, read_texts
 
 _PAGE = 100
 """Sessions read at a time."""
@@ -197,6 +198,21 @@ class Reader:
         query = select(sessions.id).where(prompts.startswith(IMPORTED))
         with explain_errors(self._path), self._engine.connect() as connection:
             return frozenset(connection.execute(query).scalars())
+
+    def outlines(self, after: int, limit: int, ids: Sequence[str] | None) -> list[Outline]:
+        """Return the outlines of the next sessions after row ``after``; only those of ``ids`` if given."""
+        with explain_errors(self._path), self._engine.connect() as connection:
+            return read_outlines(connection, after, limit, ids)
+
+    def texts(self, ids: Sequence[str]) -> list[SpokenText]:
+        """Return the texts of the sessions ``ids``."""
+        with explain_errors(self._path), self._engine.connect() as connection:
+            return list(read_texts(connection, ids))
+
+    def find_touched(self, after: int) -> tuple[int, list[str]]:
+        """Return the last row of the turns, and the ids of the sessions with turns after row ``after``."""
+        with explain_errors(self._path), self._engine.connect() as connection:
+            return find_touched(connection, after)
 
     def session(self, session_id: str) -> Session | None:
         """Return the session with this id and its stored turns; None if not found."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from bactrian.errors import StoreError
 from bactrian.records.candidate import Decision, Deliberation, Proposal
 from bactrian.records.ending import Ending
 from bactrian.records.finding import Confirmation
-from bactrian.records.run import Call, Command, Failure, ItemList, Mark, Progress
+from bactrian.records.run import Call, Command, Failure, ItemList, Mark, Outline, Progress, SpokenText
 from bactrian.records.session import Session
 from bactrian.records.tool import ToolCall, ToolResult
 from bactrian.records.turn import Turn
@@ -199,6 +199,20 @@ class SqliteStore:
             StoreError: the session cannot be read, or one of its turns is damaged.
         """
         return await asyncio.to_thread(self._reader.session, session_id)
+
+    async def outlines(
+        self, after: int = 0, limit: int = 1000, ids: Sequence[str] | None = None
+    ) -> list[Outline]:
+        """Return the next sessions after row ``after`` without their turns; only those of ``ids`` if given."""
+        return await asyncio.to_thread(self._reader.outlines, after, limit, ids)
+
+    async def texts(self, ids: Sequence[str]) -> list[SpokenText]:
+        """Return what was said in the sessions ``ids``. Checksums are not checked."""
+        return await asyncio.to_thread(self._reader.texts, ids)
+
+    async def find_touched(self, after: int) -> tuple[int, list[str]]:
+        """Return the last row of the turns, and the ids of the sessions with turns after row ``after``."""
+        return await asyncio.to_thread(self._reader.find_touched, after)
 
     async def sessions(self, rows: Rows | None = None) -> AsyncIterator[Session]:
         """Yield all sessions, or those of one slice, in the order of their beginning; a hundred at a time in memory."""
