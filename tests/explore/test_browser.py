@@ -26,6 +26,8 @@ PAGES = [
     "/statistics",
     "/statistics?q=dial&by=role_flip",
     "/compare",
+    "/map",
+    "/play",
     "/compare?one=assistant%3DPoet&two=assistant%3DCook",
     "/compare/conversations?pick=run/loop&pick=run/flip",
     "/nowhere",

@@ -42,6 +42,8 @@ class DataSet:
     """Held by the page that writes the run."""
     worker: asyncio.subprocess.Process | None = None
     """The process that builds the side file."""
+    drawing: asyncio.subprocess.Process | None = None
+    """The process that draws a map."""
 
     @property
     def is_imported(self) -> bool:
@@ -136,7 +138,7 @@ async def add_data_set(library: Library, path: Path, stack: AsyncExitStack) -> D
     one = DataSet(_find_name(path, library.sets), path, run, side, store)
     library.sets[one.name] = one
     one.worker = await _start_worker(one)
-    stack.push_async_callback(_stop_worker, one.worker)
+    stack.push_async_callback(_stop_workers, one)
     return one
 
 
@@ -190,7 +192,8 @@ async def _start_worker(one: DataSet) -> asyncio.subprocess.Process:
     )
 
 
-async def _stop_worker(worker: asyncio.subprocess.Process) -> None:
-    if worker.returncode is None:
-        worker.terminate()
-        await worker.wait()
+async def _stop_workers(one: DataSet) -> None:
+    for worker in (one.worker, one.drawing):
+        if worker is not None and worker.returncode is None:
+            worker.terminate()
+            await worker.wait()

@@ -33,6 +33,7 @@ from bactrian.explore.pages import (
     export,
     library,
     live,
+    maps,
     marks,
     play,
     statistics,
@@ -43,7 +44,7 @@ from bactrian.explore.security import Guard, make_access_rules
 
 PAGES: Sequence[BaseRoute] = tuple(
     route
-    for page in (library, conversations, conversation, statistics, compare, marks, export, play, live)
+    for page in (library, conversations, conversation, statistics, compare, marks, export, play, live, maps)
     for route in page.ROUTES
 )
 

@@ -53,7 +53,7 @@ async def begin_play(request: Request) -> Response:
     return RedirectResponse(f"/c/{stage.data}/{stage.session}#live", 303)
 
 
-async def control_play(request: Request) -> Response:
+async def handle_control(request: Request) -> Response:
     """Pause, resume or stop the conversation, take or release a part, or answer for it."""
     _check_edit(request)
     form = await read_form(request)
@@ -149,5 +149,5 @@ def _read_count(form: Mapping[str, str], name: str, default: int, most: int) -> 
 ROUTES = (
     Route("/play", show_play, methods=["GET"]),
     Route("/play", begin_play, methods=["POST"]),
-    Route("/play/control", control_play, methods=["POST"]),
+    Route("/play/control", handle_control, methods=["POST"]),
 )
