@@ -26,6 +26,7 @@ from bactrian.generate.run_models import RunLimits, RunModels, open_run_models
 from bactrian.generate.runner import Runner
 from bactrian.generate.scheduler import DoneJobs, GridAxis, Job, Scheduler
 from bactrian.generate.session_cost import apply_critic
+from bactrian.generate.spread import Spread, SpreadGrid, SpreadScheduler, find_roles
 from bactrian.models.pricing import FREE
 from bactrian.models.registry import ModelOptions, find_traits
 from bactrian.models.seeds import RunSeeds
@@ -44,7 +45,7 @@ class PreparedRun:
 
     runner: Runner
     progress: RunProgress
-    scheduler: Scheduler
+    scheduler: Scheduler | SpreadScheduler
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,8 @@ class RunOrder:
     """The user's own sources, by the name that an axis gives as its ``source``."""
     command: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """The options as JSON values, without keys, to store with the run."""
+    spread: Spread | None = None
+    """How the jobs are spread over the grid; None for the order of its lists."""
     keep_tasks: bool = False
     """True to take over the specified tasks of ``origin``, too."""
 
@@ -117,9 +120,14 @@ async def prepare_run(order: RunOrder) -> AsyncGenerator[PreparedRun]:
         if meter.limited:
             await _count_spent(store, progress, plan.models)
         ids = JobIds(grid, await store.list_imported())
-        done, begun = await _find_done(store, ids, progress, retry_failed=order.retry_failed)
+        picks = arrange_jobs(plan.recipe, grid.axes, order)
+        done, begun = await _find_done(store, ids, progress, picks, retry_failed=order.retry_failed)
         known = _KnownLists(store, grid.axes, progress, retry_failed=order.retry_failed)
-        scheduler = Scheduler(grid.axes, done, known, order.limit)
+        scheduler = (
+            Scheduler(grid.axes, done, known, order.limit)
+            if picks is None
+            else SpreadScheduler(picks, done, known)
+        )
         progress.total = scheduler.size
         if progress.done < progress.total:
             await run_models.load()
@@ -130,10 +138,21 @@ async def prepare_run(order: RunOrder) -> AsyncGenerator[PreparedRun]:
             store,
             progress,
             window=run_models.window,
-            begun=[(job, turns) for job, turns in begun if job.number < scheduler.size],
+            begun=[
+                (job, turns)
+                for job, turns in begun
+                if (job.number < scheduler.size if picks is None else job.number in picks)
+            ],
             halt=run_models.stop_signal.stop,
         )
         yield PreparedRun(runner, progress, scheduler)
+
+
+def arrange_jobs(recipe: Recipe, axes: Sequence[GridAxis], order: RunOrder) -> SpreadGrid | None:
+    """Return the jobs in the order that ``order`` asks for; None for the order of the lists."""
+    if order.spread is None:
+        return None
+    return SpreadGrid(axes, order.spread, find_roles(recipe), order.limit)
 
 
 def _explain_slow_start(models: Mapping[str, str]) -> str:
@@ -248,7 +267,7 @@ def _find_source(name: str, own: Mapping[str, ListSource | ListFunction]) -> Lis
 
 
 async def _find_done(
-    store: Store, ids: JobIds, progress: RunProgress, *, retry_failed: bool
+    store: Store, ids: JobIds, progress: RunProgress, picks: SpreadGrid | None, *, retry_failed: bool
 ) -> tuple[DoneJobs, list[tuple[Job, int]]]:
     """Return the numbers of jobs that have begun, and the jobs that an earlier command left open, with their turns."""
     done = DoneJobs()
@@ -261,8 +280,9 @@ async def _find_done(
         elif one.ending == "failed" and retry_failed:
             continue
         else:
-            progress.done += 1
-            progress.endings[one.ending] += 1
+            if picks is None or number in picks:
+                progress.done += 1
+                progress.endings[one.ending] += 1
             sums = ended.setdefault(one.turns or 0, [0, 0, 0, 0])
             for position, value in enumerate((1, one.prompt, one.completion, one.cached)):
                 sums[position] += value or 0
