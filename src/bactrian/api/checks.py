@@ -57,6 +57,7 @@ class GenerateTypes(_Options):
     requests_per_minute: Annotated[float, Field(gt=0)] | None = None
     tokens_per_minute: Annotated[float, Field(gt=0)] | None = None
     retry_failed: bool = False
+    jobs: str | Path | list[dict[str, str]] | None = None
     origin: str | Path | None = None
     acknowledge_misuse: bool = False
     on_progress: Callable[..., object] | None = None

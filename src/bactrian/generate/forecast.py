@@ -72,6 +72,7 @@ async def forecast_run(order: RunOrder) -> Forecast:
     """
     plan = await find_begun_plan(order)
     kind = find_job_kind(plan.recipe)(plan)
+    kind.content()  # A run that cannot begin has no cost.
     grid = await kind.read_grid()
     size = count_jobs(grid.axes, order.limit)
     left = size
@@ -106,7 +107,7 @@ def _count_lists(axes: Sequence[Axis], size: int, done: set[str]) -> tuple[Usage
     """What the lists take that have not been asked for, and in how many calls."""
     usage, calls = Usage(), 0
     for position, axis in enumerate(axes):
-        if axis.items is not None or axis.ask is None:
+        if axis.items is not None or axis.ask is None or axis.source is not None:
             continue
         below = prod(other.count for other in axes[position:])
         lists = min(prod(other.count for other in axes if other.name in axis.per), -(-size // below))

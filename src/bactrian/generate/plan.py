@@ -37,8 +37,8 @@ class Plan:
 
     @property
     def axis_names(self) -> frozenset[str]:
-        """Names of the recipe's axes."""
-        return frozenset(axis.name for axis in self.recipe.axes)
+        """Names of the recipe's axes, or of the columns of its table of jobs."""
+        return frozenset(name for axis in self.recipe.axes for name in axis.names)
 
     @property
     def parameters(self) -> dict[str, tuple[SamplingSpec, ...]]:

@@ -13,12 +13,12 @@ from typing import Any
 from bactrian.files.identity import check_replaceable
 from bactrian.generate.admission import Admission
 from bactrian.generate.fork import copy_lists, open_origin
-from bactrian.generate.job_ids import JobIds, NamedPlayer
+from bactrian.generate.job_ids import JobIds, NamedPlayer, RowPlayer
 from bactrian.generate.jobs.base import JobContext, JobKind
 from bactrian.generate.jobs.registry import find_job_kind
 from bactrian.generate.lists.ask import ModelSource
-from bactrian.generate.lists.files import PREFIX, ListFiles
-from bactrian.generate.lists.source import FunctionSource, ListFunction, ListSource, find_list_source
+from bactrian.generate.lists.files import ListFiles
+from bactrian.generate.lists.source import ListFunction, ListSource, find_list_source
 from bactrian.generate.outlook import Outlook, SessionPrior, mix_prices
 from bactrian.generate.plan import Plan, check_same
 from bactrian.generate.progress import RunProgress, ShortList
@@ -31,7 +31,7 @@ from bactrian.models.seeds import RunSeeds
 from bactrian.models.wrappers.budget import UsageMeter
 from bactrian.play.tools.loading import open_tools
 from bactrian.recipes.load import list_earlier_recipes
-from bactrian.recipes.schema import Recipe
+from bactrian.recipes.schema import LIST_FILE, Axis, Recipe
 from bactrian.records.usage import Usage
 from bactrian.store import Store, open_store
 
@@ -93,6 +93,8 @@ async def prepare_run(order: RunOrder) -> AsyncGenerator[PreparedRun]:
         )
         grid = await kind.read_grid()
         player = await kind.open(JobContext(run_models.models, tools, seeds, stack))
+        if columns := plan.recipe.axes[0].columns:
+            player = RowPlayer(player, columns)
         sources = _find_sources(plan.recipe, _make_lister(kind, run_models, seeds), order.list_sources)
         progress = RunProgress(
             meter,
@@ -214,13 +216,18 @@ def _find_sources(
         InputError: a source is not found.
     """
     return {
-        axis.name: model if axis.source is None else _find_source(axis.source, own) for axis in recipe.axes
+        axis.name: model
+        if axis.source is None
+        else _find_source(axis, axis.source, recipe.folder, model, own)
+        for axis in recipe.axes
     }
 
 
-def _find_source(name: str, own: Mapping[str, ListSource | ListFunction]) -> ListSource:
-    if name.startswith(PREFIX) and name not in own:
-        return FunctionSource(name, ListFiles(name.removeprefix(PREFIX)))
+def _find_source(
+    axis: Axis, name: str, folder: str, model: ListSource, own: Mapping[str, ListSource | ListFunction]
+) -> ListSource:
+    if name.startswith(LIST_FILE) and name not in own:
+        return ListFiles(name.removeprefix(LIST_FILE), folder, None if axis.ask is None else model)
     return find_list_source(name, own)
 
 

@@ -56,6 +56,7 @@ def apply_overrides(
     if part.place[:1] == ("axes",) and last in ("given", "file"):  # the one stands for the other
         part.table.pop("given", None)
         part.table.pop("file", None)
+        part.table.pop("source", None)
     part.table[last] = value
     if name in _ADDED:
         data[name] = part.table

@@ -7,7 +7,17 @@ from math import prod
 from typing import Annotated, Any, ClassVar, Literal, LiteralString, Self
 from unicodedata import normalize
 
-from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    TypeAdapter,
+    ValidationError,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
 from pydantic.config import JsonDict, JsonValue
 from pydantic_core import PydanticCustomError
 
@@ -22,6 +32,9 @@ Filled = Annotated[str, Field(pattern=r"\S")]
 """A text that is not blank."""
 _Item = Annotated[str, Field(pattern=r"^[^\x00]*[^\s\x00][^\x00]*$")]
 """A text that is not blank and holds no NUL."""
+
+
+_ROW: TypeAdapter[list[str]] = TypeAdapter(list[str])
 
 
 class Part(BaseModel):
@@ -43,7 +56,7 @@ _AXIS_RULES: JsonDict = {
         {"if": {"properties": {"fresh": {"const": True}}, "required": ["fresh"]}, "then": _NEEDS_ASK},
         {
             "if": {"properties": {"per": {"minItems": 1}}, "required": ["per"]},
-            "then": {"anyOf": [_NEEDS_ASK, {"required": ["source"]}]},
+            "then": {"anyOf": [_NEEDS_ASK, {"required": ["source"]}, {"required": ["file"]}]},
         },
         {
             "if": {"required": ["source"]},
@@ -52,6 +65,10 @@ _AXIS_RULES: JsonDict = {
     ],
 }
 """What the JSON schema can say of how the keys go together; the validators below say all of it."""
+
+
+LIST_FILE = "file:"
+"""What the source of a list in a file begins with; the template of its path follows."""
 
 
 class Axis(Part):
@@ -68,7 +85,10 @@ class Axis(Part):
     ] = None
     file: Annotated[
         str | None,
-        Field(description="A text file with one item a line, beside the recipe; read when the recipe is."),
+        Field(
+            description="A text file beside the recipe with one item a line; with axes of `per` in its name, one for "
+            "each combination."
+        ),
     ] = None
     ask: Annotated[
         str | None,
@@ -104,6 +124,18 @@ class Axis(Part):
             gt=0, strict=True, description="Longest answer to `ask`; a model with a small window gets less."
         ),
     ] = 4096
+    columns: Annotated[
+        tuple[str, ...] | None,
+        Field(
+            min_length=1,
+            description="Names of the values in each item, which is then a JSON array of texts. `--jobs` sets it.",
+        ),
+    ] = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The placeholders that stand for an item: its name, or its columns."""
+        return self.columns or (self.name,)
 
     @property
     def shown(self) -> int:
@@ -134,6 +166,19 @@ class Axis(Part):
             seen[bare] = position
         return items
 
+    @model_validator(mode="after")
+    def _has_rows(self) -> Self:
+        for item in (self.given or ()) if self.columns else ():
+            try:
+                row = _ROW.validate_json(item)
+            except ValidationError as error:
+                raise make_fault(
+                    "an item of an axis with `columns` is a JSON array of texts", "given"
+                ) from error
+            if len(row) != len(self.columns or ()):
+                raise make_fault("an item has another number of values than `columns`", "given")
+        return self
+
     @field_validator("per")
     @classmethod
     def _each_once(cls, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -146,9 +191,8 @@ class Axis(Part):
     def _has_a_source(self) -> Self:
         if self.given is not None and self.file is not None:
             raise make_fault("an axis has either `given` or `file`", "file")
-        if self.source is not None and (
-            self.given is not None or self.file is not None or self.ask is not None
-        ):
+        asks = self.ask is not None and not (self.source or "").startswith(LIST_FILE)
+        if self.source is not None and (self.given is not None or self.file is not None or asks):
             raise make_fault("an axis with a `source` has no `given`, `file` or `ask`", "source")
         if self.given is None and self.file is None and self.ask is None and self.source is None:
             raise ValueError("an axis needs `given`, `file` or `ask`, or a `source`")
@@ -325,6 +369,18 @@ class Recipe(Part):
     parameters: Annotated[
         Parameters | None, Field(description="Sampling of all agents, and of single ones.")
     ] = None
+    _folder: str = PrivateAttr("")
+
+    @property
+    def folder(self) -> str:
+        """The folder of its file, in which the files of lists are; empty for the current one."""
+        return self._folder
+
+    def place_in(self, folder: str) -> Self:
+        """Return the recipe as one of ``folder``. A run does not keep it, so that both can be moved."""
+        placed = self.model_copy()
+        placed._folder = folder
+        return placed
 
     @property
     def job(self) -> JobSpec:
