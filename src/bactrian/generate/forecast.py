@@ -16,7 +16,7 @@ from bactrian.generate.scheduler import count_jobs
 from bactrian.generate.session_cost import Estimate, SessionCost, apply_critic, average, list_three
 from bactrian.models.registry import find_traits
 from bactrian.models.wrappers.budget import Price
-from bactrian.recipes.schema import Axis
+from bactrian.recipes.axis import Axis
 from bactrian.records.run import Progress
 from bactrian.records.usage import Usage
 from bactrian.store import open_store

@@ -20,7 +20,7 @@ from bactrian.generate.lists.ask import ModelSource
 from bactrian.generate.lists.files import ListFiles
 from bactrian.generate.lists.source import ListFunction, ListSource, find_list_source
 from bactrian.generate.outlook import Outlook, SessionPrior, mix_prices
-from bactrian.generate.plan import Plan, check_same
+from bactrian.generate.plan import Plan, check_same, differs_in_limit
 from bactrian.generate.progress import RunProgress, ShortList
 from bactrian.generate.run_models import RunLimits, RunModels, open_run_models
 from bactrian.generate.runner import Runner
@@ -30,8 +30,9 @@ from bactrian.models.registry import ModelOptions
 from bactrian.models.seeds import RunSeeds
 from bactrian.models.wrappers.budget import UsageMeter
 from bactrian.play.tools.loading import open_tools
-from bactrian.recipes.load import list_earlier_recipes
-from bactrian.recipes.schema import LIST_FILE, Axis, Recipe
+from bactrian.recipes.axis import LIST_FILE, Axis
+from bactrian.recipes.load import list_earlier_recipes, read_recipe_content
+from bactrian.recipes.schema import Recipe
 from bactrian.records.usage import Usage
 from bactrian.store import Store, open_store
 
@@ -83,6 +84,8 @@ async def prepare_run(order: RunOrder) -> AsyncGenerator[PreparedRun]:
         tools = await stack.enter_async_context(open_tools(kind.tools()))
         content = plan.content(kind.content(), tools)
         frozen = await store.freeze(content)
+        if _is_longer(kind, frozen, content):
+            frozen = await store.extend(content)
         check_same(frozen, content, str(order.run))
         seeds = RunSeeds.of_run(frozen)
         if origin is not None:
@@ -107,6 +110,7 @@ async def prepare_run(order: RunOrder) -> AsyncGenerator[PreparedRun]:
         if meter.limited:
             await _count_spent(store, progress, plan.models)
         ids = JobIds(grid, await store.list_imported())
+        await _reopen_shorter(store, ids, kind.limit)
         done, begun = await _find_done(store, ids, progress, retry_failed=order.retry_failed)
         known = _KnownLists(store, grid.axes, progress, retry_failed=order.retry_failed)
         scheduler = Scheduler(grid.axes, done, known, order.limit)
@@ -124,6 +128,27 @@ async def prepare_run(order: RunOrder) -> AsyncGenerator[PreparedRun]:
             halt=run_models.stop_signal.stop,
         )
         yield PreparedRun(runner, progress, scheduler)
+
+
+def _is_longer(kind: JobKind[Any], frozen: Mapping[str, Any], content: Mapping[str, Any]) -> bool:
+    """Return True if the plan differs from the run's in nothing but a larger limit of messages."""
+    if not differs_in_limit(frozen, content):
+        return False
+    stored = replace(kind.plan, recipe=read_recipe_content(frozen["recipe"]))
+    before, after = type(kind)(stored).limit, kind.limit
+    return before is not None and after is not None and before < after
+
+
+async def _reopen_shorter(store: Store, ids: JobIds, limit: int | None) -> None:
+    """Take back the endings of sessions that stopped at a smaller limit of messages, so that they go on."""
+    if limit is None:
+        return
+    shorter = [
+        one.id
+        async for _, one in ids.list_jobs(store)
+        if one.ending == "max_messages" and one.turns is not None and one.turns < limit
+    ]
+    await asyncio.gather(*map(store.reopen, shorter))
 
 
 async def _assume_session(kind: JobKind[Any], meter: UsageMeter) -> SessionPrior:

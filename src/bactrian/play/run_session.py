@@ -68,7 +68,7 @@ async def play_one(order: SessionOrder, listener: Listener | None = None) -> Asy
             session = await _find_shorter(session, setup, order.pack, store)
         session = await begin_session(session, store)
         if store is not None:
-            session = await _reopen(session, setup.limit, store)
+            session = await reopen_shorter(session, setup.limit, store)
         sink = store.add_call if store is not None else None
         continues = session.ending is None or not session.ending.final
         names = (
@@ -102,7 +102,7 @@ async def _find_shorter(session: Session, setup: RolePlaySetup, pack: Pack, stor
     return session if found is None else replace(session, id=found)
 
 
-async def _reopen(session: Session, limit: int, store: RunWriter) -> Session:
+async def reopen_shorter(session: Session, limit: int, store: RunWriter) -> Session:
     """``session`` without its ending, if it stopped at fewer messages than ``limit``."""
     if session.ending is None or session.ending.code != "max_messages" or len(session.turns) >= limit:
         return session

@@ -17,9 +17,10 @@ from bactrian.files.template import TemplateFault, compile_template
 from bactrian.files.toml import FileKind, TomlSource, check_table, find_file, list_built_in, resolve_beside
 from bactrian.files.validation_errors import Place, explain_validation_error
 from bactrian.language.numbering import strip_count
+from bactrian.recipes.axis import LIST_FILE
 from bactrian.recipes.overrides import apply_overrides, list_tables
 from bactrian.recipes.registry import find_recipe_model
-from bactrian.recipes.schema import LIST_FILE, Recipe
+from bactrian.recipes.schema import Recipe
 
 _KIND = FileKind("recipe", RecipeError, "docs/recipes.md", "recipes")
 _LARGEST_LIST = 64 * 1024 * 1024
@@ -173,7 +174,8 @@ def _lines(path: Path, name: str, source: TomlSource, part: tuple[int, int] | No
         raise _file_error(what, next, source, part) from error
     if lines > _MOST_LINES:
         raise _too_large(name, f"{lines:,} lines", f"{_MOST_LINES:,}", source, part)
-    return strip_count(items)
+    # A count shows itself by its second line; CAMEL's files number a single line, too.
+    return [items[0].removeprefix("1. ")] if len(items) == 1 else strip_count(items)
 
 
 def _too_large(
