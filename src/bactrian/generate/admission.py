@@ -106,12 +106,17 @@ class Admission:
         """Number of sessions that wait until they can be paid for."""
         return len(self._paused)
 
+    @property
+    def waiting(self) -> int:
+        """Number of jobs that wait until they can be paid for."""
+        return len(self._waiting)
+
     def explain_refusal(self) -> BudgetReached:
         """Return the error of a run whose limits pay for no other session."""
         meter = self.meter
         tokens, usd = self._weigh_each(0)
         if usd is not None and usd.expected > 0 and (usd.cautious > usd.left or tokens is None):
-            one, call, used = (f"${value:.4g}" for value in (usd.expected, meter.largest_usd, meter.usd))
+            one, call, used = (f"${value:.2g}" for value in (usd.expected, meter.largest_usd, meter.usd))
             limit, where = f"${meter.max_usd:g}", "--budget"
         else:
             values = (tokens.expected if tokens else 0, meter.largest_tokens, meter.used.total)

@@ -238,7 +238,9 @@ class Outlook:
         spread = sqrt(one.variance) / one.mean if one.mean else 0.0
         doubt = max(spread, 0.1) * total.mean / sqrt(self.ended)
         half = _WIDE * sqrt(total.variance + doubt * doubt)
-        return Estimate(spent + total.mean, spent + max(0.0, total.mean - half), spent + total.mean + half)
+        return Estimate(
+            spent + total.mean, spent + max(total.mean / 3, total.mean - half), spent + total.mean + half
+        )
 
     def estimate_seconds(self, left: int, window: int) -> float | None:
         """Return the seconds until all sessions have ended, if ``left`` more begin, ``window`` at once.
@@ -246,12 +248,10 @@ class Outlook:
         The work is divided among the sessions in flight; at the end, fewer and fewer are in flight, and the run takes
         as long as the longest of them. None until a turn was made.
         """
-        self._tick(0)
         if not self.made:
             return None
         in_flight = sum(self.open)
-        # Half of the turn in flight is done, on average.
-        pace = self._session_seconds / (self.made + 0.5 * in_flight)
+        pace = self._find_pace()
         lengths = self.find_lengths()
         rests = lengths.find_rests(float)
         if not left:
@@ -264,6 +264,28 @@ class Outlook:
         rest = (whole.variance / whole.mean + whole.mean) / 2 if whole.mean else 0.0
         last = lengths.find_longest(min(window, left))
         return pace * max(work / window - rest + last, work / window, last)
+
+    def count_done(self, lengths: SurvivalCurve) -> float:
+        """Return the work that is done in the sessions in flight, in sessions."""
+        rests = lengths.find_rests(float)
+        return sum(
+            count * turns / (turns + rests[min(turns, len(rests) - 1)].mean)
+            for turns, count in enumerate(self.open)
+            if count and turns
+        )
+
+    def estimate_first(self, lengths: SurvivalCurve) -> float | None:
+        """Return the seconds until the first session in flight ends; None until a turn was made."""
+        turns = max((turns for turns, count in enumerate(self.open) if count), default=0)
+        if not self.made or not turns:
+            return None
+        rests = lengths.find_rests(float)
+        return self._find_pace() * rests[min(turns, len(rests) - 1)].mean
+
+    def _find_pace(self) -> float:
+        """Return the seconds of a turn; half of each turn in flight is done, on average."""
+        self._tick(0)
+        return self._session_seconds / (self.made + 0.5 * self._in_flight)
 
     def _longest_open(self, lengths: SurvivalCurve) -> float:
         """Return the expected number of turns until the last session in flight has ended."""

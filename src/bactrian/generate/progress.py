@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from bactrian.errors import BactrianError
 from bactrian.generate.admission import Admission
+from bactrian.generate.outlook import Rests
 from bactrian.generate.scheduler import Job
 from bactrian.generate.session_cost import Estimate
 from bactrian.models.wrappers.budget import UsageMeter
@@ -17,6 +18,7 @@ from bactrian.records.events import Ended, Event, Spoke
 from bactrian.records.text import write_count
 from bactrian.records.turn import Turn
 from bactrian.records.usage import Usage
+from bactrian.stats.survival import SurvivalCurve
 
 _MOST_REASONS = 100
 """Distinct reasons to store: some contain a time or a number."""
@@ -85,6 +87,18 @@ class ProgressSnapshot:
     tokens_expected: Estimate | None = None
     usd_open: float | None = None
     """What the open sessions are expected to take; None if a price is unknown."""
+    affordable: int = 0
+    """Conversations that the limits are expected to pay for, of :attr:`total`."""
+    free: bool = False
+    """True if no model costs money."""
+    unpriced: str = ""
+    """A model without a known price."""
+    share_done: float = 0.0
+    """Share of the work that is done, counted in turns."""
+    seconds_to_first: float | None = None
+    """Expected seconds until a first conversation of this command ends; None until a turn was made."""
+    slow_start: str = ""
+    """What to know of a model in this process before its first reply."""
     last: str = ""
     """The conversation that ended last, in one line."""
 
@@ -114,6 +128,9 @@ class RunProgress:
     admission: Admission
     window: int = 1
     """Maximum number of sessions in flight."""
+    free: bool = False
+    unpriced: str = ""
+    slow_start: str = ""
     last: tuple[Job, int, Ending] | None = None
     """The job that ended last, its number of turns and its ending."""
     done: int = 0
@@ -208,7 +225,9 @@ class RunProgress:
         left_open = self.admission.left_open
         in_flight = sum(self.admission.outlook.open)
         rest = max(0, self.total - self.done - self.not_begun - in_flight)
-        tokens_expected, usd_expected, usd_open = self._expect(rest)
+        outlook = self.admission.outlook
+        lengths = outlook.find_lengths()
+        expected = self._expect(lengths, rest)
         return ProgressSnapshot(
             total=self.total,
             done=self.done,
@@ -224,7 +243,9 @@ class RunProgress:
             seconds=now,
             calls_per_second=(meter.calls - calls) / passed,
             tokens_per_second=(usage.total - tokens) / passed,
-            seconds_left=self.admission.outlook.estimate_seconds(rest, self.window),
+            seconds_left=outlook.estimate_seconds(
+                min(rest, expected.affordable), in_flight if self.admission.waiting else self.window
+            ),
             closed_for=pressure.closed_for,
             silent=pressure.silent,
             limit=pressure.limit,
@@ -232,9 +253,15 @@ class RunProgress:
             open=len(left_open) + self.admission.paused,
             max_usd=meter.max_usd,
             max_tokens=meter.max_tokens,
-            usd_expected=usd_expected,
-            tokens_expected=tokens_expected,
-            usd_open=usd_open,
+            usd_expected=expected.usd,
+            tokens_expected=expected.tokens,
+            usd_open=expected.usd_open,
+            affordable=min(self.total, self.done + in_flight + expected.affordable),
+            free=self.free,
+            unpriced=self.unpriced,
+            share_done=min(1.0, (self.done + outlook.count_done(lengths)) / max(1, self.total)),
+            seconds_to_first=outlook.estimate_first(lengths),
+            slow_start=self.slow_start,
             last=_describe(*self.last) if self.last else "",
         )
 
@@ -242,16 +269,36 @@ class RunProgress:
         """Remember the job that ended last."""
         self.last = job, turns, ending
 
-    def _expect(self, rest: int) -> tuple[Estimate, Estimate | None, float | None]:
-        """Return the tokens and dollars of the run in the end if ``rest`` more sessions begin, and of the open ones."""
-        outlook, meter, open_ = self.admission.outlook, self.meter, self.admission.left_open
-        lengths = outlook.find_lengths()
-        tokens = outlook.estimate_total(meter.used.total, rest, outlook.find_tokens(lengths))
+    def _expect(self, lengths: SurvivalCurve, rest: int) -> _Expected:
+        """Return what the run takes in the end if ``rest`` more sessions begin."""
+        outlook, meter = self.admission.outlook, self.meter
+        rests = outlook.find_tokens(lengths)
+        tokens = outlook.estimate_total(meter.used.total, rest, rests)
+        affordable = rest
+        if meter.max_tokens is not None:
+            affordable = _count_affordable(meter.max_tokens, tokens.value, rest, rests)
         rests = outlook.find_usd(lengths, meter)
         if rests is None:
-            return tokens, None, None
+            return _Expected(tokens, None, None, affordable)
         usd = outlook.estimate_total(meter.usd, rest, rests)
-        return tokens, usd, sum(rests.find(turns).mean for turns in open_)
+        if meter.max_usd is not None:
+            affordable = min(affordable, _count_affordable(meter.max_usd, usd.value, rest, rests))
+        open_ = sum(rests.find(turns).mean for turns in self.admission.left_open)
+        return _Expected(tokens, usd, open_, affordable)
+
+
+@dataclass(frozen=True, slots=True)
+class _Expected:
+    tokens: Estimate
+    usd: Estimate | None
+    usd_open: float | None
+    affordable: int
+
+
+def _count_affordable(limit: float, expected: float, rest: int, rests: Rests) -> int:
+    """Return how many of ``rest`` sessions ``limit`` pays for, if all of them bring the run to ``expected``."""
+    one = rests.find(0).mean
+    return max(0, min(rest, int(rest - (expected - limit) / one))) if one else rest
 
 
 def _describe(job: Job, turns: int, ending: Ending) -> str:

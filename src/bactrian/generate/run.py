@@ -12,7 +12,7 @@ from typing import Any
 
 from bactrian.files.identity import check_replaceable
 from bactrian.generate.admission import Admission
-from bactrian.generate.fork import copy_lists, open_origin
+from bactrian.generate.fork import copy_lists, copy_tasks, has_tasks, open_origin
 from bactrian.generate.job_ids import JobIds, NamedPlayer, RowPlayer
 from bactrian.generate.jobs.base import JobContext, JobKind
 from bactrian.generate.jobs.registry import find_job_kind
@@ -26,13 +26,15 @@ from bactrian.generate.run_models import RunLimits, RunModels, open_run_models
 from bactrian.generate.runner import Runner
 from bactrian.generate.scheduler import DoneJobs, GridAxis, Job, Scheduler
 from bactrian.generate.session_cost import apply_critic
-from bactrian.models.registry import ModelOptions
+from bactrian.models.pricing import FREE
+from bactrian.models.registry import ModelOptions, find_traits
 from bactrian.models.seeds import RunSeeds
 from bactrian.models.wrappers.budget import UsageMeter
 from bactrian.play.tools.loading import open_tools
 from bactrian.recipes.axis import LIST_FILE, Axis
 from bactrian.recipes.load import list_earlier_recipes, read_recipe_content
 from bactrian.recipes.schema import Recipe
+from bactrian.records.run import Command
 from bactrian.records.usage import Usage
 from bactrian.store import Store, open_store
 
@@ -65,6 +67,10 @@ class RunOrder:
         default_factory=dict[str, ListSource | ListFunction]
     )
     """The user's own sources, by the name that an axis gives as its ``source``."""
+    command: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """The options as JSON values, without keys, to store with the run."""
+    keep_tasks: bool = False
+    """True to take over the specified tasks of ``origin``, too."""
 
 
 @asynccontextmanager
@@ -87,15 +93,18 @@ async def prepare_run(order: RunOrder) -> AsyncGenerator[PreparedRun]:
         if _is_longer(kind, frozen, content):
             frozen = await store.extend(content)
         check_same(frozen, content, str(order.run))
+        await store.add_command(Command.begin("generate", order.command))
         seeds = RunSeeds.of_run(frozen)
         if origin is not None:
             await copy_lists(origin, store, plan.recipe)
+            if order.keep_tasks:
+                await copy_tasks(origin, store, plan.recipe)
         access = replace(order.access, distrusted=order.access.distrusted | plan.distrusted)
         run_models = await stack.enter_async_context(
             open_run_models(plan.models, access, order.limits, meter, store.add_call)
         )
         grid = await kind.read_grid()
-        player = await kind.open(JobContext(run_models.models, tools, seeds, stack))
+        player = await kind.open(JobContext(run_models.models, tools, seeds, stack, await has_tasks(store)))
         if columns := plan.recipe.axes[0].columns:
             player = RowPlayer(player, columns)
         sources = _find_sources(plan.recipe, _make_lister(kind, run_models, seeds), order.list_sources)
@@ -105,6 +114,9 @@ async def prepare_run(order: RunOrder) -> AsyncGenerator[PreparedRun]:
             has_price=set(plan.models.values()) <= meter.prices.keys(),
             admission=Admission(meter, Outlook(await _assume_session(kind, meter))),
             window=run_models.window,
+            free=all(meter.prices.get(name) == FREE for name in plan.models.values()),
+            unpriced=next((name for name in plan.models.values() if name not in meter.prices), ""),
+            slow_start=_explain_slow_start(plan.models),
             read_pressure=run_models.pressure,
         )
         if meter.limited:
@@ -149,6 +161,16 @@ async def _reopen_shorter(store: Store, ids: JobIds, limit: int | None) -> None:
         if one.ending == "max_messages" and one.turns is not None and one.turns < limit
     ]
     await asyncio.gather(*map(store.reopen, shorter))
+
+
+def _explain_slow_start(models: Mapping[str, str]) -> str:
+    """Return how long a first conversation takes on a model in this process; empty if there is no such model."""
+    traits = [find_traits(name) for name in models.values()]
+    if not any(one.in_process for one in traits):
+        return ""
+    if all(one.small for one in traits):
+        return "a first conversation takes one to three minutes on the built-in model"
+    return "a first conversation may take many minutes on a model in this process"
 
 
 async def _assume_session(kind: JobKind[Any], meter: UsageMeter) -> SessionPrior:
@@ -229,6 +251,7 @@ def _make_lister(kind: JobKind[Any], run_models: RunModels, seeds: RunSeeds) -> 
         preamble=style.preamble,
         enforced=style.enforced,
         seeds=seeds,
+        parameters=kind.plan.parameters.get("lister", ()),
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as encoder
 from collections.abc import Iterator
 from dataclasses import asdict
 from enum import StrEnum
@@ -14,10 +13,11 @@ from rich.status import Status
 
 from bactrian.cli.options import declare_option
 from bactrian.cli.run_async import run_async
-from bactrian.cli.terminal.console import open_output, open_progress, to_printable
+from bactrian.cli.terminal.console import open_output, open_progress
 from bactrian.files.identity import check_replaceable
 from bactrian.ingest.importer import ImportReport, find_chats, import_chats
 from bactrian.ingest.parsed import Found, Origin
+from bactrian.language.escape import to_json, to_line
 from bactrian.store import list_run_files, open_store
 
 SOME_SKIPPED = 4
@@ -74,11 +74,11 @@ async def _ingest(source: Iterator[Found], run_file: Path, *, json: bool) -> int
 def _say(report: ImportReport, run_file: Path, *, json: bool) -> None:
 
     for one in report.named[:_SHOWN]:
-        open_progress().print(to_printable(f"Skipped {one.name}: {one.problem}."))
+        open_progress().print(to_line(f"Skipped {one.name}: {one.problem}."))
     if report.broken > _SHOWN:
         open_progress().print(f"Skipped {report.broken:,} in all.")
     if json:
-        print(encoder.dumps(asdict(report), ensure_ascii=False))
+        print(to_json(asdict(report)))
     else:
         open_output().print(
             f"{run_file}: {report.stored:,} conversations with {report.messages:,} messages stored,"

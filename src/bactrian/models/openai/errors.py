@@ -25,6 +25,7 @@ from bactrian.errors import (
     UnknownModel,
     Unreachable,
 )
+from bactrian.language.escape import to_line
 from bactrian.models.http.pool import NoConnection, NoWayThroughProxy, ProxyRefused
 from bactrian.models.http.response import (
     Compressed,
@@ -69,25 +70,24 @@ def read_error_body(value: Any, sample: bytes) -> ErrorBody:
     """Parse the error object of any server; without one, use the first 200 printable bytes."""
     error: Any = value.get("error") or value if is_object(value) else None
     if isinstance(error, str):
-        return ErrorBody(to_printable(error.encode(errors="replace")))
+        return ErrorBody(_shorten(error.encode(errors="replace")))
     if not is_object(error):
-        return ErrorBody(to_printable(sample))
+        return ErrorBody(_shorten(sample))
     message = error.get("message") or error.get("detail")
     words = [error.get("code"), error.get("type")]
     inner = error.get("innererror")
     if is_object(inner):
         words.append(inner.get("code"))
     return ErrorBody(
-        to_printable(message.encode(errors="replace")) if isinstance(message, str) else to_printable(sample),
+        _shorten(message.encode(errors="replace")) if isinstance(message, str) else _shorten(sample),
         " ".join(str(word) for word in words if word is not None).lower(),
         str(error.get("param") or ""),
     )
 
 
-def to_printable(sample: bytes) -> str:
+def _shorten(sample: bytes) -> str:
     """Return the first 200 bytes of ``sample`` as one printable line."""
-    text = sample[:200].decode(errors="replace")
-    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    return to_line(sample[:200].decode(errors="replace"))
 
 
 def explain_status(
