@@ -91,7 +91,7 @@ def check_same(stored: Mapping[str, Any], wanted: Mapping[str, Any], where: str)
         )
 
 
-def differs_in_limit(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+def is_other_limit(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
     """Return True if two contents are the same but for the limit of messages."""
     return stored != wanted and _drop_limit(stored) == _drop_limit(wanted)
 

@@ -20,7 +20,7 @@ from bactrian.generate.lists.ask import ModelSource
 from bactrian.generate.lists.files import ListFiles
 from bactrian.generate.lists.source import ListFunction, ListSource, find_list_source
 from bactrian.generate.outlook import Outlook, SessionPrior, mix_prices
-from bactrian.generate.plan import Plan, check_same, differs_in_limit
+from bactrian.generate.plan import Plan, check_same, is_other_limit
 from bactrian.generate.progress import RunProgress, ShortList
 from bactrian.generate.run_models import RunLimits, RunModels, open_run_models
 from bactrian.generate.runner import Runner
@@ -144,7 +144,7 @@ async def prepare_run(order: RunOrder) -> AsyncGenerator[PreparedRun]:
 
 def _is_longer(kind: JobKind[Any], frozen: Mapping[str, Any], content: Mapping[str, Any]) -> bool:
     """Return True if the plan differs from the run's in nothing but a larger limit of messages."""
-    if not differs_in_limit(frozen, content):
+    if not is_other_limit(frozen, content):
         return False
     stored = replace(kind.plan, recipe=read_recipe_content(frozen["recipe"]))
     before, after = type(kind)(stored).limit, kind.limit

@@ -19,7 +19,7 @@ from bactrian.play.critic.critic import CRITIC
 from bactrian.play.endings.own import find_code
 from bactrian.play.endings.rules import Rule
 from bactrian.play.open_models import open_models
-from bactrian.play.run_session import begin_session, reopen_shorter, run_role_play, run_scene
+from bactrian.play.run_session import begin_session, resume_shorter, run_role_play, run_scene
 from bactrian.play.setup import RolePlaySetup, new_session
 from bactrian.play.society.group_chat import ChatOptions, build_group_chat, new_group_chat
 from bactrian.play.tools.loading import open_tools
@@ -204,7 +204,7 @@ async def _go_on(session: Session, settings: SocietyRun, stage: SocietyStage, st
     later = stages[stages.index(stage) + 1 :]
     if later and await store.session(settings.session_id(later[0])) is not None:
         return session
-    return await reopen_shorter(session, limit, store)
+    return await resume_shorter(session, limit, store)
 
 
 async def _find_free_name(settings: SocietyRun, store: RunReader) -> str | None:
