@@ -89,6 +89,7 @@ COMMANDS = {
     "recover": LazyCommand(
         "recover", "recover", "Write a new run with everything readable from a damaged one."
     ),
+    "sandbox": LazyCommand("sandbox", "app", "Run a program in a sandbox."),
     "roles": LazyCommand("roles", "roles", "Ask a model for the roles that a task needs."),
     "recipes": LazyCommand("recipes", "app", "List the recipes, or show one."),
     "societies": LazyCommand("societies", "app", "List the societies, or show one."),
