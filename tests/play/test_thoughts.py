@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import bactrian as bt
-
 from bactrian.models.openai.client import OpenAIModel
 from bactrian.play.persist import persist_events
 from bactrian.play.session import play_session

@@ -61,6 +61,7 @@ class GenerateTypes(_Options):
     order: Literal["depth", "breadth"] = "depth"
     equal_roles: bool = False
     keep_tasks: bool = False
+    jobs: str | Path | list[dict[str, str]] | None = None
     origin: str | Path | None = None
     acknowledge_misuse: bool = False
     on_progress: Callable[..., object] | None = None

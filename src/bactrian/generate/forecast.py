@@ -16,7 +16,7 @@ from bactrian.generate.scheduler import count_jobs
 from bactrian.generate.session_cost import Estimate, SessionCost, apply_critic, average, list_three
 from bactrian.models.registry import find_traits
 from bactrian.models.wrappers.budget import Price
-from bactrian.recipes.schema import Axis
+from bactrian.recipes.axis import Axis
 from bactrian.records.run import Progress
 from bactrian.records.usage import Usage
 from bactrian.store import open_store
@@ -74,6 +74,7 @@ async def forecast_run(order: RunOrder) -> Forecast:
     """
     plan = await find_begun_plan(order)
     kind = find_job_kind(plan.recipe)(plan)
+    kind.content()  # A run that cannot begin has no cost.
     grid = await kind.read_grid()
     picks = arrange_jobs(plan.recipe, grid.axes, order)
     size = count_jobs(grid.axes, order.limit) if picks is None else picks.size
@@ -113,7 +114,7 @@ def _count_lists(axes: Sequence[Axis], size: int, done: set[str], *, spread: boo
     """
     usage, calls = Usage(), 0
     for position, axis in enumerate(axes):
-        if axis.items is not None or axis.ask is None:
+        if axis.items is not None or axis.ask is None or axis.source is not None:
             continue
         below = prod(other.count for other in axes[position:])
         most = prod(other.count for other in axes if other.name in axis.per)

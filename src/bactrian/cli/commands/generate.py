@@ -60,6 +60,10 @@ def generate(
         list[str] | None,
         declare_option("--set", "Change the recipe, as in task.count=5. Can be repeated."),
     ] = None,
+    jobs: Annotated[
+        Path | None,
+        declare_option("--jobs", "A .csv or .jsonl file with a job a row, in place of all combinations."),
+    ] = None,
     limit: Annotated[
         int | None, declare_option("--limit", "Only the first N jobs of the recipe.", min=1)
     ] = None,
@@ -176,6 +180,7 @@ def generate(
             timeout=timeout,
             max_wait=max_wait,
             retry_failed=retry_failed,
+            jobs=jobs,
             origin=run_file if fork else None,
             keep_tasks=keep_tasks,
             sample=sample,
