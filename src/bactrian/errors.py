@@ -103,6 +103,10 @@ class RefusedOutright(Refused):
     endpoint_wide = True
 
 
+class RunInUse(StoreError):
+    """Another process writes the run."""
+
+
 class Forbidden(Refused):
     """The endpoint forbids this request (403): the key has no right to it, or its content is blocked."""
 

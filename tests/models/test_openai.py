@@ -14,7 +14,8 @@ from bactrian.errors import BadReply, ContextFull, Denied, InputError
 from bactrian.models.http.timeouts import Timeouts
 from bactrian.models.model import Request, ResponseFormat
 from bactrian.models.openai.client import OFFICIAL, OpenAIModel
-from bactrian.models.openai.wire import build_request_parts, encode_options
+from bactrian.models.openai.options import encode_options
+from bactrian.models.openai.wire import build_request_parts
 from bactrian.records.message import Message
 from bactrian.records.sampling import Sampling
 from bactrian.records.text import Text

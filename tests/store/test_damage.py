@@ -128,7 +128,7 @@ def page_lost(path: Path) -> None:
 
 def cut_short(path: Path) -> None:
     with path.open("r+b") as file:
-        file.truncate(path.stat().st_size * 6 // 10 + 100)
+        file.truncate(path.stat().st_size * 65 // 100 + 100)
 
 
 def a_text_changed(path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bactrian.records.mark import Mark
+from bactrian.records.run import Mark
 from bactrian.store import open_store
 from bactrian.store.sqlite.recover import recover
 from tests.helpers.runs import make_run, session

@@ -54,6 +54,21 @@ def write_differences(console: Console, reports: Sequence[Json], changes: Json) 
         ("mean of a session", *heads),
         ((name, *_change(one, percent=name == "cached_share")) for name, one in changes["means"].items()),
     )
+    if changes["paired"] is not None:
+        _write_pairs(console, changes["paired"], heads)
+
+
+def _write_pairs(console: Console, paired: Json, heads: Sequence[str]) -> None:
+    """Write the differences of sessions on the same jobs, without the rows in which nothing happened."""
+    same = "all" if paired["same_tasks"] == paired["pairs"] else f"{paired['same_tasks']:,}"
+    console.print(
+        f"\n{paired['pairs']:,} jobs ended in both, {same} of them on the very same task. Pair by pair:"
+    )
+    shares = {**paired["endings"], **paired["behaviours"], COOPERATION: paired[COOPERATION]}
+    seen = {code: one for code, one in shares.items() if one["before"] or one["after"]}
+    rows = [(code, *_change(one, percent=True)) for code, one in seen.items()]
+    rows += [(name, *_change(one, percent=False)) for name, one in paired["means"].items()]
+    _table(console, ("pair by pair", *heads), rows)
 
 
 def _overview(console: Console, report: Json) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from bactrian.generate.job_ids import JobIds
@@ -47,6 +47,8 @@ class Forecast:
     seconds: Estimate
     basis: str
     """The basis of the numbers, and their uncertainty."""
+    jobs: int = 0
+    """Jobs that were asked for, those that ended among them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +101,8 @@ async def forecast_run(order: RunOrder) -> Forecast:
     local = any(find_traits(name).in_process for name in speakers)
     window = order.limits.concurrency or (LOCAL_WINDOW if local else 64)
     price = mix_prices([order.meter.prices.get(name) for name in speakers])
-    return compute_forecast(session, Remaining(left, usage, calls, price, seconds, window))
+    forecast = compute_forecast(session, Remaining(left, usage, calls, price, seconds, window))
+    return replace(forecast, jobs=size)
 
 
 def _count_lists(axes: Sequence[Axis], size: int, done: set[str]) -> tuple[Usage, int]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from bactrian.files.identity import check_replaceable
 from bactrian.generate.admission import Admission
-from bactrian.generate.fork import copy_lists, open_origin
+from bactrian.generate.fork import copy_lists, copy_tasks, has_tasks, open_origin
 from bactrian.generate.job_ids import JobIds, NamedPlayer
 from bactrian.generate.jobs.base import JobContext, JobKind
 from bactrian.generate.jobs.registry import find_job_kind
@@ -33,6 +33,7 @@ from bactrian.models.wrappers.budget import UsageMeter
 from bactrian.play.tools.loading import open_tools
 from bactrian.recipes.load import list_earlier_recipes
 from bactrian.recipes.schema import Recipe
+from bactrian.records.run import Command
 from bactrian.records.usage import Usage
 from bactrian.store import Store, open_store
 
@@ -65,6 +66,10 @@ class RunOrder:
         default_factory=dict[str, ListSource | ListFunction]
     )
     """The user's own sources, by the name that an axis gives as its ``source``."""
+    command: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """The options as JSON values, without keys, to store with the run."""
+    keep_tasks: bool = False
+    """True to take over the specified tasks of ``origin``, too."""
 
 
 @asynccontextmanager
@@ -85,15 +90,18 @@ async def prepare_run(order: RunOrder) -> AsyncGenerator[PreparedRun]:
         content = plan.content(kind.content(), tools)
         frozen = await store.freeze(content)
         check_same(frozen, content, str(order.run))
+        await store.add_command(Command.begin("generate", order.command))
         seeds = RunSeeds.of_run(frozen)
         if origin is not None:
             await copy_lists(origin, store, plan.recipe)
+            if order.keep_tasks:
+                await copy_tasks(origin, store, plan.recipe)
         access = replace(order.access, distrusted=order.access.distrusted | plan.distrusted)
         run_models = await stack.enter_async_context(
             open_run_models(plan.models, access, order.limits, meter, store.add_call)
         )
         grid = await kind.read_grid()
-        player = await kind.open(JobContext(run_models.models, tools, seeds, stack))
+        player = await kind.open(JobContext(run_models.models, tools, seeds, stack, await has_tasks(store)))
         sources = _find_sources(plan.recipe, _make_lister(kind, run_models, seeds), order.list_sources)
         progress = RunProgress(
             meter,
@@ -216,6 +224,7 @@ def _make_lister(kind: JobKind[Any], run_models: RunModels, seeds: RunSeeds) -> 
         preamble=style.preamble,
         enforced=style.enforced,
         seeds=seeds,
+        parameters=kind.plan.parameters.get("lister", ()),
     )
 
 

@@ -11,7 +11,7 @@ from bactrian.sandbox.artefacts import collect_artefacts
 from bactrian.sandbox.limits import Limits
 from bactrian.sandbox.outcome import Outcome
 from bactrian.sandbox.process import ProcessOrder, SandboxProcess
-from bactrian.sandbox.tiers import TIERS, Tier, Unsafe
+from bactrian.sandbox.tiers import TIERS, Tier
 
 
 @functools.cache
@@ -53,7 +53,7 @@ def find_tier(name: str | None) -> Tier:
     """
     if name is None:
         return choose_tier()
-    tiers = {tier.name: tier for tier in (*TIERS, Unsafe())}
+    tiers = {tier.name: tier for tier in TIERS}
     if name not in tiers:
         raise InputError(
             f"There is no tier {name!r}.", where="--tier", next=f"Use one of: {', '.join(tiers)}."

@@ -47,6 +47,15 @@ def export(
         list[str] | None,
         declare_option("--drop", "Leave out sessions with finding=CODE or ending=CODE. Can be repeated."),
     ] = None,
+    ids: Annotated[
+        list[str] | None, declare_option("--id", "Only sessions with this id; * stands for any characters.")
+    ] = None,
+    role: Annotated[list[str] | None, declare_option("--role", "Only sessions with this role.")] = None,
+    pair: Annotated[
+        list[str] | None, declare_option("--pair", "Only this pair of roles: 'ASSISTANT x USER'.")
+    ] = None,
+    task: Annotated[list[str] | None, declare_option("--task", "Only tasks with these words.")] = None,
+    mark: Annotated[list[str] | None, declare_option("--mark", "Only sessions with this mark.")] = None,
     min_rounds: Annotated[int, declare_option("--min-rounds", "Minimum rounds of a session.", min=0)] = 0,
     unfinished: Annotated[bool, declare_option("--unfinished", "Include unfinished sessions.")] = False,
     dedup: Annotated[bool, declare_option("--dedup", "Keep only the first of identical sessions.")] = False,
@@ -91,6 +100,11 @@ def export(
         tool=tool.value if tool else None,
         license=license_name,
         prompts=prompts,
+        id=ids or (),
+        role=role or (),
+        pair=pair or (),
+        task=task or (),
+        mark=mark or (),
     )
     work = export_session_data(
         run_file, form, out, only=only or (), drop=drop or (), overwrite=overwrite, more=more

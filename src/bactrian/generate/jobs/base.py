@@ -76,6 +76,8 @@ class JobContext:
     seeds: RunSeeds
     stack: AsyncExitStack
     """Closes the resources that a job kind opens, when the run ends."""
+    has_tasks: bool = False
+    """True if the run stores specified tasks that its jobs take over from another run."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -219,7 +219,7 @@ def _lock_down(order: dict[str, object], guard: _socket.socket) -> None:
     restrict_files(
         order["reads"],  # type: ignore[arg-type]
         [scratch, "/dev/null"],
-        execute=bool(order["command"]),
+        execute=processes or bool(order["command"]),
     )
     listener = refuse_calls(processes=processes or bool(order["command"]), attributes=bool(order["mount"]))
     _send_handle(guard, listener, b"h")

@@ -27,6 +27,18 @@ _PAGE = 16_384
 """Page size: minimum growth of the file and its log, in bytes."""
 
 
+def is_run(path: Path) -> bool:
+    """Return True if the file at ``path`` is a run, as far as its first 100 bytes tell."""
+    try:
+        if not path.is_file():
+            return False
+        with path.open("rb") as file:
+            header = file.read(100)
+    except OSError:
+        return False
+    return header.startswith(_HEADER) and int.from_bytes(header[68:72], "big") == APPLICATION_ID
+
+
 def check_file(path: Path, *, create: bool) -> None:
     """Check the file before it is opened.
 

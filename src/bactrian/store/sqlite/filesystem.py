@@ -28,7 +28,7 @@ _NETWORK = frozenset(
         "glusterfs",
     }
 )
-_COMPANIONS = ("-wal", "-shm", "-journal", ".lock")
+_COMPANIONS = ("-wal", "-shm", "-journal", ".lock", ".explore")
 _ESCAPED = re.compile(r"\\([0-7]{3})")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,7 @@ from bactrian.errors import StoreError
 from bactrian.records.candidate import Decision, Deliberation, Proposal
 from bactrian.records.ending import Ending
 from bactrian.records.finding import Confirmation
-from bactrian.records.mark import Mark
-from bactrian.records.run import Call, Failure, ItemList, Progress
+from bactrian.records.run import Call, Command, Failure, ItemList, Mark, Outline, Progress, SpokenText
 from bactrian.records.session import Session
 from bactrian.records.tool import ToolCall, ToolResult
 from bactrian.records.turn import Turn
@@ -102,6 +101,18 @@ class SqliteStore:
         """Return the marks of all sessions, in the order in which they were first set."""
         return await asyncio.to_thread(self._reader.marks)
 
+    async def add_command(self, command: Command) -> None:
+        """Store a command that works on the run."""
+        await self._write(statements.ADD_COMMAND, schema.COMMANDS.write(command))
+
+    async def commands(self) -> list[Command]:
+        """Return the commands that worked on the run, the oldest first."""
+        return await asyncio.to_thread(self._reader.commands)
+
+    async def list_created(self) -> dict[str, float]:
+        """Return when each session began, in seconds since 1970, by its id; the oldest first."""
+        return await asyncio.to_thread(self._reader.list_created)
+
     async def end(self, session: str, ending: Ending, usage: Usage = Usage()) -> None:
         """Store the ending of the session with this id, and its total usage.
 
@@ -188,6 +199,20 @@ class SqliteStore:
             StoreError: the session cannot be read, or one of its turns is damaged.
         """
         return await asyncio.to_thread(self._reader.session, session_id)
+
+    async def outlines(
+        self, after: int = 0, limit: int = 1000, ids: Sequence[str] | None = None
+    ) -> list[Outline]:
+        """Return the next sessions after row ``after`` without their turns; only those of ``ids`` if given."""
+        return await asyncio.to_thread(self._reader.outlines, after, limit, ids)
+
+    async def texts(self, ids: Sequence[str]) -> list[SpokenText]:
+        """Return what was said in the sessions ``ids``. Checksums are not checked."""
+        return await asyncio.to_thread(self._reader.texts, ids)
+
+    async def find_touched(self, after: int) -> tuple[int, list[str]]:
+        """Return the last row of the turns, and the ids of the sessions with turns after row ``after``."""
+        return await asyncio.to_thread(self._reader.find_touched, after)
 
     async def sessions(self, rows: Rows | None = None) -> AsyncIterator[Session]:
         """Yield all sessions, or those of one slice, in the order of their beginning; a hundred at a time in memory."""
