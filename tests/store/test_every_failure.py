@@ -1,4 +1,4 @@
-"""Writes, flushes and renames fail one after another: what was paid is kept, and the same command makes the same run."""
+"""Writes, flushes and renames fail in turn: what was paid is kept, and the same command makes the same run."""
 
 from __future__ import annotations
 
