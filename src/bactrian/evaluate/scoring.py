@@ -15,7 +15,7 @@ from typing import Any
 from bactrian.evaluate.judging.judge import Judge
 from bactrian.evaluate.judging.verdict import KINDS, Verdict
 from bactrian.evaluate.pass_at_k import PassAtK, summarize_pass
-from bactrian.evaluate.solutions import Solution, SolutionSet
+from bactrian.evaluate.solutions import CodeSample, SolutionSet
 from bactrian.sandbox.limits import Limits
 
 
@@ -75,11 +75,11 @@ class VerdictFile:
             self._known[key] = verdict
             self._written.add((solution, key))
 
-    def find(self, solution: Solution) -> Verdict | None:
+    def find(self, solution: CodeSample) -> Verdict | None:
         """Return the verdict on this code, or None if not found."""
         return self._known.get(solution.key)
 
-    def add(self, solution: Solution, verdict: Verdict) -> None:
+    def add(self, solution: CodeSample, verdict: Verdict) -> None:
         """Write a verdict down, unless it is there already."""
         if (solution.id, solution.key) in self._written:
             return
@@ -104,7 +104,7 @@ class VerdictFile:
 
 
 def judge_solutions(
-    solutions: Sequence[Solution],
+    solutions: Sequence[CodeSample],
     verdicts: VerdictFile,
     limits: Limits,
     *,
@@ -119,7 +119,7 @@ def judge_solutions(
     local = threading.local()
     judges: list[Judge] = []
 
-    def judge(solution: Solution) -> Verdict:
+    def judge(solution: CodeSample) -> Verdict:
         verdict = verdicts.find(solution)
         if verdict is None:
             if not hasattr(local, "judge"):

@@ -15,7 +15,7 @@ from bactrian.store import open_store
 
 
 @dataclass(frozen=True, slots=True)
-class Solution:
+class CodeSample:
     """A solution to score."""
 
     id: str
@@ -37,7 +37,7 @@ class Solution:
 class SolutionSet:
     """The solutions that there are, and the number of those that are missing."""
 
-    solutions: Sequence[Solution]
+    solutions: Sequence[CodeSample]
     missing: int = 0
     """Samples that failed or have not been generated."""
 
@@ -49,7 +49,7 @@ async def read_run(run: Path, problems: Sequence[Problem], samples: int) -> Solu
         StoreError: the run cannot be read.
     """
     by_prompt = {problem.prompt: problem for problem in problems}
-    found: list[Solution] = []
+    found: list[CodeSample] = []
     async with open_store(run, read_only=True) as store:
         async for session in store.sessions():
             problem = by_prompt.get(session.values.get("problem", ""))
@@ -59,7 +59,7 @@ async def read_run(run: Path, problems: Sequence[Problem], samples: int) -> Solu
                 session.turns[-1].text if session.turns and session.turns[-1].speaker == "assistant" else ""
             )
             code = extract_module(problem, str(reply))
-            found.append(Solution(session.id, problem, code, session.values.get("temperature", "")))
+            found.append(CodeSample(session.id, problem, code, session.values.get("temperature", "")))
     return SolutionSet(found, max(0, samples - len(found)))
 
 
@@ -72,7 +72,7 @@ def read_solutions(path: Path, problems: Sequence[Problem]) -> SolutionSet:
         InputError: a line has other fields, or names an unknown problem.
     """
     by_id: Mapping[str, Problem] = {problem.id: problem for problem in problems}
-    found: list[Solution] = []
+    found: list[CodeSample] = []
     for number, row in read_rows(path):
         where = f"{path}:{number}"
         problem = by_id.get(str(row.get("task_id")))
@@ -93,7 +93,7 @@ def read_solutions(path: Path, problems: Sequence[Problem]) -> SolutionSet:
                     where=where,
                     next="Write the rest of the function as `completion`, or a module as `solution`.",
                 )
-        found.append(Solution(str(number), problem, code))
+        found.append(CodeSample(str(number), problem, code))
     if not found:
         raise InputError(
             "The file holds no solutions.", where=str(path), next="Write one JSON object a line."

@@ -10,10 +10,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, TypeVar
 
+import typer
+
 from bactrian.api.generate import GenerateOptions, build_run_order
 from bactrian.cli.commands.generate import watch_run
 from bactrian.cli.model_options import show_model_progress
-from bactrian.cli.options import declare_option
+from bactrian.cli.options import declare_option, flatten_groups
 from bactrian.cli.run_async import StopControl, run_async
 from bactrian.cli.view.forecast import show_forecast
 from bactrian.cli.view.progress import choose_progress_view
@@ -35,6 +37,44 @@ _WORKERS = 2
 Number = TypeVar("Number", int, float)
 
 
+@dataclass(frozen=True, slots=True)
+class SpendingFlags:
+    """Where samples are asked for, and how much that may cost."""
+
+    base_url: Annotated[str | None, declare_option("--base-url", "Endpoint of openai:NAME.")] = None
+    concurrency: Annotated[int | None, declare_option("--concurrency", "Most requests at once.", min=1)] = (
+        None
+    )
+    budget: Annotated[
+        float | None,
+        declare_option("--budget", "Stop before the run costs more than this many US dollars.", min=0),
+    ] = None
+    max_tokens: Annotated[
+        int | None,
+        declare_option("--max-tokens", "Stop before the run uses more than this many tokens.", min=1),
+    ] = None
+    price: Annotated[
+        str | None, declare_option("--price", "US dollars per million tokens, prompt/completion[/cached].")
+    ] = None
+    seed: Annotated[int | None, declare_option("--seed", "Seed of the sampling.")] = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProblemFlags:
+    """Which problems are asked."""
+
+    problems: Annotated[
+        Path | None,
+        declare_option("--problems", "Your own problems: JSON lines in HumanEval's or MBPP's format."),
+    ] = None
+    plus: Annotated[
+        str | None,
+        declare_option("--plus", "HumanEval+: EvalPlus's data file, or `cache` for the one in its cache."),
+    ] = None
+    limit: Annotated[int | None, declare_option("--limit", "Only the first N problems.", min=1)] = None
+
+
+@flatten_groups
 def humaneval(
     model: Annotated[
         str | None, declare_option("--model", "The model to measure; see `bactrian models`. Default: local.")
@@ -42,8 +82,18 @@ def humaneval(
     run_file: Annotated[
         Path, declare_option("--run", "The run that keeps the samples; the same command resumes it.")
     ] = Path("humaneval.db"),
-    samples: Annotated[int, declare_option("-n", "Samples of each problem.", min=1)] = 1,
-    ks: Annotated[str, declare_option("-k", "Values of k in pass@k, separated by commas.")] = "1,10,100",
+    samples: Annotated[
+        int,
+        typer.Option(
+            "-n",
+            "--samples",
+            envvar="BACTRIAN_SAMPLES",
+            show_envvar=False,
+            help="Samples of each problem.",
+            min=1,
+        ),
+    ] = 1,
+    ks: Annotated[str, typer.Option("-k", help="Values of k in pass@k, separated by commas.")] = "1,10,100",
     temperature: Annotated[
         str, declare_option("--temperature", "Temperatures, separated by commas.")
     ] = "0.2",
@@ -51,15 +101,6 @@ def humaneval(
         Path | None,
         declare_option("--solutions", "Score the solutions of this file (JSON lines); ask no model."),
     ] = None,
-    problems: Annotated[
-        Path | None,
-        declare_option("--problems", "Your own problems: JSON lines in HumanEval's or MBPP's format."),
-    ] = None,
-    plus: Annotated[
-        str | None,
-        declare_option("--plus", "HumanEval+: EvalPlus's data file, or `cache` for the one in its cache."),
-    ] = None,
-    limit: Annotated[int | None, declare_option("--limit", "Only the first N problems.", min=1)] = None,
     out: Annotated[
         Path | None,
         declare_option("--out", "Verdicts as JSON lines. Default: beside the run or the solutions."),
@@ -70,22 +111,8 @@ def humaneval(
     workers: Annotated[
         int | None, declare_option("--workers", "Solutions to judge at once. Default: 2.", min=1)
     ] = None,
-    base_url: Annotated[str | None, declare_option("--base-url", "Endpoint of openai:NAME.")] = None,
-    concurrency: Annotated[
-        int | None, declare_option("--concurrency", "Most requests at once.", min=1)
-    ] = None,
-    budget: Annotated[
-        float | None,
-        declare_option("--budget", "Stop before the run costs more than this many US dollars.", min=0),
-    ] = None,
-    max_tokens: Annotated[
-        int | None,
-        declare_option("--max-tokens", "Stop before the run uses more than this many tokens.", min=1),
-    ] = None,
-    price: Annotated[
-        str | None, declare_option("--price", "US dollars per million tokens, prompt/completion[/cached].")
-    ] = None,
-    seed: Annotated[int | None, declare_option("--seed", "Seed of the sampling.")] = None,
+    source: ProblemFlags = ProblemFlags(),
+    spending: SpendingFlags = SpendingFlags(),
     forecast: Annotated[
         bool, declare_option("--forecast", "Estimate the cost, without any request.")
     ] = False,
@@ -94,7 +121,7 @@ def humaneval(
 ) -> None:
     """Measure how often a model's code passes the checks of HumanEval, or of your own problems."""
     wanted = _read_list("-k", ks, int, 1)
-    chosen = _choose_problems(problems, plus)[:limit]
+    chosen = _choose_problems(source.problems, source.plus)[: source.limit]
     if solutions is not None:
         if model is not None:
             raise InputError(
@@ -113,13 +140,13 @@ def humaneval(
         model,
         {},
         limit=None,
-        budget=None if forecast else budget,
+        budget=None if forecast else spending.budget,
         options=GenerateOptions(
-            seed=seed,
-            concurrency=concurrency,
-            max_tokens=max_tokens,
-            price=price,
-            base_url=base_url,
+            seed=spending.seed,
+            concurrency=spending.concurrency,
+            max_tokens=spending.max_tokens,
+            price=spending.price,
+            base_url=spending.base_url,
             retry_failed=retry_failed,
         ),
     )
