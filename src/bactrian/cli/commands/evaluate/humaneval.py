@@ -74,6 +74,22 @@ class ProblemFlags:
     limit: Annotated[int | None, declare_option("--limit", "Only the first N problems.", min=1)] = None
 
 
+@dataclass(frozen=True, slots=True)
+class JudgingFlags:
+    """How solutions are judged, and where verdicts go."""
+
+    out: Annotated[
+        Path | None,
+        declare_option("--out", "Verdicts as JSON lines. Default: beside the run or the solutions."),
+    ] = None
+    cpu: Annotated[
+        float, declare_option("--cpu", "Seconds of CPU time for a solution with all its checks.", min=0.1)
+    ] = 10.0
+    workers: Annotated[
+        int | None, declare_option("--workers", "Solutions to judge at once. Default: 2.", min=1)
+    ] = None
+
+
 @flatten_groups
 def humaneval(
     model: Annotated[
@@ -101,16 +117,7 @@ def humaneval(
         Path | None,
         declare_option("--solutions", "Score the solutions of this file (JSON lines); ask no model."),
     ] = None,
-    out: Annotated[
-        Path | None,
-        declare_option("--out", "Verdicts as JSON lines. Default: beside the run or the solutions."),
-    ] = None,
-    cpu: Annotated[
-        float, declare_option("--cpu", "Seconds of CPU time for a solution with all its checks.", min=0.1)
-    ] = 10.0,
-    workers: Annotated[
-        int | None, declare_option("--workers", "Solutions to judge at once. Default: 2.", min=1)
-    ] = None,
+    judging: JudgingFlags = JudgingFlags(),
     source: ProblemFlags = ProblemFlags(),
     spending: SpendingFlags = SpendingFlags(),
     forecast: Annotated[
@@ -129,9 +136,7 @@ def humaneval(
             )
         choose_tier()
         found = read_solutions(solutions, chosen)
-        task = _Scoring(
-            wanted, out or _name_verdicts(solutions), Limits(cpu=cpu), workers or _WORKERS, as_json
-        )
+        task = _make_scoring(wanted, judging, solutions, as_json=as_json)
         run_async(_score(found, task), resume="The same command goes on.")
     temperatures = _read_list("--temperature", temperature, float, 0)
     order = build_run_order(
@@ -155,7 +160,7 @@ def humaneval(
         run_async(_forecast(order, as_json=as_json), resume="Nothing was spent.")
     # Before anything is spent: without a sandbox nothing could be judged.
     choose_tier()
-    task = _Scoring(wanted, out or _name_verdicts(run_file), Limits(cpu=cpu), workers or _WORKERS, as_json)
+    task = _make_scoring(wanted, judging, run_file, as_json=as_json)
     stop_control = StopControl()
     run_async(
         _generate_and_score(order, chosen, task, stop_control),
@@ -173,6 +178,11 @@ class _Scoring:
     limits: Limits
     workers: int
     as_json: bool
+
+
+def _make_scoring(ks: Sequence[int], flags: JudgingFlags, source: Path, *, as_json: bool) -> _Scoring:
+    out = flags.out or _name_verdicts(source)
+    return _Scoring(ks, out, Limits(cpu=flags.cpu), flags.workers or _WORKERS, as_json)
 
 
 def _choose_problems(path: Path | None, plus: str | None) -> list[Problem]:
