@@ -127,6 +127,8 @@ async def prepare_run(order: RunOrder) -> AsyncGenerator[PreparedRun]:
         known = _KnownLists(store, grid.axes, progress, retry_failed=order.retry_failed)
         scheduler = Scheduler(grid.axes, done, known, order.limit)
         progress.total = scheduler.size
+        if progress.done > progress.failed or any(turns for _, turns in begun):
+            run_models.expect_answers()
         if progress.done < progress.total:
             await run_models.load()
         runner = Runner(
