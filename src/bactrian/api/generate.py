@@ -282,13 +282,6 @@ def build_run_order(
     known = choose_prices(
         plan.models.values(), options.get("price"), access.base_url, budget=budget, own=chosen.objects
     )
-    own = [name for name in chosen.objects if name.startswith("python:")]
-    if budget is not None and own and options.get("price") is None:
-        warnings.warn(
-            f"The price of {own[0]!r} is not known, and counts as 0 towards the budget; give it with price=.",
-            BactrianWarning,
-            3,
-        )
     origin = options.get("origin")
     return RunOrder(
         plan,

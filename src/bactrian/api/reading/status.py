@@ -281,7 +281,6 @@ def build_forecast_order(
     """Return an order to forecast the run with; nothing can be sent with it."""
     options = stored.options
     address = base_url or _address(options)
-    free = {name for name in stored.plan.models.values() if name.startswith("python:")}
-    known = choose_prices(stored.plan.models.values(), price or options.get("price"), address, own=free)
+    known = choose_prices(stored.plan.models.values(), price or options.get("price"), address)
     limits = RunLimits(options.get("concurrency"))
     return RunOrder(stored.plan, run, ModelOptions(address), UsageMeter(prices=known), limits, limit)

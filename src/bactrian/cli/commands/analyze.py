@@ -20,6 +20,7 @@ from bactrian.analyze.measure import measure
 from bactrian.analyze.report import check_installed
 from bactrian.analyze.report_tables import WIDE
 from bactrian.api.report import Report
+from bactrian.api.run import open_run
 from bactrian.cli.model_options import read_model_options
 from bactrian.cli.options import declare_option
 from bactrian.cli.run_async import run_async
@@ -57,7 +58,7 @@ def analyze(
         int, declare_option("--concurrency", "Concurrent questions to the judge.", min=1)
     ] = 16,
     budget: Annotated[
-        float | None, declare_option("--budget", "Most Most US dollars that the judge may cost.", min=0)
+        float | None, declare_option("--budget", "Most US dollars that the judge may cost.", min=0)
     ] = None,
     max_tokens: Annotated[
         int | None, declare_option("--max-tokens", "Most tokens that the judge may use.", min=0)
@@ -78,7 +79,7 @@ def analyze(
     if judge is not None and other is not None:
         raise InputError("A judge works on one run only.", where="--judge", next="Leave RUN2 out.")
     check_installed()
-    prices = make_pricing(price, base_url)
+    prices = make_pricing(price or _read_price(run_file, other), base_url)
     work = _analyze(
         run_file,
         other,
@@ -92,6 +93,12 @@ def analyze(
         if judge
         else "Nothing was written.",
     )
+
+
+def _read_price(*runs: Path | None) -> str | None:
+    """Return the price that the runs were made with, if it is the same for all of them."""
+    given = {open_run(run).price for run in runs if run is not None}
+    return given.pop() if len(given) == 1 else None
 
 
 @dataclass(frozen=True, slots=True)
