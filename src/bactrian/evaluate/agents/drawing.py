@@ -84,6 +84,24 @@ async def read_stored_draw(solutions: Path, spec: Solutions) -> list[str] | None
     return list(recipe["axes"][0]["given"]) if same and spec.drawn is not None else None
 
 
+async def find_usual_model(run: Path, session_id: str) -> str:
+    """Return the model of the assistant in a session, for the single answers.
+
+    Raises:
+        InputError: it has to be named, because the run names an address, an object or nothing.
+    """
+    async with open_store(run, read_only=True) as store:
+        session = await store.session(session_id)
+    name = session.provenance.models.get("assistant", "") if session else ""
+    if not name or "@" in name or name.startswith(("python:", "human", "scripted")):
+        raise InputError(
+            f"The run's assistant ({name or 'not known'}) cannot be asked for single answers.",
+            where=str(run),
+            next="Name a model: --model MODEL",
+        )
+    return name
+
+
 def build_solution_recipe(tasks: Sequence[str], spec: Solutions) -> Recipe:
     """Return the recipe that writes the solutions of ``tasks``: session ids, or questions."""
     return _build_recipe(

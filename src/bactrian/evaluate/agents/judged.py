@@ -76,13 +76,18 @@ async def read_judged_tasks(
 ) -> dict[tuple[str, str], list[JudgedTask]]:
     """Return the judged tasks of a run of verdicts by pair, in the order of the tasks.
 
-    A task without both solutions is left out. ``by_roles`` makes the pair of roles the cluster of a task.
+    A task without both solutions or without all its judgements is left out. ``by_roles`` makes the pair of roles the
+    cluster of a task.
 
     Raises:
         StoreError: a run cannot be read.
     """
     async with open_store(verdicts, read_only=True) as store:
-        judged = [session async for session in store.sessions() if "pair" in session.values]
+        judged = [
+            session
+            async for session in store.sessions()
+            if "pair" in session.values and session.ending is not None and session.ending.code == "answered"
+        ]
     wanted = {session.values["task"] for session in judged}
     async with open_store(solutions, read_only=True) as store:
         solved = {session.id: session async for session in store.sessions() if session.id in wanted}

@@ -22,7 +22,8 @@ Scores = tuple[float, float]
 
 _NUMBER = r"(\d{1,2}(?:\.\d+)?)(?!\d)(?:\s?/\s?10(?!\d))?"
 _LEADING = re.compile(
-    rf"\W*(?:scores?\W+)?{_NUMBER}(?:[ \t]*[,;|][ \t]*|[ \t]+){_NUMBER}(?![ \t]*[-+*/=^%])", re.I
+    rf"\W*(?:scores?\W+)?{_NUMBER}(?:[ \t]*[,;|][ \t]*|[ \t]+){_NUMBER}(?![ \t]*(?:[-+/=^%]|\*[ \t]*\d))",
+    re.I,
 )
 _LABEL = re.compile(
     rf"\bassistant[ \t]*(?P<who>[12])\b(?:'s)?(?:[ \t]+(?:final[ \t]+)?score)?[*_]*[ \t]*[:=][*_ \t]*{_NUMBER}",

@@ -28,17 +28,18 @@ from bactrian.records.text import clean_text
 from bactrian.records.usage import Usage
 from bactrian.store import RunReader, Store, open_store
 
-Way = Literal["extraction", "single_shot", "chain_of_thought", "first", "second"]
-"""How a solution comes about: extracted from the conversation; from one answer, plain or thought out step by step;
-or from one of two models that are compared on questions."""
+Way = Literal["extraction", "against", "single_shot", "chain_of_thought", "first", "second"]
+"""How a solution comes about: extracted from the conversation, or from that of another run on the same task; from one
+answer, plain or thought out step by step; or from one of two models that are compared on questions."""
 TITLES: Mapping[Way, str] = {
     "extraction": "Role-play",
+    "against": "Other role-play",
     "single_shot": "Single answer",
     "chain_of_thought": "Zero-shot chain of thought",
     "first": "First model",
     "second": "Second model",
 }
-_TOKENS: Mapping[Way, tuple[int, int]] = {"extraction": (6500, 900)}
+_TOKENS: Mapping[Way, tuple[int, int]] = {"extraction": (6500, 900), "against": (6500, 900)}
 """Assumed tokens of prompt and completion; other ways have those of a single answer."""
 _USUAL_TOKENS = (150, 500)
 _SMALL_LONGEST = 400
@@ -52,6 +53,7 @@ class Solutions(JobSpec):
 
     ways: Annotated[tuple[Way, ...], Field(min_length=1, description="How the solutions come about.")]
     source: Annotated[str, Field(description="Run of the conversations; empty for questions.")] = ""
+    against: Annotated[str, Field(description="Another run on the same tasks.")] = ""
     seed: Annotated[int, Field(description="Seed by which the tasks were drawn.")] = 0
     drawn: Annotated[int | None, Field(description="Tasks to draw; None if they were named.")] = None
     question_set: Annotated[str, Field(description="Name of the set of questions.")] = ""
@@ -70,8 +72,8 @@ class SolutionJobs(JobKind[Solutions]):
         return {way: choice.find(way) for way in cast("Solutions", recipe.job).ways}
 
     def list_inputs(self) -> Sequence[Path]:
-        """Return the run of the conversations."""
-        return (Path(self.job.source),) if self.job.source else ()
+        """Return the runs of the conversations."""
+        return tuple(Path(run) for run in (self.job.source, self.job.against) if run)
 
     async def estimate(self) -> JobCost:
         """Estimate one call for each way, with a range from a third of the assumed tokens to three times as many."""
@@ -90,40 +92,36 @@ class SolutionJobs(JobKind[Solutions]):
 
     async def open(self, context: JobContext) -> SolutionPlayer:
         """Return the player of the tasks."""
-        source = None
-        if self.job.source:
-            source = await context.stack.enter_async_context(
-                open_store(Path(self.job.source), read_only=True)
-            )
-        return SolutionPlayer(self.plan, self.job, context, source)
+        runs = {
+            way: await context.stack.enter_async_context(open_store(Path(run), read_only=True))
+            for way, run in (("extraction", self.job.source), ("against", self.job.against))
+            if run
+        }
+        return SolutionPlayer(self.plan, self.job, context, runs)
 
 
 class SolutionPlayer:
     """Writes the solutions of a task one after another."""
 
-    def __init__(self, plan: Plan, spec: Solutions, context: JobContext, source: RunReader | None) -> None:
+    def __init__(
+        self, plan: Plan, spec: Solutions, context: JobContext, runs: Mapping[str, RunReader]
+    ) -> None:
         self._plan = plan
         self._spec = spec
         self._context = context
-        self._source = source
+        self._runs = runs
 
     async def play(self, job: Job, store: Store) -> AsyncGenerator[Event]:
         """Ask for the solutions that are missing."""
         item = job.values["task"]
-        conversation = None if self._source is None else await self._find_conversation(item)
-        session = await begin_session(self._make_session(job, conversation), store)
+        conversations = {way: await _find_conversation(run, item) for way, run in self._runs.items()}
+        session = self._make_session(job, next(iter(conversations.values()), None))
+        session = await begin_session(session, store)
         task = session.task.text
-        steps = [self._make_step(way, task, conversation) for way in self._spec.ways]
+        steps = [self._make_step(way, task, conversations.get(way)) for way in self._spec.ways]
         async with aclosing(ask_steps(session, steps, store)) as events:
             async for event in events:
                 yield event
-
-    async def _find_conversation(self, session_id: str) -> Session:
-        assert self._source is not None
-        found = await self._source.session(session_id)
-        if found is None:
-            raise InputError(f"Session {session_id} is no longer there.", where=str(self._source.path))
-        return found
 
     def _make_session(self, job: Job, conversation: Session | None) -> Session:
         spec, seed = self._spec, self._context.seeds.find_job(job.number)
@@ -162,7 +160,7 @@ class SolutionPlayer:
         model = self._context.models[way]
         system = render_prompt("single_shot_system")
         match way:
-            case "extraction":
+            case "extraction" | "against":
                 assert conversation is not None
                 return Step(way, model, *write_extraction(conversation, small=get_traits(model).small))
             case "single_shot":
@@ -171,6 +169,13 @@ class SolutionPlayer:
                 return Step(way, model, system, render_prompt("chain_of_thought_question", task=task))
             case _:
                 return Step(way, model, system, task)
+
+
+async def _find_conversation(run: RunReader, session_id: str) -> Session:
+    found = await run.session(session_id)
+    if found is None:
+        raise InputError(f"Session {session_id} is not there.", where=str(run.path))
+    return found
 
 
 def write_extraction(conversation: Session, *, small: bool = False) -> tuple[str, str]:
