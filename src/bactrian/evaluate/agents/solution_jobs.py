@@ -19,8 +19,9 @@ from bactrian.language.body import read_body
 from bactrian.models.traits import get_traits
 from bactrian.play.run_session import begin_session
 from bactrian.prompts.engine import load_engine_prompts, render_prompt
+from bactrian.recipes.axis import Filled
 from bactrian.recipes.parameters import apply_parameters
-from bactrian.recipes.schema import Filled, JobSpec, Recipe
+from bactrian.recipes.schema import JobSpec, Recipe
 from bactrian.records.events import Event
 from bactrian.records.sampling import Sampling
 from bactrian.records.session import Provenance, Role, Session, Task
