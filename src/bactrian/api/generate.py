@@ -9,11 +9,11 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypedDict, Unpack, cast
+from typing import Any, Literal, TypedDict, Unpack, cast
 
 from bactrian.api.bridge import run_sync
 from bactrian.api.checks import GenerateTypes, check_names, check_types
-from bactrian.api.commands import describe_run
+from bactrian.api.commands import describe_run, read_spread
 from bactrian.api.models import ModelLike, build_model_options, choose_models, limit_time
 from bactrian.api.run import Run
 from bactrian.errors import BactrianWarning, BudgetReached, InputError
@@ -69,6 +69,12 @@ class GenerateOptions(TypedDict, total=False):
     """A table of jobs in place of all combinations of the axes: a .csv or .jsonl file, or a list of dicts."""
     origin: str | Path | None
     """Another run whose unchanged lists are copied."""
+    sample: int | None
+    """This many jobs chosen at random, spread over the grid, instead of ``limit``; ``seed`` chooses."""
+    order: Literal["depth", "breadth"]
+    """``depth``: all tasks of a pair before the next pair. ``breadth``: every role once before any twice."""
+    equal_roles: bool
+    """Keep pairs of equal roles in a sample or in breadth; default False."""
     keep_tasks: bool
     """Also copy the specified tasks of ``origin``, so that both runs work on the very same tasks."""
     acknowledge_misuse: bool
@@ -287,6 +293,7 @@ def build_run_order(
         plan.models.values(), options.get("price"), access.base_url, budget=budget, own=chosen.objects
     )
     origin = options.get("origin")
+    limit = _choose_limit(limit, options.get("sample"))
     return RunOrder(
         plan,
         Path(run),
@@ -300,16 +307,18 @@ def build_run_order(
         None if origin is None else Path(origin),
         sources or {},
         describe_run(
-            {
-                **options,
-                "limit": limit,
-                "budget": budget,
-                "sources": list(sources or {}),
-                "base_url": access.base_url,
-            }
+            options, limit=limit, budget=budget, sources=list(sources or {}), base_url=access.base_url
         ),
+        spread=read_spread(options, options.get("seed")),
         keep_tasks=options.get("keep_tasks", False),
     )
+
+
+def _choose_limit(limit: int | None, sample: int | None) -> int | None:
+    """Return the number of jobs. Raises InputError if both numbers are given."""
+    if limit is not None and sample is not None:
+        raise InputError("A sample has its own number of jobs.", where="sample", next="Leave the limit out.")
+    return limit if sample is None else sample
 
 
 def _with_jobs(recipe: Recipe, jobs: str | Path | Sequence[Mapping[str, str]] | None) -> Recipe:

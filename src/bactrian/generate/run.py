@@ -26,6 +26,7 @@ from bactrian.generate.run_models import RunLimits, RunModels, open_run_models
 from bactrian.generate.runner import Runner
 from bactrian.generate.scheduler import DoneJobs, GridAxis, Job, Scheduler
 from bactrian.generate.session_cost import apply_critic
+from bactrian.generate.spread import Spread, SpreadGrid, SpreadScheduler, find_roles
 from bactrian.models.pricing import FREE
 from bactrian.models.registry import ModelOptions, find_traits
 from bactrian.models.seeds import RunSeeds
@@ -45,7 +46,7 @@ class PreparedRun:
 
     runner: Runner
     progress: RunProgress
-    scheduler: Scheduler
+    scheduler: Scheduler | SpreadScheduler
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,8 @@ class RunOrder:
     """The user's own sources, by the name that an axis gives as its ``source``."""
     command: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """The options as JSON values, without keys, to store with the run."""
+    spread: Spread | None = None
+    """How the jobs are spread over the grid; None for the order of its lists."""
     keep_tasks: bool = False
     """True to take over the specified tasks of ``origin``, too."""
 
@@ -122,10 +125,15 @@ async def prepare_run(order: RunOrder) -> AsyncGenerator[PreparedRun]:
         if meter.limited:
             await _count_spent(store, progress, plan.models)
         ids = JobIds(grid, await store.list_imported())
+        picks = arrange_jobs(plan.recipe, grid.axes, order)
         await _reopen_shorter(store, ids, kind.limit)
-        done, begun = await _find_done(store, ids, progress, retry_failed=order.retry_failed)
+        done, begun = await _find_done(store, ids, progress, picks, retry_failed=order.retry_failed)
         known = _KnownLists(store, grid.axes, progress, retry_failed=order.retry_failed)
-        scheduler = Scheduler(grid.axes, done, known, order.limit)
+        scheduler = (
+            Scheduler(grid.axes, done, known, order.limit)
+            if picks is None
+            else SpreadScheduler(picks, done, known)
+        )
         progress.total = scheduler.size
         if progress.done > progress.failed or any(turns for _, turns in begun):
             run_models.expect_answers()
@@ -138,10 +146,21 @@ async def prepare_run(order: RunOrder) -> AsyncGenerator[PreparedRun]:
             store,
             progress,
             window=run_models.window,
-            begun=[(job, turns) for job, turns in begun if job.number < scheduler.size],
+            begun=[
+                (job, turns)
+                for job, turns in begun
+                if (job.number < scheduler.size if picks is None else job.number in picks)
+            ],
             halt=run_models.stop_signal.stop,
         )
         yield PreparedRun(runner, progress, scheduler)
+
+
+def arrange_jobs(recipe: Recipe, axes: Sequence[GridAxis], order: RunOrder) -> SpreadGrid | None:
+    """Return the jobs in the order that ``order`` asks for; None for the order of the lists."""
+    if order.spread is None:
+        return None
+    return SpreadGrid(axes, order.spread, find_roles(recipe), order.limit)
 
 
 def _is_longer(kind: JobKind[Any], frozen: Mapping[str, Any], content: Mapping[str, Any]) -> bool:
@@ -282,7 +301,7 @@ def _find_source(
 
 
 async def _find_done(
-    store: Store, ids: JobIds, progress: RunProgress, *, retry_failed: bool
+    store: Store, ids: JobIds, progress: RunProgress, picks: SpreadGrid | None, *, retry_failed: bool
 ) -> tuple[DoneJobs, list[tuple[Job, int]]]:
     """Return the numbers of jobs that have begun, and the jobs that an earlier command left open, with their turns."""
     done = DoneJobs()
@@ -295,8 +314,9 @@ async def _find_done(
         elif one.ending == "failed" and retry_failed:
             continue
         else:
-            progress.done += 1
-            progress.endings[one.ending] += 1
+            if picks is None or number in picks:
+                progress.done += 1
+                progress.endings[one.ending] += 1
             sums = ended.setdefault(one.turns or 0, [0, 0, 0, 0])
             for position, value in enumerate((1, one.prompt, one.completion, one.cached)):
                 sums[position] += value or 0
