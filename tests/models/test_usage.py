@@ -8,12 +8,13 @@ import pytest
 
 from bactrian.models.model import ReplyChoice
 from bactrian.models.openai.usage import UsageReader
+from bactrian.records.text import Text
 
 
 def add_up(reported: dict[str, Any], calls: int) -> tuple[int, int]:
     """Tokens that are counted for ``calls`` requests of 2,000 bytes with replies of 400."""
     reader = UsageReader()
-    choices = [ReplyChoice("x" * 400)]
+    choices = [ReplyChoice(Text("x" * 400))]
     found = [reader.find(reported, choices, 2000) for _ in range(calls)]
     return sum(one.prompt for one in found), sum(one.completion for one in found)
 
@@ -32,4 +33,4 @@ def test_the_most_that_a_tokenizer_can_do_is_believed() -> None:
 def test_more_cached_tokens_than_there_are_make_nothing_cheaper(cached: object) -> None:
     details = {"cached_tokens": cached}
     reported = {"prompt_tokens": 250, "completion_tokens": 50, "prompt_tokens_details": details}
-    assert UsageReader().find(reported, [ReplyChoice("x" * 400)], 2000).cached == 0
+    assert UsageReader().find(reported, [ReplyChoice(Text("x" * 400))], 2000).cached == 0
