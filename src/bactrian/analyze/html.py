@@ -8,7 +8,8 @@ from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 
-from bactrian.analyze.report import COOPERATION, PAPER, Json
+from bactrian.analyze.behaviours.cooperation import PAPER
+from bactrian.analyze.report import COOPERATION, Json
 from bactrian.analyze.svg_chart import build_curve
 
 LARGEST_MAP = 60

@@ -95,9 +95,17 @@ def _behaviours(console: Console, report: Json) -> None:
     shown = {code: of for code, of in behaviours.items() if of["sessions"]}
     _table(
         console,
-        ("behaviour", "sessions", "share (95 %)", "of user's turns", "of assistant's turns"),
         (
-            (code, f"{of['sessions']:,}", _rate(of), *_turns(of))
+            "behaviour",
+            "sessions",
+            "share (95 %)",
+            "of user's turns",
+            "of assistant's turns",
+            "a session",
+            "first at turn",
+        ),
+        (
+            (code, f"{of['sessions']:,}", _rate(of), *_turns(of), *_counts(of))
             for code, of in ((COOPERATION, report[COOPERATION]), *shown.items())
         ),
     )
@@ -112,6 +120,14 @@ def _turns(of: Mapping[str, Any]) -> Iterable[str]:
     return tuple(
         _rate(turns) if turns["count"] else "–" for turns in (of["turns"]["user"], of["turns"]["assistant"])
     )
+
+
+def _counts(of: Mapping[str, Any]) -> Iterable[str]:
+    """Turns a session, and the first one where there is any (the paper's counts)."""
+    if "per_session" not in of:
+        return "", ""
+    first = of["first_turn"]["mean"]
+    return f"{of['per_session']['mean']:.2f}", "–" if first is None else f"{first:.1f}"
 
 
 def _judged(console: Console, judged: Json) -> None:
