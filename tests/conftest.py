@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import tempfile
 from collections.abc import Generator
 from pathlib import Path
 
@@ -16,10 +18,21 @@ STARTUP = Path(__file__).parent / "helpers" / "startup"
 
 
 def pytest_configure() -> None:
-    """Stop ignoring signals that the shell ignores, as it does in the background: the program would ignore them too."""
+    """Give the tests a data folder of their own, before a module reads the environment, and take signals again.
+
+    Stop ignoring signals that the shell ignores, as it does in the background: the program would ignore them too.
+    """
+    data = tempfile.mkdtemp(prefix="bactrian-data-")
+    os.environ["BACTRIAN_DATA"] = data
+    os.environ["XDG_DATA_HOME"] = data  # for commands without the variables of this program
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_unconfigure() -> None:
+    """Remove the data folder."""
+    shutil.rmtree(os.environ["XDG_DATA_HOME"], ignore_errors=True)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -32,8 +32,8 @@ VERBS = frozenset(
     format forward freeze gather generate get give grade group guard guess handle has hash have hear
     hide hold identify import include index infer ingest inject insert inspect install interpret
     interrupt invoke is iterate join judge keep kill label launch learn leave lend let limit link
-    list load locate lock log look lower make map mark match measure merge migrate mix modify move
-    name normalize note notify number obtain offer omit open order pad page pair parse partition
+    list load locate lock log look lower make map mark match measure merge migrate mix modify mount move
+    name normalize note notify number obtain offer omit open order pack pad page pair parse partition
     pass pause peek perform persist pick plan play pop post prepare preserve prevent print probe
     process propose protect prove provide publish pull push put query quote raise rank reach read
     rebuild record recover redact redirect reduce refresh refuse register reject release remove

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from bactrian.analyze.behaviours.own import behaviour
     from bactrian.api.arguments import Critic
     from bactrian.api.generate import generate, recipe
+    from bactrian.api.ingest import import_chats
     from bactrian.api.models import load_model
     from bactrian.api.play import Interrupted, play, stream
     from bactrian.api.report import Report
@@ -35,6 +36,7 @@ __all__ = [
     "default_endings",
     "ending",
     "generate",
+    "import_chats",
     "load_model",
     "open_run",
     "play",
@@ -54,6 +56,7 @@ _HOMES = {
     "default_endings": "play.endings.rules",
     "ending": "play.endings.own",
     "generate": "api.generate",
+    "import_chats": "api.ingest",
     "load_model": "api.models",
     "open_run": "api.run",
     "play": "api.play",

@@ -66,6 +66,10 @@ class StoreError(BactrianError):
     """The store cannot be opened, read or written. What was committed before is kept."""
 
 
+class SandboxError(BactrianError):
+    """A sandbox did not start, or was lost. It says nothing about the program that was to run in it."""
+
+
 class ModelError(BactrianError):
     """A model did not answer, and asking again will not help.
 
@@ -95,6 +99,20 @@ class Refused(ModelError):
 
 class RefusedOutright(Refused):
     """An endpoint that has never answered refuses its first request: it will refuse every other in the same way."""
+
+    endpoint_wide = True
+
+
+class RunInUse(StoreError):
+    """Another process writes the run."""
+
+
+class Forbidden(Refused):
+    """The endpoint forbids this request (403): the key has no right to it, or its content is blocked."""
+
+
+class ForbiddenAtFirst(Forbidden):
+    """A model that has never answered forbids a request. The key may be at fault, so the session stays open."""
 
     endpoint_wide = True
 
@@ -140,7 +158,7 @@ class NotAnEndpoint(BadReply):
 
 
 class Denied(ModelError):
-    """The key is missing, wrong, or has no rights or money left (401, 402, 403)."""
+    """The key is missing, wrong, or has no rights or money left (401, 402, or 403 for every request)."""
 
     endpoint_wide = True
 

@@ -12,6 +12,7 @@ import pytest
 
 import bactrian as bt
 from bactrian.errors import BactrianWarning, MissingExtra
+from tests.helpers.packages import install
 
 SCRIPT = ["Instruction: Name a tea.\nInput: None", "Solution: Sencha.\nNext request.", "<CAMEL_TASK_DONE>"]
 LISTED = {"task_specifier": ["Name a green tea."], "user": ["<CAMEL_TASK_DONE>"]}
@@ -231,6 +232,21 @@ def test_a_transcript_shows_tool_calls_and_thoughts() -> None:
         assert "calls price" in shown
         assert "price says: 4.5" in shown
         assert "thinks: Cheap." in shown
+
+
+@pytest.mark.parametrize("named", [["bell"], "bell"], ids=["in a list", "alone"])
+def test_a_tool_of_an_installed_package_is_called_by_its_name(
+    named: str | list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = 'def ring(times: int) -> str:\n    """Ring a bell."""\n    return "dong " * times\n'
+    install(tmp_path, "acme_bell", code, "bactrian.tools", "bell = acme_bell:ring")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    script = {
+        "user": ["Instruction: Ring.\nInput: None", "<CAMEL_TASK_DONE>"],
+        "assistant": ['Call: ring {"times": 2}', "Solution: It rang.\nNext request."],
+    }
+    session = play(model=bt.Scripted(script), tools=named)
+    assert "ring says: dong dong" in str(session)
 
 
 def test_the_package_lists_its_public_names_only() -> None:

@@ -55,6 +55,32 @@ async def test_a_recipe_says_it_and_flags_count_for_more(tmp_path: Path) -> None
     assert sent["assistant"] == {"top_p": 0.9, "max_tokens": 77}
 
 
+async def test_the_model_that_writes_lists_takes_parameters_but_no_length_of_a_turn(tmp_path: Path) -> None:
+    (tmp_path / "small.toml").write_text(RECIPE)
+    sent = await sent_by(
+        tmp_path,
+        *("generate", "small.toml", "--run", "run.db", "--limit", "1", "--seed", "5"),
+        *("--temperature", "none", "--reply-length", "77", "--lister-top-p", "0.5", "--body", "top_k=40"),
+    )
+    assert sent["assistant"]["max_tokens"] == 77
+    assert sent["lister"].pop("max_tokens", None) != 77
+    assert sent["lister"].pop("seed") < 1 << 31
+    assert sent["lister"] == {"top_p": 0.5, "top_k": 40}
+
+
+async def test_the_model_that_suggests_roles_takes_parameters(tmp_path: Path) -> None:
+    roles = "Role: Baker\nDescription: Bakes bread.\n\nRole: Miller\nDescription: Mills flour."
+    async with Endpoint([roles]) as endpoint:
+        asked = ("roles", "Bake bread", "--model", f"vllm:any@{endpoint.url}", "--names")
+        done = await asyncio.to_thread(
+            bactrian, *asked, "--temperature", "none", "--reasoning-effort", "low", cwd=tmp_path
+        )
+    assert done.stdout.split() == ["Baker", "Miller"], done.stderr
+    sent = endpoint.requests[0].json
+    assert "temperature" not in sent
+    assert sent["reasoning_effort"] == "low"
+
+
 async def test_models_of_a_recipe_are_asked_where_the_command_names_none(tmp_path: Path) -> None:
     async with Endpoint([said]) as users, Endpoint([said]) as others:
         models = f'[models]\ndefault = "vllm:a@{others.url}"\nuser = "vllm:b@{users.url}"\n'

@@ -7,32 +7,19 @@ from __future__ import annotations
 
 import json
 import re
-import tarfile
-import zipfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bactrian.language.protocol import DONE
 from bactrian.records.ending import Ending
 from bactrian.records.session import Task
-from tests.helpers.exports import exported
+from tests.helpers.exports import convert, exported, members
 from tests.helpers.runs import session
 
 KEYS = ["role_1", "role_2", "id", "original_task", "specified_task"]
 AFTER = ["termination_reason", "num_messages"]
-
-
-def members(path: Path) -> dict[str, bytes]:
-    if path.name.endswith(".zip"):
-        with zipfile.ZipFile(path) as pack:
-            return {name: pack.read(name) for name in pack.namelist()}
-    if path.name.endswith(".tar.gz"):
-        with tarfile.open(path) as pack:
-            return {one.name: (pack.extractfile(one) or pytest.fail()).read() for one in pack}
-    return {file.name: file.read_bytes() for file in path.iterdir()}
 
 
 def explore(chats: dict[str, bytes]) -> dict[tuple[str, str], dict[str, Any]]:
@@ -58,31 +45,6 @@ def explore(chats: dict[str, bytes]) -> dict[tuple[str, str], dict[str, Any]]:
         ]
         matrix.setdefault((assistant[0], user[0]), {})[chat["original_task"]] = shown
     return matrix
-
-
-def convert(content: bytes) -> list[tuple[str, str]]:
-    """What the converter makes of a chat: who said what, without the protocol's words."""
-    chat = {key.lower(): value for key, value in json.loads(content).items()}
-    count = chat["num_messages"] - (chat["termination_reason"] == DONE)
-    said: list[tuple[str, str]] = []
-    for number in range(1, count + 1):
-        message = chat[f"message_{number}"]
-        text = message["content"]
-        for token in (
-            "Instruction: ",
-            "\nInput: None",
-            "Input: None",
-            "\nInput:",
-            "Input:",
-            "Solution: \n\n",
-            "Solution:\n",
-            "Solution: ",
-            "\nNext request.",
-            " Next request.",
-        ):
-            text = text.replace(token, "")
-        said.append(({"USER": "human", "ASSISTANT": "gpt"}[message["role_type"]], text))
-    return said
 
 
 @pytest.mark.parametrize("name", ["tea", "tea.zip", "tea.tar.gz"])

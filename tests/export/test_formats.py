@@ -18,7 +18,7 @@ from bactrian.records.candidate import Preference
 from bactrian.records.finding import Finding
 from bactrian.records.session import Session
 from bactrian.stats.proportion import Proportion
-from tests.helpers.exports import exported, lines
+from tests.helpers.exports import exported, lines, members
 from tests.helpers.runs import ORIGIN, answer, session
 
 MEMBERS = ("role_1", "topic", "topic;", "sub_topic", "message_1", "message_2")
@@ -184,7 +184,8 @@ async def test_camels_problems_have_their_topic_twice(tmp_path: Path) -> None:
     assert problem["message_2"] == "Because of scattering."
 
 
-async def test_translations_lie_by_language_under_their_originals_names(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["translated", "translated.zip"])
+async def test_translations_lie_by_language_under_their_originals_names(tmp_path: Path, name: str) -> None:
     origin = replace(ORIGIN, models={"translator": "openai:one"}, language="Hindi")
     sessions = [
         replace(
@@ -196,10 +197,16 @@ async def test_translations_lie_by_language_under_their_originals_names(tmp_path
         )
         for code in ("hi", "ru")
     ]
-    out, made = await exported(tmp_path, sessions, "camel-translated", "tea")
-    files = sorted(path.relative_to(out).as_posix() for path in out.rglob("*.json"))
-    assert files == ["hi/001_001_001.json", "ru/001_001_001.json"]
-    text = (out / files[0]).read_text("utf-8")
+    out, made = await exported(tmp_path, sessions, "camel-translated", name)
+    if name.endswith(".zip"):
+        files = members(out)
+        assert sorted(files) == ["hi/001_001_001.json", "ru/001_001_001.json"]
+        content = files["hi/001_001_001.json"]
+    else:
+        assert sorted(path.name for path in out.iterdir()) == ["tea_chat_hi.zip", "tea_chat_ru.zip"]
+        ((file, content),) = members(out / "tea_chat_hi.zip").items()
+        assert file == "001_001_001.json"
+    text = content.decode()
     assert "चाय" in text
     assert json.loads(text)["id"] == "001_001_001"
     assert made["notes"] == {}

@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from bactrian import open_run
 from bactrian.errors import InputError
 from bactrian.files.atomic import write_atomically
 from bactrian.store import list_run_files
+from tests.helpers.exports import handed
+from tests.helpers.runs import make_run, session
 
 
 @pytest.fixture
@@ -67,6 +70,25 @@ def test_a_file_beside_the_target_is_protected_too(tmp_path: Path) -> None:
         (stage / "tea.jsonl.manifest.json").write_text("new")
     assert run.read_text() == "precious"
     assert not (tmp_path / "tea.jsonl").exists()
+
+
+async def test_no_run_is_replaced_whichever_it_is(tmp_path: Path) -> None:
+    other = await make_run(tmp_path / "other.db", [session()])
+    run = await make_run(tmp_path / "run.db", [session()])
+    (tmp_path / "chats").mkdir()
+    (tmp_path / "chats" / "manifest.json").write_text("{}")
+    (tmp_path / "chats" / "kept.db").write_bytes(run.read_bytes())
+    (tmp_path / "link.db").symlink_to(other)
+    os.link(other, tmp_path / "hard.db")
+    precious = [other, tmp_path / "chats" / "kept.db"]
+    before = [path.read_bytes() for path in precious]
+    for name in ("other.db", "link.db", "hard.db", "chats"):
+        with pytest.raises(InputError, match="database|regular file"):
+            await handed(run, "messages", tmp_path / name, overwrite=True)
+    for name in ("other.db", "hard.db"):
+        with pytest.raises(InputError, match="database"):
+            open_run(run).analyze().save(tmp_path / name, overwrite=True)
+    assert [path.read_bytes() for path in precious] == before
 
 
 def test_a_folder_that_holds_the_run_is_not_replaced(tmp_path: Path) -> None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.helpers.endpoint import Endpoint, Plan, Received
-from tests.helpers.generation import asks, generate, said
+import pytest
+
+from benchmarks.budgets import Script, serve, spend
+from tests.helpers.endpoint import Endpoint, Plan, Received, completion
+from tests.helpers.generation import asks, generate, said, stored
 
 
 async def test_a_budget_stops_the_run_before_it_is_passed_and_a_larger_one_goes_on(folder: Path) -> None:
@@ -59,3 +62,50 @@ async def test_replies_that_cost_and_carry_nothing_count_over_a_resume_too(folde
         assert code == 3
         paid = sum(asks(request) != "lister" for request in endpoint.requests)
     assert paid * 300 <= 6000
+
+
+@pytest.mark.parametrize(
+    "script", [Script(), Script(30, 0.4, 120, 600), Script(8, 0.5, 30, 80)], ids=["usual", "large", "small"]
+)
+async def test_a_budget_is_spent_on_conversations_that_end(tmp_path: Path, script: Script) -> None:
+    server, url = await serve(script)
+    try:
+        mean = (await spend(url, None, 40, tmp_path)).spent / 40
+        pays_for_twenty = await spend(url, 20 * mean, 400, tmp_path)
+    finally:
+        await server.cleanup()
+    assert pays_for_twenty.in_ended >= 0.9 * pays_for_twenty.spent
+    assert pays_for_twenty.in_ended >= 0.8 * pays_for_twenty.budget
+    assert pays_for_twenty.spent <= pays_for_twenty.budget
+
+
+def cost(request: Received) -> Plan:
+    """The usual reply, at 600 tokens a turn."""
+    text = said(request)
+    usage = {"prompt_tokens": 400, "completion_tokens": 200}
+    return text if asks(request) == "lister" else completion(text) | {"usage": usage}
+
+
+LONG = ["--set", "role_play.max_messages=40", "--set", "task.max_tokens=50", "--json"]
+"""Conversations of 40 messages: 24,000 tokens each."""
+
+
+async def test_a_budget_for_less_than_one_conversation_begins_one_only(folder: Path) -> None:
+    async with Endpoint([cost]) as endpoint:
+        code, lines, err = await generate(folder, endpoint, *LONG, "--max-tokens", "9000")
+    assert code == 3
+    assert "limit of 9,000" in err
+    assert (lines[-1]["done"], lines[-1]["left_open"]) == (0, 1)
+    assert len(await stored(folder)) == 1
+
+
+async def test_a_larger_budget_ends_what_the_first_left_open_before_it_begins_more(folder: Path) -> None:
+    async with Endpoint([cost]) as endpoint:
+        await generate(folder, endpoint, *LONG, "--max-tokens", "9000")
+        (begun,) = await stored(folder)
+        code, lines, _ = await generate(folder, endpoint, *LONG, "--max-tokens", "30000")
+        first, *others = await stored(folder)
+    assert code == 3
+    assert (first.id, len(first.turns)) == (begun.id, 40)
+    assert len(begun.turns) < 40
+    assert (lines[-1]["done"], others) == (1, [])

@@ -26,6 +26,55 @@ async def test_a_refused_key_stops_the_run_after_one_request(folder: Path) -> No
         assert len(endpoint.requests) == 1
 
 
+def forbid_kites(request: Received) -> Plan:
+    if "Fly a kite" in request.body.decode() and asks(request) == "assistant":
+        return Answer({"error": {"message": "blocked"}}, status=403)
+    return said(request)
+
+
+async def test_a_prompt_that_is_forbidden_at_each_try_costs_its_session_alone(folder: Path) -> None:
+    async with Endpoint([forbid_kites]) as endpoint:
+        code, lines, err = await generate(folder, endpoint, "--json")
+        assert code == 4, err
+        assert lines[-1]["endings"] == {"max_messages": 9, "failed": 3}
+        assert lines[-1]["reasons"] == {"The endpoint answered 403: blocked": 3}
+        asked = len(endpoint.requests)
+        assert (await generate(folder, endpoint))[0] == 4
+        assert len(endpoint.requests) == asked
+    async with Endpoint([said]) as endpoint:
+        code, lines, err = await generate(folder, endpoint, "--json", "--retry-failed")
+        assert (code, lines[-1]["endings"]) == (0, {"max_messages": 12}), err
+
+
+async def test_a_list_that_is_forbidden_costs_its_own_jobs_alone(folder: Path) -> None:
+    def reply(request: Received) -> Plan:
+        if asks(request) == "lister" and "Chef" in request.body.decode():
+            return Answer({"error": {"message": "blocked"}}, status=403)
+        return said(request)
+
+    async with Endpoint([reply]) as endpoint:
+        code, lines, err = await generate(folder, endpoint, "--json")
+        assert (code, lines[-1]["done"]) == (4, 8), err
+    async with Endpoint([said]) as endpoint:
+        assert (await generate(folder, endpoint))[0] == 0
+    assert len(await stored(folder)) == 12
+
+
+async def test_three_different_prompts_that_are_forbidden_first_stop_the_run(folder: Path) -> None:
+    async with Endpoint([Answer({"error": {"message": "no rights"}}, status=403)]) as endpoint:
+        code, _, err = await generate(folder, endpoint)
+        assert code == 1
+        assert "The first 3 requests were all forbidden. The endpoint answered 403: no rights" in err
+        assert "Check the rights of the key (OPENAI_API_KEY)" in err
+        assert len(endpoint.requests) == 3
+        code, _, err = await generate(folder, endpoint, "--limit", "1", "--run", "one.db")
+        assert code == 1
+        assert "no rights" in err
+    async with Endpoint([said]) as endpoint:
+        assert (await generate(folder, endpoint))[0] == 0
+    assert len(await stored(folder)) == 12
+
+
 async def test_too_many_requests_are_waited_out(folder: Path) -> None:
     seen: Counter[bytes] = Counter()
 
@@ -53,7 +102,7 @@ async def test_what_is_waited_out_is_told_once_a_minute_and_not_for_each_call(fo
         code, lines, err = await generate(folder, endpoint, "--json")
     assert (code, lines[-1]["failed_calls"]) == (0, 48)
     (told,) = [line for line in err.splitlines() if line]
-    assert "answered 503: <html> [31mBusy yyy" in told
+    assert "answered 503: <html>Busy yyy" in told
     assert told.count("y" * 170) == 1
     assert "y" * 200 not in told
     assert re.search(r"Asking again in \d+\.\d s\.$", told)

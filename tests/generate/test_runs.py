@@ -151,3 +151,13 @@ async def test_the_reasons_that_are_kept_are_few_however_many_jobs_cannot_begin(
     assert lines[-1]["failed"] == 900
     assert len(lines[-1]["refused"]) == 100
     assert endpoint.requests == []
+
+
+async def test_the_result_is_standard_output_and_silence_is_kept(folder: Path) -> None:
+    async with Endpoint([said]) as endpoint:
+        process = await generate(folder, endpoint, "--quiet", "--limit", "2")
+        assert process == (0, [], "")
+        code, _, err = await generate(folder, endpoint, "--limit", "2")
+    assert code == 0
+    assert "2 of 2" not in err
+    assert "bactrian analyze run.db" in err

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from bactrian.recipes.load import read_recipe_text
 from tests.helpers.command import bactrian
 from tests.helpers.endpoint import Endpoint, Plan, Received, completion
@@ -44,6 +46,21 @@ async def test_a_run_is_translated_with_markers_code_and_done_token_as_they_are(
     assert found["de_001_001"].provenance.language == "German"
     assert found["de_001_001"].ending == (await stored(folder))[0].ending
     assert asked == 4
+
+
+@pytest.mark.parametrize("name", ["run.db", "sub/../run.db", "link.db"])
+async def test_a_run_is_not_translated_into_itself(folder: Path, name: str) -> None:
+    async with Endpoint([said]) as endpoint:
+        await generate(folder, endpoint, "--limit", "1")
+        asked, before = len(endpoint.requests), (folder / "run.db").read_bytes()
+        (folder / "sub").mkdir()
+        (folder / "link.db").symlink_to("run.db")
+        command = ("generate", "translate", "--run", name, "--set", "source=run.db")
+        where = ("--model", "openai:any", "--base-url", endpoint.url)
+        done = await asyncio.to_thread(lambda: bactrian(*command, *where, cwd=folder))
+        assert (done.returncode, len(endpoint.requests)) == (2, asked)
+    assert "This is the input file" in done.stderr
+    assert (folder / "run.db").read_bytes() == before
 
 
 async def test_bold_markers_and_other_fences_stay_as_they_are_in_all_ten_languages(folder: Path) -> None:

@@ -36,7 +36,11 @@ def clean_environment(**variables: str) -> dict[str, str]:
     """
     if "PYTHONPATH" in variables and (path := os.environ.get("PYTHONPATH")):
         variables["PYTHONPATH"] += os.pathsep + path
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("OPENAI", "BACTRIAN"))}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name == "BACTRIAN_DATA" or not name.startswith(("OPENAI", "BACTRIAN"))
+    }
     return kept | variables
 
 

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import tarfile
+import zipfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from bactrian.export.exporter import ExportOptions, export_run
 from bactrian.export.registry import find_format
+from bactrian.language.protocol import DONE
 from bactrian.records.session import Session
 from bactrian.store import open_store
 from tests.helpers.runs import make_run
@@ -31,3 +36,39 @@ async def exported(
 def lines(path: Path) -> list[dict[str, Any]]:
     """The objects of a file of JSON lines."""
     return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+
+
+def members(path: Path) -> dict[str, bytes]:
+    """The files of an archive or a folder, by name."""
+    if path.name.endswith(".zip"):
+        with zipfile.ZipFile(path) as pack:
+            return {name: pack.read(name) for name in pack.namelist()}
+    if path.name.endswith(".tar.gz"):
+        with tarfile.open(path) as pack:
+            return {one.name: (pack.extractfile(one) or pytest.fail()).read() for one in pack}
+    return {file.name: file.read_bytes() for file in path.iterdir()}
+
+
+def convert(content: bytes) -> list[tuple[str, str]]:
+    """What CAMEL's converter, written anew from its rules, makes of a chat: speakers and texts without markers."""
+    chat = {key.lower(): value for key, value in json.loads(content).items()}
+    count = chat["num_messages"] - (chat["termination_reason"] == DONE)
+    said: list[tuple[str, str]] = []
+    for number in range(1, count + 1):
+        message = chat[f"message_{number}"]
+        text = message["content"]
+        for token in (
+            "Instruction: ",
+            "\nInput: None",
+            "Input: None",
+            "\nInput:",
+            "Input:",
+            "Solution: \n\n",
+            "Solution:\n",
+            "Solution: ",
+            "\nNext request.",
+            " Next request.",
+        ):
+            text = text.replace(token, "")
+        said.append(({"USER": "human", "ASSISTANT": "gpt"}[message["role_type"]], text))
+    return said

@@ -22,7 +22,9 @@ from bactrian.ingest.parsed import LONGEST, Origin
 from bactrian.records.session import Session
 from bactrian.records.turn import Instruction, Solution
 from bactrian.store import open_store
+from bactrian.store.sqlite.recover import recover
 from bactrian.store.sqlite.verify import verify
+from tests.helpers.command import bactrian
 from tests.helpers.exports import handed
 from tests.helpers.runs import make_run, session
 
@@ -191,7 +193,9 @@ async def test_broken_files_are_named_and_counted_and_the_rest_is_stored(tmp_pat
     }
     found, report = await taken(zipped(tmp_path / "in.zip", files), tmp_path / "run.db")
     assert len(found) == report.stored == 1
-    assert [one.name for one in report.named] == [f"{letter}.json" for letter in "abcdefghij"]
+    assert [one.name.partition(",")[0] for one in report.named] == [
+        f"{letter}.json" for letter in "abcdefghij"
+    ]
     assert report.broken == 10
     assert all(one.problem for one in report.named)
 
@@ -562,3 +566,27 @@ async def test_an_imported_chat_with_gaps_does_not_look_damaged(tmp_path: Path) 
     run = tmp_path / "run.db"
     await taken(foldered(tmp_path / "in", encoded(gaps)), run)
     assert verify(run).faults == ()
+
+
+async def test_recovery_keeps_what_comes_after_a_gap_of_an_imported_chat(tmp_path: Path) -> None:
+    gaps = chat(message_7=message("USER", "Blogger", "Instruction: Go on."))
+    run, new = tmp_path / "run.db", tmp_path / "new.db"
+    await taken(foldered(tmp_path / "in", encoded(gaps)), run)
+    report = recover(run, new)
+    assert (report.sessions, report.turns, report.opened) == (1, 3, 0)
+    async with open_store(run, read_only=True) as before, open_store(new, read_only=True) as after:
+        assert [one async for one in after.sessions()] == [one async for one in before.sessions()]
+
+
+@pytest.mark.parametrize("name", ["run.db.lock", "run.db-wal", "link", "hard"])
+def test_what_belongs_to_the_run_is_not_imported_into_it(tmp_path: Path, name: str) -> None:
+    lock = tmp_path / "run.db.lock"
+    content = json.dumps(chat()).encode()
+    lock.write_bytes(content)
+    (tmp_path / "run.db-wal").write_bytes(content)
+    (tmp_path / "link").symlink_to(lock)
+    os.link(lock, tmp_path / "hard")
+    done = bactrian("import", name, "--run", "run.db", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "This is the input file" in done.stderr or "belongs to" in done.stderr
+    assert lock.read_bytes() == (tmp_path / "run.db-wal").read_bytes() == content

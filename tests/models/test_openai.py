@@ -14,6 +14,7 @@ from bactrian.errors import BadReply, ContextFull, Denied, InputError
 from bactrian.models.http.timeouts import Timeouts
 from bactrian.models.model import Request, ResponseFormat
 from bactrian.models.openai.client import OFFICIAL, OpenAIModel
+from bactrian.models.openai.options import encode_options
 from bactrian.models.openai.wire import build_request_parts
 from bactrian.records.message import Message
 from bactrian.records.sampling import Sampling
@@ -72,13 +73,17 @@ async def test_every_sampling_parameter_but_the_repeat_penalty_is_sent() -> None
 
 
 def test_the_official_endpoint_is_told_the_longest_reply_in_its_newer_word() -> None:
-    parts = build_request_parts("m", Request([], Sampling(max_tokens=5)), dialect=OFFICIAL)
+    request = Request([], Sampling(max_tokens=5))
+    parts = build_request_parts("m", request, options=encode_options(request, dialect=OFFICIAL))
     assert json.loads(b"".join(parts)) == {"model": "m", "messages": [], "max_completion_tokens": 5}
 
 
 def test_a_longer_history_begins_with_the_bytes_of_the_shorter_one() -> None:
     longer = Request([*ASK.messages, Message("assistant", Text("hé"))])
-    short, long = b"".join(build_request_parts("m", ASK)), b"".join(build_request_parts("m", longer))
+    short, long = (
+        b"".join(build_request_parts("m", request, options=encode_options(request)))
+        for request in (ASK, longer)
+    )
     assert long.startswith(short.removesuffix(b"]}"))
 
 

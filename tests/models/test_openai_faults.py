@@ -18,6 +18,7 @@ from bactrian.errors import (
     ContextFull,
     Denied,
     Filtered,
+    Forbidden,
     ModelError,
     NotAnEndpoint,
     Oversize,
@@ -118,11 +119,13 @@ async def test_an_empty_account_is_not_asked_again(answer: Answer) -> None:
     assert "credit" in str(error)
 
 
-@pytest.mark.parametrize("status", [401, 403])
-async def test_a_refused_key_is_shown_by_its_last_four_characters_only(status: int) -> None:
+@pytest.mark.parametrize(("status", "kind"), [(401, Denied), (403, Forbidden)])
+async def test_a_refused_key_is_shown_by_its_last_four_characters_only(
+    status: int, kind: type[ModelError]
+) -> None:
     key = "sk-abcdefghijklmnop"
     error = await fault(refusal(status, f"Incorrect API key provided: {key}."), key=key)
-    assert type(error) is Denied
+    assert type(error) is kind
     shown = "".join(traceback.format_exception_only(error)) + str(error) + error.sample.decode()
     assert key not in shown
     assert "…mnop" in error.what

@@ -5,7 +5,14 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bactrian.models.seeds import RunSeeds, derive_sampling, derive_seed, derive_stage_seed, is_derived
+from bactrian.models.seeds import (
+    RunSeeds,
+    derive_sampling,
+    derive_seed,
+    derive_stage_seed,
+    fit_seed,
+    is_derived,
+)
 from bactrian.records.sampling import Sampling
 
 SEEDS = st.integers(-(2**63), 2**63)
@@ -68,3 +75,10 @@ def test_without_a_seed_there_is_none() -> None:
     run = RunSeeds.of_run({"seed": None, "seeds": 2})
     assert (run.find_job(3), run.find_list("task@", 0), derive_stage_seed(None, "plan")) == (None, None, None)
     assert derive_sampling(Sampling(0.2), "user", 4) == Sampling(0.2)
+
+
+def test_a_derived_seed_is_sent_in_31_bits_and_a_typed_one_as_it_is() -> None:
+    sent = {fit_seed(derive_seed(7, job, "user", 1)) for job in range(1000)}
+    assert len(sent) == 1000
+    assert max(sent) < 1 << 31
+    assert fit_seed(1 << 40) == 1 << 40

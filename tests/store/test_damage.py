@@ -128,13 +128,13 @@ def page_lost(path: Path) -> None:
 
 def cut_short(path: Path) -> None:
     with path.open("r+b") as file:
-        file.truncate(path.stat().st_size * 6 // 10 + 100)
+        file.truncate(path.stat().st_size * 65 // 100 + 100)
 
 
 def a_text_changed(path: Path) -> None:
     content = path.read_bytes()
-    place = content.index(b"Name part 4.", len(content) // 2)
-    path.write_bytes(content[:place] + b"Mame" + content[place + 4 :])
+    place = content.index(b"Instruction: Name part 4.", len(content) // 2)
+    path.write_bytes(content[:place] + b"Unstruction" + content[place + 11 :])
 
 
 @pytest.mark.parametrize("damage", [page_lost, cut_short, a_text_changed])

@@ -24,7 +24,7 @@ from tests.helpers.command import bactrian
 from tests.helpers.exports import handed, lines
 
 OLD = Path(__file__).parents[1] / "data" / "runs"
-VERSIONS = range(1, 9)
+VERSIONS = range(1, 11)
 LINES: dict[str, list[Any]] = json.loads((OLD / "lines.json").read_text("utf-8"))
 WHOLE = [said[0] for pair in zip(LINES["user"], [*LINES["assistant"], [DONE]], strict=True) for said in pair]
 """What a session says from its first turn on, if the first of the alternatives is taken each time."""
@@ -59,11 +59,15 @@ def calls_of(path: Path) -> Counter[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_an_old_run_is_migrated_and_a_copy_of_it_kept(tmp_path: Path, version: int) -> None:
+async def test_an_old_run_is_read_as_it_is_and_migrated_to_be_written(tmp_path: Path, version: int) -> None:
     path = old_run(f"v{version}", tmp_path)
     before = path.read_bytes()
     assert version_of(path) == version
     sessions = await read_all(path)
+    assert path.read_bytes() == before
+    async with open_store(path):
+        pass
+    assert await read_all(path) == sessions
     whole = sessions["Plan a herb garden"]
     assert [turn.text for turn in whole.turns] == WHOLE[:7]
     assert whole.ending is not None
@@ -128,7 +132,8 @@ async def test_a_session_that_an_old_version_began_is_played_to_its_end(
     path = old_run(f"v{version}", tmp_path)
     begun = (await read_all(path))[command[1]]
     assert begun.ending is None
-    paid = calls_of(path)
+    async with open_store(path):
+        paid = calls_of(path)
     done = bactrian(*command, "--run", "run.db", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     sessions = await read_all(path)

@@ -86,6 +86,22 @@ async def test_a_link_to_itself_is_refused(tmp_path: Path) -> None:
             pass
 
 
+async def test_a_run_with_a_hard_link_is_not_written(tmp_path: Path) -> None:
+    path, other = tmp_path / "run.db", tmp_path / "other.db"
+    async with open_store(path) as store:
+        await store.begin(session())
+    os.link(path, other)
+    for name in (path, other):
+        with pytest.raises(InputError, match="hard link"):
+            async with open_store(name):
+                pass
+        async with open_store(name, read_only=True) as reader:
+            assert await reader.session("one") == session()
+    other.unlink()
+    async with open_store(path) as store:
+        await store.add_turn("one", turn(1))
+
+
 def delete_lock(run: Path) -> None:
     run.with_name("run.db.lock").unlink()
 

@@ -275,8 +275,9 @@ async def test_a_newer_schema_is_refused_and_an_older_one_migrated(tmp_path: Pat
         migrate(connection, 0.0, to=1)
     async with open_store(path, read_only=True) as store:
         assert [one async for one in store.progress()] == []
-    assert (tmp_path / "run.db.v1.backup").exists()
+    assert not (tmp_path / "run.db.v1.backup").exists()
     async with open_store(path) as store:
+        assert (tmp_path / "run.db.v1.backup").exists()
         await store.add_call(Call("one", "user", 0, "m", 0.1))
     with sqlite3.connect(path) as connection:
         connection.execute("INSERT INTO migrations VALUES (?, 0)", (len(MIGRATIONS) + 1,))

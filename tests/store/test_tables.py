@@ -22,6 +22,8 @@ TABLES: dict[str, tuple[set[str], list[RecordMapping]]] = {  # type: ignore[type
     "verdicts": ({"row", "session"}, [schema.DECISIONS]),
     "tools": ({"row", "session"}, [schema.TOOL_CALLS, schema.TOOL_RESULTS]),
     "confirmations": ({"row"}, [schema.CONFIRMATIONS]),
+    "marks": ({"row"}, [schema.MARKS]),
+    "commands": ({"row"}, [schema.COMMANDS]),
 }
 LATER = {
     "sessions": {*schema.ENDINGS.names, *schema.TOTALS.names},

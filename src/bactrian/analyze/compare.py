@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from bactrian.analyze.aggregate import Aggregate
+from bactrian.analyze.pairs import compare_pairs
 from bactrian.analyze.report import (
     COOPERATION,
     count_behaviours,
@@ -28,7 +29,7 @@ def compare_reports(before: Aggregate, after: Aggregate) -> dict[str, Any]:
     """Return the differences between two runs, each with its 95 % interval.
 
     Intervals are Newcombe's for shares of sessions, and bootstrapped over sessions for numbers of turns or tokens. If
-    an interval contains 0, the difference may be due to chance.
+    an interval contains 0, the difference may be due to chance. ``paired`` compares the sessions on the same jobs.
     """
     a, b = count_endings(before.facts), count_endings(after.facts)
     nothing = (Proportion(0, len(before.facts)), Proportion(0, len(after.facts)))
@@ -58,6 +59,7 @@ def compare_reports(before: Aggregate, after: Aggregate) -> dict[str, Any]:
         },
         COOPERATION: _difference(measure_cooperation(before.facts), measure_cooperation(after.facts)),
         "means": {name: ratios[name] for name in MEANS},
+        "paired": compare_pairs(before, after),
     }
 
 

@@ -11,6 +11,7 @@ from jinja2 import Environment, StrictUndefined
 from bactrian.analyze.behaviours.cooperation import PAPER
 from bactrian.analyze.report import COOPERATION, Json
 from bactrian.analyze.svg_chart import build_curve
+from bactrian.language.escape import to_line
 
 LARGEST_MAP = 60
 """Most roles on an axis of the heat map; those with the most sessions are shown."""
@@ -19,7 +20,7 @@ LARGEST_MAP = 60
 def render_report(reports: Sequence[Json], changes: Json | None) -> str:
     """Return the page on one run, or on two runs and their differences."""
     environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        autoescape=True, undefined=StrictUndefined, finalize=_finalize, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["percent"] = _percent
     environment.filters["short"] = _short
@@ -33,6 +34,11 @@ def render_report(reports: Sequence[Json], changes: Json | None) -> str:
         cooperation=COOPERATION,
         paper=PAPER,
     )
+
+
+def _finalize(value: object) -> object:
+    """Return a value as the page shows it: direction marks in a name would turn what follows around."""
+    return to_line(value) if type(value) is str else value
 
 
 def _charts(report: Json) -> dict[str, Any]:

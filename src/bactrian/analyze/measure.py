@@ -53,7 +53,7 @@ async def measure(
         if alone:
             read = partial(_read_snapshot, run, own, keep_findings=keep_findings)
         else:
-            read = partial(_read, store.path, own, keep_findings=keep_findings)
+            read = partial(_read, store.source, own, keep_findings=keep_findings)
         async for part in _parts(read, slices, 1 if alone else processes or os.cpu_count() or 1):
             if on_findings is not None:
                 on_findings(part.findings)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from bactrian.analyze.report import COOPERATION, Json
 from bactrian.analyze.session_summary import UNFINISHED
-from bactrian.records.text import to_printable
+from bactrian.language.escape import to_line
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -35,14 +35,14 @@ def write_report(console: Console, report: Json) -> None:
         if report[title]:
             console.print(f"{title.capitalize()} conversations:")
             for one in report[title]:
-                console.print(to_printable(f"  {_session(one)}"))
+                console.print(f"  {to_line(_session(one))}")
     if unfinished := report["endings"].get(UNFINISHED):
         console.print(f"Not ended: {unfinished['count']:,}; the numbers change when they do.")
 
 
 def write_differences(console: Console, reports: Sequence[Json], changes: Json) -> None:
     """Write what differs between two runs. A star marks a difference whose interval leaves out 0."""
-    before, after = (to_printable(report["run"]) for report in reports)
+    before, after = (to_line(report["run"]) for report in reports)
     sizes = " and ".join(f"{report['sessions']:,}" for report in reports)
     console.print(f"{before} and {after}: {sizes} sessions. Differences are {after} less {before}.")
     heads = (before, after, "difference", "95 % interval", "")
@@ -54,12 +54,27 @@ def write_differences(console: Console, reports: Sequence[Json], changes: Json) 
         ("mean of a session", *heads),
         ((name, *_change(one, percent=name == "cached_share")) for name, one in changes["means"].items()),
     )
+    if changes["paired"] is not None:
+        _write_pairs(console, changes["paired"], heads)
+
+
+def _write_pairs(console: Console, paired: Json, heads: Sequence[str]) -> None:
+    """Write the differences of sessions on the same jobs, without the rows in which nothing happened."""
+    same = "all" if paired["same_tasks"] == paired["pairs"] else f"{paired['same_tasks']:,}"
+    console.print(
+        f"\n{paired['pairs']:,} jobs ended in both, {same} of them on the very same task. Pair by pair:"
+    )
+    shares = {**paired["endings"], **paired["behaviours"], COOPERATION: paired[COOPERATION]}
+    seen = {code: one for code, one in shares.items() if one["before"] or one["after"]}
+    rows = [(code, *_change(one, percent=True)) for code, one in seen.items()]
+    rows += [(name, *_change(one, percent=False)) for name, one in paired["means"].items()]
+    _table(console, ("pair by pair", *heads), rows)
 
 
 def _overview(console: Console, report: Json) -> None:
     length, used = report["length"], report["usage"]
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in report["kinds"].items())
-    console.print(to_printable(f"{report['run']}: {report['sessions']:,} sessions ({kinds})"))
+    console.print(to_line(f"{report['run']}: {report['sessions']:,} sessions ({kinds})"))
     messages = length["messages"]
     console.print(
         f"{report['messages']:,} messages; {messages['mean']:.1f} {_ends(messages, '.1f')} a session,"
@@ -72,13 +87,11 @@ def _overview(console: Console, report: Json) -> None:
     )
     for name, of in report["tools"].items():
         wrong = ", ".join(f"{count:,} {problem}" for problem, count in of["problems"].items())
-        console.print(to_printable(f"tool {name}: {of['calls']:,} calls" + (f" ({wrong})" if wrong else "")))
+        console.print(to_line(f"tool {name}: {of['calls']:,} calls" + (f" ({wrong})" if wrong else "")))
     for agent, times in report["latency"].items():
         middle, slow = times["p50"], times["p90"]
         console.print(
-            to_printable(
-                f"{agent}: half of the replies within {middle['seconds']:.2g} s {_ends(middle, '.2g')},"
-            )
+            to_line(f"{agent}: half of the replies within {middle['seconds']:.2g} s {_ends(middle, '.2g')},")
             + f" nine of ten within {slow['seconds']:.2g} s"
         )
     growth = report["growth"]
@@ -224,5 +237,5 @@ def _table(console: Console, heads: Sequence[str], rows: Iterable[Sequence[str]]
             head, justify="left" if number == 0 else "right", overflow="fold", no_wrap=number == 0
         )
     for row in rows:
-        table.add_row(*(to_printable(cell) for cell in row))
+        table.add_row(*(to_line(cell) for cell in row))
     console.print(table, soft_wrap=False)

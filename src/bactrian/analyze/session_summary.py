@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -45,6 +46,10 @@ class SessionSummary:
     """Turns that are solutions by the inception protocol."""
     usage: Usage
     seen: tuple[ShownTurn, ...]
+    job: bytes = b""
+    """Hash of id, roles and original task: sessions of two runs with the same one are on the same job."""
+    task: bytes = b""
+    """Hash of the task as both agents saw it."""
 
     @property
     def messages(self) -> int:
@@ -55,6 +60,11 @@ class SessionSummary:
     def behaviours(self) -> frozenset[Behaviour]:
         """The behaviours found in it."""
         return frozenset(one.behaviour for one in self.seen)
+
+
+def _hash(*texts: str) -> bytes:
+    """Return 8 bytes that differ for different texts: one pair in 10¹⁹ would not."""
+    return hashlib.blake2b("\0".join(texts).encode(errors="surrogatepass"), digest_size=8).digest()
 
 
 def summarize(
@@ -78,5 +88,7 @@ def summarize(
         solved=sum(isinstance(turn.said, Solution) for turn in session.turns),
         usage=session.usage,
         seen=tuple(ShownTurn(found.behaviour, speakers[found.turn], found.turn) for found in findings),
+        job=_hash(session.id, session.assistant.name, session.user.name, session.task.original),
+        task=_hash(session.task.text),
     )
     return facts, findings

@@ -121,16 +121,17 @@ def read_tools(
     Raises:
         InputError: an agent cannot have tools, or a name is unknown.
     """
-    by_agent: Mapping[str, Sequence[ToolLike]] = given if isinstance(given, Mapping) else {"assistant": given}
+    by_agent = given if isinstance(given, Mapping) else {"assistant": given}
     specs: dict[str, ToolsSpec] = {}
     functions: dict[str, tuple[Callable[..., object] | Runnable, ...]] = {}
-    for agent, tools in by_agent.items():
+    for agent, several in by_agent.items():
         if agent not in ("user", "assistant"):
             raise InputError(
                 f"{agent!r} cannot have tools.", where="tools", next="Give them to user or assistant."
             )
-        if not tools:
+        if not several:
             continue
+        tools = (several,) if isinstance(several, str) else several
         named = [one for one in tools if isinstance(one, str)]
         specs[agent] = ToolsSpec(
             python=tuple(one for one in named if ".py" in one and not one.startswith("mcp:")),

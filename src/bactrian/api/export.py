@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypedDict
 
 from bactrian.analyze.behaviours.catalogue import find_behaviours
-from bactrian.analyze.behaviours.own import BehaviourLike, OwnBehaviour, find_installed, read_behaviours
+from bactrian.analyze.behaviours.own import BehaviourLike, OwnBehaviour
+from bactrian.api.reading.selection import SelectOptions, Words, merge_installed, read_selection
 from bactrian.errors import InputError
 from bactrian.export.decontaminate import Benchmark, read_benchmark
 from bactrian.export.exporter import ExportOptions, export_run
@@ -51,6 +52,16 @@ class ExportChoices(TypedDict, total=False):
     """Licence of the data, for its card."""
     prompts: str | None
     """The user's prompt pack that the run was made with."""
+    id: Words
+    """Only sessions with these ids; ``*`` stands for any characters."""
+    role: Words
+    """Only sessions with one of these roles."""
+    pair: Words
+    """Only these pairs of roles: ``"ASSISTANT x USER"``."""
+    task: Words
+    """Only tasks with these words."""
+    mark: Words
+    """Only sessions with one of these marks."""
     behaviours: Iterable[BehaviourLike]
     """User-defined behaviours, for ``drop`` and for formats with findings."""
 
@@ -78,6 +89,7 @@ async def export_session_data(
         unfinished=more.get("unfinished", False),
         dedup=more.get("dedup", False),
         benchmark=read_benchmark(Path(benchmark)) if benchmark else None,
+        require=await _read_required(run, more),
     )
     options = ExportOptions(
         format=chosen,
@@ -97,13 +109,6 @@ async def export_session_data(
         return await export_run(store, options)
 
 
-def merge_installed(behaviours: Iterable[BehaviourLike]) -> tuple[OwnBehaviour, ...]:
-    """Return the user's behaviours, and those of installed packages with other codes."""
-    given = read_behaviours(behaviours)
-    codes = {one.code for one in given}
-    return (*given, *(one for one in find_installed() if one.code not in codes))
-
-
 async def list_ending_codes(run: Path) -> tuple[str, ...]:
     """Return the codes of the endings in the run at ``run``."""
     async with open_store(run, read_only=True) as store:
@@ -121,6 +126,7 @@ def read_filters(
     unfinished: bool = False,
     dedup: bool = False,
     benchmark: Benchmark | None = None,
+    require: Mapping[str, Predicate] | None = None,
 ) -> Filters:
     """Parse ``ending=CODE`` and ``finding=CODE``. The codes of ``endings`` and ``own`` are valid, too.
 
@@ -145,7 +151,21 @@ def read_filters(
         unfinished=unfinished,
         dedup=dedup,
         benchmark=benchmark,
+        require=require or {},
     )
+
+
+async def _read_required(run: Path, more: ExportChoices) -> Mapping[str, Predicate]:
+    """Return what the exported sessions must pass: their ids, roles, tasks and marks."""
+    options = SelectOptions(
+        id=more.get("id", ()),
+        role=more.get("role", ()),
+        pair=more.get("pair", ()),
+        task=more.get("task", ()),
+        mark=more.get("mark", ()),
+    )
+    async with open_store(run, read_only=True) as store:
+        return (await read_selection(store, options)).tests
 
 
 def _shows(session: Session, code: str, own: Sequence[OwnBehaviour]) -> bool:

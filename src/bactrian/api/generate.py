@@ -13,6 +13,7 @@ from typing import Any, TypedDict, Unpack, cast
 
 from bactrian.api.bridge import run_sync
 from bactrian.api.checks import GenerateTypes, check_names, check_types
+from bactrian.api.commands import describe_run
 from bactrian.api.models import ModelLike, build_model_options, choose_models, limit_time
 from bactrian.api.run import Run
 from bactrian.errors import BactrianWarning, BudgetReached, InputError
@@ -65,6 +66,8 @@ class GenerateOptions(TypedDict, total=False):
     """Retry failed jobs and incomplete lists."""
     origin: str | Path | None
     """Another run whose unchanged lists are copied."""
+    keep_tasks: bool
+    """Also copy the specified tasks of ``origin``, so that both runs work on the very same tasks."""
     acknowledge_misuse: bool
     """Confirm that a run of a red-team recipe is for research."""
     on_progress: Callable[[ProgressSnapshot], object] | None
@@ -299,6 +302,16 @@ def build_run_order(
         options.get("retry_failed", False),
         None if origin is None else Path(origin),
         sources or {},
+        describe_run(
+            {
+                **options,
+                "limit": limit,
+                "budget": budget,
+                "sources": list(sources or {}),
+                "base_url": access.base_url,
+            }
+        ),
+        keep_tasks=options.get("keep_tasks", False),
     )
 
 

@@ -12,6 +12,7 @@ from typing import Unpack
 from bactrian.api.arguments import Critic, PlayOptions, ToolsLike, read_role, read_tools
 from bactrian.api.bridge import run_sync
 from bactrian.api.checks import PlayTypes, check_names, check_types
+from bactrian.api.commands import describe_session
 from bactrian.api.events import yield_from_task
 from bactrian.api.models import ChosenModels, ModelLike, build_model_options, choose_models, limit_time
 from bactrian.errors import BactrianError, BactrianWarning, ContextFull, InputError, ModelError
@@ -196,8 +197,11 @@ def build_session_order(
     tools: ToolsLike | None = None,
     endings: EndingLike | Iterable[EndingLike] = (),
     run: str | Path | None = None,
+    name: str | None = None,
 ) -> SessionOrder:
     """Combine the arguments of :func:`play` into one order. ``roles`` are those of assistant and user.
+
+    ``name`` is the id of the stored session to go on with.
 
     Raises:
         InputError: an argument cannot be used.
@@ -233,6 +237,8 @@ def build_session_order(
         specs,
         Path(run) if run is not None else None,
         functions,
+        name,
+        describe_session(idea, roles, models.names, options, critic=critic, tools=tools, endings=endings),
     )
 
 

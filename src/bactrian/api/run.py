@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
 from html import escape
 from pathlib import Path
@@ -15,19 +14,23 @@ from bactrian.analyze.measure import measure
 from bactrian.analyze.report import check_installed
 from bactrian.api.bridge import run_sync
 from bactrian.api.checks import check_names
-from bactrian.api.export import ExportChoices, export_session_data, merge_installed
+from bactrian.api.export import ExportChoices, export_session_data
+from bactrian.api.reading.marks import mark_session
+from bactrian.api.reading.selection import (
+    SelectOptions,
+    find_session,
+    iterate_selected,
+    merge_installed,
+    read_selection,
+)
+from bactrian.api.reading.status import RunStatus, build_forecast_order, read_status
 from bactrian.api.report import Report
-from bactrian.errors import InputError
 from bactrian.export.format import Format
 from bactrian.generate.forecast import Forecast, forecast_run
-from bactrian.generate.plan import Plan
-from bactrian.generate.run import RunOrder
-from bactrian.generate.run_models import RunLimits
-from bactrian.models.pricing import choose_prices, make_pricing
-from bactrian.models.registry import ModelOptions
-from bactrian.models.wrappers.budget import UsageMeter
+from bactrian.generate.rebuild import read_stored_run
+from bactrian.models.pricing import make_pricing
 from bactrian.recipes.load import read_recipe_content
-from bactrian.records.run import Failure, Progress
+from bactrian.records.run import Failure, Mark, Progress
 from bactrian.records.session import Session
 from bactrian.records.text import show
 from bactrian.records.usage import Usage
@@ -95,16 +98,8 @@ class Run:
             yield from self._read(lambda store, rows=rows: _list(store.sessions(rows)))
 
     def __getitem__(self, session_id: str) -> Session:
-        """Return the session with this id. Raises InputError if not found."""
-        found = self._read(lambda store: store.session(session_id))
-        if found is None:
-            ids = [one.id for one in self._progress()[:5]]
-            raise InputError(
-                f"The run has no session {session_id!r}.",
-                where=str(self.path),
-                next=f"Its ids are like {', '.join(ids)}." if ids else "It is empty.",
-            )
-        return found
+        """Return the session with this id, or the only one whose id begins with it. Raises InputError if not found."""
+        return self._read(lambda store: find_session(store, session_id))
 
     @property
     def endings(self) -> dict[str, int]:
@@ -120,15 +115,53 @@ class Run:
         """Tokens of all calls, including unfinished sessions and lists."""
         return sum(self._read(lambda store: store.count_spent()).values(), Usage())
 
-    def sample(self, count: int = 1, *, seed: int = 0) -> SessionList:
+    def status(self) -> RunStatus:
+        """Return how far the run has come: jobs, endings, failures, cost, and the command that goes on."""
+        return run_sync(read_status(self.path))
+
+    def select(
+        self, *, sample: int | None = None, seed: int = 0, **filters: Unpack[SelectOptions]
+    ) -> SessionList:
+        """Return the sessions that fit all ``filters``, or ``sample`` of them at random, all in memory.
+
+        The filters are those of ``bactrian show``; of several values for one filter, one is enough.
+
+        Example:
+            ``run.select(behaviour="role_flip", role="Nurse", sample=3).show()``
+
+        Raises:
+            InputError: a filter is not valid.
+        """
+        check_names("select", filters, ("sample", "seed", *SelectOptions.__annotations__))
+
+        async def select(opened: RunReader) -> SessionList:
+            async with opened.snapshot() as store:
+                selection = await read_selection(store, filters)
+                found = iterate_selected(store, selection, sample=sample, seed=seed)
+                return SessionList([one.session async for one in found])
+
+        return self._read(select)
+
+    def sample(self, count: int = 1, *, seed: int = 0, **filters: Unpack[SelectOptions]) -> SessionList:
         """Choose ``count`` sessions at random, or all if the run has fewer; the same seed chooses the same.
 
         Example:
             ``run.sample(3).show()``
         """
-        ids = [one.id for one in self._progress()]
-        chosen = random.Random(seed).sample(ids, min(count, len(ids)))  # noqa: S311
-        return SessionList(self[one] for one in chosen)
+        return self.select(sample=count, seed=seed, **filters)
+
+    def marks(self) -> list[Mark]:
+        """Return the marks that persons gave to sessions."""
+        return self._read(lambda store: store.marks())
+
+    def mark(self, session_id: str, mark: str, note: str = "") -> None:
+        """Give a session a mark, or change the note of a mark that it has.
+
+        Raises:
+            InputError: the run has no such session.
+            RunInUse: another process writes the run.
+        """
+        run_sync(mark_session(self.path, session_id, mark, note))
 
     def failures(self) -> list[Failure]:
         """Return the sessions that failed, with the reason and the response received instead of a reply."""
@@ -219,19 +252,8 @@ class Run:
         Raises:
             InputError: the run was not made from a recipe.
         """
-        content = self._read(lambda store: store.recipe())
-        if content is None or "recipe" not in content:
-            raise InputError(
-                "This run was not made from a recipe.",
-                where=str(self.path),
-                next="Only runs of `generate` can be forecast.",
-            )
-        plan = Plan(read_recipe_content(content["recipe"]), content["models"], content.get("seed"))
-        free = {name for name in plan.models.values() if name.startswith("python:")}
-        known = choose_prices(plan.models.values(), price, base_url, own=free)
-        order = RunOrder(
-            plan, self.path, ModelOptions(base_url), UsageMeter(prices=known), RunLimits(), limit
-        )
+        stored = self._read(read_stored_run)
+        order = build_forecast_order(stored, self.path, limit=limit, price=price, base_url=base_url)
         return run_sync(forecast_run(order))
 
     def export(

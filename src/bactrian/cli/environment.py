@@ -8,7 +8,9 @@ import sys
 
 from bactrian.errors import InputError
 
-_NEVER = re.compile(r"HOME|PATH|BACTRIAN_CONFIG|XDG_.*|PYTHON.*|LD_.*|.*_PROXY|SSL_CERT_.*", re.IGNORECASE)
+_NEVER = re.compile(
+    r"HOME|PATH|BACTRIAN_(CONFIG|DATA)|XDG_.*|PYTHON.*|LD_.*|.*_PROXY|SSL_CERT_.*", re.IGNORECASE
+)
 """Variables that decide where keys go or what runs. ``.env`` must not set them, as it may come from another person."""
 
 

@@ -35,6 +35,8 @@ class LazyCommand:
     """The function, or the app of a command with subcommands."""
     help: str
     """The first line of the command's own help."""
+    hidden: bool = False
+    """True for a second name of a command, which the help leaves out."""
 
     def load(self, name: str) -> Any:
         """Import the command."""
@@ -55,6 +57,19 @@ COMMANDS = {
         "generate",
         "Generate the conversations of a recipe, or resume an interrupted run.",
     ),
+    "runs": LazyCommand("stored.runs", "runs", "List runs: recipe, size, endings, state, cost and age."),
+    "list": LazyCommand("stored.runs", "runs", "", hidden=True),
+    "status": LazyCommand(
+        "stored.status", "status", "Say how far a run has come, what it cost, and the command that goes on."
+    ),
+    "show": LazyCommand(
+        "stored.show", "show", "Show the conversations of a run: a list, or one of them whole."
+    ),
+    "resume": LazyCommand(
+        "stored.resume",
+        "resume",
+        "Go on with an interrupted run or session; everything it needs but keys is stored in it.",
+    ),
     "failures": LazyCommand(
         "failures", "failures", "List the jobs that failed, with the reason and the response received."
     ),
@@ -64,6 +79,9 @@ COMMANDS = {
         "Report endings, behaviours and costs of a run, or compare two runs.",
     ),
     "export": LazyCommand("export", "export", "Export a run in a format that other tools read."),
+    "explore": LazyCommand(
+        "stored.explore", "explore", "Look at runs and conversations in the browser: filter, search, read."
+    ),
     "import": LazyCommand("ingest", "ingest", "Import conversations of other programs into a run."),
     "verify": LazyCommand(
         "verify", "verify", "Check all data of a run against its checksums and counts. Changes nothing."
@@ -71,8 +89,10 @@ COMMANDS = {
     "recover": LazyCommand(
         "recover", "recover", "Write a new run with everything readable from a damaged one."
     ),
+    "sandbox": LazyCommand("sandbox", "app", "Run a program in a sandbox."),
     "roles": LazyCommand("roles", "roles", "Ask a model for the roles that a task needs."),
     "recipes": LazyCommand("recipes", "app", "List the recipes, or show one."),
+    "societies": LazyCommand("societies", "app", "List the societies, or show one."),
     "models": LazyCommand(
         "models",
         "models",
@@ -104,7 +124,9 @@ class LazyGroup(typer.core.TyperGroup):
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
         """List the commands with their help."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, command.help) for name, command in COMMANDS.items()])
+            formatter.write_dl(
+                [(name, command.help) for name, command in COMMANDS.items() if not command.hidden]
+            )
 
 
 app = typer.Typer(

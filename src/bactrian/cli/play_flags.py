@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypedDict
 
 import typer
 
@@ -66,6 +67,13 @@ class RoleFlags:
     as_: Annotated[Side | None, declare_option("--as", "The side that you play yourself.")] = None
 
 
+class _Addresses(TypedDict):
+    base_url: str | None
+    window: int | None
+    timeout: float
+    max_wait: float
+
+
 @dataclass(frozen=True, slots=True)
 class ModelFlags:
     """The models and their endpoints."""
@@ -110,6 +118,15 @@ class ModelFlags:
             "critic": self.critic_model,
         }
         return {agent: name for agent, name in given.items() if name is not None}
+
+    def addresses(self) -> _Addresses:
+        """Return what the flags say about the endpoint, to store it with a session."""
+        return _Addresses(
+            base_url=self.base_url or os.environ.get("OPENAI_BASE_URL") or None,
+            window=self.window,
+            timeout=self.timeout,
+            max_wait=self.max_wait,
+        )
 
     def open(self, *, person: bool, idea: str | None) -> tuple[ModelOptions, StopControl]:
         """Return the model options, with the person at the keyboard if one takes part."""

@@ -23,7 +23,7 @@ class StopControl:
 
 
 def run_async(
-    work: Coroutine[object, object, int], *, resume: str, stop_control: StopControl | None = None
+    work: Coroutine[object, object, int], *, resume: object, stop_control: StopControl | None = None
 ) -> NoReturn:
     """Run ``work`` and exit with the code that it returns.
 

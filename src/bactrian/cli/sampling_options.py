@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from bactrian.cli.options import declare_option
 from bactrian.errors import InputError
 
-_AGENTS = ("assistant", "user", "task", "critic")
+SPEAKERS = ("assistant", "user", "task", "critic")
 _FLAGS = {
     "temperature": (
         "temperature",
@@ -27,13 +27,22 @@ _FLAGS = {
 """Flags by parameter. The commands have a --seed for all agents already."""
 
 
-def add_sampling_flags(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the flags to ``command``, which receives them as the argument ``sampling`` in the form of a recipe's table.
+def add_sampling_flags(*agents: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add flags for all agents, and for each of ``agents``, to a command.
 
-    Flags of single agents, such as ``--assistant-temperature``, are not listed in the help because of their number.
+    The command receives them as the argument ``sampling`` in the form of a recipe's table. Flags of single agents, such
+    as ``--assistant-temperature``, are not listed in the help because of their number.
     """
+
+    def add(command: Callable[..., None]) -> Callable[..., None]:
+        return _add_flags(command, agents)
+
+    return add
+
+
+def _add_flags(command: Callable[..., None], agents: tuple[str, ...]) -> Callable[..., None]:
     flags = [(None, key) for key in _FLAGS if key != "seed"]
-    flags += [(agent, key) for agent in _AGENTS for key in _FLAGS]
+    flags += [(agent, key) for agent in agents for key in _FLAGS]
     names = {_argument(agent, key): (agent, key) for agent, key in flags}
 
     @wraps(command)
@@ -65,7 +74,7 @@ def _declare(agent: str | None, key: str) -> Any:
     kind = list[str] | None if key == "body" else str | None
     name = f"--{flag}" if agent is None else f"--{agent}-{flag}"
     if key == "temperature" and agent is None:
-        text += " For one agent: --assistant-…, --user-…, --task-…, --critic-…."
+        text += " Flags of one agent begin with its name, as in --assistant-temperature."
     return Annotated[kind, declare_option(name, text, hidden=agent is not None, metavar="VALUE")]
 
 

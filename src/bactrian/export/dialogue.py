@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
 
 from bactrian.export.system_prompts import SystemPrompts
 from bactrian.models.openai.tool_calls import to_wire_calls
@@ -11,6 +13,7 @@ from bactrian.records.session import Session
 from bactrian.records.text import Text
 from bactrian.records.tool import to_messages
 from bactrian.records.turn import Speaker, Turn
+from bactrian.tables.lineage import add_extra
 
 THOUGHT = "reasoning_content"
 """Key of a model's thoughts before a message, as in the chat templates of reasoning models."""
@@ -27,9 +30,12 @@ def make_alternating(session: Session) -> tuple[Turn, ...]:
 
 
 def list_rounds(session: Session) -> list[tuple[Turn, Turn]]:
-    """Return each instruction with its solution."""
-    turns = make_alternating(session)
-    return list(zip(turns[::2], turns[1::2], strict=False))
+    """Return each turn of the AI user with the assistant's next one; what is missing between rounds does not matter."""
+    return [
+        (asked, answered)
+        for asked, answered in pairwise(session.turns)
+        if asked.speaker == "user" and answered.speaker == "assistant" and answered.number == asked.number + 1
+    ]
 
 
 def view_from_side(
@@ -64,12 +70,12 @@ def build_dialogue(
     return view_from_side(session, side, turns, prompts, tools=tools) if turns else []
 
 
-def to_plain_text(messages: Sequence[Message]) -> list[dict[str, object]]:
+def to_plain_text(messages: Sequence[Message]) -> list[dict[str, Any]]:
     """Return messages in the form that most tools read."""
     return [_plain(message) for message in messages]
 
 
-def add_thoughts(rows: Sequence[dict[str, object]], session: Session, side: Speaker) -> None:
+def add_thoughts(rows: Sequence[dict[str, Any]], session: Session, side: Speaker) -> None:
     """Add the thoughts of ``side`` to its own messages. The other agent's thoughts are not part of its chat."""
     said = (row for row in rows if row["role"] == "assistant" and "tool_calls" not in row)
     own = (turn for turn in session.turns if turn.speaker == side)
@@ -78,8 +84,24 @@ def add_thoughts(rows: Sequence[dict[str, object]], session: Session, side: Spea
             row[THOUGHT] = turn.thought
 
 
-def _plain(message: Message) -> dict[str, object]:
-    made: dict[str, object] = {"role": message.role, "content": str(message.text)}
+def add_message_extra(rows: list[dict[str, Any]], session: Session, side: Speaker) -> list[dict[str, Any]]:
+    """Return the messages of a chat from ``side`` with the keys that those of the imported file had besides."""
+    if not session.provenance.extra.keys() - {"0"}:
+        return rows
+    turns = iter(make_alternating(session))
+    opens = side == "user"
+    made: list[dict[str, Any]] = []
+    for row in rows:
+        spoken = row.get("role", row.get("from")) not in ("system", "tool") and "tool_calls" not in row
+        if spoken and opens:  # The request to begin is no turn.
+            spoken = opens = False
+        turn = next(turns, None) if spoken else None
+        made.append(row if turn is None else add_extra(row, session, turn.number))
+    return made
+
+
+def _plain(message: Message) -> dict[str, Any]:
+    made: dict[str, Any] = {"role": message.role, "content": str(message.text)}
     if message.calls:
         made["tool_calls"] = to_wire_calls(message.calls)
     if message.answers:

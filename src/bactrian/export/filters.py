@@ -26,6 +26,8 @@ class Filters:
     """True to include unfinished sessions."""
     dedup: bool = False
     """True to keep only the first of identical sessions."""
+    require: Mapping[str, Predicate] = field(default_factory=dict[str, Predicate])
+    """Predicates by name; only sessions that match all of them are exported."""
     benchmark: Benchmark | None = None
     """Sessions that quote this are left out."""
 
@@ -34,6 +36,7 @@ class Filters:
         made: dict[str, object] = {
             "only_endings": sorted(self.endings),
             "rejected": sorted(self.reject),
+            "required": sorted(self.require),
             "min_rounds": self.min_rounds,
             "unfinished": self.unfinished,
             "dedup": self.dedup,
@@ -53,6 +56,9 @@ class SessionFilter:
         """Return the reason to leave ``session`` out; None to export it."""
         filters = self._filters
         code = session.ending.code if session.ending else "none"
+        for name, predicate in filters.require.items():
+            if not predicate(session):
+                return f"not {name}"
         if session.ending is None and not filters.unfinished:
             return "unfinished"
         if filters.endings and code not in filters.endings:

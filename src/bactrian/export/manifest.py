@@ -9,6 +9,7 @@ from typing import Any
 
 import bactrian
 from bactrian.export.counts import ExportCounts
+from bactrian.language.escape import to_json
 from bactrian.store.migrations import MIGRATIONS
 
 SCHEMA = 1
@@ -53,4 +54,4 @@ def _described(path: Path, root: Path) -> dict[str, object]:
 
 def list_written(values: dict[str, Any]) -> str:
     """Return the manifest as text."""
-    return json.dumps(values, ensure_ascii=False, indent=2) + "\n"
+    return to_json(values, indent=2) + "\n"

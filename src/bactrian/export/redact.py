@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from importlib import import_module
-from typing import Any
+from typing import Any, cast
 
 from bactrian.errors import MissingExtra
 from bactrian.language.protocol import read_instruction, read_solution
@@ -78,12 +78,26 @@ class Redactor:
             turns=tuple(self._turn(turn) for turn in session.turns),
             ending=ending and replace(ending, evidence=self.redact_text(ending.evidence)),
             values={name: self.redact_text(value) for name, value in session.values.items()},
+            provenance=replace(session.provenance, extra=self._plain(session.provenance.extra)),
         )
 
     def redact_choice(self, choice: Preference) -> Preference:
         """Return ``choice`` with the passages replaced."""
         texts = tuple(self.redact_text(text) for text in choice.texts)
         return replace(choice, texts=texts, reason=self.redact_text(choice.reason))
+
+    def _plain(self, value: Any) -> Any:
+        """Redact every text of JSON data, the keys of objects included."""
+        match value:
+            case str():
+                return self.redact_text(value)
+            case Mapping():
+                pairs = cast("Mapping[str, Any]", value).items()
+                return {self.redact_text(key): self._plain(one) for key, one in pairs}
+            case list() | tuple():
+                return [self._plain(one) for one in cast("list[Any]", value)]
+            case _:
+                return value
 
     def _maybe(self, text: str | None) -> str | None:
         return None if text is None else self.redact_text(text)

@@ -21,6 +21,7 @@ from bactrian.files.identity import check_replaceable
 
 MANIFEST = "manifest.json"
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+_SQLITE = b"SQLite format 3\0"
 _REPLACED = ".replaced"
 """Folder inside ``.ready`` that holds the files that were replaced."""
 
@@ -37,7 +38,7 @@ def write_atomically(
 
     Args:
         target: The file or folder that is written.
-        overwrite: True to replace an existing export.
+        overwrite: True to replace an existing export, which is never a run.
         shared: Names of files that are always replaced: their writer has kept the existing content.
         protect: Files that are never replaced, whatever name ``target`` uses for them.
 
@@ -158,10 +159,22 @@ def _check(path: Path, *, overwrite: bool) -> None:
         raise InputError("This exists already.", where=where, next="Use --overwrite, or another name.")
     if path.is_symlink() or not (path.is_dir() or path.is_file()):
         raise InputError("This is not a regular file or folder.", where=where, next="Use another name.")
+    if any(map(_is_database, path.rglob("*") if path.is_dir() else [path])):
+        raise InputError(
+            "This is a database or contains one, such as a run.", where=where, next="Use another name."
+        )
     if path.is_dir() and not _is_export(path):
         raise InputError(
             "This folder contains something other than an export.", where=where, next="Use another name."
         )
+
+
+def _is_database(path: Path) -> bool:
+    """Return True for a file of SQLite, which no export is: it may be the run that another run was made from."""
+    if not path.is_file() or path.suffix == ".json":
+        return False
+    with path.open("rb") as file:
+        return file.read(len(_SQLITE)) == _SQLITE
 
 
 def _is_export(folder: Path) -> bool:

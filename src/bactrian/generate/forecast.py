@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from bactrian.generate.job_ids import JobIds
 from bactrian.generate.jobs.registry import find_job_kind
+from bactrian.generate.outlook import mix_prices
 from bactrian.generate.run import RunOrder, find_begun_plan
 from bactrian.generate.run_models import LOCAL_WINDOW
 from bactrian.generate.scheduler import count_jobs
-from bactrian.generate.session_cost import Estimate, SessionCost, add_critic, average, list_three
+from bactrian.generate.session_cost import Estimate, SessionCost, apply_critic, average, list_three
 from bactrian.models.registry import find_traits
 from bactrian.models.wrappers.budget import Price
-from bactrian.recipes.schema import Axis, CriticSpec
-from bactrian.records.candidate import read_search
+from bactrian.recipes.schema import Axis
 from bactrian.records.run import Progress
 from bactrian.records.usage import Usage
 from bactrian.store import open_store
@@ -47,6 +47,8 @@ class Forecast:
     seconds: Estimate
     basis: str
     """The basis of the numbers, and their uncertainty."""
+    jobs: int = 0
+    """Jobs that were asked for, those that ended among them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,21 +96,13 @@ async def forecast_run(order: RunOrder) -> Forecast:
         if not good:  # What ended sessions used has this in it.
             usage += Usage(step.prompt * left, step.completion * left)
     session = average(good, left, calls_beside=cost.given_turns) if good else cost.session
-    session = _with_critic(session.times(cost.sessions), cost.critic, guessed=not good)
+    session = apply_critic(session.times(cost.sessions), cost.critic, guessed=not good)
     speakers = [plan.models[agent] for agent in cost.speakers]
     local = any(find_traits(name).in_process for name in speakers)
     window = order.limits.concurrency or (LOCAL_WINDOW if local else 64)
-    price = _average_price([order.meter.prices.get(name) for name in speakers])
-    return compute_forecast(session, Remaining(left, usage, calls, price, seconds, window))
-
-
-def _with_critic(session: SessionCost, critic: CriticSpec | None, *, guessed: bool) -> SessionCost:
-    if critic is None:
-        return session
-    width, depth = read_search(critic.search) if critic.search else (1, 1)
-    # Each level of a search after the first continues every line of the beam.
-    proposals = critic.proposals * -(-(1 + width * (depth - 1)) // depth)
-    return add_critic(session, proposals, critic.rounds, guessed=guessed)
+    price = mix_prices([order.meter.prices.get(name) for name in speakers])
+    forecast = compute_forecast(session, Remaining(left, usage, calls, price, seconds, window))
+    return replace(forecast, jobs=size)
 
 
 def _count_lists(axes: Sequence[Axis], size: int, done: set[str]) -> tuple[Usage, int]:
@@ -137,18 +131,6 @@ def _count_lists(axes: Sequence[Axis], size: int, done: set[str]) -> tuple[Usage
 def _count_shown(axis: Axis) -> float:
     """Earlier items that a question for one more names, on average."""
     return sum(min(position, axis.shown) for position in range(axis.count)) / axis.count
-
-
-def _average_price(prices: Sequence[Price | None]) -> Price | None:
-    """The price of a call; with several models, the mean of those that talk."""
-    known = [price for price in prices if price is not None]
-    if len(known) < len(prices):
-        return None
-    return Price(
-        sum(price.prompt for price in known) / len(known),
-        sum(price.completion for price in known) / len(known),
-        sum(price.prompt if price.cached is None else price.cached for price in known) / len(known),
-    )
 
 
 def compute_forecast(sizes: SessionCost, left: Remaining) -> Forecast:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -75,6 +76,13 @@ def check_same(stored: Mapping[str, Any], wanted: Mapping[str, Any], where: str)
     """
     if "seeds" not in stored:  # The run dates from when there was a single seed scheme, and keeps it.
         wanted = {key: value for key, value in wanted.items() if key != "seeds"}
+    before, now = (str(plan["recipe"].get("name")) for plan in (stored, wanted))
+    if before != now:
+        raise InputError(
+            f"This run is {before}, and the command is for {now}.",
+            where=where,
+            next=f"`bactrian resume {shlex.quote(where)}` goes on with it; another --run begins a new one.",
+        )
     if changed := find_differences(stored, wanted):
         listed = "; ".join(changed[:8]) + (f"; and {len(changed) - 8} more" if len(changed) > 8 else "")
         raise InputError(

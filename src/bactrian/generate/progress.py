@@ -8,10 +8,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from bactrian.errors import BactrianError
+from bactrian.generate.admission import Admission
+from bactrian.generate.outlook import Rests
+from bactrian.generate.scheduler import Job
+from bactrian.generate.session_cost import Estimate
 from bactrian.models.wrappers.budget import UsageMeter
+from bactrian.records.ending import Ending
 from bactrian.records.events import Ended, Event, Spoke
+from bactrian.records.text import write_count
 from bactrian.records.turn import Turn
 from bactrian.records.usage import Usage
+from bactrian.stats.survival import SurvivalCurve
 
 _MOST_REASONS = 100
 """Distinct reasons to store: some contain a time or a number."""
@@ -71,6 +78,29 @@ class ProgressSnapshot:
     """Maximum number of requests in flight."""
     changes: tuple[str, ...]
     """Changes of the answering model or system during the run."""
+    open: int = 0
+    """Sessions that this command left open, or paused until they can be paid for."""
+    max_usd: float | None = None
+    max_tokens: int | None = None
+    usd_expected: Estimate | None = None
+    """Cost of the run in the end, with a 95 % range; None if a price is unknown."""
+    tokens_expected: Estimate | None = None
+    usd_open: float | None = None
+    """What the open sessions are expected to take; None if a price is unknown."""
+    affordable: int = 0
+    """Conversations that the limits are expected to pay for, of :attr:`total`."""
+    free: bool = False
+    """True if no model costs money."""
+    unpriced: str = ""
+    """A model without a known price."""
+    share_done: float = 0.0
+    """Share of the work that is done, counted in turns."""
+    seconds_to_first: float | None = None
+    """Expected seconds until a first conversation of this command ends; None until a turn was made."""
+    slow_start: str = ""
+    """What to know of a model in this process before its first reply."""
+    last: str = ""
+    """The conversation that ended last, in one line."""
 
     @property
     def cached_share(self) -> float:
@@ -95,6 +125,14 @@ class RunProgress:
     meter: UsageMeter
     total: int
     has_price: bool
+    admission: Admission
+    window: int = 1
+    """Maximum number of sessions in flight."""
+    free: bool = False
+    unpriced: str = ""
+    slow_start: str = ""
+    last: tuple[Job, int, Ending] | None = None
+    """The job that ended last, its number of turns and its ending."""
     done: int = 0
     endings: Counter[str] = field(default_factory=Counter[str])
     in_flight: int = 0
@@ -115,7 +153,6 @@ class RunProgress:
     changes: list[str] = field(default_factory=list[str])
     """Changes of the answering model or system during the run."""
     _begun: float = field(default_factory=time.monotonic)
-    _done_before: int = -1
     _past: deque[tuple[float, int, int]] = field(default_factory=lambda: deque([(0.0, 0, 0)]))
     """Seconds, calls and tokens at recent snapshots."""
     _used_before: Usage = Usage()
@@ -151,8 +188,6 @@ class RunProgress:
                     event.error.what if isinstance(event.error, BactrianError) else event.ending.evidence
                 )
         elif isinstance(event, Spoke):
-            if self._done_before < 0:
-                self._done_before = self.done
             self._notice(event.turn)
 
     def explain(self, reason: str) -> None:
@@ -186,9 +221,13 @@ class RunProgress:
         )
         passed = max(now - then, 1e-9)
         self._past.append((now, meter.calls, usage.total))
-        ended_here = self.done - max(self._done_before, 0)
-        left = (self.total - self.done) * now / ended_here if ended_here > 0 else None
         pressure = self.read_pressure()
+        left_open = self.admission.left_open
+        in_flight = sum(self.admission.outlook.open)
+        rest = max(0, self.total - self.done - self.not_begun - in_flight)
+        outlook = self.admission.outlook
+        lengths = outlook.find_lengths()
+        expected = self._expect(lengths, rest)
         return ProgressSnapshot(
             total=self.total,
             done=self.done,
@@ -204,9 +243,65 @@ class RunProgress:
             seconds=now,
             calls_per_second=(meter.calls - calls) / passed,
             tokens_per_second=(usage.total - tokens) / passed,
-            seconds_left=left,
+            seconds_left=outlook.estimate_seconds(
+                min(rest, expected.affordable), in_flight if self.admission.waiting else self.window
+            ),
             closed_for=pressure.closed_for,
             silent=pressure.silent,
             limit=pressure.limit,
             changes=tuple(self.changes),
+            open=len(left_open) + self.admission.paused,
+            max_usd=meter.max_usd,
+            max_tokens=meter.max_tokens,
+            usd_expected=expected.usd,
+            tokens_expected=expected.tokens,
+            usd_open=expected.usd_open,
+            affordable=min(self.total, self.done + in_flight + expected.affordable),
+            free=self.free,
+            unpriced=self.unpriced,
+            share_done=min(1.0, (self.done + outlook.count_done(lengths)) / max(1, self.total)),
+            seconds_to_first=outlook.estimate_first(lengths),
+            slow_start=self.slow_start,
+            last=_describe(*self.last) if self.last else "",
         )
+
+    def finish(self, job: Job, turns: int, ending: Ending) -> None:
+        """Remember the job that ended last."""
+        self.last = job, turns, ending
+
+    def _expect(self, lengths: SurvivalCurve, rest: int) -> _Expected:
+        """Return what the run takes in the end if ``rest`` more sessions begin."""
+        outlook, meter = self.admission.outlook, self.meter
+        rests = outlook.find_tokens(lengths)
+        tokens = outlook.estimate_total(meter.used.total, rest, rests)
+        affordable = rest
+        if meter.max_tokens is not None:
+            affordable = _count_affordable(meter.max_tokens, tokens.value, rest, rests)
+        rests = outlook.find_usd(lengths, meter)
+        if rests is None:
+            return _Expected(tokens, None, None, affordable)
+        usd = outlook.estimate_total(meter.usd, rest, rests)
+        if meter.max_usd is not None:
+            affordable = min(affordable, _count_affordable(meter.max_usd, usd.value, rest, rests))
+        open_ = sum(rests.find(turns).mean for turns in self.admission.left_open)
+        return _Expected(tokens, usd, open_, affordable)
+
+
+@dataclass(frozen=True, slots=True)
+class _Expected:
+    tokens: Estimate
+    usd: Estimate | None
+    usd_open: float | None
+    affordable: int
+
+
+def _count_affordable(limit: float, expected: float, rest: int, rests: Rests) -> int:
+    """Return how many of ``rest`` sessions ``limit`` pays for, if all of them bring the run to ``expected``."""
+    one = rests.find(0).mean
+    return max(0, min(rest, int(rest - (expected - limit) / one))) if one else rest
+
+
+def _describe(job: Job, turns: int, ending: Ending) -> str:
+    """Return a job that ended, in one line."""
+    values = " · ".join(" ".join(value.split()) for value in job.values.values())
+    return f"{ending.code} after {write_count(turns, 'message')}: {values}" if values else job.id

@@ -10,24 +10,31 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from bactrian.generate.fork import copy_lists, open_origin
+from bactrian.files.identity import check_replaceable
+from bactrian.generate.admission import Admission
+from bactrian.generate.fork import copy_lists, copy_tasks, has_tasks, open_origin
 from bactrian.generate.job_ids import JobIds, NamedPlayer
 from bactrian.generate.jobs.base import JobContext, JobKind
 from bactrian.generate.jobs.registry import find_job_kind
 from bactrian.generate.lists.ask import ModelSource
 from bactrian.generate.lists.files import PREFIX, ListFiles
 from bactrian.generate.lists.source import FunctionSource, ListFunction, ListSource, find_list_source
+from bactrian.generate.outlook import Outlook, SessionPrior, mix_prices
 from bactrian.generate.plan import Plan, check_same
 from bactrian.generate.progress import RunProgress, ShortList
 from bactrian.generate.run_models import RunLimits, RunModels, open_run_models
 from bactrian.generate.runner import Runner
 from bactrian.generate.scheduler import DoneJobs, GridAxis, Job, Scheduler
-from bactrian.models.registry import ModelOptions
+from bactrian.generate.session_cost import apply_critic
+from bactrian.models.pricing import FREE
+from bactrian.models.registry import ModelOptions, find_traits
 from bactrian.models.seeds import RunSeeds
 from bactrian.models.wrappers.budget import UsageMeter
 from bactrian.play.tools.loading import open_tools
 from bactrian.recipes.load import list_earlier_recipes
 from bactrian.recipes.schema import Recipe
+from bactrian.records.run import Command
+from bactrian.records.usage import Usage
 from bactrian.store import Store, open_store
 
 
@@ -59,6 +66,10 @@ class RunOrder:
         default_factory=dict[str, ListSource | ListFunction]
     )
     """The user's own sources, by the name that an axis gives as its ``source``."""
+    command: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """The options as JSON values, without keys, to store with the run."""
+    keep_tasks: bool = False
+    """True to take over the specified tasks of ``origin``, too."""
 
 
 @asynccontextmanager
@@ -66,11 +77,12 @@ async def prepare_run(order: RunOrder) -> AsyncGenerator[PreparedRun]:
     """Open or create the run, and find the remaining work.
 
     Raises:
-        InputError: the run was begun with another plan, or a part of the plan cannot be used.
+        InputError: the run was begun with another plan or is the one to read, or a part of the plan cannot be used.
         StoreError: the run is damaged, in use, or from a newer version of this program.
     """
     plan, meter = await find_begun_plan(order), order.meter
     kind = find_job_kind(plan.recipe)(plan)
+    check_replaceable(order.run, kind.list_inputs())
     async with AsyncExitStack() as stack:
         origin = order.origin and await stack.enter_async_context(open_origin(order.origin))
         store = await stack.enter_async_context(open_store(order.run))
@@ -78,20 +90,28 @@ async def prepare_run(order: RunOrder) -> AsyncGenerator[PreparedRun]:
         content = plan.content(kind.content(), tools)
         frozen = await store.freeze(content)
         check_same(frozen, content, str(order.run))
+        await store.add_command(Command.begin("generate", order.command))
         seeds = RunSeeds.of_run(frozen)
         if origin is not None:
             await copy_lists(origin, store, plan.recipe)
+            if order.keep_tasks:
+                await copy_tasks(origin, store, plan.recipe)
         access = replace(order.access, distrusted=order.access.distrusted | plan.distrusted)
         run_models = await stack.enter_async_context(
             open_run_models(plan.models, access, order.limits, meter, store.add_call)
         )
         grid = await kind.read_grid()
-        player = await kind.open(JobContext(run_models.models, tools, seeds, stack))
+        player = await kind.open(JobContext(run_models.models, tools, seeds, stack, await has_tasks(store)))
         sources = _find_sources(plan.recipe, _make_lister(kind, run_models, seeds), order.list_sources)
         progress = RunProgress(
             meter,
             0,
             has_price=set(plan.models.values()) <= meter.prices.keys(),
+            admission=Admission(meter, Outlook(await _assume_session(kind, meter))),
+            window=run_models.window,
+            free=all(meter.prices.get(name) == FREE for name in plan.models.values()),
+            unpriced=next((name for name in plan.models.values() if name not in meter.prices), ""),
+            slow_start=_explain_slow_start(plan.models),
             read_pressure=run_models.pressure,
         )
         if meter.limited:
@@ -110,10 +130,29 @@ async def prepare_run(order: RunOrder) -> AsyncGenerator[PreparedRun]:
             store,
             progress,
             window=run_models.window,
-            begun=[job for job in begun if job.number < scheduler.size],
+            begun=[(job, turns) for job, turns in begun if job.number < scheduler.size],
             halt=run_models.stop_signal.stop,
         )
         yield PreparedRun(runner, progress, scheduler)
+
+
+def _explain_slow_start(models: Mapping[str, str]) -> str:
+    """Return how long a first conversation takes on a model in this process; empty if there is no such model."""
+    traits = [find_traits(name) for name in models.values()]
+    if not any(one.in_process for one in traits):
+        return ""
+    if all(one.small for one in traits):
+        return "a first conversation takes one to three minutes on the built-in model"
+    return "a first conversation may take many minutes on a model in this process"
+
+
+async def _assume_session(kind: JobKind[Any], meter: UsageMeter) -> SessionPrior:
+    """Return what a session takes if it is a usual one of its kind."""
+    cost = await kind.estimate()
+    turns = cost.session.calls.plus(cost.given_turns).times(cost.sessions)
+    size = apply_critic(cost.session.times(cost.sessions), cost.critic, guessed=True)
+    price = mix_prices([meter.prices.get(kind.plan.models[agent]) for agent in cost.speakers])
+    return SessionPrior(turns, size.prompt, size.completion, price, cost.given_turns)
 
 
 async def find_begun_plan(order: RunOrder) -> Plan:
@@ -185,6 +224,7 @@ def _make_lister(kind: JobKind[Any], run_models: RunModels, seeds: RunSeeds) -> 
         preamble=style.preamble,
         enforced=style.enforced,
         seeds=seeds,
+        parameters=kind.plan.parameters.get("lister", ()),
     )
 
 
@@ -209,10 +249,12 @@ def _find_source(name: str, own: Mapping[str, ListSource | ListFunction]) -> Lis
 
 async def _find_done(
     store: Store, ids: JobIds, progress: RunProgress, *, retry_failed: bool
-) -> tuple[DoneJobs, list[Job]]:
-    """Return the numbers of jobs that have begun, and the jobs among them that an earlier command left open."""
+) -> tuple[DoneJobs, list[tuple[Job, int]]]:
+    """Return the numbers of jobs that have begun, and the jobs that an earlier command left open, with their turns."""
     done = DoneJobs()
     open_: list[tuple[str, int]] = []
+    ended: dict[int, list[int]] = {}
+    """By number of turns: sessions, and tokens of prompts, completions and caches."""
     async for number, one in ids.list_jobs(store):
         if one.ending is None:
             open_.append((one.id, number))
@@ -221,12 +263,17 @@ async def _find_done(
         else:
             progress.done += 1
             progress.endings[one.ending] += 1
+            sums = ended.setdefault(one.turns or 0, [0, 0, 0, 0])
+            for position, value in enumerate((1, one.prompt, one.completion, one.cached)):
+                sums[position] += value or 0
         done.add(number)
-    begun: list[Job] = []
+    for turns, (count, prompt, completion, cached) in ended.items():
+        progress.admission.outlook.learn(turns, Usage(prompt, completion, cached), count)
+    begun: list[tuple[Job, int]] = []
     for session_id, number in open_:
         session = await store.session(session_id)
         assert session is not None
-        begun.append(Job(session_id, number, session.values))
+        begun.append((Job(session_id, number, session.values), len(session.turns)))
     return done, begun
 
 

@@ -6,12 +6,20 @@ import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import aclosing
 
-from bactrian.errors import BactrianError, BudgetReached, GaveUp, Halted, InputError, ModelError
+from bactrian.errors import (
+    BactrianError,
+    BudgetReached,
+    ForbiddenAtFirst,
+    GaveUp,
+    Halted,
+    InputError,
+    ModelError,
+)
 from bactrian.generate.jobs.base import JobPlayer
 from bactrian.generate.lists.source import ListProgress, ListRequest, ListSource
 from bactrian.generate.progress import RunProgress, ShortList
 from bactrian.generate.scheduler import Job, Scheduler
-from bactrian.records.events import Ended, Spoke
+from bactrian.records.events import Ended, Spoke, Started
 from bactrian.records.run import ItemList
 from bactrian.store import Store
 
@@ -19,8 +27,8 @@ from bactrian.store import Store
 class Runner:
     """Plays the jobs of ``scheduler``, ``window`` at once.
 
-    ``sources`` provide the lists, by axis. ``begun`` holds the sessions that an earlier command left open; they run
-    first. ``halt`` cancels calls that have not been sent.
+    ``sources`` provide the lists, by axis. ``begun`` holds the sessions that an earlier command left open, with their
+    numbers of turns; they run first, the longest before the others. ``halt`` cancels calls that have not been sent.
     """
 
     def __init__(
@@ -32,7 +40,7 @@ class Runner:
         progress: RunProgress,
         *,
         window: int,
-        begun: list[Job],
+        begun: list[tuple[Job, int]],
         halt: Callable[[], None] = lambda: None,
     ) -> None:
         self._scheduler = scheduler
@@ -41,11 +49,14 @@ class Runner:
         self._store = store
         self._progress = progress
         self._window = window
-        self._begun = begun[::-1]
+        self._begun = sorted(begun, key=lambda one: one[1])
+        self._admission = progress.admission
         self._halt = halt
         self._stopping = False
         self._fault: BactrianError | None = None
         self._given_up = 0
+        self._forbidden: ForbiddenAtFirst | None = None
+        self._answered = False
 
     async def run(self) -> None:
         """Run all jobs, or until :meth:`stop` is called.
@@ -54,23 +65,33 @@ class Runner:
             BactrianError: the run cannot continue. Turns that were in flight have been finished and stored.
         """
         await asyncio.gather(*(self._work() for _ in range(self._window)))
+        self._admission.left_open += [turns for _, turns in self._begun]
+        if self._admission.refused and self._fault is None:
+            self._fault = self._admission.explain_refusal()
         if self._fault is not None:
             raise self._fault
+        if self._forbidden is not None and not self._answered:
+            raise self._forbidden
 
     async def stop(self) -> None:
         """Start no more jobs. Turns in flight are finished and stored, then :meth:`run` returns."""
         self._stopping = True
         self._halt()
+        self._admission.close()
         await self._scheduler.close()
 
     async def _work(self) -> None:
         while not self._stopping:
-            work = self._begun.pop() if self._begun else await self._scheduler.take()
+            work, turns = self._begun.pop() if self._begun else (await self._scheduler.take(), 0)
             if work is None or self._stopping:
+                return
+            if isinstance(work, Job) and not await self._admission.admit(turns):
+                if turns:
+                    self._admission.left_open.append(turns)
                 return
             self._progress.in_flight += 1
             try:
-                await (self._list(work) if isinstance(work, ListRequest) else self._session(work))
+                await (self._list(work) if isinstance(work, ListRequest) else self._session(work, turns))
             except Halted:
                 return
             except BactrianError as error:
@@ -78,31 +99,69 @@ class Runner:
             finally:
                 self._progress.in_flight -= 1
 
-    async def _session(self, job: Job) -> None:
+    async def _session(self, job: Job, turns: int) -> None:
+        """Play the session of ``job``, which has ``turns`` turns."""
+        progress, admission = self._progress, self._admission
+        outlook = admission.outlook
+        ended = False
         async with aclosing(self._player.play(job, self._store)) as events:
             try:
                 async for event in events:
-                    self._progress.take(event)
+                    progress.take(event)
                     match event:
-                        case Spoke():
-                            self._given_up = 0
+                        case Spoke(turn):
+                            turns += 1
+                            outlook.speak(turns, turn.usage)
+                            self._take_answer()
                             if self._stopping:
                                 return
+                            if admission.is_tight() and not await self._stay(turns):
+                                return
+                        case Started(session):
+                            stored = len(session.turns)
+                            if not turns:
+                                outlook.prepare(session.preparation)
+                            if stored > turns:
+                                outlook.move(turns, stored)
+                                turns = stored
                         case Ended(_, ModelError(endpoint_wide=True) as fault):
                             await self._record_open(fault)
+                        case Ended(ending):
+                            ended = True
+                            progress.finish(job, turns, ending)
                         case _:
                             pass
             except InputError as error:
-                self._progress.refuse(job.id, error.what)
+                progress.refuse(job.id, error.what)
+            finally:
+                admission.leave(turns, ended=ended)
+
+    async def _stay(self, turns: int) -> bool:
+        """Wait until the limits pay for the session's next turns; return False if they do not."""
+        self._progress.in_flight -= 1
+        try:
+            return await self._admission.stay(turns)
+        finally:
+            self._progress.in_flight += 1
+
+    def _take_answer(self) -> None:
+        self._answered = True
+        self._given_up = 0
 
     async def _record_open(self, fault: ModelError) -> None:
-        """Count a session that ``fault`` left open, and stop the run (``window`` in a row for :class:`GaveUp`)."""
+        """Count a session or list that ``fault`` left open, and stop the run if it concerns every request.
+
+        That is so for ``window`` :class:`GaveUp` in a row. For a 403, the model decides (:class:`Retry`).
+        """
         self._progress.open += 1
-        self._given_up += 1
-        if not isinstance(fault, GaveUp) or self._given_up >= self._window:
+        if isinstance(fault, GaveUp):
+            self._given_up += 1
+        if isinstance(fault, ForbiddenAtFirst):
+            self._forbidden = fault
+        elif not isinstance(fault, GaveUp) or self._given_up >= self._window:
             await self._stop_with(fault)
-        else:
-            self._progress.explain(fault.what)
+            return
+        self._progress.explain(fault.what)
 
     async def _stop_with(self, error: BactrianError) -> None:
         # Report the limit; other failures while the run shuts down are consequences.
@@ -110,7 +169,11 @@ class Runner:
             isinstance(error, BudgetReached) and not isinstance(self._fault, BudgetReached)
         ):
             self._fault = error
-        await self.stop()
+        if isinstance(error, BudgetReached):  # The next turns of other sessions may cost less, and end them.
+            self._admission.close()
+            await self._scheduler.close()
+        else:
+            await self.stop()
 
     async def _list(self, request: ListRequest) -> None:
         """Fetch a list, store it after each step, and give its items to the scheduler."""
@@ -123,7 +186,7 @@ class Runner:
                 async for step in steps:
                     latest = step
                     await self._save_list(request, step)
-                    self._given_up = 0
+                    self._take_answer()
                     if self._stopping and not step.in_flight:
                         return
         except ModelError as error:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 
 from bactrian.play.sampling_defaults import MAX_MESSAGES, SMALL_MAX_MESSAGES
+from bactrian.recipes.schema import CriticSpec
+from bactrian.records.candidate import read_search
 from bactrian.records.run import Progress
 from bactrian.records.usage import Usage
 
@@ -139,6 +141,16 @@ def add_critic(sizes: SessionCost, proposals: int, rounds: int, *, guessed: bool
         cached=_each(sizes.cached, usual, best, worst),
         basis=f"{sizes.basis} A critic chooses among {proposals} proposals for each message, in up to {rounds} rounds.",
     )
+
+
+def apply_critic(session: SessionCost, critic: CriticSpec | None, *, guessed: bool) -> SessionCost:
+    """``session`` if ``critic`` chooses its turns; unchanged without a critic."""
+    if critic is None:
+        return session
+    width, depth = read_search(critic.search) if critic.search else (1, 1)
+    # Each level of a search after the first continues every line of the beam.
+    proposals = critic.proposals * -(-(1 + width * (depth - 1)) // depth)
+    return add_critic(session, proposals, critic.rounds, guessed=guessed)
 
 
 def _each(estimate: Estimate, value: float, low: float, high: float) -> Estimate:

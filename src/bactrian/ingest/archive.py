@@ -12,7 +12,7 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -46,14 +46,22 @@ _FAULTS = (
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A file and its content."""
+    """A file of a folder or an archive."""
 
     name: str
-    content: bytes
+    content: bytes | Path
+    """A path for a file of a folder, which may be larger than memory."""
+
+
+def is_archive_name(name: str) -> bool:
+    """Return True if a file of this name is an archive."""
+    return name.lower().endswith((".zip", ".tar", ".tar.gz", ".tgz", ".tar.xz", ".tar.bz2"))
 
 
 def list_members(path: Path) -> Iterator[Member | SkippedItem]:
-    """Yield the ``.json`` files of a folder, a ``.zip`` or a ``.tar`` of any compression, in order; or the one file.
+    """Yield the ``.json`` files of a folder, a ``.zip`` or a ``.tar`` of any compression, in order.
+
+    The archives in a folder are read, too, as CAMEL's translations are one for each language.
 
     Raises:
         InputError: it is of another type, or cannot be read.
@@ -64,10 +72,8 @@ def list_members(path: Path) -> Iterator[Member | SkippedItem]:
         raise InputError(
             "An archive cannot be read from a pipe or a device.",
             where=str(path),
-            next="Save it as a file, or give chats as JSON lines: --format messages or sharegpt.",
+            next="Save it as a file, or give its rows as JSON lines.",
         )
-    elif _wanted(path.name):
-        yield _file(path, path.name)
     elif zipfile.is_zipfile(path):
         yield from _of_zip(path)
     elif tarfile.is_tarfile(path):
@@ -76,7 +82,7 @@ def list_members(path: Path) -> Iterator[Member | SkippedItem]:
         raise InputError(
             "This is neither a folder nor a readable archive.",
             where=str(path),
-            next="Give a folder, a .zip or a .tar.gz of CAMEL's chats, or name another --format.",
+            next="Give a folder, a .zip, a .tar.gz, or a file of JSON, and name its --format.",
         )
 
 
@@ -86,27 +92,32 @@ def _wanted(name: str) -> bool:
 
 
 def _too_large(name: str, size: int) -> SkippedItem:
-    return SkippedItem(name, f"it has {size:,} bytes, and a chat has {LONGEST:,} at most")
+    return SkippedItem(name, f"it has {size:,} bytes, and a conversation has {LONGEST:,} at most")
 
 
 def _of_folder(path: Path) -> Iterator[Member | SkippedItem]:
     for folder, folders, files in os.walk(path):
         folders.sort()
-        for file in sorted(filter(_wanted, files)):
+        for file in sorted(files):
             found = Path(folder, file)
-            yield _file(found, found.relative_to(path).as_posix())
+            name = found.relative_to(path).as_posix()
+            if not (_wanted(file) or (is_archive_name(file) and not file.startswith("."))):
+                continue
+            if not stat.S_ISREG(found.lstat().st_mode):
+                yield SkippedItem(name, "it is not a regular file")
+            elif _wanted(file):
+                yield Member(name, found)
+            else:
+                yield from _of_nested(found, name)
 
 
-def _file(path: Path, name: str) -> Member | SkippedItem:
+def _of_nested(path: Path, name: str) -> Iterator[Member | SkippedItem]:
+    """Yield the files of an archive in a folder, with the archive's name before theirs."""
     try:
-        kind = path.lstat()
-        if not stat.S_ISREG(kind.st_mode):
-            return SkippedItem(name, "it is not a regular file")
-        if kind.st_size > LONGEST:
-            return _too_large(name, kind.st_size)
-        return Member(name, path.read_bytes())
-    except OSError as error:
-        return SkippedItem(name, f"it cannot be read: {error.strerror}")
+        for one in list_members(path):
+            yield replace(one, name=f"{name}/{one.name}")
+    except InputError as error:
+        yield SkippedItem(name, error.what)
 
 
 def _of_zip(path: Path) -> Iterator[Member | SkippedItem]:

@@ -1,104 +1,165 @@
-"""CAMEL's chats: one JSON file for each session, as released by CAMEL or written by ``export --format camel-chat``.
+"""CAMEL's chats: one JSON object for each session, as released by CAMEL or written by ``export --format camel-chat``.
 
 Irregularities of the released files are accepted: keys in upper case, no termination reason, no messages, missing
-messages, a wrong ``role``, a role type in lower case, no role name.
+messages, a wrong ``role``, a role type in lower case, no role name. The translated chats are the same in folders or
+archives that name the language.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path, PurePosixPath
+from types import MappingProxyType
 from typing import Any, cast
 
-from bactrian.ingest.archive import Member, list_members
 from bactrian.ingest.parsed import (
-    Found,
     NotAChat,
     Origin,
     ParsedMessage,
-    SkippedItem,
+    Row,
     build_ending,
     build_turns,
+    collect_extra,
+    pick_extra,
     read_id,
     read_name,
+    read_text,
 )
-from bactrian.records.session import Role, Session, Task
-from bactrian.records.text import clean_text
+from bactrian.records.session import IMPORTED, Role, Session, Task
 from bactrian.records.turn import Speaker
+from bactrian.tables.camel import CODE_AXES, read_role
 
 FORM = "camel-chat"
+TRANSLATED = "camel-translated"
 _MESSAGE = re.compile(r"message_(\d{1,7})")
-_ROLE = re.compile(r"(.*)_roletype\.(assistant|user)\s*", re.IGNORECASE | re.DOTALL)
+_KNOWN = frozenset(
+    (
+        *("role_1", "role_2", "id", "original_task", "specified_task", "planned_task", "mark"),
+        *("termination_reason", "num_messages"),
+    )
+)
+_KNOWN_OF_MESSAGE = frozenset(("role_type", "role_name", "role", "content"))
+LANGUAGES: Mapping[str, str] = MappingProxyType(
+    {
+        "ar": "Arabic",
+        "de": "German",
+        "es": "Spanish",
+        "fr": "French",
+        "hi": "Hindi",
+        "it": "Italian",
+        "ja": "Japanese",
+        "ko": "Korean",
+        "ru": "Russian",
+        "zh": "Chinese",
+    }
+)
+"""The languages of CAMEL's translations, by code."""
+_CODES = {name.lower(): code for code, name in LANGUAGES.items()} | {code: code for code in LANGUAGES}
+_PACK = re.compile(r".*_chat_([a-z]{2,3})", re.IGNORECASE)
+"""Name of an archive of translations, without its suffix."""
 
 
-def find_chats(path: Path, origin: Origin) -> Iterator[Found]:
-    """Yield the chats of a folder or an archive."""
-    for member in list_members(path):
-        yield _read(member, origin) if isinstance(member, Member) else member
-
-
-def _read(member: Member, origin: Origin) -> Found:
-    try:
-        content: object = json.loads(member.content)
-        if not isinstance(content, dict):
-            raise NotAChat("it is no JSON object")
-        chat = {key.lower(): value for key, value in cast("dict[str, Any]", content).items()}
-        return read_chat(chat, member.name, origin)
-    except NotAChat as reason:
-        return SkippedItem(member.name, str(reason))
-    except (ValueError, RecursionError) as error:
-        return SkippedItem(member.name, f"it is no JSON: {error}")
-
-
-def read_chat(chat: Mapping[str, Any], name: str, origin: Origin) -> Session:
-    """Return the session of a chat with keys in lower case; ``name`` is its file's.
+def read_chat(row: Row, origin: Origin) -> Session:
+    """Return the session of a chat.
 
     Raises:
         NotAChat: a required part is missing.
     """
-    roles = _roles(chat)
-    original, specified = _text(chat, "original_task"), _text(chat, "specified_task")
+    chat = row.lower
+    roles = read_roles(chat)
+    original, specified = read_text(chat, "original_task"), read_text(chat, "specified_task")
     if not (original or specified):
         raise NotAChat("it has no task")
-    spoken = build_turns(_said(chat, roles), origin.model)
-    mark = chat.get("mark")
+    said = list(_said(chat, roles))
+    spoken = build_turns(said, origin.model)
+    values = _find_code_axes(said, roles)
+    if values:
+        roles = {one.speaker: one.role for one in said[:2]}
     return Session(
-        id=read_id(chat.get("id"), PurePosixPath(name.replace("\\", "/")).stem),
+        id=read_id(chat.get("id"), row.stem),
         assistant=Role(roles["assistant"]),
         user=Role(roles["user"]),
-        task=Task(original or specified, specified or None, _text(chat, "planned_task") or None),
-        provenance=origin.provenance(FORM),
+        task=Task(original or specified, specified or None, read_text(chat, "planned_task") or None),
+        provenance=origin.provenance(FORM, collect_extra(_pick_own(row), said)),
         turns=spoken,
-        ending=build_ending(_text(chat, "termination_reason"), spoken),
-        mark=clean_text(mark) if isinstance(mark, str) and mark else None,
+        ending=build_ending(read_text(chat, "termination_reason"), spoken),
+        values=values,
+        mark=read_text(chat, "mark") or None,
     )
 
 
-def _text(chat: Mapping[str, Any], key: str) -> str:
-    value = chat.get(key)
-    return clean_text(value) if isinstance(value, str) else ""
+def read_translation(row: Row, origin: Origin) -> Session:
+    """Return the session of a translated chat, whose language is that of its folder or archive.
+
+    Its id is that of a translation made here: the language and the id of the chat.
+
+    Raises:
+        NotAChat: a required part is missing, or the language is not known.
+    """
+    given = (origin.language or "").strip()
+    code = _CODES.get(given.lower(), given) or find_language(row)
+    if code is None:
+        raise NotAChat("its language is not known; name it with --language")
+    chat = read_chat(row, origin)
+    return replace(
+        chat,
+        id=f"{code}_{chat.id}",
+        values={**chat.values, "language": code, "source": chat.id},
+        provenance=replace(
+            chat.provenance,
+            prompts=f"{IMPORTED}{TRANSLATED}",
+            models={"translator": origin.model},
+            language=LANGUAGES.get(code, code),
+        ),
+    )
 
 
-def _roles(chat: Mapping[str, Any]) -> dict[Speaker, str]:
-    """Return the role names by speaker, identified by suffix; without one, the first is the assistant's."""
+def find_language(row: Row) -> str | None:
+    """Return the code of the language that the names on the way to ``row`` give; None if they give none."""
+    for name in reversed(row.folders):
+        stem = name.partition(".")[0]
+        if code := _CODES.get(stem.lower()):
+            return code
+        if match := _PACK.fullmatch(stem):
+            return match[1].lower()
+    return None
+
+
+def read_roles(chat: Mapping[str, Any]) -> dict[Speaker, str]:
+    """Return the role names by speaker, identified by suffix; without one, the first is the assistant's.
+
+    Raises:
+        NotAChat: a role is missing.
+    """
     if not ("role_1" in chat and "role_2" in chat):
         raise NotAChat("it has no role_1 and role_2, so it is not a chat of CAMEL's")
     roles: dict[Speaker, str] = {}
     expected: tuple[tuple[str, Speaker], ...] = (("role_1", "assistant"), ("role_2", "user"))
-    for key, speaker in expected:
-        value = chat[key]
-        match = _ROLE.fullmatch(value) if isinstance(value, str) else None
-        if match:
-            speaker = "assistant" if match[2].lower() == "assistant" else "user"  # noqa: PLW2901
-            value = match[1]
+    for key, usual in expected:
+        value, speaker = read_role(chat[key])
+        speaker = speaker or usual
         name = read_name(value, "")
         if not name or speaker in roles:
             raise NotAChat(f"its {key} names no role")
         roles[speaker] = name
     return roles
+
+
+def _find_code_axes(said: list[ParsedMessage], roles: Mapping[Speaker, str]) -> dict[str, str]:
+    """Return language and field of a chat of the Code data set, whose messages name the roles in full."""
+    names = {one.speaker: one.role for one in said[:2]}
+    language, field = roles["assistant"], roles["user"]
+    if names.get("assistant") != f"{language} Programmer" or field not in names.get("user", ""):
+        return {}
+    return dict(zip(CODE_AXES, (language, field), strict=True))
+
+
+def _pick_own(row: Row) -> dict[str, Any]:
+    """Return the keys of a chat that have no other place."""
+    own = {key: value for key, value in row.content.items() if not _MESSAGE.fullmatch(key.lower())}
+    return pick_extra(own, _KNOWN)
 
 
 def _said(chat: Mapping[str, Any], roles: Mapping[Speaker, str]) -> Iterator[ParsedMessage]:
@@ -114,7 +175,8 @@ def _said(chat: Mapping[str, Any], roles: Mapping[Speaker, str]) -> Iterator[Par
         if not isinstance(text, str):
             raise NotAChat(f"its {key} has no text")
         speaker = _speaker(parts.get("role_type"), number)
-        yield ParsedMessage(number, speaker, read_name(parts.get("role_name"), roles[speaker]), text)
+        name = read_name(parts.get("role_name"), roles[speaker])
+        yield ParsedMessage(number, speaker, name, text, extra=pick_extra(parts, _KNOWN_OF_MESSAGE))
 
 
 def _speaker(role_type: object, number: int) -> Speaker:

@@ -6,31 +6,28 @@ from the AI user's side (``export --side user``) is converted back.
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import json
-import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from io import BufferedReader
-from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, cast
 
 from bactrian.ingest.parsed import (
-    LONGEST,
-    Found,
     NotAChat,
     Origin,
     ParsedMessage,
-    SkippedItem,
     build_ending,
     build_turns,
+    collect_extra,
+    pick_extra,
     read_id,
     read_name,
+    read_text,
 )
 from bactrian.records.session import Role, Session, Task
 from bactrian.records.text import clean_text
 from bactrian.records.turn import Speaker
+from bactrian.tables.lineage import COLUMNS
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +42,10 @@ class ChatKeys:
 
 MESSAGES = ChatKeys("messages", "messages", "role", "content")
 SHAREGPT = ChatKeys("sharegpt", "conversations", "from", "value")
+ROW_KEYS = frozenset((*COLUMNS, "id", "original_task", "specified_task", "side", "system_prompt", "tools"))
+"""The keys of a row of our own exports besides its messages."""
+_MESSAGE_KEYS = frozenset(("tool_calls", "tool_call_id", "reasoning_content"))
+"""Keys of a message that an import leaves out."""
 _SPEAKERS: Mapping[str, Speaker | None] = {
     "user": "user",
     "human": "user",
@@ -53,55 +54,6 @@ _SPEAKERS: Mapping[str, Speaker | None] = {
     "system": None,
     "tool": None,
 }
-
-
-def find_chats(
-    path: Path, shape: ChatKeys, origin: Origin, lines: Iterable[tuple[int, bytes]] | None = None
-) -> Iterator[Found]:
-    """Yield the chats of a file, plain or compressed with gzip, one per line; ``lines`` are those of an open file."""
-    try:
-        for number, line in read_lines(path) if lines is None else lines:
-            name = f"{path.name}, line {number}"
-            if len(line) > LONGEST:
-                yield SkippedItem(name, f"it has more than {LONGEST:,} bytes")
-            elif line.strip():
-                yield _read(line, name, shape, origin)
-    except FAULTS as error:
-        yield SkippedItem(path.name, f"the file cannot be read, or not to its end: {error}")
-
-
-FAULTS = (OSError, EOFError, zlib.error)
-"""Exceptions raised for a damaged or unreadable file."""
-
-
-def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield the numbered lines of a file; a line that is too long is cut, so that it cannot fill the memory."""
-    # Opened once, because a pipe cannot be read twice.
-    with path.open("rb") as start, _unpack(start) as file:
-        number = 0
-        while line := file.readline(LONGEST + 1):
-            number += 1
-            yield number, line
-            while len(line) > LONGEST and not line.endswith(b"\n"):
-                line = file.readline(LONGEST + 1)
-
-
-def _unpack(file: BufferedReader) -> BinaryIO:
-    """Return ``file``, decompressed if it is compressed."""
-    packed = file.peek(2)[:2] == b"\x1f\x8b"
-    return cast("BinaryIO", gzip.GzipFile(fileobj=file)) if packed else file
-
-
-def _read(line: bytes, name: str, shape: ChatKeys, origin: Origin) -> Found:
-    try:
-        row: object = json.loads(line)
-        if not isinstance(row, dict):
-            raise NotAChat("it is no JSON object")
-        return read_row(cast("dict[str, Any]", row), shape, origin)
-    except NotAChat as reason:
-        return SkippedItem(name, str(reason))
-    except (ValueError, RecursionError) as error:
-        return SkippedItem(name, f"it is no JSON: {error}")
 
 
 def read_row(row: Mapping[str, Any], shape: ChatKeys, origin: Origin) -> Session:
@@ -116,28 +68,45 @@ def read_row(row: Mapping[str, Any], shape: ChatKeys, origin: Origin) -> Session
         "assistant": read_name(row.get("assistant_role"), "Assistant"),
         "user": read_name(row.get("user_role"), "User"),
     }
+    models = read_models(row)
     said = list(_said(row, shape, names))
     if not said:
         raise NotAChat(f"it has no {shape.messages}")
     spoken = build_turns(said, origin.model)
     first = next((one.text for one in said if one.speaker == "user"), said[0].text)
-    original, specified = _text(row, "original_task"), _text(row, "specified_task")
+    original, specified = read_text(row, "original_task"), read_text(row, "specified_task")
     digest = hashlib.sha256("\0".join(f"{one.number} {one.text}" for one in spoken).encode()).hexdigest()
     return Session(
         id=read_id(row.get("session") or row.get("id"), digest[:12]),
         assistant=Role(names["assistant"]),
         user=Role(names["user"]),
         task=Task(original or clean_text(first), specified if specified != original and specified else None),
-        provenance=origin.provenance(shape.form),
+        provenance=origin.provenance(
+            shape.form,
+            collect_extra(pick_extra(row, {shape.messages, *ROW_KEYS}), said),
+            agents=_find_agents(models),
+            models=models,
+        ),
         turns=spoken,
-        ending=build_ending(_text(row, "ending"), spoken),
-        mark=_text(row, "mark") or None,
+        ending=build_ending(read_text(row, "ending"), spoken),
+        mark=read_text(row, "mark") or None,
     )
 
 
-def _text(row: Mapping[str, Any], key: str) -> str:
-    value = row.get(key)
-    return clean_text(value) if isinstance(value, str) else ""
+def read_models(row: Mapping[str, Any]) -> dict[str, str]:
+    """Return the models by agent, as a row that was exported here names them; empty if it does not."""
+    try:
+        named: object = json.loads(read_text(row, "models") or "{}")
+    except (ValueError, RecursionError):
+        return {}
+    pairs = cast("dict[str, object]", named).items() if isinstance(named, dict) else ()
+    return {clean_text(agent): clean_text(name) for agent, name in pairs if isinstance(name, str)}
+
+
+def _find_agents(models: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the one agent of a question or of a translation, which tells the kind of the session."""
+    alone = "translator" if "translator" in models else "assistant"
+    return (alone,) if models and "user" not in models and alone in models else ()
 
 
 def _said(row: Mapping[str, Any], shape: ChatKeys, names: Mapping[Speaker, str]) -> Iterator[ParsedMessage]:
@@ -159,7 +128,8 @@ def _said(row: Mapping[str, Any], shape: ChatKeys, names: Mapping[Speaker, str])
         if turned:
             speaker = "user" if speaker == "assistant" else "assistant"
         number += 1 if (number % 2 == 0) == (speaker == "user") else 2
-        yield ParsedMessage(number, speaker, names[speaker], text)
+        extra = pick_extra(cast("dict[str, Any]", message), {shape.role, shape.content, *_MESSAGE_KEYS})
+        yield ParsedMessage(number, speaker, names[speaker], text, extra=extra)
 
 
 def _message(message: object, shape: ChatKeys) -> tuple[Speaker | None, str]:

@@ -4,26 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, Literal, cast, get_args
+from typing import Literal, get_args
 
 from bactrian.errors import InputError
-from bactrian.ingest import camel_chat, chats
-from bactrian.ingest.parsed import Found, Origin, SkippedItem
+from bactrian.files.toml import suggest_name
+from bactrian.ingest import camel_chat, camel_science, chats, instructions
+from bactrian.ingest.parsed import Found, NotAChat, Origin, Row, SkippedItem
+from bactrian.ingest.rows import read_rows
 from bactrian.records.session import Session
 from bactrian.store import RunWriter
 
-Form = Literal["camel-chat", "messages", "sharegpt"]
+Form = Literal[
+    "camel-chat", "camel-instructions", "camel-science", "camel-translated", "messages", "sharegpt", "alpaca"
+]
 FORMS: tuple[Form, ...] = get_args(Form)
+_IN_ARCHIVES: tuple[Form, ...] = ("camel-chat", "camel-science", "camel-translated")
+"""Formats with a file for each conversation."""
 _BATCH = 100
 """Conversations in memory at a time."""
-_LOOKED_AT = 100
-"""Lines that are examined to detect the format."""
+_MOST_ROWS = 10_000
+"""Rows of a conversation."""
 _NAMED = 100
 """Skipped files that are listed by name; further ones are only counted."""
 
@@ -56,17 +61,9 @@ def find_chats(path: Path, form: Form | None, origin: Origin) -> Iterator[Found]
     """
     if not path.exists():
         raise InputError("There is no such file or folder.", where=str(path), next="Check the path.")
-    lines: Iterable[tuple[int, bytes]] | None = None
-    if form is None and _may_hold_lines(path):
-        form, lines = _guess_by_lines(path)
-    form = form or "camel-chat"
-    if form == "camel-chat":
-        source = camel_chat.find_chats(path, origin)
-    elif path.is_dir():
+    if path.is_dir() and form not in (None, *_IN_ARCHIVES):
         raise InputError("This is a folder.", where=str(path), next=f"Name one file for --format {form}.")
-    else:
-        keys = chats.MESSAGES if form == "messages" else chats.SHAREGPT
-        source = chats.find_chats(path, keys, origin, lines)
+    source = _read_all(read_rows(path, plain=form is not None and form not in _IN_ARCHIVES), form, origin)
     before: list[Found] = []
     for one in source:
         before.append(one)
@@ -74,43 +71,89 @@ def find_chats(path: Path, form: Form | None, origin: Origin) -> Iterator[Found]
             return chain(before, source)
     first = before[0] if before else None
     reason = f" {first.name}: {first.problem}." if isinstance(first, SkippedItem) else ""
+    named = f" of the form {form}" if form else ""
     raise InputError(
-        f"There is no conversation of the form {form} in it.{reason}",
+        f"There is no conversation{named} in it.{reason}",
         where=str(path),
-        next=f"Name another form with --format: {', '.join(FORMS)}.",
+        next=f"Name {'another' if form else 'a'} form with --format: {', '.join(FORMS)}.",
     )
 
 
-def _may_hold_lines(path: Path) -> bool:
-    """Return True for a file of JSON lines by its name, and for any pipe."""
-    if path.name.lower().endswith((".jsonl", ".jsonl.gz", ".ndjson")):
-        return not path.is_dir()
-    return not path.is_dir() and not path.is_file()
+def find_form(name: str) -> Form:
+    """Return the format of this name.
+
+    Raises:
+        InputError: there is no such format.
+    """
+    for form in FORMS:
+        if form == name:
+            return form
+    raise InputError(
+        f"There is no format {name!r} to import.{suggest_name(name, FORMS)}",
+        where="format",
+        next=f"Formats: {', '.join(FORMS)}.",
+    )
 
 
-def _guess_by_lines(path: Path) -> tuple[Form, Iterable[tuple[int, bytes]] | None]:
-    """Return the format of ``path``, detected by its first object, and its lines if it is a pipe."""
-    lines = chats.read_lines(path)
-    read: list[tuple[int, bytes]] = []
-    form: Form = "messages"
+def detect_form(row: Row) -> Form:
+    """Return the format of ``row``, by its keys; a chat of CAMEL's if they tell nothing."""
+    keys = row.lower
+    if "messages" in keys:
+        return "messages"
+    if "conversations" in keys:
+        return "sharegpt"
+    if "instruction" in keys and "output" in keys:
+        return "camel-instructions" if "role_1" in keys else "alpaca"
+    if "role_2" not in keys and isinstance(keys.get("message_1"), str):
+        return "camel-science"
+    return "camel-translated" if camel_chat.find_language(row) else "camel-chat"
+
+
+def _read_all(rows: Iterable[Row | SkippedItem], form: Form | None, origin: Origin) -> Iterator[Found]:
+    """Yield the conversation of each row, or of the rows that follow each other and belong to one."""
+    group: list[Row] = []
+    group_form: Form = "camel-chat"
+    common: tuple[str, ...] | None = None
+    for row in rows:
+        if isinstance(row, SkippedItem):
+            yield row
+            continue
+        row_form = form or detect_form(row)
+        found = instructions.find_conversation(row, row_form)
+        if group and (found != common or len(group) == _MOST_ROWS):
+            yield _read(group, group_form, origin)
+            group = []
+        if found is None:
+            yield _read([row], row_form, origin)
+            continue
+        group.append(row)
+        group_form, common = row_form, found
+    if group:
+        yield _read(group, group_form, origin)
+
+
+def _read(rows: Sequence[Row], form: Form, origin: Origin) -> Found:
+    row = rows[0]
     try:
-        for line in islice(lines, _LOOKED_AT):
-            read.append(line)
-            row = _object(line[1])
-            if row is not None:
-                form = "sharegpt" if "conversations" in row else "messages"
-                break
-    except chats.FAULTS:
-        return form, None  # The import itself reports what is wrong.
-    return form, chain(read, lines)
-
-
-def _object(line: bytes) -> dict[str, Any] | None:
-    try:
-        row: object = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return cast("dict[str, Any]", row) if isinstance(row, dict) else None
+        match form:
+            case "camel-chat":
+                return camel_chat.read_chat(row, origin)
+            case "camel-translated":
+                return camel_chat.read_translation(row, origin)
+            case "camel-science":
+                return camel_science.read_problem(row, origin)
+            case "camel-instructions":
+                return instructions.read_instructions(rows, origin)
+            case "alpaca":
+                return instructions.read_alpaca(rows, origin)
+            case "messages":
+                return chats.read_row(row.content, chats.MESSAGES, origin)
+            case "sharegpt":
+                return chats.read_row(row.content, chats.SHAREGPT, origin)
+    except NotAChat as reason:
+        return SkippedItem(row.name, str(reason))
+    except RecursionError:
+        return SkippedItem(row.name, "it is nested too deeply")
 
 
 async def import_chats(

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import isfinite
+from pathlib import PurePosixPath
+from typing import Any, cast
 
 from bactrian.language.protocol import is_done, read_instruction, read_solution
 from bactrian.records.ending import Ending
 from bactrian.records.session import IMPORTED, Provenance, Session
 from bactrian.records.text import Text, clean_text
-from bactrian.records.turn import Speaker, Turn
+from bactrian.records.turn import Instruction, Solution, Speaker, Turn
 from bactrian.records.usage import Usage
 from bactrian.tables.camel import read_termination
 
@@ -45,15 +48,75 @@ class Origin:
     """The model of both sides; empty if unknown."""
     language: str | None = None
 
-    def provenance(self, form: str) -> Provenance:
-        """Return the provenance of a session of this format. The files do not contain the prompts."""
+    def provenance(
+        self, form: str, extra: Extra, *, agents: Sequence[str] = (), models: Mapping[str, str] | None = None
+    ) -> Provenance:
+        """Return the provenance of a session of this format. The files do not contain the prompts.
+
+        ``agents`` name those that spoke, where it tells the kind of the session; ``models`` are those that the file
+        names.
+        """
+        named = {"assistant": self.model, "user": self.model} if self.model else dict(models or {})
         return Provenance(
             prompts=f"{IMPORTED}{form}",
             prompts_hash="",
             protocol="free",
-            models={"assistant": self.model, "user": self.model} if self.model else {},
+            models={agent: named.get(agent, self.model) for agent in agents} if agents else named,
             language=self.language,
+            extra=extra,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A JSON object of a file."""
+
+    name: str
+    """Name of the file, with the line or the row."""
+    content: Mapping[str, Any]
+    folders: tuple[str, ...] = ()
+    """The names on the way to it: of the file given, and of folders and files in it."""
+
+    @property
+    def lower(self) -> dict[str, Any]:
+        """The content with keys in lower case, as some of CAMEL's files have capitals."""
+        return {key.lower(): value for key, value in self.content.items()}
+
+    @property
+    def stem(self) -> str:
+        """Name of the file without folder and suffix."""
+        return PurePosixPath(self.name.replace("\\", "/")).stem
+
+
+Extra = dict[str, dict[str, Any]]
+"""Keys that have no other place, as in :attr:`Provenance.extra`."""
+
+
+def pick_extra(content: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
+    """Return the keys of ``content`` that are not ``known`` (in lower case), as clean JSON."""
+    return {clean_text(key): _clean_json(value) for key, value in content.items() if key.lower() not in known}
+
+
+def _clean_json(value: Any) -> Any:
+    """Return JSON data that every store and every reader accepts: without NUL, lone surrogates, NaN and infinity."""
+    match value:
+        case str():
+            return clean_text(value)
+        case float():
+            return value if isfinite(value) else None
+        case dict():
+            pairs = cast("dict[str, Any]", value).items()
+            return {clean_text(key): _clean_json(one) for key, one in pairs}
+        case list():
+            return [_clean_json(one) for one in cast("list[Any]", value)]
+        case _:
+            return value
+
+
+def read_text(content: Mapping[str, Any], key: str) -> str:
+    """Return the text under ``key``; empty if it is missing or is no text."""
+    value = content.get(key)
+    return clean_text(value) if isinstance(value, str) else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +127,16 @@ class ParsedMessage:
     speaker: Speaker
     role: str
     text: str
+    said: Instruction | Solution | None = None
+    """The parts of the text where the file has them apart; None parses the text."""
+    extra: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Its other keys."""
+
+
+def collect_extra(own: Mapping[str, Any], said: Iterable[ParsedMessage]) -> Extra:
+    """Return the other keys of a conversation, its ``own`` and those of its messages."""
+    found = {"0": own, **{str(one.number): one.extra for one in said}}
+    return {number: dict(part) for number, part in found.items() if part}
 
 
 def build_turns(said: Iterable[ParsedMessage], model: str) -> tuple[Turn, ...]:
@@ -80,7 +153,7 @@ def _turn(said: ParsedMessage, model: str) -> Turn:
         speaker=said.speaker,
         role=clean_text(said.role),
         text=Text(text),
-        said=(read_instruction if said.speaker == "user" else read_solution)(text),
+        said=said.said or (read_instruction if said.speaker == "user" else read_solution)(text),
         usage=Usage(estimated=True),
         seconds=0.0,
         first_token=None,

@@ -1,16 +1,20 @@
-"""Escaping of untrusted text for Markdown and for file names.
+"""Escaping of untrusted text for terminals, Markdown, HTML and file names.
 
-Text from models, people and files may contain Markdown or HTML that would change a page, or characters that a file
-system rejects. For terminals, use :func:`bactrian.records.text.to_printable`; HTML goes through Jinja's autoescape.
+Text from models, people and files may contain sequences that steer a terminal, Markdown or HTML that would change a
+page, or characters that a file system rejects. HTML goes through
+Jinja's autoescape, after :func:`to_printable`.
 """
 
 from __future__ import annotations
 
 import hashlib
 import html
+import json
 import re
 
-from bactrian.records.text import to_printable
+from bactrian.records.text import STEERING, to_printable
+
+__all__ = ["to_code_span", "to_file_name", "to_json", "to_line", "to_markdown", "to_printable"]
 
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]()#|!~$])|(?<=://)|(?<=\bwww)(?=\.)|(?<=\w)(?=@)")
 _LONGEST_NAME = 200
@@ -20,6 +24,12 @@ _LONGEST_NAME = 200
 def to_line(text: str) -> str:
     """Return ``text`` on one line, without unprintable characters."""
     return " ".join(to_printable(text).split())
+
+
+def to_json(value: object, *, indent: int | None = None) -> str:
+    """Return ``value`` as JSON, in which each character that steers a terminal is escaped; on one line by default."""
+    text = json.dumps(value, ensure_ascii=False, indent=indent)
+    return STEERING.sub(lambda found: json.dumps(found[0])[1:-1], text)
 
 
 def to_markdown(text: str) -> str:

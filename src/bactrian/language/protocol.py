@@ -50,6 +50,19 @@ class _Patterns:
     """The marker after the end of a sentence or phrase."""
     next_request: re.Pattern[str]
 
+    def find(self, marker: Marker, text: str, start: int = 0) -> re.Match[str] | None:
+        """Find the marker at the start of a line, otherwise at the start of a sentence or phrase; None if not found."""
+        if not self.may_contain(marker, text):
+            return None
+        return self.leading[marker].search(text, start) or self.inside[marker].search(text, start)
+
+    def may_contain(self, marker: Marker, text: str) -> bool:
+        """Return True if ``text`` contains a word of the marker anywhere; a check that is cheaper than the patterns."""
+        hints = self.hints[marker]
+        if len(hints) == 1:  # English, the common case: a generator would cost more than the search.
+            return hints[0] in text
+        return any(word in text for word in hints)
+
 
 @cache
 def _build_patterns(language: str) -> _Patterns:
@@ -90,12 +103,12 @@ def read_instruction(text: str, language: str | None = None) -> Instruction | No
 
     ``language`` is the session's; its markers count in addition to the English ones.
     """
-    visible = strip_code(text)
-    marker = _find("Instruction", visible, language)
+    visible, patterns = strip_code(text), _pick_patterns(language)
+    marker = patterns.find("Instruction", visible)
     if marker is None:
         return None
     rest = marker.end()
-    split = _find("Input", visible, language, rest)
+    split = patterns.find("Input", visible, rest)
     instruction = text[rest : split.start() if split else None].strip()
     if not instruction.strip(_WRAPPING) or instruction.lstrip(_WRAPPING).startswith(DONE):
         return None
@@ -109,11 +122,11 @@ def read_instruction(text: str, language: str | None = None) -> Instruction | No
 
 def read_solution(text: str, language: str | None = None) -> Solution | None:
     """Parse an AI assistant's turn; None if it contains no solution marker."""
-    marker = _find("Solution", strip_code(text), language)
+    patterns = _pick_patterns(language)
+    marker = patterns.find("Solution", strip_code(text))
     if marker is None:
         return None
     body = text[marker.end() :]
-    patterns = _build_patterns(_resolve_language(language))
     # Searching only near the last occurrence: from the beginning, the pattern would try every space of a long solution.
     last = max(body.rfind(words) for words in patterns.hints["Next request"])
     end = patterns.next_request.search(body, max(0, last - 40)) if last >= 0 else None
@@ -156,9 +169,10 @@ def _has_done_token(text: str) -> bool:
 
 def find_instruction(text: str, language: str | None = None) -> re.Match[str] | None:
     """Find the marker of an instruction, which only the AI user may give; None if not found."""
-    if not _contains_word_of("Instruction", text, language):
+    patterns = _pick_patterns(language)
+    if not patterns.may_contain("Instruction", text):
         return None
-    return _find("Instruction", strip_code(text), language)
+    return patterns.find("Instruction", strip_code(text))
 
 
 def strip_code(text: str) -> str:
@@ -168,18 +182,7 @@ def strip_code(text: str) -> str:
     return _FENCED.sub(lambda block: re.sub(r"[^\n]", " ", block[0]), text)
 
 
-def _find(marker: Marker, text: str, language: str | None, start: int = 0) -> re.Match[str] | None:
-    """Find the marker at the start of a line, otherwise at the start of a sentence or phrase; None if not found."""
-    if not _contains_word_of(marker, text, language):
-        return None
-    patterns = _build_patterns(_resolve_language(language))
-    return patterns.leading[marker].search(text, start) or patterns.inside[marker].search(text, start)
-
-
-def _contains_word_of(marker: Marker, text: str, language: str | None) -> bool:
-    """Return True if ``text`` contains a word of the marker anywhere; a check that is cheaper than the patterns."""
-    return any(map(text.__contains__, _build_patterns(_resolve_language(language)).hints[marker]))
-
-
-def _resolve_language(language: str | None) -> str:
-    return "english" if language is None else identify_language(language) or "english"
+def _pick_patterns(language: str | None) -> _Patterns:
+    if language is None:
+        return _build_patterns("english")
+    return _build_patterns(identify_language(language) or "english")

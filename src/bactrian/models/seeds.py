@@ -22,6 +22,7 @@ SCHEME = 2
 """The scheme of new runs."""
 _DERIVED = 1 << 52
 """The highest bit of a derived seed: 53 bits are exact in every JSON parser, and users do not type such numbers."""
+_SENT = 1 << 31
 _JOBS_APART = 10_000
 _ATTEMPTS_APART = 100_003
 _RETRY = 1_000_003
@@ -65,6 +66,14 @@ class RunSeeds:
 def is_derived(seed: int | None) -> bool:
     """Return True if a session with this seed belongs to a run of scheme 2."""
     return seed is not None and seed >= _DERIVED
+
+
+def fit_seed(seed: int) -> int:
+    """Return ``seed`` as it is sent to an endpoint: a derived seed is reduced to 31 bits.
+
+    Gemini accepts signed 32-bit seeds only, and llama.cpp unsigned ones. A seed that the user typed is sent as it is.
+    """
+    return seed % _SENT if is_derived(seed) else seed
 
 
 def derive_stage_seed(seed: int | None, stage: str) -> int | None:

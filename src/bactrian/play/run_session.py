@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from bactrian.errors import ModelError
 from bactrian.models.model import Model
@@ -29,6 +30,7 @@ from bactrian.recipes.schema import ToolsSpec
 from bactrian.records.candidate import NOTHING_KNOWN
 from bactrian.records.ending import Ending
 from bactrian.records.events import Ended, Event
+from bactrian.records.run import Command
 from bactrian.records.session import Session
 from bactrian.records.text import clean_text
 from bactrian.store import RunReader, RunWriter, Store, open_store
@@ -49,10 +51,18 @@ class SessionOrder:
         default_factory=dict[str, Sequence[Callable[..., object] | Runnable]]
     )
     """More tools by agent: Python functions and other objects."""
+    name: str | None = None
+    """The id of the stored session to go on with; None for the id that the options give."""
+    command: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """The options as JSON values, without keys, to store with the session."""
 
 
-async def play_one(order: SessionOrder, listener: Listener | None = None) -> AsyncGenerator[Event]:
+async def play_one(
+    order: SessionOrder, listener: Listener | None = None, *, kept_in: Store | None = None
+) -> AsyncGenerator[Event]:
     """Open store, tools and models, and play the session that ``order`` describes, or resume it.
+
+    In the open run ``kept_in``, a session that nobody asked to resume is a new one under a free id.
 
     Raises:
         InputError: something in the order cannot be used.
@@ -61,14 +71,18 @@ async def play_one(order: SessionOrder, listener: Listener | None = None) -> Asy
     async with AsyncExitStack() as stack:
         tools = await stack.enter_async_context(open_tools(order.tools, order.functions))
         setup = replace(order.setup, tools={agent: box.kit for agent, box in tools.items()})
-        session = new_session(setup, order.pack)
-        store = await stack.enter_async_context(open_store(order.run)) if order.run else None
-        if store is not None:
+        session = new_session(setup, order.pack, name=order.name)
+        store = await stack.enter_async_context(open_store(order.run)) if order.run else kept_in
+        if store is not None and order.name is None and order.run is None:
+            session = replace(session, id=await find_free_id(session.id, store))
+        elif store is not None and order.name is None:
             session = await _find_earlier(session, list_earlier_ids(setup, order.pack), store)
             session = await _find_shorter(session, setup, order.pack, store)
         session = await begin_session(session, store)
         if store is not None:
             session = await _reopen(session, setup.limit, store)
+            if session.ending is None:
+                await store.add_command(Command.begin("play", order.command, session.id))
         sink = store.add_call if store is not None else None
         continues = session.ending is None or not session.ending.final
         names = (
@@ -81,6 +95,15 @@ async def play_one(order: SessionOrder, listener: Listener | None = None) -> Asy
         async with aclosing(events):
             async for event in events:
                 yield event
+
+
+async def find_free_id(session_id: str, store: RunReader) -> str:
+    """Return ``session_id``, or with the first number behind it that no stored session has."""
+    name, number = session_id, 1
+    while await store.session(name) is not None:
+        number += 1
+        name = f"{session_id}-{number}"
+    return name
 
 
 async def _find_earlier(session: Session, ids: Sequence[str], store: RunReader) -> Session:

@@ -22,8 +22,11 @@ AGENT_NAMES: Mapping[str, tuple[str, ...]] = {
     "assistant": ("assistant", "translator"),
     "task": ("task_specifier", "task_planner"),
     "critic": ("critic",),
+    "lister": ("lister",),
 }
-"""Who can have parameters of their own, and the agents of a session that this means."""
+"""Agents that can have parameters of their own, and the agents of a session that each name covers."""
+_OF_TURNS = ("max_tokens", "stop", "seed")
+"""Parameters of all agents that do not apply to the lister: they describe a turn, and an axis describes a list."""
 
 
 class SamplingSpec(BaseModel):
@@ -72,14 +75,17 @@ class Parameters(SamplingSpec):
     assistant: SamplingSpec | None = None
     task: SamplingSpec | None = Field(default=None, description="Of task specifier and planner.")
     critic: SamplingSpec | None = None
+    lister: SamplingSpec | None = Field(default=None, description="Of lists.")
 
     def by_agent(self) -> dict[str, tuple[SamplingSpec, ...]]:
-        """What holds for each agent of a session, the general first; agents of whom nothing is said are left out."""
+        """Return what applies to each agent, the general parameters first; agents without any are left out."""
         general = SamplingSpec(**{name: getattr(self, name) for name in SamplingSpec.model_fields})
+        of_lists = general.model_copy(update=dict.fromkeys(_OF_TURNS))
         found: dict[str, tuple[SamplingSpec, ...]] = {}
         for name, agents in AGENT_NAMES.items():
             own: SamplingSpec | None = getattr(self, name)
-            specs = tuple(spec for spec in (general, own) if spec is not None and spec != SamplingSpec())
+            both = (of_lists if name == "lister" else general, own)
+            specs = tuple(spec for spec in both if spec is not None and spec != SamplingSpec())
             found |= dict.fromkeys(agents, specs) if specs else {}
         return found
 

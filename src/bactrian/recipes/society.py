@@ -189,6 +189,11 @@ def list_societies() -> tuple[str, ...]:
     return list_built_in(_folder())
 
 
+def read_society_text(name_or_path: str) -> str:
+    """Return the society as it is written. Raises InputError if it cannot be read."""
+    return find_file(name_or_path, _folder(), _KIND).text
+
+
 def load_society(name_or_path: str) -> tuple[Society, SocietyPrompts]:
     """Read a society, a built-in one by its name, and check it.
 

@@ -1,9 +1,14 @@
-"""Records of a run beside its sessions: calls, lists, progress and failures."""
+"""Records of a run beside its sessions: calls, lists, progress, failures, marks, commands and outlines."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
+from bactrian._version import __version__
+from bactrian.records.session import Kind
 from bactrian.records.usage import Usage
 
 
@@ -64,3 +69,86 @@ class Failure:
     """The error of its last failed call; None if no call failed."""
     raw: bytes
     """Up to 2 KB of the response to that call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A name that a person gave to a session, such as ``good`` or ``look-again``."""
+
+    session: str
+    """The session's id."""
+    mark: str
+    """The name. A session has a mark once."""
+    note: str
+    """What the person wrote about it; may be empty."""
+    created: float
+    """Seconds since 1970 when the mark was set or its note changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One call of ``play`` or ``generate``, with the options that the run does not store elsewhere.
+
+    Keys are never among the options.
+    """
+
+    verb: str
+    """``play`` or ``generate``."""
+    session: str
+    """The id of the session that ``play`` made; empty for ``generate``."""
+    options: Mapping[str, Any]
+    """JSON values by name of the option."""
+    version: str
+    """The version of this program."""
+    created: float
+    """Seconds since 1970."""
+
+    @classmethod
+    def begin(cls, verb: str, options: Mapping[str, Any], session: str = "") -> Command:
+        """Return the record of a command that begins now."""
+        return cls(verb, session, options, __version__, time.time())
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """A session without its turns."""
+
+    row: int
+    """Its position in the run, from 1; later sessions have higher ones."""
+    id: str
+    assistant: str
+    """Names of the roles."""
+    user: str
+    original_task: str
+    specified_task: str | None
+    language: str | None
+    models: Mapping[str, str]
+    """Model names by agent."""
+    kind: Kind
+    ending: str | None
+    """Code; None while the session is unfinished."""
+    turns: int
+    """Number of stored turns."""
+    created: float
+    """Seconds since 1970 when the session began."""
+    mark: str | None
+    """``red-team`` for a session made to study misuse."""
+
+    @property
+    def final(self) -> bool:
+        """False if turns may still be added."""
+        return self.ending is not None and self.ending not in ("failed", "stopped")
+
+
+class SpokenText(NamedTuple):
+    """The text of a turn, with its cost."""
+
+    session: str
+    """The session's id."""
+    number: int
+    speaker: str
+    text: str
+    prompt: int
+    """Tokens of the turn, as in :class:`~bactrian.records.usage.Usage`."""
+    completion: int
+    cached: int

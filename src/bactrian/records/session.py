@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from html import escape
-from typing import Literal
+from typing import Any, Literal
 
 from bactrian.records.candidate import CriticSettings
 from bactrian.records.ending import Ending
@@ -80,6 +80,9 @@ class Provenance:
     engine_hash: str | None = None
     """SHA-256 of the program's own texts (``prompts/engine.toml``) when the session began; None in sessions of earlier
     versions. It is not part of the session's id, because a session may resume under later texts."""
+    extra: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
+    """Keys of an imported file that no other field holds, by the number of their message; ``0`` for the conversation's
+    own. Exports to rows of JSON write them again."""
 
     @property
     def is_imported(self) -> bool:
@@ -140,13 +143,16 @@ Kind = Literal["role-play", "translation", "answer", "talk"]
 
 def find_kind(session: Session) -> Kind:
     """Return the kind of ``session``, inferred from its agents."""
-    if session.provenance.cast:
+    return infer_kind(session.provenance.models, has_cast=bool(session.provenance.cast))
+
+
+def infer_kind(models: Collection[str], *, has_cast: bool) -> Kind:
+    """Return the kind of a session with ``models`` for these agents; with a cast it is a group chat."""
+    if has_cast:
         return "talk"
-    agents = session.provenance.models.keys()
-    if "translator" in agents:
+    if "translator" in models:
         return "translation"
-    alone = "assistant" in agents and "user" not in agents
-    return "answer" if alone else "role-play"
+    return "answer" if "assistant" in models and "user" not in models else "role-play"
 
 
 _PART: dict[str, str] = {"user": "AI user", "assistant": "AI assistant"}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-import unicodedata
 from typing import Self
 
 from pydantic_core import to_json
@@ -14,7 +13,13 @@ _NUL = "\0"
 _SEQUENCES = re.compile(
     r"\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[PX^_][^\x1b]*(?:\x1b\\)?|\x1b\[[0-?]*[ -/]*[@-~]|\x1b[@-_]?"
 )
-_BIDI = re.compile("[\u202a-\u202e\u2066-\u2069]")
+_BREAKS = re.compile("[\u2028\u2029]")
+STEERING = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    "\ud800-\udfff\U000e0000-\U000e007f]"
+)
+"""Matches characters that steer a terminal or are not seen: controls except newline and tab, direction marks,
+zero-width characters except the joiners of scripts and emoji, surrogates, and tags."""
 
 
 def clean_text(text: str) -> str:
@@ -53,13 +58,10 @@ class Text(str):
 
 
 def to_printable(text: str) -> str:
-    """Return ``text`` without terminal control sequences and control characters."""
-    text = _BIDI.sub("", _SEQUENCES.sub("", text))
-    return "".join(
-        character
-        for character in text
-        if character in "\n\t" or unicodedata.category(character) not in ("Cc", "Cs")
-    )
+    """Return ``text`` without terminal control sequences, control characters and invisible ones."""
+    if text.isascii() and text.isprintable():
+        return text
+    return STEERING.sub("", _BREAKS.sub("\n", _SEQUENCES.sub("", text)))
 
 
 def write_count(count: int, noun: str) -> str:

@@ -1,7 +1,23 @@
 """Storage of runs: the protocols for reading and writing, and :func:`open_store`."""
 
 from bactrian.store.base import Rows, RunReader, RunWriter, Store
+from bactrian.store.locations import find_data_folder, find_run, find_runs, list_play_files
 from bactrian.store.sqlite.filesystem import list_run_files
+from bactrian.store.sqlite.kept import open_kept_run
+from bactrian.store.sqlite.lock import is_locked
 from bactrian.store.sqlite.store import open_store
 
-__all__ = ["Rows", "RunReader", "RunWriter", "Store", "list_run_files", "open_store"]
+__all__ = [
+    "Rows",
+    "RunReader",
+    "RunWriter",
+    "Store",
+    "find_data_folder",
+    "find_run",
+    "find_runs",
+    "is_locked",
+    "list_play_files",
+    "list_run_files",
+    "open_kept_run",
+    "open_store",
+]

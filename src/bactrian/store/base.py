@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, Protocol
@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from bactrian.records.candidate import Decision, Deliberation, Proposal
 from bactrian.records.ending import Ending
 from bactrian.records.finding import Confirmation
-from bactrian.records.run import Call, Failure, ItemList, Progress
+from bactrian.records.run import Call, Command, Failure, ItemList, Mark, Outline, Progress, SpokenText
 from bactrian.records.session import Session
 from bactrian.records.tool import ToolCall, ToolResult
 from bactrian.records.turn import Turn
@@ -58,6 +58,18 @@ class RunWriter(Protocol):
         """Store a judge's answer about a finding."""
         ...
 
+    async def add_mark(self, mark: Mark) -> None:
+        """Store a mark of a session that is stored, or replace the note of the same mark."""
+        ...
+
+    async def remove_mark(self, session: str, mark: str) -> None:
+        """Remove a mark of the session with this id; do nothing if the session does not have it."""
+        ...
+
+    async def add_command(self, command: Command) -> None:
+        """Store a command that works on the run."""
+        ...
+
     async def add_call(self, call: Call) -> None:
         """Store a call to a model, answered or not."""
         ...
@@ -90,6 +102,11 @@ class RunReader(Protocol):
         """The file of the run."""
         ...
 
+    @property
+    def source(self) -> Path:
+        """The file that is read: the run, or a temporary copy of it that exists while the store is open."""
+        ...
+
     def snapshot(self) -> AbstractAsyncContextManager[RunReader]:
         """Return the run as it is now, however long the reading takes and whatever is written meanwhile.
 
@@ -109,6 +126,20 @@ class RunReader(Protocol):
         """
         ...
 
+    async def outlines(
+        self, after: int = 0, limit: int = 1000, ids: Sequence[str] | None = None
+    ) -> list[Outline]:
+        """Return the next sessions after row ``after`` without their turns; only those of ``ids`` if given."""
+        ...
+
+    async def texts(self, ids: Sequence[str]) -> list[SpokenText]:
+        """Return what was said in the sessions ``ids``: session by session, in order. Checksums are not checked."""
+        ...
+
+    async def find_touched(self, after: int) -> tuple[int, list[str]]:
+        """Return the last row of the turns, and the ids of the sessions with turns after row ``after``."""
+        ...
+
     def sessions(self, rows: Rows | None = None) -> AsyncIterator[Session]:
         """Return all sessions, or those of one slice, in the order of their start; a hundred at a time in memory."""
         ...
@@ -123,6 +154,18 @@ class RunReader(Protocol):
 
     async def confirmations(self, judge: str) -> list[Confirmation]:
         """Return all answers of the judge with this name."""
+        ...
+
+    async def marks(self) -> list[Mark]:
+        """Return the marks of all sessions, in the order in which they were first set."""
+        ...
+
+    async def commands(self) -> list[Command]:
+        """Return the commands that worked on the run, the oldest first."""
+        ...
+
+    async def list_created(self) -> dict[str, float]:
+        """Return when each session began, in seconds since 1970, by its id; the oldest first."""
         ...
 
     async def recipe(self) -> dict[str, Any] | None:

@@ -232,6 +232,39 @@ def _m009_thoughts(connection: Connection) -> None:
     _add_column(connection, "proposals", "thought", "TEXT DEFAULT '' NOT NULL")
 
 
+def _m010_marks(connection: Connection) -> None:
+    """Marks and notes that a person gives to sessions."""
+    _create(
+        connection,
+        "marks",
+        """
+        "row" INTEGER NOT NULL PRIMARY KEY,
+        session TEXT NOT NULL REFERENCES sessions (id),
+        mark TEXT NOT NULL,
+        note TEXT NOT NULL,
+        created FLOAT NOT NULL, -- seconds since 1970
+        UNIQUE (session, mark)
+        """,
+    )
+
+
+def _m011_commands(connection: Connection) -> None:
+    """The commands that worked on the run, with their options."""
+    _create(
+        connection,
+        "commands",
+        """
+        "row" INTEGER NOT NULL PRIMARY KEY,
+        verb TEXT NOT NULL,
+        session TEXT NOT NULL, -- empty for a command about the whole run
+        options TEXT NOT NULL, -- JSON, without keys
+        version TEXT NOT NULL,
+        created FLOAT NOT NULL, -- seconds since 1970
+        UNIQUE (verb, session, created)
+        """,
+    )
+
+
 MIGRATIONS: tuple[Callable[[Connection], None], ...] = (
     _m001_sessions_and_turns,
     _m002_calls,
@@ -242,6 +275,8 @@ MIGRATIONS: tuple[Callable[[Connection], None], ...] = (
     _m007_search,
     _m008_tools,
     _m009_thoughts,
+    _m010_marks,
+    _m011_commands,
 )
 """In order; the number of a migration is its position, from 1."""
 

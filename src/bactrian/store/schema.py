@@ -14,7 +14,7 @@ from sqlalchemy import TableClause, column, table
 from bactrian.records.candidate import Decision, Proposal
 from bactrian.records.ending import Ending
 from bactrian.records.finding import Confirmation
-from bactrian.records.run import Call, ItemList, Progress
+from bactrian.records.run import Call, Command, ItemList, Mark, Progress
 from bactrian.records.session import Session
 from bactrian.records.tool import ToolCall, ToolResult
 from bactrian.records.turn import Turn
@@ -71,6 +71,8 @@ TOOL_RESULTS = declare_table(ToolResult, text="result", seconds="tool_seconds")
 RESULT = TOOL_RESULTS.pick("result", "problem", "tool_seconds", "cut")
 """Columns of a call that its result fills."""
 CONFIRMATIONS = declare_table(Confirmation)
+COMMANDS = declare_table(Command, options=Json())
+MARKS = declare_table(Mark)
 CALLS = declare_table(Call, usage=Json())
 LISTS = declare_table(ItemList, items=Json(), usage=Json())
 
@@ -89,6 +91,8 @@ proposals = _make_table("proposals", ("row", "session"), PROPOSALS)
 verdicts = _make_table("verdicts", ("row", "session"), DECISIONS)
 tools = _make_table("tools", ("row", "session"), TOOL_CALLS, TOOL_RESULTS)
 confirmations = _make_table("confirmations", ("row",), CONFIRMATIONS)
+marks = _make_table("marks", ("row",), MARKS)
+commands = _make_table("commands", ("row",), COMMANDS)
 
-TABLES = (sessions, turns, run, lists, calls, proposals, verdicts, tools, confirmations)
+TABLES = (sessions, turns, run, lists, calls, proposals, verdicts, tools, confirmations, marks, commands)
 """In the order in which they can be filled: a turn references its session."""

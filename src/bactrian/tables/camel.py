@@ -1,12 +1,14 @@
-"""Endings under the names that CAMEL's own files use."""
+"""Endings and roles under the names that CAMEL's own files use."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
 from bactrian.language.protocol import DONE
 from bactrian.records.ending import ENDING_CODES, Ending, EndingCode
+from bactrian.records.session import Session
 from bactrian.records.turn import Speaker
 
 _TOKEN_LIMIT = "max_tokens_exceeded"  # noqa: S105
@@ -25,6 +27,31 @@ _CODES: Mapping[str, EndingCode] = MappingProxyType(
 _SPEAKERS: Mapping[EndingCode, Speaker] = MappingProxyType(
     {"task_done": "user", "user_no_instruct": "user", "assistant_instruct": "assistant"}
 )
+
+
+CODE_AXES = ("programming_language", "domain")
+"""The axes of the Code data set, whose items are its roles in CAMEL's files (``Java_RoleType.ASSISTANT``)."""
+_ROLE = re.compile(r"(.*)_roletype\.(assistant|user)\s*", re.IGNORECASE | re.DOTALL)
+
+
+def name_roles(session: Session) -> tuple[str, str]:
+    """Return the names of assistant and user as CAMEL's files have them, without their suffix."""
+    language, field = (session.values.get(axis) for axis in CODE_AXES)
+    return (language, field) if language and field else (session.assistant.name, session.user.name)
+
+
+def write_roles(session: Session) -> dict[str, str]:
+    """Return ``role_1`` and ``role_2`` of a session."""
+    assistant, user = name_roles(session)
+    return {"role_1": f"{assistant}_RoleType.ASSISTANT", "role_2": f"{user}_RoleType.USER"}
+
+
+def read_role(text: object) -> tuple[object, Speaker | None]:
+    """Return the name in ``role_1`` or ``role_2``, and the speaker that its suffix names; None without a suffix."""
+    match = _ROLE.fullmatch(text) if isinstance(text, str) else None
+    if match is None:
+        return text, None
+    return match[1], "assistant" if match[2].lower() == "assistant" else "user"
 
 
 def write_termination(ending: Ending | None) -> str:

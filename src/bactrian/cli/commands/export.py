@@ -15,6 +15,7 @@ from bactrian.cli.run_async import run_async
 from bactrian.cli.terminal.console import open_output, open_progress, to_printable
 from bactrian.export.manifest import list_written
 from bactrian.export.split import read_split
+from bactrian.language.escape import to_line
 
 
 class ExportSide(StrEnum):
@@ -46,6 +47,15 @@ def export(
         list[str] | None,
         declare_option("--drop", "Leave out sessions with finding=CODE or ending=CODE. Can be repeated."),
     ] = None,
+    ids: Annotated[
+        list[str] | None, declare_option("--id", "Only sessions with this id; * stands for any characters.")
+    ] = None,
+    role: Annotated[list[str] | None, declare_option("--role", "Only sessions with this role.")] = None,
+    pair: Annotated[
+        list[str] | None, declare_option("--pair", "Only this pair of roles: 'ASSISTANT x USER'.")
+    ] = None,
+    task: Annotated[list[str] | None, declare_option("--task", "Only tasks with these words.")] = None,
+    mark: Annotated[list[str] | None, declare_option("--mark", "Only sessions with this mark.")] = None,
     min_rounds: Annotated[int, declare_option("--min-rounds", "Minimum rounds of a session.", min=0)] = 0,
     unfinished: Annotated[bool, declare_option("--unfinished", "Include unfinished sessions.")] = False,
     dedup: Annotated[bool, declare_option("--dedup", "Keep only the first of identical sessions.")] = False,
@@ -90,6 +100,11 @@ def export(
         tool=tool.value if tool else None,
         license=license_name,
         prompts=prompts,
+        id=ids or (),
+        role=role or (),
+        pair=pair or (),
+        task=task or (),
+        mark=mark or (),
     )
     work = export_session_data(
         run_file, form, out, only=only or (), drop=drop or (), overwrite=overwrite, more=more
@@ -119,7 +134,7 @@ async def _export(
         if name not in counts["rows"]:
             open_progress().print(f"{name} is empty: no pair of the run's {counts['pairs']:,} falls into it.")
     for reason, count in counts["left_out"].items():
-        open_progress().print(to_printable(f"Left out: {count:,} × {reason}"))
+        open_progress().print(to_line(f"Left out: {count:,} × {reason}"))
     if counts["left_out"].get("unfinished"):
         open_progress().print(
             "The run is incomplete: only sessions that had ended were exported. --unfinished includes the others."
@@ -129,5 +144,5 @@ async def _export(
     for kind, count in counts["redacted"].items():
         open_progress().print(f"Removed: {count:,} × {kind}")
     for mark in made["marks"]:
-        open_progress().print(to_printable(f"Marked: {mark}"))
+        open_progress().print(to_line(f"Marked: {mark}"))
     return 0

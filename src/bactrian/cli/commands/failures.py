@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from json import dumps
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +9,7 @@ import typer
 
 from bactrian.cli.options import declare_option
 from bactrian.cli.run_async import run_async
-from bactrian.cli.terminal.console import to_printable
+from bactrian.language.escape import to_json, to_line
 from bactrian.records.run import Failure
 from bactrian.store import open_store
 
@@ -53,8 +52,8 @@ def _show(failure: Failure, *, json: bool) -> None:
             "error": failure.error,
             "raw": raw,
         }
-        print(dumps(fields, ensure_ascii=False))
+        print(to_json(fields))
         return
-    print(to_printable(f"{failure.session} after {failure.turns} turns: {failure.reason}"))
+    print(to_line(f"{failure.session} after {failure.turns} turns: {failure.reason}"))
     if raw:
-        print(to_printable(f"  response: {' '.join(raw.split())[:_SHOWN]}"))
+        print(f"  response: {to_line(raw)[:_SHOWN]}")

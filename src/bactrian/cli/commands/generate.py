@@ -16,8 +16,9 @@ from bactrian.api.generate import GenerateOptions, build_run_order, run_order
 from bactrian.cli.model_options import show_model_progress
 from bactrian.cli.options import declare_option
 from bactrian.cli.run_async import StopControl, run_async
-from bactrian.cli.sampling_options import add_sampling_flags
-from bactrian.cli.view.progress import ProgressView, choose_progress_view, show_forecast
+from bactrian.cli.sampling_options import SPEAKERS, add_sampling_flags
+from bactrian.cli.view.forecast import show_forecast
+from bactrian.cli.view.progress import ProgressView, choose_progress_view
 from bactrian.errors import BactrianError, InputError
 from bactrian.generate.forecast import forecast_run
 from bactrian.generate.progress import RunProgress
@@ -27,7 +28,7 @@ from bactrian.recipes.load import load_recipe
 SOME_FAILED = 4
 
 
-@add_sampling_flags
+@add_sampling_flags(*SPEAKERS, "lister")
 def generate(
     recipe: Annotated[str, typer.Argument(help="Name of a built-in recipe, or a .toml file.")],
     run_file: Annotated[Path, declare_option("--run", "The run; the same command resumes it.")],
@@ -105,6 +106,10 @@ def generate(
         Path | None,
         declare_option("--fork", "Begin this new run with the unchanged lists of --run."),
     ] = None,
+    keep_tasks: Annotated[
+        bool,
+        declare_option("--keep-tasks", "With --fork: keep the specified tasks, too, to compare two models."),
+    ] = False,
     acknowledge_misuse: Annotated[
         bool,
         declare_option(
@@ -113,12 +118,17 @@ def generate(
         ),
     ] = False,
     json: Annotated[bool, declare_option("--json", "Write progress as JSON lines.")] = False,
+    quiet: Annotated[bool, declare_option("--quiet", "Write nothing but warnings and errors.")] = False,
     sampling: Mapping[str, Any] = MappingProxyType({}),
 ) -> None:
     """Generate the conversations of a recipe, or resume an interrupted run."""
     if fork is not None and fork.absolute() == run_file.absolute():
         raise InputError(
             "A run cannot be forked into itself.", where=str(fork), next="Give --fork a new name."
+        )
+    if keep_tasks and fork is None:
+        raise InputError(
+            "There are no tasks to keep without a fork.", where="--keep-tasks", next="Give --fork NEW, too."
         )
     own = {
         "assistant": assistant_model,
@@ -147,6 +157,7 @@ def generate(
             max_wait=max_wait,
             retry_failed=retry_failed,
             origin=run_file if fork else None,
+            keep_tasks=keep_tasks,
             acknowledge_misuse=acknowledge_misuse,
             parameters=sampling,
         ),
@@ -155,7 +166,7 @@ def generate(
     if forecast:
         run_async(_forecast(order, json=json), resume="Nothing was spent.")
     stop_control = StopControl()
-    work = _generate(order, choose_progress_view(json=json), stop_control)
+    work = watch_run(order, choose_progress_view(json=json, quiet=quiet), stop_control)
     run_async(
         work, resume=f"All results so far are stored. To resume: {_command()}", stop_control=stop_control
     )
@@ -165,7 +176,7 @@ def _command() -> str:
     return shlex.join(["bactrian", *sys.argv[1:]])
 
 
-async def _generate(order: RunOrder, ledger: ProgressView, stop_control: StopControl) -> int:
+async def watch_run(order: RunOrder, ledger: ProgressView, stop_control: StopControl) -> int:
     """Run the remaining jobs, and return the exit code."""
     prepared: list[PreparedRun] = []
 

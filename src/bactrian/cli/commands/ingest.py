@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as encoder
 from collections.abc import Iterator
 from dataclasses import asdict
 from enum import StrEnum
@@ -14,10 +13,12 @@ from rich.status import Status
 
 from bactrian.cli.options import declare_option
 from bactrian.cli.run_async import run_async
-from bactrian.cli.terminal.console import open_output, open_progress, to_printable
+from bactrian.cli.terminal.console import open_output, open_progress
+from bactrian.files.identity import check_replaceable
 from bactrian.ingest.importer import ImportReport, find_chats, import_chats
 from bactrian.ingest.parsed import Found, Origin
-from bactrian.store import open_store
+from bactrian.language.escape import to_json, to_line
+from bactrian.store import list_run_files, open_store
 
 SOME_SKIPPED = 4
 _SHOWN = 20
@@ -27,12 +28,16 @@ class ImportFormat(StrEnum):
     """A format to import."""
 
     camel_chat = "camel-chat"
+    camel_instructions = "camel-instructions"
+    camel_science = "camel-science"
+    camel_translated = "camel-translated"
     messages = "messages"
     sharegpt = "sharegpt"
+    alpaca = "alpaca"
 
 
 def ingest(
-    path: Annotated[Path, typer.Argument(help="A folder or archive of CAMEL's chats, or a .jsonl file.")],
+    path: Annotated[Path, typer.Argument(help="A folder, an archive, or a file of JSON.")],
     run_file: Annotated[
         Path, declare_option("--run", "The run to store them in; created if it does not exist.")
     ],
@@ -46,6 +51,7 @@ def ingest(
 ) -> None:
     """Import conversations of other programs into a run."""
 
+    check_replaceable(path, list_run_files(run_file))
     source = find_chats(path, form.value if form else None, Origin(model, language))
     run_async(
         _ingest(source, run_file, json=json), resume="What was read is stored; the same command resumes."
@@ -68,11 +74,11 @@ async def _ingest(source: Iterator[Found], run_file: Path, *, json: bool) -> int
 def _say(report: ImportReport, run_file: Path, *, json: bool) -> None:
 
     for one in report.named[:_SHOWN]:
-        open_progress().print(to_printable(f"Skipped {one.name}: {one.problem}."))
+        open_progress().print(to_line(f"Skipped {one.name}: {one.problem}."))
     if report.broken > _SHOWN:
         open_progress().print(f"Skipped {report.broken:,} in all.")
     if json:
-        print(encoder.dumps(asdict(report), ensure_ascii=False))
+        print(to_json(asdict(report)))
     else:
         open_output().print(
             f"{run_file}: {report.stored:,} conversations with {report.messages:,} messages stored,"

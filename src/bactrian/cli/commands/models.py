@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from json import dumps
 from typing import Annotated
 
 import typer
@@ -12,6 +11,7 @@ from rich.table import Table
 
 from bactrian.cli.terminal.console import open_output
 from bactrian.files.plugins import list_plugins
+from bactrian.language.escape import to_json
 from bactrian.models.providers import FILE, Provider, find_config_folder, load_providers
 from bactrian.models.registry import MODEL_NAMES, PLUGINS
 
@@ -32,7 +32,7 @@ def models(
             "packages": list(list_plugins(PLUGINS)),
             "own_rows": str(own),
         }
-        sys.stdout.write(dumps(found, ensure_ascii=False) + "\n")
+        sys.stdout.write(to_json(found) + "\n")
         return
 
     names = Table("model", "what answers", box=None, pad_edge=False)

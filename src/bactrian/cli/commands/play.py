@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -19,26 +18,21 @@ from bactrian.api.play import (
     EXAMPLE,
     EXAMPLE_SEED,
     build_session_order,
-    raise_failure,
 )
+from bactrian.api.society import SocietyOptions, build_society_run
 from bactrian.cli.commands.roles import choose_roles
 from bactrian.cli.options import declare_option, flatten_groups
 from bactrian.cli.play_flags import CriticFlags, ModelFlags, RoleFlags, SessionFlags, ToolFlags
 from bactrian.cli.run_async import run_async
-from bactrian.cli.sampling_options import add_sampling_flags
-from bactrian.cli.view.audience import choose_viewer
+from bactrian.cli.sampling_options import SPEAKERS, add_sampling_flags
+from bactrian.cli.view.watching import PlayKeeper, watch_session, watch_society
 from bactrian.errors import InputError
-from bactrian.models.registry import ModelOptions
-from bactrian.play.endings.own import read_endings
 from bactrian.play.human import HUMAN
-from bactrian.play.run_session import SessionOrder, play_one
-from bactrian.play.society.group_chat import ChatOptions
-from bactrian.play.society.stages import SocietyRun, name_models, play_one_society
+from bactrian.play.society.stages import name_models
 from bactrian.recipes.society import load_society
-from bactrian.records.events import Event, Started
 
 
-@add_sampling_flags
+@add_sampling_flags(*SPEAKERS)
 @flatten_groups
 def play(
     idea: Annotated[
@@ -59,8 +53,15 @@ def play(
         declare_option("--society", "More agents, or more conversations: a society's name or .toml file."),
     ] = None,
     run_file: Annotated[
-        Path | None, declare_option("--run", "Store the session here; the same command resumes it.")
+        Path | None,
+        declare_option(
+            "--run", "Store the session here; the same command resumes it. Default: in your data folder."
+        ),
     ] = None,
+    keep: Annotated[
+        bool,
+        declare_option("--keep/--no-keep", "Keep a session without --run in your data folder."),
+    ] = True,
     json: Annotated[bool, declare_option("--json", "Write events as JSON lines.")] = False,
     sampling: Mapping[str, Any] = MappingProxyType({}),
 ) -> None:
@@ -69,7 +70,7 @@ def play(
         if sampling:
             raise refuse_flag("--temperature and its like")
         check_flags(roles, models, flags, critic, tools)
-        _play_society(society, idea, models, flags, run_file, json=json)
+        _play_society(society, idea, models, flags, run_file, keep=keep, json=json)
     if idea is None:
         idea, flags = EXAMPLE[0], replace(flags, seed=EXAMPLE_SEED if flags.seed is None else flags.seed)
     pair = choose_roles(
@@ -97,13 +98,15 @@ def play(
             tool_rounds=tools.tool_rounds,
             tool_timeout=tools.tool_timeout,
             parameters=sampling,
+            **models.addresses(),
         ),
         critic=critic.read(),
         tools=tools.read(),
         endings=flags.endings,
         run=run_file,
     )
-    run_async(_play(order, json=json), resume=_explain_resume(run_file), stop_control=stop_control)
+    keeper = PlayKeeper(run_file, keep=keep, json=json)
+    run_async(watch_session(order, keeper), resume=keeper, stop_control=stop_control)
 
 
 def check_flags(
@@ -154,10 +157,17 @@ def _choose_models(roles: RoleFlags, models: ModelFlags, critic: CriticFlags) ->
 
 
 def _play_society(
-    name: str, idea: str | None, models: ModelFlags, flags: SessionFlags, run_file: Path | None, *, json: bool
+    name: str,
+    idea: str | None,
+    models: ModelFlags,
+    flags: SessionFlags,
+    run_file: Path | None,
+    *,
+    keep: bool,
+    json: bool,
 ) -> NoReturn:
     """Play a society and end the command."""
-    society, prompts = load_society(name)
+    society, _ = load_society(name)
     usual = models.model or LOCAL
     names = name_models(
         society,
@@ -169,24 +179,22 @@ def _play_society(
     given = {usual, models.task_model, models.critic_model}
     options = replace(options, distrusted=frozenset(names.values()) - given)
     protocol = flags.protocol.value if flags.protocol else None
-    rules, paper = read_endings(flags.endings)
-    wish = SocietyRun(
-        society,
-        prompts,
+    wish = build_society_run(
+        name,
         _read_idea(idea or society.task),
-        ChatOptions(names, flags.language, flags.seed, flags.max_messages, protocol),
-        flags.prompts,
-        paper_endings=paper,
-        endings=rules,
+        names,
+        SocietyOptions(
+            language=flags.language,
+            seed=flags.seed,
+            max_messages=flags.max_messages,
+            protocol=protocol,
+            prompts=flags.prompts,
+            endings=flags.endings,
+            **models.addresses(),
+        ),
     )
-    work = _watch_society(wish, options, run_file, json=json)
-    run_async(work, resume=_explain_resume(run_file), stop_control=stop_control)
-
-
-def _explain_resume(run_file: Path | None) -> str:
-    if run_file is None:
-        return "Nothing was stored; --run FILE stores a session."
-    return "All turns are stored: run the same command again to resume."
+    keeper = PlayKeeper(run_file, keep=keep, json=json)
+    run_async(watch_society(wish, options, keeper), resume=keeper, stop_control=stop_control)
 
 
 def _read_idea(given: str) -> str:
@@ -195,34 +203,3 @@ def _read_idea(given: str) -> str:
         return given
     # Invalid UTF-8 becomes surrogates, which the check of the idea refuses with a clear error.
     return sys.stdin.buffer.read().decode(errors="surrogateescape").strip()
-
-
-async def _play(order: SessionOrder, *, json: bool) -> int:
-    """Play the session and return the exit code."""
-    watching = choose_viewer(json=json)
-    async with aclosing(play_one(order, watching.listener)) as events:
-        with watching.show_waiting("thinking about the task"):
-            event = await anext(events)
-        if isinstance(event, Started):
-            watching.show(event)
-        raise_failure(event)
-        async for event in events:
-            watching.show(event)
-            raise_failure(event)
-    return 0
-
-
-async def _watch_society(
-    wish: SocietyRun, options: ModelOptions, run_file: Path | None, *, json: bool
-) -> int:
-    """Play the society's stages and return the exit code."""
-    watching = choose_viewer(json=json)
-    started = False
-    events: AsyncGenerator[Event] = play_one_society(wish, options, run_file, watching.listener)
-    async with aclosing(events):
-        async for event in events:
-            started = started or isinstance(event, Started)
-            if started:
-                watching.show(event)
-            raise_failure(event)
-    return 0

@@ -8,6 +8,7 @@ import typer
 from rich.table import Table
 
 from bactrian.cli.terminal.console import open_output, to_printable
+from bactrian.language.escape import to_line
 from bactrian.prompts.pack import list_packs, load_pack
 
 app = typer.Typer(help="List the prompt packs, or show one.", invoke_without_command=True)
@@ -31,6 +32,6 @@ def show(name: Annotated[str, typer.Argument(help="A built-in pack, or the path 
     """Print every template of a pack."""
 
     pack = load_pack(name)
-    print(f"# {pack.name} · {pack.description}\n# sha256 {pack.hash}")
+    print(f"# {to_line(pack.name)} · {to_line(pack.description)}\n# sha256 {pack.hash}")
     for template, source in pack.templates.items():
         print(f"\n# {template}\n{to_printable(source).strip()}")

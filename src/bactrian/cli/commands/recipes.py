@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from bactrian.language.escape import to_line, to_printable
 from bactrian.recipes.load import list_recipes, load_recipe, read_recipe_text
 from bactrian.recipes.registry import find_recipe_model
 
@@ -28,7 +29,7 @@ def recipes(
     for name in list_recipes():
         recipe = load_recipe(name)
         size = f"{recipe.size:,}{' each' if recipe.job.later_axes else ''}"
-        print(f"{name:<14}{size:>10}  {recipe.description}")
+        print(f"{name:<14}{size:>10}  {to_line(recipe.description)}")
 
 
 @app.command()
@@ -38,4 +39,4 @@ def show(
     """Print the file of a recipe, to read or to copy."""
 
     load_recipe(recipe)
-    print(read_recipe_text(recipe), end="")
+    print(to_printable(read_recipe_text(recipe)), end="")

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json as jsonlib
 import sys
+from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any
 
 import typer
@@ -13,17 +16,22 @@ import typer
 from bactrian.cli.model_options import read_model_options
 from bactrian.cli.options import declare_option
 from bactrian.cli.run_async import run_async
+from bactrian.cli.sampling_options import add_sampling_flags
 from bactrian.cli.terminal.console import open_progress, to_printable
 from bactrian.errors import InputError
+from bactrian.language.escape import to_json, to_line
+from bactrian.models.model import Model
 from bactrian.models.registry import ModelOptions
 from bactrian.play.open_models import open_models
 from bactrian.play.society.role_assignment import RoleSuggestions, SuggestedRole, find_roles
 from bactrian.prompts.values import check_idea, check_name
+from bactrian.recipes.parameters import read_parameters
 from bactrian.records.session import Role
 
 _LARGEST = 1 << 20
 
 
+@add_sampling_flags()
 def roles(
     task: Annotated[str, typer.Argument(help="The task; - reads it from standard input.")],
     count: Annotated[int, declare_option("--count", "Number of roles.", min=1, max=1000)] = 2,
@@ -34,6 +42,7 @@ def roles(
     timeout: Annotated[
         float, declare_option("--timeout", "Longest wait for a reply, in seconds.", min=0.001)
     ] = 600.0,
+    sampling: Mapping[str, Any] = MappingProxyType({}),
     names: Annotated[bool, declare_option("--names", "Write names only, for a recipe's axis.")] = False,
     json: Annotated[bool, declare_option("--json", "Write JSON lines, for `play --roles`.")] = False,
 ) -> None:
@@ -44,7 +53,9 @@ def roles(
     if language is not None:
         check_name(language, "language")
     reach = read_model_options(base_url, timeout=timeout)
-    work = _roles(task, count, model, reach, language, seed, write=_writer(names=names, json=json))
+    parameters = read_parameters(sampling)
+    asked = partial(find_roles, task, count, language=language, seed=seed, parameters=(parameters,))
+    work = _roles(asked, model, reach, write=_writer(names=names, json=json))
     run_async(work, resume="Run the same command again.")
 
 
@@ -108,9 +119,9 @@ def _writer(*, names: bool, json: bool) -> Any:
 
     def write(number: int, expert: SuggestedRole) -> None:
         if json:
-            print(jsonlib.dumps(asdict(expert), ensure_ascii=False), flush=True)
+            print(to_json(asdict(expert)), flush=True)
         elif names:
-            print(to_printable(expert.name), flush=True)
+            print(to_line(expert.name), flush=True)
         else:
             print(to_printable(f"{number}. {expert.name}\n   {expert.description}"))
             if expert.competencies:
@@ -121,21 +132,13 @@ def _writer(*, names: bool, json: bool) -> Any:
 
 
 async def _roles(
-    task: str,
-    count: int,
-    name: str,
-    reach: ModelOptions,
-    language: str | None,
-    seed: int | None,
-    *,
-    write: Any,
+    ask: Callable[[Model], AsyncGenerator[RoleSuggestions]], name: str, reach: ModelOptions, *, write: Any
 ) -> int:
 
     written = 0
     found: RoleSuggestions | None = None
     async with open_models({"role_assigner": name}, reach) as models:
-        asked = find_roles(task, count, models["role_assigner"], language=language, seed=seed)
-        async for found in asked:
+        async for found in ask(models["role_assigner"]):
             for number, expert in enumerate(found.experts[written:], start=written + 1):
                 write(number, expert)
             written = len(found.experts)

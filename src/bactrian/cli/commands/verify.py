@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from json import dumps
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from bactrian.cli.options import declare_option
-from bactrian.cli.terminal.console import to_printable
 from bactrian.errors import StoreError
+from bactrian.language.escape import to_json, to_line
 from bactrian.store.sqlite.verify import verify as verified
 
 
@@ -23,9 +22,9 @@ def verify(
     verdict = verified(run_file)
     if json:
         found = {"sessions": verdict.sessions, "turns": verdict.turns, "faults": verdict.faults}
-        print(dumps(found, ensure_ascii=False))
+        print(to_json(found))
     elif verdict.faults:
-        print(to_printable("\n".join(verdict.faults)))
+        print("\n".join(map(to_line, verdict.faults)))
     else:
         print(f"{verdict.sessions:,} sessions and {verdict.turns:,} turns, no damage found.")
     if count := len(verdict.faults):

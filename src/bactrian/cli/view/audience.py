@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 from contextlib import AbstractContextManager, nullcontext
-from json import dumps
 from typing import Protocol
 
 from bactrian.cli.terminal.console import open_output, open_progress
 from bactrian.cli.view.conversation import ConversationView
+from bactrian.language.escape import to_json
 from bactrian.play.agent import Listener
 from bactrian.records.event_json import write_event
 from bactrian.records.events import Event, Spoke, Started
@@ -48,5 +48,5 @@ class _JsonViewer:
 
 
 def _write_line(event: Event, **more: object) -> None:
-    sys.stdout.write(dumps(write_event(event) | more, ensure_ascii=False) + "\n")
+    sys.stdout.write(to_json(write_event(event) | more) + "\n")
     sys.stdout.flush()

@@ -12,6 +12,7 @@ from rich.rule import Rule
 from rich.text import Text
 
 from bactrian.cli.terminal.console import to_printable
+from bactrian.language.escape import to_line
 from bactrian.play.agent import Listener
 from bactrian.records.candidate import Decision, Proposal
 from bactrian.records.ending import Ending
@@ -92,7 +93,8 @@ class ConversationView:
 
     def _begin(self, session: Session) -> None:
         cast = {name: role.name for name, role in session.provenance.cast.items()}
-        self._roles = cast or {"assistant": session.assistant.name, "user": session.user.name}
+        names = cast or {"assistant": session.assistant.name, "user": session.user.name}
+        self._roles = {agent: to_line(name) for agent, name in names.items()}
         self._turns, self._seconds, self._usage = 0, 0.0, Usage()
         title = " × ".join(map(to_printable, self._roles.values()))
         self._out.print(Rule(Text(title), style="dim"))

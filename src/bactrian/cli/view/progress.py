@@ -1,22 +1,33 @@
-"""The progress of a run: one line that is updated on a terminal, or JSON lines."""
+"""The progress of a run: a display that redraws itself, plain lines, JSON lines, or nothing."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
 from rich.text import Text
 
-from bactrian.cli.terminal.console import open_progress, to_printable
-from bactrian.generate.forecast import Forecast
+from bactrian.cli.terminal.console import open_output, open_progress, to_printable
+from bactrian.cli.view.fitting import fit_facts
+from bactrian.cli.view.forecast import write_estimate
 from bactrian.generate.progress import ProgressSnapshot, RunProgress
-from bactrian.generate.session_cost import Estimate
+from bactrian.generate.progress_rows import ProgressRow, list_rows, write_line, write_usd
+from bactrian.language.escape import to_json
+from bactrian.records.text import write_count
+
+_REDRAWN = 0.5
+"""Seconds between two drawings."""
+_LINES = 10.0, 60.0
+"""Seconds between two plain lines, in the first minutes and later."""
 
 
 class ProgressView(Protocol):
@@ -31,9 +42,17 @@ class ProgressView(Protocol):
         ...
 
 
-def choose_progress_view(*, json: bool) -> ProgressView:
+def choose_progress_view(*, json: bool, quiet: bool = False) -> ProgressView:
     """Return the view for these flags and this terminal."""
-    return _JsonProgress() if json else _Person()
+    return _JsonProgress() if json else _Silence() if quiet else _Person()
+
+
+class _Silence:
+    async def watch(self, progress: RunProgress) -> None:
+        """Show nothing."""
+
+    def close(self, progress: RunProgress, run: Path) -> None:
+        """Show nothing."""
 
 
 class _JsonProgress:
@@ -64,124 +83,94 @@ class _Person:
         self._console = open_progress()
 
     async def watch(self, progress: RunProgress) -> None:
-
         if not self._console.is_terminal or self._console.is_dumb_terminal:
             while True:
-                await asyncio.sleep(10)
+                now = progress.snapshot()
+                await asyncio.sleep(_LINES[now.seconds > 120])
                 self._console.print(write_line(progress.snapshot()))
-        self._console.soft_wrap = False  # a live display has to know its number of lines
-        try:
-            with Live(console=self._console, transient=True, auto_refresh=False) as live:
-                while True:
-                    live.update(Text(write_line(progress.snapshot())), refresh=True)
-                    await asyncio.sleep(0.5)
-        finally:
-            self._console.soft_wrap = True
+        with (
+            _fixed_width(self._console),
+            Live(console=self._console, transient=True, auto_refresh=False, redirect_stdout=False) as live,
+        ):
+            while True:
+                live.update(draw_progress(progress.snapshot(), self._console.width), refresh=True)
+                await asyncio.sleep(_REDRAWN)
 
     def close(self, progress: RunProgress, run: Path) -> None:
         now = progress.snapshot(whole=True)
-        say = self._console.print
-        say(f"{now.done:,} of {now.total:,} sessions are in {run}.")
-        if now.endings:
-            say("Endings: " + _counts(now.endings))
-        money = f", ${now.usd:,.4f}" if now.usd is not None else ""
-        say(
-            f"This command: {now.calls:,} calls in {_duration(now.seconds)}, {now.usage.prompt:,} prompt tokens "
-            f"({now.cached_share:.0%} cached), {now.usage.completion:,} completion tokens{money}."
-        )
-        if now.run_tokens is not None:
-            money = f", ${now.run_usd:,.4f}" if now.run_usd is not None else ""
-            say(f"The whole run: {now.run_tokens:,} tokens{money}.")
-        for name, short in list(progress.short.items())[:5]:
-            say(
-                to_printable(
-                    f"The list {name} stayed short: {short.has} of {short.wanted} items. {short.why}"
-                )
+        out = open_output()
+        with _fixed_width(out):
+            out.print(
+                Text(f"{now.done:,} of {write_count(now.total, 'conversation')} are in {run}.", style="bold")
             )
-        if len(progress.short) > 5:
-            say(f"And {len(progress.short) - 5:,} more lists.")
-        for refused in progress.refused[:5]:
-            say(to_printable(f"Could not start {refused}"))
-        for change in progress.changes[:5]:
-            say(to_printable(f"Warning: the answering model changed during the run: {change}"))
-        if progress.open:
-            say(f"{progress.open:,} are unfinished; the same command resumes them.")
-        for reason, count in progress.reasons.most_common(5):
-            say(to_printable(f"{count:,} times: {reason}"))
-        if now.failed or progress.short:
-            say(f"{now.failed:,} failed; --retry-failed retries them and incomplete lists.")
-        if now.failed:
-            say(f"Reasons and responses: bactrian failures {shlex.quote(str(run))}")
+            out.print(_tabulate(list_rows(now, ended=True), out.width))
+        for line in _list_notes(progress, now, shlex.quote(str(run))):
+            self._console.print(to_printable(line).replace("\n", " "))
 
 
-def write_line(now: ProgressSnapshot) -> str:
-    """Return the progress of a run as one line."""
-    parts = [f"{now.done:,}/{now.total:,} done"]
-    if now.seconds_left is not None:
-        parts.append(f"{_duration(now.seconds_left)} left")
-    parts += [
-        f"{now.in_flight} in flight",
-        f"{now.calls:,} calls",
-        f"{now.calls_per_second:,.1f}/s",
-        f"{now.tokens_per_second:,.0f} tokens/s",
-    ]
-    if now.usage.cached:
-        parts.append(f"{now.cached_share:.0%} cached")
-    if now.run_usd is not None:
-        parts.append(f"${now.run_usd:,.4f} in all")
-    elif now.usd:
-        parts.append(f"${now.usd:,.4f}")
-    if now.closed_for:
-        why = "endpoint does not answer" if now.silent else "endpoint asks to wait"
-        parts.append(f"{why}, next try in {now.closed_for:.0f} s")
-    if now.failed_calls:
-        parts.append(f"{now.failed_calls:,} calls failed")
-    if now.endings:
-        parts.append(_counts(now.endings))
-    return " · ".join(parts)
+@contextmanager
+def _fixed_width(console: Console) -> Generator[None]:
+    """Let ``console`` break lines itself, since a display has to know its number of lines."""
+    console.soft_wrap = False
+    try:
+        yield
+    finally:
+        console.soft_wrap = True
 
 
-def show_forecast(forecast: Forecast, *, json: bool) -> None:
-    """Print the estimated cost of a run."""
-    if json:
-        _write({"event": "forecast", **_forecast_fields(forecast)})
-        return
-    say = print
-    say(f"{forecast.sessions:,} sessions are left.")
-    rows = [
-        ("calls", forecast.calls),
-        ("prompt tokens", forecast.prompt),
-        ("  of them cacheable", forecast.cached),
-        ("completion tokens", forecast.completion),
-    ]
-    for name, estimate in rows:
-        say(f"{name:<22}{estimate.value:>18,.0f}   ({estimate.low:,.0f} to {estimate.high:,.0f})")
-    for name, money in (("US dollars", forecast.usd), ("  with prefix cache", forecast.usd_cached)):
-        if money is not None:
-            say(f"{name:<22}{money.value:>18,.2f}   ({money.low:,.2f} to {money.high:,.2f})")
-    if forecast.usd is None:
-        say(f"{'US dollars':<22}{'unknown':>18}   (give --price, or pip install 'bactrian[prices]')")
-    time = forecast.seconds
-    say(f"{'time':<22}{_duration(time.value):>18}   ({_duration(time.low)} to {_duration(time.high)})")
-    say(forecast.basis)
-    say("Every call sends the whole conversation again, so prompt tokens grow with the square of its length.")
+def draw_progress(now: ProgressSnapshot, width: int) -> RenderableType:
+    """Return the display of a run for a terminal of ``width`` columns."""
+    count = f"{now.done:,} of {now.total:,}"
+    share = f"{now.share_done:.0%}"
+    bar = ProgressBar(
+        total=1.0,
+        completed=now.share_done,
+        width=max(8, min(width, 100) - len(count) - len(share) - 3),
+        style="bright_black",
+        complete_style="cyan",
+        finished_style="green",
+    )
+    head = Table.grid(padding=(0, 1))
+    head.add_row(Text(count, style="bold"), bar, Text(share, style="bold"))
+    return Group(head, _tabulate(list_rows(now), width))
 
 
-def _forecast_fields(forecast: Forecast) -> dict[str, object]:
-    def three(estimate: Estimate | None) -> dict[str, float] | None:
-        return estimate and {"value": estimate.value, "low": estimate.low, "high": estimate.high}
+def _tabulate(rows: Iterator[ProgressRow], width: int) -> Table:
+    """Return rows with their labels, each fact whole on a line if it fits."""
+    table = Table.grid(padding=(0, 1))
+    for row in rows:
+        lines = fit_facts(row.facts, width - 9)
+        style = "yellow" if row.alarm else ""
+        table.add_row(
+            Text(row.label.rjust(7), style="bright_black" if not row.alarm else style),
+            Text("\n".join(lines), style=style, no_wrap=True, overflow="ellipsis"),
+        )
+    return table
 
-    return {
-        "sessions": forecast.sessions,
-        "calls": three(forecast.calls),
-        "prompt_tokens": three(forecast.prompt),
-        "completion_tokens": three(forecast.completion),
-        "cached_tokens": three(forecast.cached),
-        "usd": three(forecast.usd),
-        "usd_cached": three(forecast.usd_cached),
-        "seconds": three(forecast.seconds),
-        "basis": forecast.basis,
-    }
+
+def _list_notes(progress: RunProgress, now: ProgressSnapshot, run: str) -> Iterator[str]:
+    """Yield what the person should know of at the end, and what to do next."""
+    for name, short in list(progress.short.items())[:5]:
+        yield f"The list {name} stayed short: {short.has} of {short.wanted} items. {short.why}"
+    if len(progress.short) > 5:
+        yield f"And {len(progress.short) - 5:,} more lists."
+    for refused in progress.refused[:5]:
+        yield f"Could not start {refused}"
+    for change in progress.changes[:5]:
+        yield f"Warning: the answering model changed during the run: {change}"
+    for reason, count in progress.reasons.most_common(5):
+        yield f"{count:,} times: {reason}"
+    if now.open:
+        cost = f" To finish them takes about {write_usd(now.usd_open)}." if now.usd_open else ""
+        are = "is" if now.open == 1 else "are"
+        yield f"{write_count(now.open, 'conversation')} {are} unfinished; the same command resumes them.{cost}"
+    if now.failed or progress.short:
+        yield f"{now.failed:,} failed; --retry-failed retries them and incomplete lists."
+    if now.failed:
+        yield f"Reasons and responses: bactrian failures {run}"
+    if now.done > now.failed:
+        yield f"Next: bactrian analyze {run}"
+        yield f"      bactrian export {run} --format messages --out train.jsonl"
 
 
 def _fields(now: ProgressSnapshot) -> dict[str, object]:
@@ -207,27 +196,14 @@ def _fields(now: ProgressSnapshot) -> dict[str, object]:
         "requests_at_once": now.limit,
         "closed_for": round(now.closed_for, 1),
         "silent": now.silent,
+        "left_open": now.open,
+        "usd_expected": write_estimate(now.usd_expected),
+        "tokens_expected": write_estimate(now.tokens_expected),
+        "usd_open": now.usd_open,
         "changes": list(now.changes),
     }
 
 
-def _counts(endings: Mapping[str, int]) -> str:
-    return ", ".join(
-        f"{code} {count:,}" for code, count in sorted(endings.items(), key=lambda pair: -pair[1])
-    )
-
-
-def _duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    days, hours = divmod(hours, 24)
-    if days:
-        return f"{days:,} d {hours} h"
-    if hours:
-        return f"{hours} h {minutes} min"
-    return f"{minutes} min {rest} s" if minutes else f"{seconds:.1f} s" if seconds < 10 else f"{rest} s"
-
-
 def _write(fields: Mapping[str, object]) -> None:
-    sys.stdout.write(json.dumps(fields, ensure_ascii=False) + "\n")
+    sys.stdout.write(to_json(fields) + "\n")
     sys.stdout.flush()

@@ -11,7 +11,7 @@ from bactrian.export.format import Add, ExportContext, Format, Sample
 from bactrian.export.writers.json_lines import open_json_array
 from bactrian.records.session import Session, find_kind
 from bactrian.records.turn import Instruction, Solution
-from bactrian.tables.lineage import trace_source
+from bactrian.tables.lineage import add_extra, trace_source
 
 
 def list_triples(session: Session) -> Iterator[tuple[int, str, str, str]]:
@@ -20,10 +20,10 @@ def list_triples(session: Session) -> Iterator[tuple[int, str, str, str]]:
     A question and its answer are one round.
     """
     for asked, answered in list_rounds(session):
-        if find_kind(session) == "answer":
-            yield asked.number, asked.text, "", answered.text
-        elif isinstance(asked.said, Instruction) and isinstance(answered.said, Solution):
+        if isinstance(asked.said, Instruction) and isinstance(answered.said, Solution):
             yield asked.number, asked.said.instruction, asked.said.input or "", answered.said.solution
+        elif find_kind(session) == "answer":
+            yield asked.number, asked.text, "", answered.text
 
 
 @contextmanager
@@ -36,7 +36,8 @@ def open_alpaca(path: Path, context: ExportContext) -> Generator[Add]:
             rows = 0
             for turn, instruction, given, output in list_triples(session):
                 row = {"instruction": str(instruction), "input": given, "output": str(output), "turn": turn}
-                write(row | trace_source(session, context.run))
+                row |= trace_source(session, context.run)
+                write(add_extra(add_extra(row, session, turn), session))
                 rows += 1
             return rows
 

@@ -13,19 +13,25 @@ import json
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from bactrian.export.format import Add, ExportContext, Format, Sample
 from bactrian.export.writers.archive import open_archive
 from bactrian.language.escape import to_file_name
+from bactrian.language.protocol import DONE
 from bactrian.records.session import Session
-from bactrian.tables.camel import write_termination
+from bactrian.tables.camel import name_roles, write_roles, write_termination
+from bactrian.tables.lineage import add_extra
 
 
-def build_chat(session: Session, original_task: str) -> dict[str, object]:
-    """Return a session in CAMEL's format, with ``original_task`` instead of its own."""
-    made: dict[str, object] = {
-        "role_1": f"{session.assistant.name}_RoleType.ASSISTANT",
-        "role_2": f"{session.user.name}_RoleType.USER",
+def build_chat(session: Session, original_task: str) -> dict[str, Any]:
+    """Return a session in CAMEL's format, with ``original_task`` instead of its own.
+
+    Messages are numbered without gaps, and a session that is done ends with the done token: CAMEL's converter reads
+    ``message_1`` to ``message_N`` and drops the last message of such a chat, which would else be a solution.
+    """
+    made: dict[str, Any] = {
+        **write_roles(session),
         "id": session.id,
         "original_task": original_task,
         "specified_task": session.task.specified or session.task.original,
@@ -34,16 +40,28 @@ def build_chat(session: Session, original_task: str) -> dict[str, object]:
         made["mark"] = session.mark
     if session.task.planned:
         made["planned_task"] = session.task.planned
-    for turn in session.turns:
-        made[f"message_{turn.number}"] = {
-            "role_type": turn.speaker.upper(),
-            "role_name": turn.role,
-            "role": turn.speaker,
-            "content": str(turn.text),
-        }
+    made = add_extra(made, session)
+    messages = [
+        add_extra(_build_message(turn.speaker, turn.role, turn.text), session, turn.number)
+        for turn in session.turns
+    ]
+    if is_cut_at_done(session):
+        messages.append(_build_message("user", session.user.name, DONE))
+    made |= {f"message_{number}": message for number, message in enumerate(messages, start=1)}
     made["termination_reason"] = write_termination(session.ending)
-    made["num_messages"] = len(session.turns)
+    made["num_messages"] = len(messages)
     return made
+
+
+def is_cut_at_done(session: Session) -> bool:
+    """Return True if a session is done and its last message is missing, as after an import from ``messages``."""
+    done = session.ending is not None and session.ending.code == "task_done"
+    last = session.turns[-1] if session.turns else None
+    return done and (last is None or last.speaker != "user" or DONE not in last.text)
+
+
+def _build_message(speaker: str, role: str, text: str) -> dict[str, Any]:
+    return {"role_type": speaker.upper(), "role_name": role, "role": speaker, "content": str(text)}
 
 
 class DistinctTasks:
@@ -67,7 +85,7 @@ class DistinctTasks:
 
 
 def _key(session: Session, task: str) -> bytes:
-    pair = f"{session.assistant.name}\0{session.user.name}\0{task}"
+    pair = "\0".join((*name_roles(session), task))
     return hashlib.blake2b(pair.encode(), digest_size=12).digest()
 
 
@@ -86,11 +104,13 @@ def open_camel_chat(path: Path, context: ExportContext) -> Generator[Add]:
             session = sample.session
             task = distinct(session)
             context.notes[RENAMED] += task != session.task.original
+            context.notes[CLOSED] += is_cut_at_done(session)
             put(make_file_name(session.id), json.dumps(build_chat(session, task)).encode())
             return 1
 
         yield add
 
 
+CLOSED = "done token added at the end, which the imported chat lacked"
 RENAMED = "original_task with a number after it, to be one of its kind for its pair"
 FORMAT = Format("camel-chat", open_camel_chat, ".zip", manifest_inside=False)

@@ -10,13 +10,15 @@ from __future__ import annotations
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from bactrian.export.dialogue import list_rounds
 from bactrian.export.format import Add, ExportContext, Format, Sample
 from bactrian.export.writers.json_lines import open_json_array
 from bactrian.records.session import Session
 from bactrian.records.turn import Instruction, Solution
-from bactrian.tables.camel import write_termination
+from bactrian.tables.camel import write_roles, write_termination
+from bactrian.tables.lineage import add_extra
 
 
 @contextmanager
@@ -37,11 +39,10 @@ def open_camel_instructions(path: Path, _: ExportContext) -> Generator[Add]:
         yield add
 
 
-def _row(session: Session, number: int, ask: Instruction, answer: Solution) -> dict[str, object]:
-    row: dict[str, object] = {
+def _row(session: Session, number: int, ask: Instruction, answer: Solution) -> dict[str, Any]:
+    row: dict[str, Any] = {
         "id": session.id,
-        "role_1": f"{session.assistant.name}_RoleType.ASSISTANT",
-        "role_2": f"{session.user.name}_RoleType.USER",
+        **write_roles(session),
         "original_task": session.task.original,
         "specified_task": session.task.specified or session.task.original,
         "role_1_response": ask.preface,
@@ -51,7 +52,8 @@ def _row(session: Session, number: int, ask: Instruction, answer: Solution) -> d
         "output": answer.solution,
         "termination_reason": write_termination(session.ending),
     }
-    return row | ({"mark": session.mark} if session.mark else {})
+    row |= {"mark": session.mark} if session.mark else {}
+    return add_extra(add_extra(row, session, number), session)
 
 
 FORMAT = Format("camel-instructions", open_camel_instructions, ".json")

@@ -9,12 +9,14 @@ import json
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from bactrian.export.dialogue import list_rounds
 from bactrian.export.format import Add, ExportContext, Format, Sample
 from bactrian.export.formats.camel_chat import make_file_name
 from bactrian.export.writers.archive import open_archive
 from bactrian.records.session import Session
+from bactrian.tables.lineage import add_extra
 
 
 @contextmanager
@@ -33,9 +35,9 @@ def open_camel_science(path: Path, _: ExportContext) -> Generator[Add]:
         yield add
 
 
-def _row(session: Session, problem: str, solution: str) -> dict[str, object]:
+def _row(session: Session, problem: str, solution: str) -> dict[str, Any]:
     topic = session.values.get("topic", "")
-    row: dict[str, object] = {
+    row: dict[str, Any] = {
         "role_1": f"{session.assistant.name}_RoleType.ASSISTANT",
         "topic": topic,
         "topic;": topic,
@@ -43,7 +45,8 @@ def _row(session: Session, problem: str, solution: str) -> dict[str, object]:
         "message_1": problem,
         "message_2": solution,
     }
-    return row | ({"mark": session.mark} if session.mark else {})
+    row |= {"mark": session.mark} if session.mark else {}
+    return add_extra(row, session)
 
 
 FORMAT = Format("camel-science", open_camel_science, ".zip", frozenset(("answer",)), manifest_inside=False)

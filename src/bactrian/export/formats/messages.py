@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from bactrian.export.dialogue import add_thoughts, build_dialogue, to_plain_text
+from bactrian.export.dialogue import add_message_extra, add_thoughts, build_dialogue, to_plain_text
 from bactrian.export.format import Add, ExportContext, Format, Sample
 from bactrian.export.writers.json_lines import open_json_lines
 from bactrian.models.openai.tool_calls import to_wire_tools
 from bactrian.records.session import Session
-from bactrian.tables.lineage import to_compact_json, trace_source
+from bactrian.tables.lineage import add_extra, to_compact_json, trace_source
 
 
-def build_row(session: Session, context: ExportContext, *, tools: bool = False) -> dict[str, object] | None:
+def build_row(session: Session, context: ExportContext, *, tools: bool = False) -> dict[str, Any] | None:
     """Return the chat of a session from ``context.side``, with its source; None if that side has no turn.
 
     With ``tools``, tool calls are included, and the column ``tools`` has the available tools as JSON text, because the
@@ -28,7 +29,7 @@ def build_row(session: Session, context: ExportContext, *, tools: bool = False) 
     if context.thoughts:
         add_thoughts(rows, session, context.side)
     return {
-        "messages": rows,
+        "messages": add_message_extra(rows, session, context.side),
         **({"tools": to_compact_json(to_wire_tools(kit.tools))} if kit else {}),
         "original_task": session.task.original,
         "specified_task": session.task.specified or session.task.original,
@@ -46,7 +47,7 @@ def open_messages(path: Path, context: ExportContext) -> Generator[Add]:
         def add(sample: Sample) -> int:
             made = build_row(sample.session, context, tools=True)
             if made is not None:
-                write(made)
+                write(add_extra(made, sample.session))
             return int(made is not None)
 
         yield add

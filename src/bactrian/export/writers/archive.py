@@ -15,6 +15,11 @@ Put = Callable[[str, bytes], None]
 _BLOCK = tarfile.BLOCKSIZE
 
 
+def is_archive(path: Path) -> bool:
+    """Return True if :func:`open_archive` writes one file, and not a folder."""
+    return path.name.endswith((".zip", ".tar.gz", ".tgz"))
+
+
 @contextmanager
 def open_archive(path: Path) -> Generator[Put]:
     """Open a ``.zip``, a ``.tar.gz`` (``.tgz``), or, with any other name, a folder."""

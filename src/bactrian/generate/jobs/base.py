@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast
 
 from bactrian.files.template import compile_template
@@ -75,6 +76,8 @@ class JobContext:
     seeds: RunSeeds
     stack: AsyncExitStack
     """Closes the resources that a job kind opens, when the run ends."""
+    has_tasks: bool = False
+    """True if the run stores specified tasks that its jobs take over from another run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +163,10 @@ class JobKind(ABC, Generic[SpecT]):
             InputError: a file that the recipe names cannot be used.
         """
         return {}
+
+    def list_inputs(self) -> Sequence[Path]:
+        """Return the files that the jobs read, which must not be the run itself."""
+        return ()
 
     def tools(self) -> Mapping[str, ToolsSpec]:
         """Return the tools by agent."""

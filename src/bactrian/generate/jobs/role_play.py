@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from bactrian.errors import InputError
+from bactrian.generate.fork import find_task
 from bactrian.generate.jobs.base import (
     JobContext,
     JobCost,
@@ -136,6 +137,7 @@ class RolePlayPlayer:
         self._pack = pack
         self._models = context.models
         self._seeds = context.seeds
+        self._has_tasks = context.has_tasks
         self._mark = plan.mark
         self._rules = setup.rules()
         self._last: tuple[int | None, CriticSettings | None, Provenance | None] = (None, None, None)
@@ -160,7 +162,10 @@ class RolePlayPlayer:
 
     async def play(self, job: Job, store: Store) -> AsyncGenerator[Event]:
         """Specify the task, then play."""
-        session = await begin_session(self._session(job), store)
+        session = self._session(job)
+        if self._has_tasks:
+            session = replace(session, task=await find_task(store, job.id, session.task.original))
+        session = await begin_session(session, store)
         events = await run_role_play(
             session,
             self._setup,

@@ -90,6 +90,10 @@ class TranslateJobs(JobKind[Translate]):
         """Check that a run to translate is given."""
         find_source(cast("Translate", recipe.job))
 
+    def list_inputs(self) -> Sequence[Path]:
+        """Return the run to translate."""
+        return (find_source(self.job),)
+
     async def read_grid(self) -> Grid:
         """Return the grid of languages and sessions to translate."""
         sessions = tuple(one.id for one in await self._list_originals())

@@ -19,6 +19,7 @@ from bactrian.models.model import Model, Request, ResponseFormat
 from bactrian.models.seeds import RunSeeds
 from bactrian.models.traits import get_traits
 from bactrian.prompts.engine import render_prompt
+from bactrian.recipes.parameters import SamplingSpec, apply_parameters
 from bactrian.recipes.schema import Axis
 from bactrian.records.message import Message
 from bactrian.records.sampling import Sampling
@@ -68,7 +69,7 @@ class ModelSource:
 
     The question is the axis's ``ask`` with the items it depends on; later questions name the items that exist. A
     list begins with the items that the axis gives. ``preamble`` is put before each question; ``enforced`` holds the
-    model to the form of a list, where its endpoint can be told one.
+    model to the form of a list, where its endpoint can be told one. ``parameters`` replace the axis's sampling.
     """
 
     def __init__(
@@ -79,6 +80,7 @@ class ModelSource:
         preamble: str = "",
         enforced: bool = False,
         seeds: RunSeeds | None = None,
+        parameters: tuple[SamplingSpec, ...] = (),
     ) -> None:
         self._axes = {axis.name: axis for axis in axes}
         self._model = model
@@ -86,6 +88,7 @@ class ModelSource:
         self._style = _SMALL_MODEL if get_traits(model).small else _Style()
         self._enforced = enforced
         self._seeds = seeds or RunSeeds(None)
+        self._parameters = parameters
 
     async def list_items(
         self, request: ListRequest, begun: ListProgress | None = None
@@ -200,7 +203,7 @@ class ModelSource:
         seed = self._seeds.find_list(request.id, so_far.calls)
         return Request(
             messages=(Message("user", Text(_join(self._preamble, question, shown))),),
-            sampling=self._style.make_sampling(axis, size, seed),
+            sampling=apply_parameters(self._style.make_sampling(axis, size, seed), self._parameters),
             response_format=None if axis.each else self._format(size, request.id, so_far.calls),
             session=request.id,
             agent="lister",

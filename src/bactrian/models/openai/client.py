@@ -26,8 +26,9 @@ from bactrian.models.http.timeouts import Timeouts
 from bactrian.models.model import Reply, Request
 from bactrian.models.openai import errors, wire
 from bactrian.models.openai import stream as stream_reader
-from bactrian.models.openai.dialect import OTHER_WORD, Dialect
+from bactrian.models.openai.dialect import OTHER_WORD, USUAL, Dialect
 from bactrian.models.openai.lenient_json import decode_json
+from bactrian.models.openai.options import OptionEncoder, build_parameters, has_grammar
 from bactrian.models.traits import Traits
 from bactrian.models.window import LEAST_REPLY, find_reply_length
 
@@ -75,7 +76,7 @@ class OpenAIModel:
         self._url = read_address(base_url)
         self._key = key.strip()
         self._limits = limits or Timeouts()
-        self._dialect = dialect or (OFFICIAL if self._url.host == OFFICIAL_HOST else wire.USUAL)
+        self._dialect = dialect or (OFFICIAL if self._url.host == OFFICIAL_HOST else USUAL)
         self._report = report or _ignore_report
         self._pool: Pool | None = None
         self.before_again: Callable[[], Awaitable[object]] | None = None
@@ -84,6 +85,7 @@ class OpenAIModel:
         self._path = ""
         self._without: frozenset[str] = frozenset()
         """Parameters that the endpoint refused by name."""
+        self._options = OptionEncoder()
         self.name = name or f"openai:{model}"
         self.traits = Traits(self._dialect.constrained_by, remote=True)
 
@@ -103,7 +105,7 @@ class OpenAIModel:
         form = request.response_format
         if form is not None and self._dialect.constrained_by == "none":
             request = replace(request, response_format=None)
-        stream = request.on_text is not None and (form is None or wire.has_grammar(form, self._dialect))
+        stream = request.on_text is not None and (form is None or has_grammar(form, self._dialect))
         most = request.sampling.max_tokens
         try:
             while True:
@@ -112,7 +114,7 @@ class OpenAIModel:
                 try:
                     return await self._ask(adapted, parts, sent, stream=stream)
                 except (ContextFull, Refused, CutShort) as fault:
-                    refusable = wire.build_parameters(adapted.sampling, dialect, without)
+                    refusable = build_parameters(adapted.sampling, dialect, without)
                     most = self._adapt(fault, request, adapted, sent, (*refusable, "stream_options"))
                 if self.before_again is not None:
                     await self.before_again()
@@ -127,9 +129,8 @@ class OpenAIModel:
         Return the adapted request, the parts of its body and their total bytes. Raises ContextFull.
         """
         adapted = _set_length(request, most)
-        parts = wire.build_request_parts(
-            self._model, adapted, stream=stream, dialect=self._dialect, without=self._without
-        )
+        options = self._options.encode(adapted, stream=stream, dialect=self._dialect, without=self._without)
+        parts = wire.build_request_parts(self._model, adapted, options=options)
         sent = sum(map(len, parts))
         longest = request.sampling.max_tokens
         if self._window is not None and most == longest:
@@ -261,7 +262,7 @@ class OpenAIModel:
     async def _read_whole(self, response: Response, request: Request, sent: int) -> Reply:
         reply = wire.read_reply(await response.read_all(), sent=sent, ratio=self._bytes_per_token)
         form = request.response_format
-        if form is not None and not wire.has_grammar(form, self._dialect):
+        if form is not None and not has_grammar(form, self._dialect):
             try:
                 choices = tuple(wire.apply_response_format(choice, form) for choice in reply.choices)
             except BadReply as fault:

@@ -52,3 +52,7 @@ class Dialect:
 
     def _add_query(self, path: str) -> str:
         return f"{path}?{urlencode(self.query)}" if self.query else path
+
+
+USUAL = Dialect()
+"""The variant that all servers understand."""

@@ -17,6 +17,7 @@ from bactrian.errors import (
     ContextFull,
     Denied,
     Filtered,
+    Forbidden,
     ModelError,
     Oversize,
     Refused,
@@ -24,6 +25,7 @@ from bactrian.errors import (
     UnknownModel,
     Unreachable,
 )
+from bactrian.language.escape import to_line
 from bactrian.models.http.pool import NoConnection, NoWayThroughProxy, ProxyRefused
 from bactrian.models.http.response import (
     Compressed,
@@ -68,25 +70,24 @@ def read_error_body(value: Any, sample: bytes) -> ErrorBody:
     """Parse the error object of any server; without one, use the first 200 printable bytes."""
     error: Any = value.get("error") or value if is_object(value) else None
     if isinstance(error, str):
-        return ErrorBody(to_printable(error.encode(errors="replace")))
+        return ErrorBody(_shorten(error.encode(errors="replace")))
     if not is_object(error):
-        return ErrorBody(to_printable(sample))
+        return ErrorBody(_shorten(sample))
     message = error.get("message") or error.get("detail")
     words = [error.get("code"), error.get("type")]
     inner = error.get("innererror")
     if is_object(inner):
         words.append(inner.get("code"))
     return ErrorBody(
-        to_printable(message.encode(errors="replace")) if isinstance(message, str) else to_printable(sample),
+        _shorten(message.encode(errors="replace")) if isinstance(message, str) else _shorten(sample),
         " ".join(str(word) for word in words if word is not None).lower(),
         str(error.get("param") or ""),
     )
 
 
-def to_printable(sample: bytes) -> str:
+def _shorten(sample: bytes) -> str:
     """Return the first 200 bytes of ``sample`` as one printable line."""
-    text = sample[:200].decode(errors="replace")
-    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    return to_line(sample[:200].decode(errors="replace"))
 
 
 def explain_status(
@@ -101,8 +102,14 @@ def explain_status(
     summary = f"The endpoint answered {status}: {complaint.message or 'without a message'}"
     if status == 402 or any(word in complaint.code for word in _NO_MONEY):
         return Denied(summary, next="Add credit to the account, then run the same command.", sample=sample)
-    if status in (401, 403):
+    if status == 401:
         return Denied(summary, next=f"Check the key ({key_variable}) and its rights.", sample=sample)
+    if status == 403:
+        return Forbidden(
+            summary,
+            next=f"Check the rights of the key ({key_variable}); the endpoint may also block this content.",
+            sample=sample,
+        )
     if status in (408, 425, 429) or (status >= 500 and status not in (501, 505)):
         fault = TryAgain(summary, sample=sample)
         fault.after = after

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,11 +12,9 @@ from bactrian.errors import BadReply, CutShort, ModelError, NotAnEndpoint
 from bactrian.language.think import split_thought
 from bactrian.models.model import Reply, ReplyChoice, Request, ResponseFormat
 from bactrian.models.openai import tool_calls
-from bactrian.models.openai.dialect import Dialect
 from bactrian.models.openai.errors import explain_body
 from bactrian.models.openai.lenient_json import decode_json, is_array, is_object
 from bactrian.records.message import Message
-from bactrian.records.sampling import Sampling
 from bactrian.records.text import Text, clean_text
 from bactrian.records.turn import Finish
 from bactrian.records.usage import Usage
@@ -30,9 +28,6 @@ _REPLY_SLACK = 512
 """Bytes for each token, and bytes more, from which a count is too small to be true: no tokenizer does so well."""
 _MOST_TOKENS = 10_000_000
 """Larger token counts are errors, because no window is that large."""
-
-USUAL = Dialect()
-"""The variant that all servers understand."""
 
 _OPENINGS = {
     "system": b'},{"role":"system","content":',
@@ -58,14 +53,12 @@ def build_request_parts(
     model: str,
     request: Request,
     *,
-    stream: bool = False,
-    dialect: Dialect = USUAL,
-    without: Collection[str] = (),
+    options: bytes,
 ) -> list[bytes]:
     """Return the body of a request in parts, including the cached JSON of the messages.
 
-    Parameters in ``without`` are left out. Equal histories give equal bytes up to the latest message, so that a
-    server's prefix cache applies.
+    ``options`` are its other fields, from :func:`encode_options`. Equal histories give equal bytes up to the latest
+    message, so that a server's prefix cache applies.
     """
     messages = request.messages
     texts = [message.text.json for message in messages]
@@ -80,8 +73,7 @@ def build_request_parts(
         parts[0], end = start + parts[0][2:], b"}]"
     else:
         parts = [start]
-    options = build_options(request, stream=stream, dialect=dialect, without=without)
-    parts.append(end + b"," + to_json(options)[1:] if options else end + b"}")
+    parts.append(end + options)
     return parts
 
 
@@ -90,60 +82,6 @@ def _encode_tool_fields(message: Message) -> bytes:
     if message.calls:
         return tool_calls.encode_calls(message.calls)
     return b',"tool_call_id":' + to_json(message.answers) if message.answers else b""
-
-
-def build_options(
-    request: Request, *, stream: bool, dialect: Dialect = USUAL, without: Collection[str] = ()
-) -> dict[str, object]:
-    """Return the fields of a request's body other than model and messages."""
-    options = build_parameters(request.sampling, dialect, without)
-    if request.n != 1:
-        options["n"] = request.n
-    if request.response_format is not None:
-        options |= _build_constraint(request.response_format, dialect)
-    if request.tools:
-        options["tools"] = tool_calls.to_wire_tools(request.tools)
-        if not request.allow_tool_calls:
-            options["tool_choice"] = "none"
-    if stream:
-        options["stream"] = True
-        if "stream_options" not in without:
-            options["stream_options"] = {"include_usage": True}
-    return options
-
-
-def build_parameters(
-    sampling: Sampling, dialect: Dialect, without: Collection[str] = ()
-) -> dict[str, object]:
-    """Return the sampling fields, which a server may refuse and can do without."""
-    values: dict[str, object | None] = {
-        "temperature": sampling.temperature,
-        "top_p": sampling.top_p,
-        dialect.length: sampling.max_tokens,
-        "seed": sampling.seed,
-        "stop": sampling.stop or None,
-        "reasoning_effort": sampling.reasoning_effort,
-    }
-    if sampling.extra:
-        values |= sampling.extra
-    if not (dialect.renamed or without):
-        return {name: value for name, value in values.items() if value is not None}
-    pairs = ((dialect.renamed.get(name, name), value) for name, value in values.items())
-    return {name: value for name, value in pairs if value is not None and name not in without}
-
-
-def has_grammar(form: ResponseFormat | None, dialect: Dialect) -> bool:
-    """Return True if a grammar constrains the reply to the protocol's text."""
-    return form is not None and bool(form.grammar) and dialect.constrained_by == "grammar"
-
-
-def _build_constraint(form: ResponseFormat, dialect: Dialect) -> dict[str, object]:
-    if has_grammar(form, dialect):
-        return {"grammar": form.grammar}
-    if dialect.constrained_by == "none":
-        return {}
-    shape = {"name": form.name, "strict": True, "schema": form.schema}
-    return {"response_format": {"type": "json_schema", "json_schema": shape}}
 
 
 def read_reply(body: bytes, *, sent: int, ratio: float = BYTES_PER_TOKEN) -> Reply:
@@ -189,7 +127,7 @@ def _read_object(value: dict[str, Any], raw: bytes, sent: int, ratio: float, los
     found = value.get("choices")
     if not is_array(found) or not found:
         raise BadReply("The endpoint's reply contains no choices.", sample=raw)
-    choices = tuple(_read_choice(choice, raw, lossy) for choice in found)
+    choices = tuple([_read_choice(choice, raw, lossy) for choice in found])
     usage = _find_usage(value.get("usage"), choices, sent, ratio)
     model = value.get("model")
     fingerprint = value.get("system_fingerprint")
@@ -269,7 +207,7 @@ def _read_usage(usage: Any) -> Usage | None:
 def _find_usage(reported: Any, choices: Sequence[ReplyChoice], sent: int, ratio: float) -> Usage:
     """The usage that the endpoint reports; where it leaves out a part or cannot be right, what is reckoned is taken."""
     usage = _read_usage(reported)
-    received = sum(len(choice.text) for choice in choices)
+    received = len(choices[0].text) if len(choices) == 1 else sum(len(choice.text) for choice in choices)
     if (
         usage is not None
         and usage.prompt
@@ -290,8 +228,8 @@ def _find_usage(reported: Any, choices: Sequence[ReplyChoice], sent: int, ratio:
 
 
 def _read_count(value: Any) -> int | None:
-    usable = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST_TOKENS
-    return value if usable else None
+    # ``type``: True and False are integers, too.
+    return value if type(value) is int and 0 <= value <= _MOST_TOKENS else None
 
 
 def estimate_usage(choices: Sequence[ReplyChoice], sent: int, ratio: float) -> Usage:

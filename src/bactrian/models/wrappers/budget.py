@@ -17,7 +17,8 @@ _FORGETTING = 0.02
 """Share by which one count that was odd loses its weight with each call."""
 _TELLING = 100
 """Minimum prompt tokens for learning how the endpoint counts: in shorter prompts its fixed overhead dominates."""
-_RAISE = "Raise the limit and run the same command again to continue."
+RAISE_LIMIT = "Raise the limit and run the same command again to continue."
+"""The next action after a limit was reached."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,10 @@ class UsageMeter:
     """Number of answered calls."""
     unknown: int = 0
     """Number of failed calls, whose cost is unknown."""
+    largest_tokens: int = 0
+    """The most tokens that were reserved for one call."""
+    largest_usd: float = 0.0
+    """The most US dollars that were reserved for one call."""
     _held_tokens: int = 0
     _held_usd: float = 0.0
     _in_flight: int = 0
@@ -71,16 +76,18 @@ class UsageMeter:
             InputError: there is a limit in dollars, and the model has no price.
         """
         tokens = self.used.total + usage.total
+        self.largest_tokens = max(self.largest_tokens, usage.total)
         if self.max_tokens is not None and tokens > self.max_tokens:
             raise BudgetReached(
                 f"The next call could take the tokens to {tokens:,}, past the limit of {self.max_tokens:,}.",
-                next=_RAISE,
+                next=RAISE_LIMIT,
             )
         price = 0.0 if self.max_usd is None else self._price(model).cost(usage)
+        self.largest_usd = max(self.largest_usd, price)
         if self.max_usd is not None and (usd := self.usd + price) > self.max_usd:
             raise BudgetReached(
                 f"The next call could take the cost to ${usd:.4f}, past the limit of ${self.max_usd:g}.",
-                next=_RAISE,
+                next=RAISE_LIMIT,
             )
         if self._in_flight and (
             (self.max_tokens is not None and tokens + self._held_tokens > self.max_tokens)

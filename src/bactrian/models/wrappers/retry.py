@@ -10,6 +10,9 @@ from dataclasses import dataclass, replace
 
 from bactrian.errors import (
     BadReply,
+    Denied,
+    Forbidden,
+    ForbiddenAtFirst,
     GaveUp,
     ModelError,
     NotAnEndpoint,
@@ -25,6 +28,8 @@ MAX_WAIT = 600.0
 """Seconds that an endpoint may ask to wait, unless the user says otherwise."""
 PATIENCE = 3
 """Times the longest wait that a request may take, all waits and attempts together."""
+_FORBIDDEN = 3
+"""Different requests that a model forbids before it answers one, from which it counts as forbidden altogether."""
 _RESUME = "All data so far is saved: run the same command again to continue."
 
 
@@ -55,7 +60,7 @@ class Retry(Wrapper):
 
     An endpoint that cannot be reached, or sends web pages, is asked again only if it has answered before: until then
     its address is more likely wrong than its network down. What it refuses before it has answered anything, it
-    will refuse to every session.
+    will refuse to every session. A 403 may be about the content, so it takes three different requests.
 
     Waits double and are drawn evenly from zero to their length ("full jitter"), so that many conversations
     that failed together do not come back together. Where the endpoint says how long to wait, that is done
@@ -79,6 +84,8 @@ class Retry(Wrapper):
         self._chance = chance
         self._clock = clock
         self._has_answered = False
+        self._forbidden: set[tuple[str, ...]] = set()
+        """The requests that were forbidden before any was answered, by their messages."""
 
     async def reply(self, request: Request) -> Reply:
         """Answer ``request``, asking as often as it takes; once more for a garbled reply.
@@ -118,10 +125,24 @@ class Retry(Wrapper):
             except Refused as error:
                 if self._has_answered:
                     raise
-                raise _make_refusal(error) from error
+                raise self._explain_first_refusal(error, request) from error
             if request.on_restart is not None:
                 request.on_restart()
             await self._sleep(wait)
+
+    def _explain_first_refusal(self, error: Refused, request: Request) -> ModelError:
+        """Return the error for a request that was refused before the model answered any."""
+        if not isinstance(error, Forbidden):
+            return RefusedOutright(error.what, where=error.where, next=error.next, sample=error.sample)
+        self._forbidden.add(tuple(message.text for message in request.messages))
+        if len(self._forbidden) < _FORBIDDEN:
+            return ForbiddenAtFirst(error.what, where=error.where, next=error.next, sample=error.sample)
+        return Denied(
+            f"The first {_FORBIDDEN} requests were all forbidden. {error.what}",
+            where=error.where,
+            next=error.next,
+            sample=error.sample,
+        )
 
     def _wait(self, attempts: int, after: float | None) -> float:
         if after is not None:
@@ -132,10 +153,6 @@ class Retry(Wrapper):
             retry_policy.first_wait * 2 ** (attempts - 1), retry_policy.longest_wait, retry_policy.max_wait
         )
         return self._chance() * longest
-
-
-def _make_refusal(error: Refused) -> RefusedOutright:
-    return RefusedOutright(error.what, where=error.where, next=error.next, sample=error.sample)
 
 
 def _make_final_error(error: ModelError, asked: int, spent: float) -> ModelError:

@@ -12,6 +12,7 @@ from bactrian.errors import BadReply
 from bactrian.models.model import Model, Request, ResponseFormat
 from bactrian.models.traits import get_traits
 from bactrian.prompts.engine import render_prompt
+from bactrian.recipes.parameters import SamplingSpec, apply_parameters
 from bactrian.records.message import Message
 from bactrian.records.sampling import Sampling
 from bactrian.records.session import Role
@@ -75,11 +76,12 @@ async def find_roles(
     seed: int | None = None,
     temperature: float = 0.7,
     constrained: bool | None = None,
+    parameters: tuple[SamplingSpec, ...] = (),
 ) -> AsyncGenerator[RoleSuggestions]:
     """Ask ``model`` for ``count`` roles that ``task`` needs, with as many requests as it takes.
 
     Yields the roles so far after every answer. ``constrained`` enforces a response format; None enforces it for a
-    model in this process.
+    model in this process. ``parameters`` replace the default sampling.
 
     Raises:
         BadReply: three answers in a row brought nothing new.
@@ -93,10 +95,13 @@ async def find_roles(
         wanted = min(count - len(found.experts), _SMALL_ROLES_PER_ANSWER if small else _ROLES_PER_ANSWER)
         request = Request(
             messages=(Message("user", Text(_question(task, wanted, found.experts, language, small=small))),),
-            sampling=Sampling(
-                temperature,
-                max_tokens=_TOKENS_EACH * wanted + (0 if small else 400),
-                seed=None if seed is None else seed + found.calls,
+            sampling=apply_parameters(
+                Sampling(
+                    temperature,
+                    max_tokens=_TOKENS_EACH * wanted + (0 if small else 400),
+                    seed=None if seed is None else seed + found.calls,
+                ),
+                parameters,
             ),
             response_format=_form(wanted, small=small)
             if (traits.constrained_by == "grammar" if constrained is None else constrained)

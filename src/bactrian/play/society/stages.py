@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from bactrian.language.protocol import DONE, is_done
 from bactrian.models.model import Model
@@ -29,9 +29,10 @@ from bactrian.recipes.schema import to_critic_settings
 from bactrian.recipes.society import Society, SocietyPrompts, SocietyStage
 from bactrian.records.ending import Ending
 from bactrian.records.events import Ended, Event, Spoke, Started
+from bactrian.records.run import Command
 from bactrian.records.session import Role
 from bactrian.records.turn import Solution, Turn
-from bactrian.store import Store, open_store
+from bactrian.store import RunReader, Store, open_store
 
 _T = TypeVar("_T")
 _HELPERS = ("task_specifier", "task_planner", CRITIC)
@@ -57,6 +58,8 @@ class SocietyRun:
     values: Mapping[str, str] = field(default_factory=dict[str, str])
     """Its job in a recipe."""
     mark: str | None = None
+    command: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """The options as JSON values, without keys, to store with the sessions."""
 
     def session_id(self, stage: SocietyStage) -> str:
         """Id of the session of ``stage``."""
@@ -134,9 +137,16 @@ async def play_society(
 
 
 async def play_one_society(
-    settings: SocietyRun, options: ModelOptions, run: Path | None, listener: Listener | None = None
+    settings: SocietyRun,
+    options: ModelOptions,
+    run: Path | None,
+    listener: Listener | None = None,
+    *,
+    kept_in: Store | None = None,
 ) -> AsyncGenerator[Event]:
     """Open store, models and tools, and play the stages of a society, or resume them.
+
+    In the open run ``kept_in``, a society without a name is played anew under a free id.
 
     Raises:
         InputError: something named in ``settings`` cannot be used.
@@ -144,15 +154,30 @@ async def play_one_society(
     """
     models = settings.given.models
     async with AsyncExitStack() as stack:
-        store = await stack.enter_async_context(open_store(run)) if run else None
+        store = await stack.enter_async_context(open_store(run)) if run else kept_in
         sink = store.add_call if store is not None else None
         options = replace(options, slots=max(options.slots, len(models)))
         cast = await stack.enter_async_context(open_models(models, options, sink=sink))
         tools = await stack.enter_async_context(open_tools(settings.society.tools))
-        events = play_society(replace(settings, tools=tools), cast, store, listener)
+        settings = replace(settings, tools=tools)
+        if store is not None:
+            if run is None and settings.name is None:
+                settings = replace(settings, name=await _find_free_name(settings, store))
+            name = settings.session_id(settings.society.stages[0])
+            await store.add_command(Command.begin("play", {**settings.command, "name": settings.name}, name))
+        events = play_society(settings, cast, store, listener)
         async with aclosing(events):
             async for event in events:
                 yield event
+
+
+async def _find_free_name(settings: SocietyRun, store: RunReader) -> str | None:
+    """Return a name under which no session is stored; None if the id of ``settings`` is free."""
+    number, named = 1, settings
+    while await store.session(named.session_id(named.society.stages[0])) is not None:
+        number += 1
+        named = replace(settings, name=f"{settings.id}-{number}")
+    return named.name
 
 
 def collect_output(turns: Sequence[Turn], stage: SocietyStage) -> str:

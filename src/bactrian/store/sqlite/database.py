@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import sqlite3
 from collections.abc import Generator
 from contextlib import closing, contextmanager
@@ -14,7 +13,7 @@ from sqlalchemy import Connection, Engine, QueuePool, create_engine, event
 from sqlalchemy.exc import SQLAlchemyError
 
 from bactrian.errors import BactrianError, InputError, StoreError
-from bactrian.store.sqlite.filesystem import count_free_bytes, find_holder
+from bactrian.store.sqlite.filesystem import count_free_bytes, find_holder, is_writable
 
 APPLICATION_ID = 0x42616374
 """Identifies our files in the header: the letters ``Bact``."""
@@ -26,6 +25,18 @@ _BUSY_SECONDS = 30.0
 _FOREVER = 86_400.0
 _PAGE = 16_384
 """Page size: minimum growth of the file and its log, in bytes."""
+
+
+def is_run(path: Path) -> bool:
+    """Return True if the file at ``path`` is a run, as far as its first 100 bytes tell."""
+    try:
+        if not path.is_file():
+            return False
+        with path.open("rb") as file:
+            header = file.read(100)
+    except OSError:
+        return False
+    return header.startswith(_HEADER) and int.from_bytes(header[68:72], "big") == APPLICATION_ID
 
 
 def check_file(path: Path, *, create: bool) -> None:
@@ -75,7 +86,7 @@ def _check_folder(path: Path, *, create: bool) -> None:
         raise InputError("There is no such run.", where=str(path), next="Check the path.")
     if not folder.is_dir():
         raise InputError(f"There is no folder {folder}.", where=str(path), next="Create it first.")
-    if not os.access(folder, os.W_OK) or os.statvfs(folder).f_flag & os.ST_RDONLY:
+    if not is_writable(folder):
         raise InputError(
             "The folder cannot be written.", where=str(folder), next="Choose another place for --run."
         )
@@ -122,11 +133,21 @@ def open_for_reading(path: Path) -> Engine:
     """Create an engine for read-only connections, each with a consistent state of the run."""
 
     def connect() -> sqlite3.Connection:
-        uri = f"{path.absolute().as_uri()}?mode=ro"
-        return sqlite3.connect(uri, uri=True, timeout=_BUSY_SECONDS, check_same_thread=False)
+        return sqlite3.connect(
+            _make_reading_uri(path), uri=True, timeout=_BUSY_SECONDS, check_same_thread=False
+        )
 
     # SQLAlchemy's default pool for a URL without a file closes connections that other threads still use.
     return create_engine("sqlite://", creator=connect, poolclass=QueuePool, max_overflow=-1)
+
+
+def _make_reading_uri(path: Path) -> str:
+    """Return the address of the run for reading.
+
+    SQLite creates a file beside a run with a write-ahead log, unless it is told that nobody can write there.
+    """
+    uri = f"{path.absolute().as_uri()}?mode=ro"
+    return uri if has_log(path) or is_writable(path.absolute().parent) else f"{uri}&immutable=1"
 
 
 class _Snapshot(sqlite3.Connection):
@@ -139,7 +160,7 @@ def open_snapshot(path: Path) -> Engine:
 
     def connect() -> sqlite3.Connection:
         connection = sqlite3.connect(
-            f"{path.absolute().as_uri()}?mode=ro",
+            _make_reading_uri(path),
             uri=True,
             timeout=_BUSY_SECONDS,
             check_same_thread=False,
@@ -186,6 +207,12 @@ def find_log(path: Path) -> Path:
     return path.with_name(f"{path.name}-wal")
 
 
+def has_log(path: Path) -> bool:
+    """Return True if there is data in the write-ahead log; readers create an empty one."""
+    log = find_log(path)
+    return log.exists() and log.stat().st_size > 0
+
+
 def log_is_missing(path: Path) -> bool:
     """Return True if the run was not closed and its log, with the latest data, is missing.
 
@@ -195,8 +222,7 @@ def log_is_missing(path: Path) -> bool:
         header = file.read(100)
     if int.from_bytes(header[60:64], "big") != IS_OPEN:
         return False
-    log = find_log(path)
-    return not log.exists() or not log.stat().st_size  # readers create an empty log
+    return not has_log(path)
 
 
 def back_up(path: Path, version: int) -> Path:

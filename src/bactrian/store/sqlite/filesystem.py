@@ -28,7 +28,7 @@ _NETWORK = frozenset(
         "glusterfs",
     }
 )
-_COMPANIONS = ("-wal", "-shm", "-journal", ".lock")
+_COMPANIONS = ("-wal", "-shm", "-journal", ".lock", ".explore")
 _ESCAPED = re.compile(r"\\([0-7]{3})")
 
 
@@ -52,6 +52,11 @@ def count_free_bytes(path: Path) -> int:
     """Bytes that may still be written where ``path`` lies."""
     disk = os.statvfs(path.absolute().parent)
     return disk.f_bavail * disk.f_frsize
+
+
+def is_writable(folder: Path) -> bool:
+    """Return True if files can be created in ``folder``."""
+    return os.access(folder, os.W_OK) and not os.statvfs(folder).f_flag & os.ST_RDONLY
 
 
 def list_run_files(path: Path) -> list[Path]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from bactrian.errors import InputError, StoreError
+from bactrian.errors import InputError, RunInUse, StoreError
 
 
 class RunLock:
@@ -45,8 +45,14 @@ def lock_run(path: Path) -> Generator[RunLock]:
 
     Raises:
         StoreError: another process, or another part of this one, writes the run.
-        InputError: the lock's file cannot be written.
+        InputError: the lock's file cannot be written, or the run has a hard link.
     """
+    if path.exists() and path.stat().st_nlink > 1:
+        raise InputError(
+            "The run has a second name (a hard link), under which another process could write it.",
+            where=str(path),
+            next="Delete one of the names, or write a copy of the run.",
+        )
     file = path.with_name(f"{path.name}.lock")
     lock = FileLock(file, blocking=False, is_singleton=False)
     try:
@@ -54,7 +60,7 @@ def lock_run(path: Path) -> Generator[RunLock]:
     except Timeout as error:
         if not file.exists():
             raise _make_write_error(path) from error
-        raise StoreError(
+        raise RunInUse(
             "The run is being written by another process.",
             where=str(path),
             next="Wait for it or stop it first. Reading works meanwhile.",
@@ -65,6 +71,24 @@ def lock_run(path: Path) -> Generator[RunLock]:
         yield RunLock(path, file)
     finally:
         lock.release()
+
+
+def is_locked(path: Path) -> bool:
+    """Return True if a process writes the run at ``path``. Takes no lock itself where the system lists them."""
+    file = path.with_name(f"{path.name}.lock")
+    if not file.exists():
+        return False
+    try:
+        locks = Path("/proc/locks").read_text()
+    except OSError:  # not Linux
+        lock = FileLock(file, blocking=False, is_singleton=False)
+        try:
+            lock.acquire()
+        except (Timeout, OSError):
+            return True
+        lock.release()
+        return False
+    return f":{file.stat().st_ino} " in locks
 
 
 def _identify(file: Path) -> tuple[int, int] | None:

@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 import tempfile
 import time
 from collections.abc import Generator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from warnings import warn
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection
 
-from bactrian.errors import BactrianWarning, InputError, StoreError
+from bactrian.errors import BactrianWarning, StoreError
 from bactrian.store.migrations import MIGRATIONS, migrate, read_version
 from bactrian.store.sqlite.database import (
     back_up,
     explain_errors,
     find_log,
+    has_log,
     log_is_missing,
     make_engine,
     mark_open,
     open_for_reading,
     open_for_writing,
 )
-from bactrian.store.sqlite.filesystem import find_network_file_system
+from bactrian.store.sqlite.filesystem import find_network_file_system, is_writable
 
 
 def connect(path: Path) -> Connection:
@@ -80,61 +82,47 @@ def _warn_of_data_loss(path: Path) -> None:
         )
 
 
-def is_older(path: Path) -> bool:
-    """Return True if the run lacks a migration."""
-    reading = open_for_reading(path)
-    try:
-        with explain_errors(path), reading.connect() as connection:
-            return 0 < read_version(connection) < len(MIGRATIONS)
-    finally:
-        reading.dispose()
-
-
 @contextmanager
-def open_migrated(path: Path) -> Generator[Engine]:
-    """Open the run for reading; one of an older version as a migrated temporary copy, so that ``path`` stays as it is.
+def find_readable(path: Path) -> Generator[Path]:
+    """Provide the file to read the run at ``path`` from: itself, or a temporary copy if it must not or cannot be used.
+
+    A run of an older version is read from a migrated copy, so that reading changes nothing. A log in a folder that
+    cannot be written needs a copy, too.
 
     Raises:
         StoreError: the run is damaged, or from a newer version.
     """
-    reading = open_for_reading(path)
+    with ExitStack() as stack:
+        source = path
+        if has_log(path) and not is_writable(path.absolute().parent):
+            source = Path(stack.enter_context(tempfile.TemporaryDirectory())) / path.name
+            with explain_errors(path):
+                for one, copy in ((path, source), (find_log(path), find_log(source))):
+                    shutil.copyfile(one, copy)
+        reading = open_for_reading(source)
+        try:
+            with explain_errors(path), reading.connect() as connection:
+                have = _check_known(read_version(connection), path)
+                if have < len(MIGRATIONS):
+                    source = Path(stack.enter_context(tempfile.TemporaryDirectory())) / path.name
+                    _copy_migrated(connection, source)
+        finally:
+            reading.dispose()
+        yield source
+
+
+def _copy_migrated(connection: Connection, path: Path) -> None:
+    """Copy the run of ``connection`` to ``path`` and migrate the copy."""
+    source = connection.connection.driver_connection
+    assert isinstance(source, sqlite3.Connection)
+    with closing(sqlite3.connect(path)) as target:
+        source.backup(target)
+    writing = open_for_writing(path)
     try:
-        with explain_errors(path), reading.connect() as connection:
-            have = _check_known(read_version(connection), path)
-        if have == len(MIGRATIONS):
-            yield reading
-            return
-        with tempfile.TemporaryDirectory() as folder:
-            copy = Path(folder) / path.name
-            with (
-                explain_errors(path),
-                closing(sqlite3.connect(copy)) as target,
-                reading.connect() as connection,
-            ):
-                source = connection.connection.driver_connection
-                assert isinstance(source, sqlite3.Connection)
-                source.backup(target)
-            writing = open_for_writing(copy)
-            try:
-                with explain_errors(path), writing.begin() as connection:
-                    migrate(connection, time.time())
-                yield writing
-            finally:
-                writing.dispose()
+        with writing.begin() as migrated:
+            migrate(migrated, time.time())
     finally:
-        reading.dispose()
-
-
-def check_version(reading: Engine, path: Path) -> None:
-    """Check that the run has the current schema. Raises InputError or StoreError if not."""
-    with explain_errors(path), reading.connect() as connection:
-        have = _check_known(read_version(connection), path)
-    if have < len(MIGRATIONS):
-        raise InputError(
-            f"The run has schema {have}; this program reads {len(MIGRATIONS)}.",
-            where=str(path),
-            next="Make it writable and run the same command: it is then migrated, after a backup.",
-        )
+        writing.dispose()
 
 
 def _check_known(have: int, path: Path) -> int:

@@ -28,7 +28,7 @@ from sqlalchemy.sql.base import ReadOnlyColumnCollection
 from bactrian.errors import StoreError
 from bactrian.records.candidate import Deliberation
 from bactrian.records.finding import Confirmation
-from bactrian.records.run import Failure, ItemList, Progress
+from bactrian.records.run import Command, Failure, ItemList, Mark, Outline, Progress, SpokenText
 from bactrian.records.session import IMPORTED, Session
 from bactrian.records.tool import Use
 from bactrian.records.turn import Turn
@@ -37,6 +37,7 @@ from bactrian.store import schema
 from bactrian.store.base import Rows
 from bactrian.store.mapping import RecordMapping
 from bactrian.store.sqlite.database import IS_OPEN, explain_errors
+from bactrian.store.sqlite.outlines import find_touched, read_outlines, read_texts
 
 _PAGE = 100
 """Sessions read at a time."""
@@ -81,6 +82,25 @@ class Reader:
         query = _select(said, schema.CONFIRMATIONS).where(said.judge == judge).order_by(said.row)
         with explain_errors(self._path), self._engine.connect() as connection:
             return list(map(schema.CONFIRMATIONS.read, connection.execute(query)))
+
+    def marks(self) -> list[Mark]:
+        """Return the marks of all sessions, in the order in which they were first set."""
+        query = _select(schema.marks.c, schema.MARKS).order_by(schema.marks.c.row)
+        with explain_errors(self._path), self._engine.connect() as connection:
+            return list(map(schema.MARKS.read, connection.execute(query)))
+
+    def commands(self) -> list[Command]:
+        """Return the commands that worked on the run, the oldest first."""
+        query = _select(schema.commands.c, schema.COMMANDS).order_by(schema.commands.c.row)
+        with explain_errors(self._path), self._engine.connect() as connection:
+            return list(map(schema.COMMANDS.read, connection.execute(query)))
+
+    def list_created(self) -> dict[str, float]:
+        """Return when each session began, in seconds since 1970, by its id; the oldest first."""
+        sessions = schema.sessions.c
+        query = select(sessions.id, sessions.created).order_by(sessions.row)
+        with explain_errors(self._path), self._engine.connect() as connection:
+            return {row.id: row.created for row in connection.execute(query)}
 
     def recipe(self) -> dict[str, Any] | None:
         """Return what the run is made from; None if it was not made from a recipe."""
@@ -178,6 +198,21 @@ class Reader:
         query = select(sessions.id).where(prompts.startswith(IMPORTED))
         with explain_errors(self._path), self._engine.connect() as connection:
             return frozenset(connection.execute(query).scalars())
+
+    def outlines(self, after: int, limit: int, ids: Sequence[str] | None) -> list[Outline]:
+        """Return the outlines of the next sessions after row ``after``; only those of ``ids`` if given."""
+        with explain_errors(self._path), self._engine.connect() as connection:
+            return read_outlines(connection, after, limit, ids)
+
+    def texts(self, ids: Sequence[str]) -> list[SpokenText]:
+        """Return the texts of the sessions ``ids``."""
+        with explain_errors(self._path), self._engine.connect() as connection:
+            return list(read_texts(connection, ids))
+
+    def find_touched(self, after: int) -> tuple[int, list[str]]:
+        """Return the last row of the turns, and the ids of the sessions with turns after row ``after``."""
+        with explain_errors(self._path), self._engine.connect() as connection:
+            return find_touched(connection, after)
 
     def session(self, session_id: str) -> Session | None:
         """Return the session with this id and its stored turns; None if not found."""

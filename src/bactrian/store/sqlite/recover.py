@@ -17,10 +17,12 @@ from sqlalchemy import TableClause, bindparam, delete, func, select
 from sqlalchemy.dialects import sqlite
 
 from bactrian.errors import InputError, StoreError
+from bactrian.files.identity import check_replaceable
+from bactrian.records.session import IMPORTED
 from bactrian.store import schema
 from bactrian.store.migrations import migrate
 from bactrian.store.sqlite.database import explain_errors, find_log, open_for_writing
-from bactrian.store.sqlite.filesystem import follow_link
+from bactrian.store.sqlite.filesystem import follow_link, list_run_files
 
 _JSON = frozenset({"provenance", "preparation", "axis_values", "said", "recipe", "items", "usage"})
 _ROWS_OF_A_PAGE = 300
@@ -50,7 +52,7 @@ def recover(path: Path, out: Path) -> RecoveryReport:
     """Write the readable data of the run at ``path`` to ``out``; ``path`` stays unchanged.
 
     Rows on damaged pages are left out, as are turns with a wrong checksum and all turns after them: a recovered session
-    is in an earlier state.
+    is in an earlier state. An imported session may have had gaps before, so it keeps all turns that are readable.
 
     Raises:
         InputError: the file does not exist, or ``out`` exists.
@@ -77,6 +79,7 @@ def _check(path: Path, out: Path) -> None:
         raise InputError("There is no such run.", where=str(path), next="Check the path.")
     if out.exists():
         raise InputError("This file exists.", where=str(out), next="Give a new file for --out.")
+    check_replaceable(out, list_run_files(path))
     if not out.absolute().parent.is_dir():
         raise InputError(
             f"There is no folder {out.absolute().parent}.", where=str(out), next="Create it first."
@@ -111,11 +114,12 @@ def _copy_tables(damaged: sqlite3.Connection, new: Path, path: Path) -> Recovery
                     where=str(path),
                     next="Use an older copy; this file is unchanged.",
                 )
-            target.execute(_AFTER_A_GAP)
+            target.execute(_AFTER_A_GAP, (f"{IMPORTED}%",))
             for table, number in _ABOUT_TURNS:
                 session = table.c.session
-                said = select(func.count()).where(schema.turns.c.session == session).scalar_subquery()
-                connection.execute(delete(table).where(table.c[number] > said))
+                last = select(func.coalesce(func.max(schema.turns.c.number), 0))
+                last = last.where(schema.turns.c.session == session).scalar_subquery()
+                connection.execute(delete(table).where(table.c[number] > last))
             opened = target.execute(_OPEN_AGAIN).rowcount
             sessions, turns = (
                 connection.execute(select(func.count()).select_from(table)).scalar_one()
@@ -130,6 +134,7 @@ _AFTER_A_GAP = """
 DELETE FROM turns WHERE row IN (
     SELECT row FROM (
         SELECT row, number, row_number() OVER (PARTITION BY session ORDER BY number) AS place FROM turns
+        WHERE session NOT IN (SELECT id FROM sessions WHERE json_extract(provenance, '$.prompts') LIKE ?)
     ) WHERE number != place
 )
 """
@@ -137,7 +142,7 @@ _OPEN_AGAIN = """
 UPDATE sessions
 SET ending = NULL, ending_turn = NULL, ending_speaker = NULL, ending_evidence = NULL,
     prompt_tokens = NULL, completion_tokens = NULL, cached_tokens = NULL
-WHERE ending_turn > (SELECT count(*) FROM turns WHERE session = sessions.id)
+WHERE ending_turn > (SELECT coalesce(max(number), 0) FROM turns WHERE session = sessions.id)
 """
 
 

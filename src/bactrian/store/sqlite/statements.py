@@ -50,7 +50,7 @@ def _insert(place: int, table: str, *columns: str) -> Statement:
 
 
 def _replace(place: int, table: str, key: str, *columns: str) -> Statement:
-    """Insert a row, or update the one with its key."""
+    """Insert a row, or update the one with its key. ``key`` is a column, or several with commas between them."""
     renewed = ", ".join(f'"{name}" = excluded."{name}"' for name in columns if name != key)
     values = ", ".join("?" * len(columns))
     names = _join_columns(columns)
@@ -84,6 +84,9 @@ ADD_TOOL_CALL = _insert(10, "tools", "session", *schema.TOOL_CALLS.names)
 ADD_TOOL_RESULT = _update(
     11, "tools", schema.RESULT.names, "session = ? AND number = ? AND round = ? AND place = ?"
 )
+ADD_MARK = _replace(13, "marks", "session, mark", *schema.MARKS.names)
+REMOVE_MARK = Statement(14, "DELETE FROM marks WHERE session = ? AND mark = ?")
+ADD_COMMAND = _insert(15, "commands", *schema.COMMANDS.names)
 REOPEN_SESSION = Statement(
     12,
     "UPDATE sessions SET "  # noqa: S608

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping, Sequence
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from bactrian.errors import StoreError
 from bactrian.records.candidate import Decision, Deliberation, Proposal
 from bactrian.records.ending import Ending
 from bactrian.records.finding import Confirmation
-from bactrian.records.run import Call, Failure, ItemList, Progress
+from bactrian.records.run import Call, Command, Failure, ItemList, Mark, Outline, Progress, SpokenText
 from bactrian.records.session import Session
 from bactrian.records.tool import ToolCall, ToolResult
 from bactrian.records.turn import Turn
@@ -25,7 +25,7 @@ from bactrian.store.sqlite import statements
 from bactrian.store.sqlite.database import check_file, open_for_reading, open_snapshot
 from bactrian.store.sqlite.filesystem import follow_link
 from bactrian.store.sqlite.lock import lock_run
-from bactrian.store.sqlite.opening import check_version, connect, is_older
+from bactrian.store.sqlite.opening import connect, find_readable
 from bactrian.store.sqlite.reader import Reader
 from bactrian.store.sqlite.statements import Statement
 from bactrian.store.sqlite.writer import Writer
@@ -36,8 +36,10 @@ _EVERY = 1 << 62
 class SqliteStore:
     """One run. Its methods are those of :class:`bactrian.store.base.Store`; :func:`open_store` opens it."""
 
-    def __init__(self, path: Path, reader: Reader, writer: Writer | None) -> None:
+    def __init__(self, path: Path, reader: Reader, writer: Writer | None, source: Path | None = None) -> None:
         self.path = path
+        self.source = source or path
+        """The file that is read: the run, or a temporary copy of it."""
         self._reader = reader
         self._writer = writer
 
@@ -86,6 +88,30 @@ class SqliteStore:
     async def confirmations(self, judge: str) -> list[Confirmation]:
         """Return all answers of the judge with this name."""
         return await asyncio.to_thread(self._reader.confirmations, judge)
+
+    async def add_mark(self, mark: Mark) -> None:
+        """Store a mark of a session that is stored, or replace the note of the same mark."""
+        await self._write(statements.ADD_MARK, schema.MARKS.write(mark))
+
+    async def remove_mark(self, session: str, mark: str) -> None:
+        """Remove a mark of the session with this id; do nothing if the session does not have it."""
+        await self._write(statements.REMOVE_MARK, (session, mark))
+
+    async def marks(self) -> list[Mark]:
+        """Return the marks of all sessions, in the order in which they were first set."""
+        return await asyncio.to_thread(self._reader.marks)
+
+    async def add_command(self, command: Command) -> None:
+        """Store a command that works on the run."""
+        await self._write(statements.ADD_COMMAND, schema.COMMANDS.write(command))
+
+    async def commands(self) -> list[Command]:
+        """Return the commands that worked on the run, the oldest first."""
+        return await asyncio.to_thread(self._reader.commands)
+
+    async def list_created(self) -> dict[str, float]:
+        """Return when each session began, in seconds since 1970, by its id; the oldest first."""
+        return await asyncio.to_thread(self._reader.list_created)
 
     async def end(self, session: str, ending: Ending, usage: Usage = Usage()) -> None:
         """Store the ending of the session with this id, and its total usage.
@@ -174,6 +200,20 @@ class SqliteStore:
         """
         return await asyncio.to_thread(self._reader.session, session_id)
 
+    async def outlines(
+        self, after: int = 0, limit: int = 1000, ids: Sequence[str] | None = None
+    ) -> list[Outline]:
+        """Return the next sessions after row ``after`` without their turns; only those of ``ids`` if given."""
+        return await asyncio.to_thread(self._reader.outlines, after, limit, ids)
+
+    async def texts(self, ids: Sequence[str]) -> list[SpokenText]:
+        """Return what was said in the sessions ``ids``. Checksums are not checked."""
+        return await asyncio.to_thread(self._reader.texts, ids)
+
+    async def find_touched(self, after: int) -> tuple[int, list[str]]:
+        """Return the last row of the turns, and the ids of the sessions with turns after row ``after``."""
+        return await asyncio.to_thread(self._reader.find_touched, after)
+
     async def sessions(self, rows: Rows | None = None) -> AsyncIterator[Session]:
         """Yield all sessions, or those of one slice, in the order of their beginning; a hundred at a time in memory."""
         last, until = rows or (0, _EVERY)
@@ -189,11 +229,11 @@ class SqliteStore:
     @asynccontextmanager
     async def snapshot(self) -> AsyncGenerator[SqliteStore]:
         """Provide a snapshot of the run, unaffected by later writes."""
-        reading = open_snapshot(self.path)
+        reading = open_snapshot(self.source)
         try:
             reader = Reader(self.path, reading)
             await asyncio.to_thread(reader.is_open)
-            yield SqliteStore(self.path, reader, None)
+            yield SqliteStore(self.path, reader, None, self.source)
         finally:
             reading.dispose()
 
@@ -211,7 +251,7 @@ class SqliteStore:
 async def open_store(path: Path, *, read_only: bool = False) -> AsyncGenerator[SqliteStore]:
     """Open the run at ``path``; unless ``read_only``, create it if missing.
 
-    A run of an older version is migrated after a backup.
+    A run of an older version is migrated after a backup; if ``read_only``, a temporary copy of it is migrated instead.
 
     Raises:
         InputError: the file is not a run, or cannot be written.
@@ -220,15 +260,11 @@ async def open_store(path: Path, *, read_only: bool = False) -> AsyncGenerator[S
     path = follow_link(path)
     check_file(path, create=not read_only)
     if read_only:
-        if await asyncio.to_thread(is_older, path):
-            async with open_store(path):
-                pass
-        reading = open_for_reading(path)
-        await asyncio.to_thread(check_version, reading, path)
-        try:
-            yield SqliteStore(path, Reader(path, reading), None)
-        finally:
-            reading.dispose()
+        with ExitStack() as stack:
+            source = await asyncio.to_thread(stack.enter_context, find_readable(path))
+            reading = open_for_reading(source)
+            stack.callback(reading.dispose)
+            yield SqliteStore(path, Reader(path, reading), None, source)
         return
     with lock_run(path) as lock:
         connection = await asyncio.to_thread(connect, path)

@@ -11,9 +11,9 @@ from sqlalchemy import Connection, func, select
 from bactrian.errors import StoreError
 from bactrian.records.session import Session
 from bactrian.store import schema
-from bactrian.store.sqlite.database import check_file, explain_errors, log_is_missing
+from bactrian.store.sqlite.database import check_file, explain_errors, log_is_missing, open_for_reading
 from bactrian.store.sqlite.filesystem import follow_link
-from bactrian.store.sqlite.opening import open_migrated
+from bactrian.store.sqlite.opening import find_readable
 from bactrian.store.sqlite.reader import read_session
 
 _MOST = 100
@@ -43,10 +43,15 @@ def verify(path: Path) -> Verification:
     path = follow_link(path)
     check_file(path, create=False)
     faults = [_MISSING_LOG] if log_is_missing(path) else []
-    with open_migrated(path) as reading, explain_errors(path), reading.connect() as connection:
-        faults += _check_structure(connection)
-        ids = connection.execute(select(schema.sessions.c.id).order_by(schema.sessions.c.row)).scalars().all()
-        found = [_check_session(connection, session_id) for session_id in ids]
+    with find_readable(path) as source:
+        reading = open_for_reading(source)
+        try:
+            with explain_errors(path), reading.connect() as connection:
+                faults += _check_structure(connection)
+                ids = connection.execute(select(schema.sessions.c.id).order_by(schema.sessions.c.row))
+                found = [_check_session(connection, session_id) for session_id in ids.scalars().all()]
+        finally:
+            reading.dispose()
     faults += [fault for _, own in found for fault in own]
     return Verification(len(found), sum(turns for turns, _ in found), tuple(faults))
 

@@ -1,0 +1,111 @@
+"""One session as JSON, Markdown or a page, with its findings and marks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from typing import Any
+
+from bactrian.language.escape import to_markdown
+from bactrian.records.event_json import write_event
+from bactrian.records.events import Ended, Spoke, Started
+from bactrian.records.finding import Finding
+from bactrian.records.run import Mark
+from bactrian.records.session import Session
+from bactrian.records.text import to_printable
+
+
+def write_session(
+    session: Session, findings: Sequence[Finding] = (), marks: Sequence[Mark] = ()
+) -> dict[str, Any]:
+    """Return the session as a JSON object: the fields of ``play --json``, with ``turns``, ``ending`` and more."""
+    begun = write_event(Started(session))
+    kept = {name: value for name, value in begun.items() if name not in ("event", "stored_turns")}
+    ending = None if session.ending is None else _drop_event(write_event(Ended(session.ending)))
+    return {
+        **kept,
+        "turns": [_drop_event(write_event(Spoke(turn))) for turn in session.turns],
+        "ending": ending,
+        "findings": [_write_finding(one) for one in findings],
+        "marks": [{"mark": one.mark, "note": one.note, "created": one.created} for one in marks],
+    }
+
+
+def write_markdown(session: Session, findings: Sequence[Finding] = (), marks: Sequence[Mark] = ()) -> str:
+    """Return the session as Markdown. What the agents said stays as it is."""
+    cast = session.provenance.cast.values() or (session.assistant, session.user)
+    lines = [f"# {to_markdown(' × '.join(role.name for role in cast))}", ""]
+    task = session.task
+    steps = (("Idea", task.original), ("Task", task.specified), ("Plan", task.planned))
+    lines += [f"**{name}:** {to_markdown(text)}  " for name, text in steps if text is not None]
+    lines.append(f"**Session:** {to_markdown(session.id)}  ")
+    lines += [f"**Mark:** {to_markdown(f'{one.mark}. {one.note}')}  " for one in marks]
+    for turn in session.turns:
+        lines += ["", f"## {turn.number}. {to_markdown(turn.role)} ({to_markdown(turn.speaker)})", ""]
+        lines.append(to_printable(turn.text).strip())
+        lines += [f"\n> {line}" for line in _list_findings(turn.number, findings)]
+    lines += ["", "---", "", to_markdown(_write_ending(session)), ""]
+    return "\n".join(lines)
+
+
+def render_page(sessions: Sequence[tuple[Session, Sequence[Finding]]], title: str) -> str:
+    """Return the sessions as one self-contained HTML page for light and dark screens; all text is escaped."""
+    body = "<hr>".join(
+        session._repr_html_() + _render_findings(findings)  # pyright: ignore[reportPrivateUsage]
+        for session, findings in sessions
+    )
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width">'
+        f"<title>{escape(to_printable(title))}</title>"
+        "<style>:root{color-scheme:light dark}"
+        "body{font:1rem/1.5 system-ui,sans-serif;max-width:45rem;margin:2rem auto;padding:0 1rem}"
+        "hr{margin:2rem 0}</style></head>"
+        f"<body>{body}</body></html>\n"
+    )
+
+
+def write_findings(findings: Sequence[Finding]) -> list[str]:
+    """Return a line for each finding: behaviour, turn and quote."""
+    return [
+        line
+        for number in sorted({one.turn for one in findings})
+        for line in _list_findings(number, findings, turn=True)
+    ]
+
+
+def _render_findings(findings: Sequence[Finding]) -> str:
+    items = "".join(f"<li>{escape(to_printable(line))}</li>" for line in write_findings(findings))
+    return f"<ul>{items}</ul>" if items else ""
+
+
+def _list_findings(number: int, findings: Sequence[Finding], *, turn: bool = False) -> list[str]:
+    where = f" at turn {number}" if turn else ""
+    return [
+        to_printable(
+            f"{one.behaviour}{where}: “{' '.join(one.quote.split())}”"
+            if one.quote
+            else f"{one.behaviour}{where}"
+        )
+        for one in findings
+        if one.turn == number
+    ]
+
+
+def _write_ending(session: Session) -> str:
+    if session.ending is None:
+        return f"not ended, {len(session.turns)} messages"
+    return f"{session.ending.code} at turn {session.ending.turn}: {session.ending.evidence}"
+
+
+def _write_finding(found: Finding) -> dict[str, Any]:
+    return {
+        "turn": found.turn,
+        "behaviour": found.behaviour,
+        "confidence": found.confidence,
+        "quote": found.quote,
+    }
+
+
+def _drop_event(line: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in line.items() if name != "event"}

@@ -1,0 +1,49 @@
+"""``bactrian explore``: runs and their conversations as local web pages."""
+
+from __future__ import annotations
+
+import webbrowser
+from importlib.util import find_spec
+from pathlib import Path
+from secrets import token_urlsafe
+from typing import Annotated
+
+import typer
+
+from bactrian.cli.options import declare_option
+from bactrian.cli.run_async import run_async
+from bactrian.cli.terminal.console import open_output, to_printable
+from bactrian.errors import MissingExtra
+
+_NEEDED = ("starlette", "uvicorn")
+
+
+def explore(
+    paths: Annotated[
+        list[Path], typer.Argument(metavar="RUN…", help="Runs; exports and archives of chats, too.")
+    ],
+    host: Annotated[
+        str,
+        declare_option(
+            "--host", "Address to listen at. Any but this computer's own needs a token, which is shown."
+        ),
+    ] = "127.0.0.1",
+    port: Annotated[int, declare_option("--port", "Port to listen at.", min=1, max=65_535)] = 8642,
+    show: Annotated[bool, declare_option("--open", "Open the page in the browser.")] = False,
+    edit: Annotated[bool, declare_option("--edit", "Let pages write marks, and play.")] = False,
+) -> None:
+    """Look at runs and conversations in the browser: filter, search, read."""
+    if any(find_spec(name) is None for name in _NEEDED):
+        raise MissingExtra("explore", "The explorer")
+    # Imported here, so that the event loop does not wait for it.
+    from bactrian.explore.security import is_loopback
+    from bactrian.explore.server import ServerOptions, run_server
+
+    options = ServerOptions(host, port, "" if is_loopback(host) else token_urlsafe(24), edit=edit)
+
+    def tell() -> None:
+        open_output().print(to_printable(f"{options.address}\nPress Ctrl-C to stop."))
+        if show:
+            webbrowser.open(options.address)
+
+    run_async(run_server(paths, options, tell), resume="The runs are as they were.")

@@ -1,0 +1,86 @@
+"""``bactrian runs``: the runs in the data folder and in the working folder."""
+
+from __future__ import annotations
+
+import time
+from json import dumps
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from bactrian.api.reading.catalog import RunSummary, list_runs
+from bactrian.api.reading.status import write_dollars
+from bactrian.cli.options import declare_option
+from bactrian.cli.run_async import run_async
+from bactrian.cli.terminal.console import open_output, open_progress, to_printable
+from bactrian.store import find_data_folder
+
+_ENDINGS = 3
+"""Endings that a line names."""
+
+
+def runs(
+    folders: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[FOLDER]...", help="Folders. Default: the data folder and this one."),
+    ] = None,
+    json: Annotated[bool, declare_option("--json", "Write one JSON object a line.")] = False,
+) -> None:
+    """List runs: recipe, size, endings, state, cost and age."""
+    run_async(_list(folders or [], json=json), resume="Nothing was changed.")
+
+
+async def _list(folders: list[Path], *, json: bool) -> int:
+    found = await list_runs(folders)
+    if json:
+        for one in found:
+            print(dumps(one.describe(), ensure_ascii=False))
+        return 0
+    if not found:
+        where = ", ".join(map(str, folders)) or f"{find_data_folder()} or here"
+        open_progress().print(f"There is no run in {where}. `bactrian play` makes one.")
+        return 0
+    table = Table("run", "recipe", "ended", "state", "endings", "cost", "changed", box=None, pad_edge=False)
+    table.columns[2].justify = "right"
+    for one in found:
+        table.add_row(*map(to_printable, _write_row(one)))
+    console = open_output()
+    console.soft_wrap = False
+    if not console.is_terminal:
+        console.width = 200
+    console.print(table)
+    open_progress().print(
+        "`bactrian status RUN` says more; `bactrian show RUN` reads its conversations.", style="dim"
+    )
+    return 0
+
+
+def _write_row(one: RunSummary) -> tuple[str, ...]:
+    ended = sum(one.endings.values())
+    total = one.sessions if one.jobs is None else one.jobs
+    endings = ", ".join(f"{code} {count:,}" for code, count in list(one.endings.items())[:_ENDINGS])
+    more = len(one.endings) - _ENDINGS
+    return (
+        _name(one.run),
+        one.recipe,
+        "" if one.problem or not (one.sessions or one.jobs) else f"{ended:,}/{total:,}",
+        one.state,
+        one.problem or (f"{endings} and {more} more" if more > 0 else endings),
+        "" if not one.recipe else "unknown" if one.usd is None else write_dollars(one.usd),
+        write_age(time.time() - one.changed),
+    )
+
+
+def _name(run: Path) -> str:
+    """Return the run as a command names it."""
+    return run.stem if run.parent == find_data_folder() and run.suffix == ".db" else str(run)
+
+
+def write_age(seconds: float) -> str:
+    """Return how long ago something was, in the largest fitting unit."""
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= size:
+            return f"{seconds // size:.0f} {unit} ago"
+    return "now"

@@ -1,0 +1,30 @@
+"""``bactrian status``: how far a run has come, and the command that goes on."""
+
+from __future__ import annotations
+
+from json import dumps
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bactrian.api.reading.status import read_status
+from bactrian.cli.options import declare_option
+from bactrian.cli.run_async import run_async
+from bactrian.store import find_run
+
+
+def status(
+    run_file: Annotated[
+        Path, typer.Argument(metavar="RUN", help="The run: a file, or a name in `bactrian runs`.")
+    ],
+    json: Annotated[bool, declare_option("--json", "Write one JSON object.")] = False,
+) -> None:
+    """Say how far a run has come, what it cost, and the command that goes on."""
+    run_async(_show(find_run(run_file), json=json), resume="The run is unchanged.")
+
+
+async def _show(run: Path, *, json: bool) -> int:
+    found = await read_status(run)
+    print(dumps(found.describe(), ensure_ascii=False) if json else found)
+    return 0

@@ -1,0 +1,1 @@
+"""Measures models and conversations: are they any good?"""

@@ -1,0 +1,1 @@
+"""The explorer: runs, conversations, statistics and live sessions as local web pages."""

@@ -1,0 +1,172 @@
+"""Builds the side file of a run, slice by slice, and follows what is written to the run.
+
+There are three stages: facts (seconds, for lists and filters), texts (for the search), and behaviours. Every slice is
+one transaction, so the building can be stopped at any moment and goes on from there.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from bactrian.analyze.behaviours.catalogue import find_behaviours
+from bactrian.analyze.behaviours.own import find_installed
+from bactrian.analyze.session_summary import UNFINISHED
+from bactrian.errors import BactrianError
+from bactrian.explore.index.words import prepare_text
+from bactrian.models.wrappers.budget import Price
+from bactrian.records.run import Outline, SpokenText
+from bactrian.records.usage import Usage
+from bactrian.store import RunReader
+
+_FACTS = 1000
+_TEXTS = 100
+_SESSIONS = 20
+"""Sessions of a slice, by stage."""
+_EVERY_ROW = 1 << 62
+_LONGEST_TASK = 300
+"""Characters of a task in a list."""
+
+
+@dataclass(slots=True)
+class IndexBuilder:
+    """Brings a side file up to date with its run."""
+
+    store: RunReader
+    side: sqlite3.Connection
+    find_price: Callable[[str], Price | None]
+
+    async def step(self) -> bool:
+        """Do the next slice of work; return False if nothing is left to do."""
+        return await self._add_facts() or await self._add_texts() or await self._add_behaviours()
+
+    async def refresh(self) -> None:
+        """Look again at the sessions that are not final, at those with new turns, and at the marks."""
+        row = self.side.execute("SELECT value FROM meta WHERE key = 'last_turn'").fetchone()
+        last, touched = await self.store.find_touched(row[0] if row else _EVERY_ROW)
+        query = "SELECT id FROM heads JOIN facts USING (row) WHERE final = 0"
+        ids = {*(row[0] for row in self.side.execute(query)), *touched}
+        outlines = await self.store.outlines(ids=sorted(ids)) if ids else []
+        with self.side:
+            self._write(outlines)
+            self.side.execute("INSERT OR REPLACE INTO meta VALUES ('last_turn', ?)", (last,))
+
+    async def _add_facts(self) -> bool:
+        after = self.side.execute("SELECT max(row) FROM heads").fetchone()[0] or 0
+        outlines = await self.store.outlines(after, _FACTS)
+        with self.side:
+            self._write(outlines)
+        return bool(outlines)
+
+    def _write(self, outlines: Iterable[Outline]) -> None:
+        """Store outlines, or replace what is stored of them."""
+        for one in outlines:
+            number = self._number_task(one.original_task)
+            values = (
+                *(one.assistant, one.user, number, one.language, one.kind),
+                *(one.ending or UNFINISHED, one.turns, one.mark, one.final),
+            )
+            self.side.execute(
+                "INSERT INTO facts (assistant, user, task, language, kind, ending, turns, mark, final, row) VALUES"
+                " (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (row) DO UPDATE SET ending = excluded.ending,"
+                " turns = excluded.turns, final = excluded.final,"
+                " seen_turns = iif(ending = excluded.ending, seen_turns, -1)",
+                (*values, one.row),
+            )
+            task = (one.specified_task or one.original_task)[:_LONGEST_TASK]
+            self.side.execute(
+                "INSERT INTO heads VALUES (?, ?, ?, ?) ON CONFLICT (row) DO UPDATE SET task = excluded.task",
+                (one.row, one.id, task, one.created),
+            )
+
+    def _number_task(self, text: str) -> int:
+        found = self.side.execute("SELECT no FROM tasks WHERE text = ?", (text,)).fetchone()
+        if found is None:
+            return self.side.execute("INSERT INTO tasks (text) VALUES (?)", (text,)).lastrowid or 0
+        return found[0]
+
+    async def _add_texts(self) -> bool:
+        query = (
+            "SELECT row, id, text_turns FROM facts JOIN heads USING (row) WHERE text_turns <> turns"
+            " ORDER BY row LIMIT ?"
+        )
+        rows: list[tuple[int, str, int]] = self.side.execute(query, (_TEXTS,)).fetchall()
+        if not rows:
+            return False
+        ids = [session for _, session, _ in rows]
+        said = defaultdict[str, list[SpokenText]](list)
+        for session, texts in groupby(await self.store.texts(ids), key=lambda one: one.session):
+            said[session].extend(texts)
+        outlines = {one.id: one for one in await self.store.outlines(ids=ids)}
+        with self.side:
+            for row, session, before in rows:
+                self._index(row, outlines[session], said[session], before)
+        return True
+
+    def _index(self, row: int, outline: Outline, said: Sequence[SpokenText], before: int) -> None:
+        """Put a session into the full-text index. What was there of it, its first ``before`` turns, is taken out."""
+        task = prepare_text(f"{outline.original_task}\n{outline.specified_task or ''}")
+        if before > 0:
+            # An index without content can forget a text only if it is told the text.
+            old = prepare_text("\n".join(one.text for one in said[:before]))
+            self.side.execute(
+                "INSERT INTO words (words, rowid, task, talk) VALUES ('delete', ?, ?, ?)", (row, task, old)
+            )
+        if said:
+            talk = prepare_text("\n".join(one.text for one in said))
+            self.side.execute("INSERT INTO words (rowid, task, talk) VALUES (?, ?, ?)", (row, task, talk))
+        cost = self._add_up(outline, said)
+        # ``turns`` may have grown between two reads: what counts is what was indexed.
+        self.side.execute(
+            "UPDATE facts SET text_turns = ?, turns = ?, tokens = ?, cost = ? WHERE row = ?",
+            (len(said), len(said), sum(one.prompt + one.completion for one in said), cost, row),
+        )
+
+    def _add_up(self, outline: Outline, said: Iterable[SpokenText]) -> float:
+        """Return what the turns cost in US dollars; -1 if a price is unknown."""
+        total = 0.0
+        used: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
+        for one in said:
+            sums = used[one.speaker]
+            sums[0] += one.prompt
+            sums[1] += one.completion
+            sums[2] += one.cached
+        for speaker, (prompt, completion, cached) in used.items():
+            name = outline.models.get(speaker)
+            price = self.find_price(name) if name else None
+            if price is None:
+                return -1.0
+            total += price.cost(Usage(prompt, completion, cached))
+        return total
+
+    async def _add_behaviours(self) -> bool:
+        query = (
+            "SELECT row, id, turns FROM facts JOIN heads USING (row) WHERE seen_turns <> turns"
+            " ORDER BY row LIMIT ?"
+        )
+        rows: list[tuple[int, str, int]] = self.side.execute(query, (_SESSIONS,)).fetchall()
+        made = [(row, turns, await self._find(session)) for row, session, turns in rows]
+        with self.side:
+            for row, turns, found in made:
+                self.side.execute("DELETE FROM shown WHERE row = ?", (row,))
+                self.side.executemany(
+                    "INSERT OR IGNORE INTO shown VALUES (?, ?, ?)",
+                    [(behaviour, row, turn) for behaviour, turn in found],
+                )
+                self.side.execute(
+                    "UPDATE facts SET seen_turns = ?, findings = ? WHERE row = ?",
+                    (turns, len(set(found)), row),
+                )
+        return bool(rows)
+
+    async def _find(self, session_id: str) -> list[tuple[str, int]]:
+        try:
+            session = await self.store.session(session_id)
+            found: Iterable[Any] = () if session is None else find_behaviours(session, own=find_installed())
+        except BactrianError:
+            return []  # A damaged session is shown as such when it is opened.
+        return [(one.behaviour, one.turn) for one in found]

@@ -1,0 +1,257 @@
+"""Pages of a list, and counts, from the side files of one or more data sets."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from heapq import merge
+from itertools import islice
+from pathlib import Path
+from typing import Any, cast
+
+from bactrian.explore.filters import ListFilter
+from bactrian.explore.index.side import read_side_file
+
+PAGE = 50
+"""Conversations on a page."""
+MOST_COUNTED = 20_000
+"""A count stops here; a search with more hits is not sorted by rank."""
+_MOST_PAGES = 20
+"""Pages of a search sorted by rank."""
+_ANY_FACT = "facts.row = facts.row"
+"""A condition that always holds, for queries that need the facts of each session."""
+_KEYS: Mapping[str, tuple[str, bool]] = {
+    "": ("facts.row", False),
+    "newest": ("facts.row", True),
+    "longest": ("facts.turns", True),
+    "findings": ("facts.findings", True),
+    "cost": ("facts.cost", True),
+}
+"""Column to sort by, and True for descending, by the word for the order."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListedSession:
+    """A conversation in a list."""
+
+    data: str
+    """Name of the data set."""
+    row: int
+    id: str
+    assistant: str
+    user: str
+    task: str
+    kind: str
+    language: str | None
+    ending: str
+    turns: int
+    tokens: int
+    cost: float | None
+    findings: int | None
+    """None while behaviours have not been looked for."""
+    behaviours: tuple[str, ...]
+    marks: tuple[str, ...]
+    red: bool
+    """True for a session made to study misuse."""
+    created: float
+
+
+@dataclass(frozen=True, slots=True)
+class ListPage:
+    """A page of a list."""
+
+    sessions: tuple[ListedSession, ...]
+    after: str
+    """The key at which the next page begins; empty on the last page."""
+    count: int
+    """Conversations that fit the filter, at most :data:`MOST_COUNTED` + 1."""
+    sort: str
+    """The order, which differs from the requested one if there were too many hits to rank."""
+
+    @property
+    def counted(self) -> bool:
+        """True if ``count`` is complete."""
+        return self.count <= MOST_COUNTED
+
+
+def read_list(sides: Mapping[str, Path], wanted: ListFilter) -> ListPage:
+    """Return a page of the conversations that fit.
+
+    Args:
+        sides: Side files by name of the data set, in the order of the list.
+        wanted: The filter, the order and the beginning of the page.
+
+    Raises:
+        TooSlow: a query ran too long.
+    """
+    with ExitStack() as stack:
+        opened = {name: stack.enter_context(read_side_file(path)) for name, path in sides.items()}
+        count = sum(count_sessions(side, wanted) for side in opened.values())
+        sort = wanted.sort
+        if sort == "best" and (wanted.match is None or count > MOST_COUNTED):
+            sort = "newest" if wanted.match else ""
+        if sort == "best":
+            found, after = _read_ranked(opened, wanted)
+        else:
+            found, after = _read_sorted(opened, wanted, sort)
+        sessions = tuple(_read_head(opened[name], name, row) for name, row in found)
+    return ListPage(sessions, after, count, sort)
+
+
+def count_sessions(side: sqlite3.Connection, wanted: ListFilter) -> int:
+    """Count the conversations that fit, at most :data:`MOST_COUNTED` + 1; all of them without a filter."""
+    if wanted.is_empty:
+        return side.execute("SELECT count(*) FROM facts").fetchone()[0]
+    source, values = _select_rows(wanted)
+    query = f"SELECT count(*) FROM (SELECT 1 {source} LIMIT {MOST_COUNTED + 1})"  # noqa: S608
+    return side.execute(query, values).fetchone()[0]
+
+
+def _select_rows(wanted: ListFilter, *more: str) -> tuple[str, list[Any]]:
+    """Return FROM and WHERE of the sessions that fit, and the parameters."""
+    where, values = wanted.to_sql()
+    if wanted.match is None:
+        source = "FROM facts"
+    elif where or any("facts." in one for one in more):
+        # CROSS JOIN keeps the order: hits come sorted by row, so that a page needs only its own.
+        source = "FROM words CROSS JOIN facts ON facts.row = words.rowid"
+    else:
+        source = "FROM words"
+    if wanted.match is not None:
+        where, values = ["words MATCH ?", *where], [wanted.match, *values]
+    conditions = [*where, *more]
+    return f"{source}{' WHERE ' if conditions else ''}{' AND '.join(conditions)}", values
+
+
+def _read_sorted(
+    sides: Mapping[str, sqlite3.Connection], wanted: ListFilter, sort: str
+) -> tuple[list[tuple[str, int]], str]:
+    """Return the data sets and rows of a page, and the key of the next one."""
+    column, descending = _KEYS[sort]
+    by_row = column == "facts.row"
+    if by_row and wanted.match is not None:
+        column = "words.rowid"
+    order, sign = ("DESC", "<") if descending else ("ASC", ">")
+    turned = -1 if descending else 1
+    cursor = _read_cursor(wanted.after)
+    names = list(sides)
+    streams: list[list[tuple[float, int, int]]] = []
+    for place, (_, side) in enumerate(sides.items()):
+        more: list[str] = []
+        values: list[Any] = []
+        if cursor is not None:
+            value, at, row = cursor
+            if by_row:  # One data set after the other.
+                if (place < at) != descending and place != at:
+                    continue
+                if place == at:
+                    more, values = [f"{column} {sign} ?"], [row]
+            else:
+                row_column = "words.rowid" if wanted.match is not None else "facts.row"
+                last = row if place == at else (-1 if place > at else 1 << 62)
+                more = [f"({column} {sign} ? OR ({column} = ? AND {row_column} > ?))"]
+                values = [value, value, last]
+        source, parameters = _select_rows(wanted, *more, *(() if by_row else (_ANY_FACT,)))
+        row_column = "words.rowid" if wanted.match is not None else "facts.row"
+        tie = "" if by_row else f", {row_column}"
+        query = f"SELECT {column}, {row_column} {source} ORDER BY {column} {order}{tie} LIMIT {PAGE + 1}"
+        found = side.execute(query, [*parameters, *values])
+        if by_row:
+            streams.append([(turned * place, turned * row, place) for _, row in found])
+        else:
+            streams.append([(turned * value, place * (1 << 40) + row, place) for value, row in found])
+    page = list(islice(merge(*streams), PAGE + 1))
+    rows = [(place, abs(row) % (1 << 40)) for _, row, place in page]
+    after = ""
+    if len(page) > PAGE:
+        place, row = rows[PAGE - 1]
+        after = f"{turned * page[PAGE - 1][0]}~{place}~{row}"
+    return [(names[place], row) for place, row in rows[:PAGE]], after
+
+
+def _read_cursor(after: str) -> tuple[float, int, int] | None:
+    try:
+        value, place, row = after.split("~")
+        return float(value), int(place), int(row)
+    except ValueError:
+        return None
+
+
+def _read_ranked(
+    sides: Mapping[str, sqlite3.Connection], wanted: ListFilter
+) -> tuple[list[tuple[str, int]], str]:
+    skip = int(wanted.after) if wanted.after.isdecimal() else 0
+    skip = min(skip, PAGE * (_MOST_PAGES - 1))
+    found: list[tuple[float, int, str]] = []
+    for name, side in sides.items():
+        source, values = _select_rows(wanted)
+        query = f"SELECT words.rank, words.rowid {source} ORDER BY words.rank LIMIT {skip + PAGE + 1}"
+        found += [(rank, row, name) for rank, row in side.execute(query, values)]
+    found.sort()
+    page = found[skip : skip + PAGE]
+    more = len(found) > skip + PAGE and skip + PAGE < PAGE * _MOST_PAGES
+    return [(name, row) for _, row, name in page], str(skip + PAGE) if more else ""
+
+
+_HEAD = """
+SELECT id, assistant, user, heads.task, kind, language, ending, turns, tokens, cost, findings, facts.mark, created
+FROM facts JOIN heads USING (row) WHERE row = ?
+"""
+
+
+def _read_head(side: sqlite3.Connection, data: str, row: int) -> ListedSession:
+    (*start, cost, findings, mark, created) = side.execute(_HEAD, (row,)).fetchone()
+    shown = side.execute("SELECT DISTINCT behaviour FROM shown WHERE row = ?", (row,)).fetchall()
+    marks = side.execute("SELECT mark FROM marks WHERE row = ?", (row,)).fetchall()
+    return ListedSession(
+        data,
+        row,
+        *cast("tuple[str, str, str, str, str, str | None, str, int, int]", tuple(start)),
+        None if cost < 0 else cost,
+        None if findings < 0 else findings,
+        tuple(one for (one,) in shown),
+        tuple(one for (one,) in marks),
+        mark is not None,
+        created,
+    )
+
+
+def find_neighbours(side: Path, wanted: ListFilter, row: int) -> tuple[str | None, str | None]:
+    """Return the ids of the conversations before and after ``row`` in the order of the run, within the filter."""
+    with read_side_file(side) as connection:
+        found: list[str | None] = []
+        for sign, order in (("<", "DESC"), (">", "ASC")):
+            column = "facts.row" if wanted.match is None else "words.rowid"
+            source, values = _select_rows(wanted, f"{column} {sign} ?")
+            query = f"SELECT {column} {source} ORDER BY {column} {order} LIMIT 1"
+            near = connection.execute(query, [*values, row]).fetchone()
+            found.append(
+                None
+                if near is None
+                else connection.execute("SELECT id FROM heads WHERE row = ?", near).fetchone()[0]
+            )
+    return found[0], found[1]
+
+
+def count_values(
+    sides: Sequence[Path], wanted: ListFilter, column: str, limit: int = 200
+) -> list[tuple[str, int]]:
+    """Count the conversations that fit, by ending, behaviour, language, role or mark; the commonest first."""
+    counts: dict[str, int] = {}
+    for path in sides:
+        with read_side_file(path) as side:
+            if column in ("behaviour", "mark"):
+                table = "shown" if column == "behaviour" else "marks"
+                source, values = _select_rows(wanted, _ANY_FACT)
+                inside = "" if wanted.is_empty else f" WHERE row IN (SELECT facts.row {source})"
+                query = f"SELECT {column}, count(DISTINCT row) FROM {table}{inside} GROUP BY {column}"  # noqa: S608
+                rows = side.execute(query, values if inside else [])
+            else:
+                source, values = _select_rows(wanted, f"facts.{column} IS NOT NULL")
+                query = f"SELECT facts.{column}, count(*) {source} GROUP BY facts.{column}"
+                rows = side.execute(query, values)
+            for value, count in rows:
+                counts[value] = counts.get(value, 0) + count
+    return sorted(counts.items(), key=lambda one: (-one[1], one[0]))[:limit]

@@ -1,0 +1,123 @@
+"""The side file ``RUN.explore``: what lists, filters and searches read, so that the run itself stays as it is."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Generator, Mapping
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+VERSION = 1
+"""A side file of another version is built again."""
+SUFFIX = ".explore"
+_PAGE = 16_384
+_SCHEMA = """
+CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
+CREATE TABLE tasks (no INTEGER PRIMARY KEY, text TEXT NOT NULL UNIQUE);
+-- Narrow, so that a count over all sessions reads little. text_turns and seen_turns: how many turns are in the
+-- full-text index, and were searched for behaviours. In these, and in cost and findings, -1 means not known yet.
+CREATE TABLE facts (
+    row INTEGER PRIMARY KEY, assistant TEXT NOT NULL, user TEXT NOT NULL, task INTEGER NOT NULL, language TEXT,
+    kind TEXT NOT NULL, ending TEXT NOT NULL, turns INTEGER NOT NULL, tokens INTEGER NOT NULL DEFAULT 0,
+    cost REAL NOT NULL DEFAULT -1, findings INTEGER NOT NULL DEFAULT -1, mark TEXT, final INTEGER NOT NULL,
+    text_turns INTEGER NOT NULL DEFAULT -1, seen_turns INTEGER NOT NULL DEFAULT -1
+);
+CREATE TABLE heads (row INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, task TEXT NOT NULL, created REAL NOT NULL);
+CREATE TABLE shown (behaviour TEXT, row INTEGER, turn INTEGER, PRIMARY KEY (behaviour, row, turn)) WITHOUT ROWID;
+CREATE INDEX shown_row ON shown (row);
+CREATE TABLE marks (mark TEXT, row INTEGER, note TEXT, PRIMARY KEY (mark, row)) WITHOUT ROWID;
+CREATE INDEX facts_ending ON facts (ending);
+CREATE INDEX facts_roles ON facts (assistant, user, ending);
+CREATE INDEX facts_user ON facts (user);
+CREATE INDEX facts_task ON facts (task);
+CREATE INDEX facts_language ON facts (language);
+CREATE INDEX facts_turns ON facts (turns);
+CREATE INDEX facts_findings ON facts (findings);
+CREATE INDEX facts_cost ON facts (cost);
+CREATE INDEX facts_open ON facts (row) WHERE final = 0;
+CREATE INDEX facts_unread ON facts (row) WHERE text_turns <> turns;
+CREATE INDEX facts_unseen ON facts (row) WHERE seen_turns <> turns;
+CREATE VIRTUAL TABLE words USING fts5(task, talk, content='', tokenize='unicode61 remove_diacritics 2');
+"""
+
+
+class TooSlow(Exception):
+    """A query took longer than its limit."""
+
+
+def find_side_file(run: Path) -> Path:
+    """Return the path of the side file of ``run``."""
+    return run.with_name(run.name + SUFFIX)
+
+
+def open_for_building(path: Path, identity: str) -> sqlite3.Connection:
+    """Open the side file for writing; build its tables if it is new, of another version or of another run.
+
+    Args:
+        path: The side file.
+        identity: Something that differs between runs.
+    """
+    connection = _connect(path)
+    try:
+        meta = read_meta(connection)
+        fits = (meta.get("version"), meta.get("identity")) == (VERSION, identity)
+    except sqlite3.DatabaseError:
+        fits = False
+    if not fits:
+        connection.close()
+        for suffix in ("", "-wal", "-shm"):
+            path.with_name(path.name + suffix).unlink(missing_ok=True)
+        connection = _connect(path)
+        with connection:
+            connection.executescript(f"BEGIN; {_SCHEMA}")
+            connection.executemany(
+                "INSERT INTO meta VALUES (?, ?)", [("version", VERSION), ("identity", identity)]
+            )
+    return connection
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, timeout=30)
+    connection.execute(f"PRAGMA page_size = {_PAGE}")
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = NORMAL")
+    return connection
+
+
+def read_meta(connection: sqlite3.Connection) -> dict[str, Any]:
+    """Return what the side file says about itself; nothing if it is new."""
+    if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'meta'").fetchone() is None:
+        return {}
+    return dict(connection.execute("SELECT key, value FROM meta").fetchall())
+
+
+def write_meta(connection: sqlite3.Connection, values: Mapping[str, Any]) -> None:
+    """Store ``values``, where they differ from what is stored."""
+    have = read_meta(connection)
+    if changed := [(key, value) for key, value in values.items() if have.get(key) != value]:
+        with connection:
+            connection.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", changed)
+
+
+@contextmanager
+def read_side_file(path: Path, *, seconds: float = 5.0) -> Generator[sqlite3.Connection]:
+    """Open the side file for reading. A query that runs longer than ``seconds`` is stopped.
+
+    Raises:
+        TooSlow: a query ran too long.
+        sqlite3.OperationalError: the file does not exist yet.
+    """
+    uri = f"{path.absolute().as_uri()}?mode=ro"
+    deadline = time.monotonic() + seconds
+    with closing(sqlite3.connect(uri, uri=True, timeout=5, check_same_thread=False)) as connection:
+        connection.execute("PRAGMA cache_size = -4000")
+        connection.execute("PRAGMA mmap_size = 268435456")
+        connection.set_progress_handler(lambda: time.monotonic() > deadline, 20_000)
+        try:
+            yield connection
+        except sqlite3.OperationalError as error:
+            if "interrupted" in str(error):
+                raise TooSlow from error
+            raise

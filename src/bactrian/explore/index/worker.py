@@ -1,0 +1,104 @@
+"""The process that builds and follows the side file of one run.
+
+``python -m bactrian.explore.index.worker RUN SIDE [SOURCE]``; conversations in ``SOURCE`` are imported into the run.
+
+A process of its own, so that pages stay fast while it works. It ends with its parent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from bactrian.errors import BactrianError
+from bactrian.explore.index.build import IndexBuilder
+from bactrian.explore.index.side import open_for_building, read_meta, write_meta
+from bactrian.ingest.importer import ImportReport, find_chats, import_chats
+from bactrian.ingest.parsed import Origin
+from bactrian.models.pricing import make_pricing
+from bactrian.store import RunReader, open_store
+
+IMPORT_DONE = "Imported"
+_EVERY = 1.0
+"""Seconds between two looks at the run."""
+_AT_LEAST = 30.0
+"""Seconds after which the run is read again, even if its files look unchanged."""
+
+
+def main() -> None:
+    """Run until the parent ends."""
+    os.nice(10)
+    run, side, *source = map(Path, sys.argv[1:])
+    try:
+        with FileLock(f"{side}.lock", blocking=False):
+            asyncio.run(_work(run, side, *source))
+    except (Timeout, BactrianError, KeyboardInterrupt):
+        return  # Another explorer builds it, or the pages tell what is wrong with the run.
+
+
+async def _work(run: Path, side: Path, source: Path | None = None) -> None:
+    async with open_store(run, read_only=True) as store:
+        with closing(open_for_building(side, await _identify(store))) as connection:
+            if source is None:
+                await _follow(store, connection, {})
+                return
+            state: dict[str, str] = {}
+            # The import writes the run; the index follows it like any other run that is written.
+            async with asyncio.TaskGroup() as tasks:
+                if not read_meta(connection).get("import", "").startswith(IMPORT_DONE):
+                    tasks.create_task(_import(source, run, state))
+                tasks.create_task(_follow(store, connection, state))
+
+
+async def _import(source: Path, run: Path, state: dict[str, str]) -> None:
+    """Import ``source`` into ``run``; ``state`` tells how far it is."""
+
+    def tell(report: ImportReport) -> None:
+        state["import"] = f"{report.stored + report.already:,} conversations so far"
+
+    async with open_store(run) as store:
+        report = await import_chats(store, find_chats(source, None, Origin()), tell)
+    state["import"] = f"{IMPORT_DONE}; {report.broken:,} files or lines could not be read"
+
+
+async def _follow(store: RunReader, connection: sqlite3.Connection, state: dict[str, str]) -> None:
+    parent = os.getppid()
+    builder = IndexBuilder(store, connection, make_pricing(None, None))
+    seen, at = "", -_AT_LEAST
+    while os.getppid() == parent:
+        signature, age = _sign(store.path), time.monotonic() - at
+        if (signature != seen and age > _EVERY) or age > _AT_LEAST:
+            seen, at = signature, time.monotonic()
+            await builder.refresh()
+            write_meta(connection, {"identity": await _identify(store), **state})
+        if not await builder.step():
+            await asyncio.sleep(_EVERY)
+
+
+async def _identify(store: RunReader) -> str:
+    """Return something that differs between runs: the file, and its first session."""
+    first = await store.outlines(limit=1)
+    return f"{store.path.name} {first[0].id} {first[0].created}" if first else ""
+
+
+def _sign(run: Path) -> str:
+    """Return something that differs after each write."""
+    parts: list[str] = []
+    for name in (run, run.with_name(run.name + "-wal")):
+        try:
+            status = name.stat()
+        except OSError:
+            continue
+        parts.append(f"{status.st_mtime_ns} {status.st_size} {status.st_ino}")
+    return " ".join(parts)
+
+
+if __name__ == "__main__":
+    main()

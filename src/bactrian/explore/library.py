@@ -1,0 +1,194 @@
+"""The data sets of an explorer: runs, and exports or archives that are imported into a cache beside them."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import re
+import sqlite3
+import sys
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from platformdirs import user_cache_path
+
+from bactrian.errors import InputError
+from bactrian.explore.index.side import find_side_file, read_side_file
+from bactrian.files.identity import is_same_file
+from bactrian.ingest.importer import find_chats
+from bactrian.ingest.parsed import Origin
+from bactrian.store import RunReader, open_store
+
+_HEADER = b"SQLite format 3\0"
+
+
+@dataclass(slots=True)
+class DataSet:
+    """A run that is shown, or what was imported into one."""
+
+    name: str
+    """Unique; part of addresses."""
+    source: Path
+    """The file or folder as it was named."""
+    run: Path
+    """The run: ``source`` itself, or the cache that it is imported into."""
+    side: Path
+    store: RunReader
+    worker: asyncio.subprocess.Process | None = None
+    """The process that builds the side file."""
+
+    @property
+    def is_imported(self) -> bool:
+        """True if the source is not a run."""
+        return self.source != self.run
+
+    def read_state(self) -> dict[str, Any]:
+        """Return the numbers of sessions by stage of the index, and the state of the import."""
+        try:
+            with read_side_file(self.side) as side:
+                sessions, texts, seen, turns, tokens = side.execute(
+                    "SELECT count(*), sum(text_turns = turns), sum(seen_turns = turns), sum(turns), sum(tokens)"
+                    " FROM facts"
+                ).fetchone()
+                endings = dict(side.execute("SELECT ending, count(*) FROM facts GROUP BY ending").fetchall())
+                cost = side.execute("SELECT sum(cost) FROM facts WHERE cost >= 0").fetchone()[0]
+                meta = dict(side.execute("SELECT key, value FROM meta").fetchall())
+        except sqlite3.OperationalError:
+            return {
+                "sessions": 0,
+                "texts": 0,
+                "seen": 0,
+                "turns": 0,
+                "tokens": 0,
+                "endings": {},
+                "cost": None,
+            }
+        return {
+            "sessions": sessions,
+            "texts": texts or 0,
+            "seen": seen or 0,
+            "turns": turns or 0,
+            "tokens": tokens or 0,
+            "endings": endings,
+            "cost": cost,
+            "import": meta.get("import"),
+        }
+
+
+@dataclass(slots=True)
+class Library:
+    """All data sets, by name."""
+
+    sets: dict[str, DataSet] = field(default_factory=dict[str, DataSet])
+
+    def choose(self, names: Iterable[str]) -> Mapping[str, DataSet]:
+        """Return the data sets with these names; all if none is named.
+
+        Raises:
+            InputError: a name is unknown.
+        """
+        chosen = tuple(names)
+        if unknown := [name for name in chosen if name not in self.sets]:
+            raise InputError(
+                f"There is no data set {unknown[0]!r}.", where="data", next=f"Known: {', '.join(self.sets)}."
+            )
+        return {name: one for name, one in self.sets.items() if not chosen or name in chosen}
+
+    def list_sides(self, names: Iterable[str] = ()) -> dict[str, Path]:
+        """Return the side files that exist, by name of the data set."""
+        return {name: one.side for name, one in self.choose(names).items() if one.side.exists()}
+
+
+@asynccontextmanager
+async def open_library(paths: Iterable[Path]) -> AsyncGenerator[Library]:
+    """Open the data sets at ``paths`` and start to index them. They are closed, and the work stops, at the end.
+
+    Raises:
+        InputError: a path is neither a run nor anything that can be imported.
+        StoreError: a run is damaged, or of a newer version.
+    """
+    library = Library()
+    async with AsyncExitStack() as stack:
+        for path in _list_distinct(paths):
+            await add_data_set(library, path, stack)
+        yield library
+
+
+async def add_data_set(library: Library, path: Path, stack: AsyncExitStack) -> DataSet:
+    """Open the data set at ``path`` until ``stack`` closes. Raises what :func:`open_library` raises."""
+    run = path if _is_run(path) else _find_cache(path)
+    if run != path:
+        _check_chats(path)
+        run.parent.mkdir(parents=True, exist_ok=True)
+        async with open_store(run):
+            pass
+    store = await stack.enter_async_context(open_store(run, read_only=True))
+    side = find_side_file(store.path)
+    if not os.access(side.parent, os.W_OK):
+        side = find_side_file(_find_cache(store.path))
+        side.parent.mkdir(parents=True, exist_ok=True)
+    one = DataSet(_find_name(path, library.sets), path, run, side, store)
+    library.sets[one.name] = one
+    one.worker = await _start_worker(one)
+    stack.push_async_callback(_stop_worker, one.worker)
+    return one
+
+
+def _list_distinct(paths: Iterable[Path]) -> Iterator[Path]:
+    seen: list[Path] = []
+    for path in paths:
+        if not any(is_same_file(path, other) for other in seen):
+            seen.append(path)
+            yield path
+
+
+def _is_run(path: Path) -> bool:
+    """Return True for an SQLite file, which the store then checks; anything else is imported."""
+    if not path.exists():
+        raise InputError("There is no such run, file or folder.", where=str(path), next="Check the path.")
+    if path.is_dir():
+        return False
+    with path.open("rb") as file:
+        return file.read(len(_HEADER)) == _HEADER
+
+
+def _check_chats(path: Path) -> None:
+    """Raise InputError if ``path`` holds no conversation."""
+    next(find_chats(path, None, Origin()))
+
+
+def _find_cache(path: Path) -> Path:
+    """Return where the content of ``path`` is cached. A changed file has another place."""
+    status = path.stat()
+    key = f"{path.resolve()} {status.st_size} {status.st_mtime_ns}"
+    digest = hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+    return user_cache_path("bactrian") / "explore" / f"{_make_slug(path.stem)}-{digest}.db"
+
+
+def _make_slug(text: str) -> str:
+    return re.sub(r"[^\w.-]+", "-", text).strip(".-")[:60] or "data"
+
+
+def _find_name(path: Path, taken: Mapping[str, DataSet]) -> str:
+    base = _make_slug(path.absolute().name.removesuffix(".db"))
+    names = (base, *(f"{base}-{number}" for number in range(2, 1000)))
+    return next(name for name in names if name not in taken)
+
+
+async def _start_worker(one: DataSet) -> asyncio.subprocess.Process:
+    source = [str(one.source)] if one.is_imported else []
+    # -P: no module is taken from the working folder.
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-P", "-m", "bactrian.explore.index.worker", str(one.run), str(one.side), *source),
+        stdin=asyncio.subprocess.DEVNULL,
+    )
+
+
+async def _stop_worker(worker: asyncio.subprocess.Process) -> None:
+    if worker.returncode is None:
+        worker.terminate()
+        await worker.wait()

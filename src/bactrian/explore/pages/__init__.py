@@ -1,0 +1,1 @@
+"""The pages: one module, one template and one group of addresses each."""

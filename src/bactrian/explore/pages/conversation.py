@@ -1,0 +1,318 @@
+"""One conversation, as a talk: fields, code, cost, evidence; and the same as Markdown and JSON."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from bactrian.analyze.behaviours.catalogue import DETECTORS, find_behaviours
+from bactrian.analyze.behaviours.own import find_installed
+from bactrian.explore.filters import ListFilter
+from bactrian.explore.index.lists import find_neighbours
+from bactrian.explore.index.side import read_side_file
+from bactrian.explore.index.words import Term, read_search
+from bactrian.explore.layout import LONGEST, FieldBlock, arrange_turn, tokenize_code
+from bactrian.explore.library import DataSet
+from bactrian.explore.rendering import get_explorer, has_agreed, render_page
+from bactrian.export.system_prompts import SystemPrompts
+from bactrian.language.escape import to_markdown
+from bactrian.models.pricing import make_pricing
+from bactrian.models.wrappers.budget import Price
+from bactrian.records.candidate import Decision, Deliberation, Proposal
+from bactrian.records.event_json import write_event
+from bactrian.records.events import Ended, Spoke, Started
+from bactrian.records.finding import Finding
+from bactrian.records.session import Session, find_kind
+from bactrian.records.turn import Turn
+
+WINDOW = 100
+"""Messages on a page."""
+_PARTS: Mapping[str, str] = {"user": "AI user", "assistant": "AI assistant"}
+ENDING_REASONS: Mapping[str, str] = {
+    "task_done": "The AI user said that the task is done.",
+    "user_no_instruct": "The AI user gave no instruction several times in a row.",
+    "assistant_instruct": "The AI assistant gave an instruction, which is the AI user's part.",
+    "token_limit": "The next request would not have fit into the model's context window.",
+    "max_messages": "It reached its longest length.",
+    "repeat_loop": "The agents went on thanking each other, or said the same again.",
+    "refused": "The endpoint or the model declined.",
+    "failed": "A model failed. A later run resumes it.",
+    "stopped": "A person stopped it.",
+    "answered": "The question was answered.",
+    "translated": "All messages were translated.",
+    "imported": "The imported file does not tell why it ended.",
+}
+"""Why a session ended, by code, for a reader who does not know the codes."""
+
+
+@dataclass(slots=True)
+class Branch:
+    """A proposal, and those that continue it."""
+
+    proposal: Proposal
+    chosen: bool
+    survives: bool
+    """True if a search went on with it."""
+    children: list[Branch] = field(default_factory=list["Branch"])
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceRound:
+    """The proposals of a round, as a tree, with the decisions."""
+
+    number: int
+    count: int
+    roots: Sequence[Branch]
+    verdicts: Sequence[Decision]
+
+
+@dataclass(frozen=True, slots=True)
+class ShownMessage:
+    """A turn with everything that is shown of it."""
+
+    turn: Turn
+    part: str
+    """``AI user`` or ``AI assistant``; empty in a group chat."""
+    side: str
+    """The class of its colour."""
+    fields: tuple[FieldBlock, ...]
+    findings: tuple[tuple[int, str, str], ...]
+    """Number, behaviour and reason."""
+    rounds: tuple[ChoiceRound, ...]
+    cost: float | None
+    cut: bool
+
+
+async def show_conversation(request: Request) -> Response:
+    """Show a conversation, a hundred messages at a time."""
+    one, session = await find_session(request)
+    if session.mark and not has_agreed(request):
+        return render_page(request, "notice.html", next=request.url.path)
+    wanted = ListFilter.read(request.query_params)
+    chosen = _read_number(request, "from", 1)
+    first = min(max(chosen, 1), max(len(session.turns), 1))
+    turns = session.turns[first - 1 : first - 1 + WINDOW]
+    known = await one.store.deliberation(session.id) if session.provenance.critic else Deliberation()
+    findings = await asyncio.to_thread(find_behaviours, session, own=find_installed())
+    row, created = await asyncio.to_thread(_find_row, one, session.id)
+    before, after = await asyncio.to_thread(find_neighbours, one.side, wanted, row) if row else (None, None)
+    prices = _make_prices()
+    return render_page(
+        request,
+        "conversation.html",
+        data=one.name,
+        session=session,
+        roles=name_roles(session),
+        kind=find_kind(session),
+        turns=list(
+            show_turns(
+                session, turns, findings, known, read_search(wanted.q), _read_number(request, "whole", 0)
+            )
+        ),
+        findings=len(findings),
+        first=first,
+        last=first - 1 + len(turns),
+        size=WINDOW,
+        before=before,
+        after=after,
+        back=wanted.write() if wanted.write() != "?" else "",
+        filter=wanted,
+        created=created,
+        cost=_sum_costs([_find_cost(session, turn, prices) for turn in session.turns]),
+        ending_reason=ENDING_REASONS.get(session.ending.code, "") if session.ending else "",
+    )
+
+
+async def find_session(request: Request) -> tuple[DataSet, Session]:
+    """Return the data set and the session that an address names.
+
+    Raises:
+        HTTPException: there is none; the page says what was not found.
+        StoreError: it is damaged.
+    """
+    name, session_id = request.path_params["data"], request.path_params["id"]
+    one = get_explorer(request).library.sets.get(name)
+    if one is None:
+        raise HTTPException(404, f"There is no data set {name!r}.")
+    session = await one.store.session(session_id)
+    if session is None:
+        raise HTTPException(404, f"The data set {name} has no conversation {session_id!r}.")
+    return one, session
+
+
+def name_roles(session: Session) -> list[str]:
+    """Return the names of all roles, the assistant's first."""
+    cast = session.provenance.cast.values() or (session.assistant, session.user)
+    return [role.name for role in cast]
+
+
+def show_turns(
+    session: Session,
+    turns: Sequence[Turn],
+    findings: Sequence[Finding],
+    known: Deliberation,
+    terms: tuple[Term, ...] = (),
+    whole: int = 0,
+) -> Iterator[ShownMessage]:
+    """Yield ``turns`` of a session as they are shown. ``whole`` is the number of a turn to show in full length."""
+    prices = _make_prices()
+    numbered = list(enumerate(findings, 1))
+    has_cast = bool(session.provenance.cast)
+    places = {name: place for place, name in enumerate(session.provenance.cast)}
+    for turn in turns:
+        here = [(number, one) for number, one in numbered if one.turn == turn.number]
+        side = turn.speaker if not has_cast else ("user", "assistant")[places.get(turn.speaker, 0) % 2]
+        yield ShownMessage(
+            turn,
+            "" if has_cast else _PARTS.get(turn.speaker, ""),
+            side,
+            arrange_turn(
+                turn, [(number, one.quote) for number, one in here], terms, whole=whole == turn.number
+            ),
+            tuple((number, one.behaviour, explain_behaviour(one.behaviour)) for number, one in here),
+            tuple(_list_rounds(known, turn.number)),
+            _find_cost(session, turn, prices),
+            len(turn.text) > LONGEST and whole != turn.number,
+        )
+
+
+@cache
+def explain_behaviour(code: str) -> str:
+    """Return what a behaviour is: the first sentence of its detector's definition."""
+    for own in find_installed():
+        if own.code == code:
+            return own.description
+    return (DETECTORS[code].__doc__ or "").strip().split("\n")[0] if code in DETECTORS else ""
+
+
+def _list_rounds(known: Deliberation, number: int) -> Iterator[ChoiceRound]:
+    """Yield the rounds of proposals for a turn. A beam search looks ahead: its tree spans the turns of the round."""
+    rounds = sorted({one.round for one in known.proposals if one.number == number})
+    for round_ in rounds:
+        proposals, verdicts = known.of(number, round_)
+        last = verdicts[-1] if verdicts else None
+        branches = [
+            Branch(
+                one,
+                last is not None and one.place == (last.kept[0] if last.kept else last.place),
+                last is not None and one.place in last.kept,
+            )
+            for one in proposals
+        ]
+        # What a search tried for the next turn, below the line that it continues.
+        following, _ = known.of(number + 1, round_)
+        for child in following:
+            if child.parent is not None:
+                parent = next((one for one in branches if one.proposal.place == child.parent), None)
+                if parent is not None:
+                    parent.children.append(Branch(child, chosen=False, survives=False))
+        yield ChoiceRound(round_, len(proposals), branches, verdicts)
+
+
+def _find_cost(session: Session, turn: Turn, prices: Callable[[str], Price | None]) -> float | None:
+    model = session.provenance.models.get(turn.speaker)
+    price = prices(model) if model else None
+    return None if price is None else price.cost(turn.usage)
+
+
+def _sum_costs(costs: Sequence[float | None]) -> float | None:
+    known = [one for one in costs if one is not None]
+    return sum(known) if len(known) == len(costs) else None
+
+
+@cache
+def _make_prices() -> Callable[[str], Price | None]:
+    return make_pricing(None, None)
+
+
+def prepare_pages() -> None:
+    """Load what the first conversation needs: prices and the highlighter."""
+    _make_prices()("openai:gpt-4o-mini")
+    tokenize_code("pass", "python")
+
+
+def _find_row(one: DataSet, session_id: str) -> tuple[int, float]:
+    with read_side_file(one.side) as side:
+        found = side.execute("SELECT row, created FROM heads WHERE id = ?", (session_id,)).fetchone()
+    return found or (0, 0.0)
+
+
+def _read_number(request: Request, name: str, default: int) -> int:
+    text = request.query_params.get(name, "")
+    return int(text) if text.isdecimal() and len(text) < 10 else default
+
+
+async def show_prompts(request: Request) -> Response:
+    """Show the inception prompts, made again from the pack that the session names."""
+    one, session = await find_session(request)
+    if session.mark and not has_agreed(request):
+        return render_page(request, "notice.html", next=request.url.path)
+    packs = await asyncio.to_thread(SystemPrompts, await one.store.recipe())
+    prompts: list[tuple[str, str]] = []
+    if packs.is_known(session):
+        made = packs.render(session)
+        prompts = [("AI user", made.user), ("AI assistant", made.assistant), ("opening", made.opening)]
+    why = (
+        "another program made the conversation."
+        if session.provenance.is_imported
+        else "its prompt pack is not one of those that come with this version."
+    )
+    return render_page(
+        request,
+        "prompts.html",
+        data=one.name,
+        session=session,
+        prompts=[(agent, text) for agent, text in prompts if text],
+        why=why,
+    )
+
+
+async def write_markdown(request: Request) -> Response:
+    """Return the conversation as Markdown, in which the texts stand as they are, in quotations."""
+    _, session = await find_session(request)
+    _check_agreed(request, session)
+    parts = [f"# {to_markdown(' × '.join(name_roles(session)))}", _quote(session.task.original)]
+    if session.task.specified:
+        parts += ["## Specified task", _quote(session.task.specified)]
+    for turn in session.turns:
+        part = "" if session.provenance.cast else f" ({_PARTS.get(turn.speaker, turn.speaker)})"
+        parts += [f"## {turn.number}. {to_markdown(turn.role)}{part}", _quote(turn.text)]
+    if session.ending:
+        parts.append(f"Ended by `{session.ending.code}` at message {session.ending.turn}.")
+    return PlainTextResponse("\n\n".join(parts) + "\n", media_type="text/markdown")
+
+
+def _quote(text: str) -> str:
+    return "\n".join(f"> {line}".rstrip() for line in text.splitlines())
+
+
+async def write_json(request: Request) -> Response:
+    """Return the conversation as its events, as ``play --json`` writes them."""
+    _, session = await find_session(request)
+    _check_agreed(request, session)
+    events = [
+        Started(session),
+        *map(Spoke, session.turns),
+        *([Ended(session.ending)] if session.ending else []),
+    ]
+    return JSONResponse({"events": [write_event(event) for event in events]})
+
+
+def _check_agreed(request: Request, session: Session) -> None:
+    if session.mark and not has_agreed(request):
+        raise HTTPException(403)
+
+
+ROUTES = (
+    Route("/c/{data}/{id}", show_conversation),
+    Route("/c/{data}/{id}/prompts", show_prompts),
+    Route("/c/{data}/{id}/markdown", write_markdown),
+    Route("/c/{data}/{id}/json", write_json),
+)

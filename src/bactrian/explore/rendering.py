@@ -1,0 +1,138 @@
+"""Rendering of pages: the template environment, its filters, and what every page knows."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cache
+from importlib.resources import files
+from secrets import token_urlsafe
+from typing import Any, cast
+from urllib.parse import parse_qs, quote
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from starlette.requests import Request
+from starlette.responses import HTMLResponse
+
+from bactrian.errors import InputError
+from bactrian.explore.layout import make_visible
+from bactrian.explore.library import Library
+
+_LARGEST_FORM = 1 << 20
+"""Bytes of a form."""
+
+
+@dataclass(slots=True)
+class Explorer:
+    """What the pages share."""
+
+    library: Library
+    edit: bool = False
+    """True if marks may be written and conversations played."""
+    port: int = 0
+    csrf: str = field(default_factory=token_urlsafe)
+    """Repeated by every form, so that no other site can send one."""
+
+
+def get_explorer(request: Request) -> Explorer:
+    """Return what the pages share."""
+    return cast("Explorer", request.app.state.explorer)
+
+
+def render_page(request: Request, template: str, status: int = 200, **context: Any) -> HTMLResponse:
+    """Render ``template`` for a request."""
+    return HTMLResponse(render_text(request, template, **context), status)
+
+
+def render_text(request: Request, template: str, **context: Any) -> str:
+    """Render ``template``, a page or a part of one."""
+    explorer = get_explorer(request)
+    return (
+        get_templates()
+        .get_template(template)
+        .render(explorer=explorer, path=request.url.path, agreed=has_agreed(request), **context)
+    )
+
+
+def has_agreed(request: Request) -> bool:
+    """Return True if the reader agreed to see sessions that were made to study misuse."""
+    return request.cookies.get(name_agreement(request)) == "yes"
+
+
+def name_agreement(request: Request) -> str:
+    """Return the name of the cookie that holds the agreement."""
+    return f"bactrian_agreed_{get_explorer(request).port}"
+
+
+async def read_form(request: Request) -> Mapping[str, str]:
+    """Read a form that one of the pages sent.
+
+    Raises:
+        InputError: it is too large, or does not come from a page of this server.
+    """
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > _LARGEST_FORM:
+            raise InputError("The form is too large.", next="Shorten the text.")
+    try:
+        fields = {key: values[-1] for key, values in parse_qs(body.decode(), keep_blank_values=True).items()}
+    except UnicodeDecodeError as error:
+        raise InputError("The form is not valid UTF-8.", next="Reload the page.") from error
+    if fields.pop("csrf", "") != get_explorer(request).csrf:
+        raise InputError(
+            "The form was made before the explorer was started again.",
+            next="Go back, reload the page and send it again; copy your text first.",
+        )
+    return fields
+
+
+@cache
+def get_templates() -> Environment:
+    """Return the environment of all templates."""
+    environment = Environment(
+        loader=PackageLoader("bactrian.explore"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(
+        number=lambda value: f"{value:,}",
+        money=_write_money,
+        percent=lambda value: f"{value:.1%}",
+        time=_write_time,
+        visible=make_visible,
+        part=_quote_part,
+        words=_spell_code,
+    )
+    environment.globals["asset"] = find_asset
+    return environment
+
+
+@cache
+def find_asset(name: str) -> str:
+    """Return the address of a static file. It changes with the content, so that browsers keep it for good."""
+    content = files("bactrian.explore").joinpath("static", name).read_bytes()
+    return f"/static/{name}?v={hashlib.sha256(content).hexdigest()[:10]}"
+
+
+def _quote_part(text: str) -> str:
+    """Return ``text`` as one part of an address."""
+    return quote(text, safe="")
+
+
+def _spell_code(code: str) -> str:
+    return code.replace("_", " ")
+
+
+def _write_money(value: float | None) -> str:
+    if value is None:
+        return "unknown"
+    return f"${value:,.2f}" if value >= 0.995 or value == 0 else f"${value:.2g}"
+
+
+def _write_time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

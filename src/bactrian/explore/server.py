@@ -1,0 +1,161 @@
+"""The web application: its pages, static files and errors, and the server that runs it."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Mount
+from starlette.staticfiles import StaticFiles
+from starlette.types import Scope
+
+from bactrian.errors import BactrianError, InputError
+from bactrian.explore.index.side import TooSlow
+from bactrian.explore.library import open_library
+from bactrian.explore.pages import conversation, conversations, library
+from bactrian.explore.rendering import Explorer, render_page
+from bactrian.explore.security import Guard, make_access_rules
+
+PAGES: Sequence[BaseRoute] = (*library.ROUTES, *conversations.ROUTES, *conversation.ROUTES)
+
+
+class _Assets(StaticFiles):
+    """Static files. Their addresses change with their content, so that a browser need not ask again."""
+
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        response = await super().get_response(path, scope)
+        if b"v=" in scope["query_string"]:
+            response.headers["cache-control"] = "public, max-age=31536000, immutable"
+        return response
+
+
+def build_app(explorer: Explorer, *, host: str, token: str = "") -> Starlette:
+    """Return the application for ``explorer``, answered at ``host`` and the explorer's port only."""
+    app = Starlette(
+        routes=[*PAGES, Mount("/static", _Assets(packages=[("bactrian.explore", "static")]), name="static")],
+        middleware=[
+            Middleware(Guard, rules=make_access_rules(host, explorer.port, token)),
+            Middleware(GZipMiddleware, minimum_size=1000, compresslevel=6),
+        ],
+        exception_handlers={
+            HTTPException: _explain_http,
+            BactrianError: _explain,
+            TooSlow: _explain_slow,
+            sqlite3.Error: _explain_database,
+        },
+    )
+    app.state.explorer = explorer
+    return app
+
+
+@dataclass(frozen=True, slots=True)
+class ServerOptions:
+    """Where and how to serve."""
+
+    host: str = "127.0.0.1"
+    port: int = 8642
+    token: str = ""
+    """Needed by every request, if not empty."""
+    edit: bool = False
+    """True to let pages write marks and play conversations."""
+
+    @property
+    def address(self) -> str:
+        """The address to open, with the token."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}/{f'?token={quote(self.token)}' if self.token else ''}"
+
+
+async def run_server(paths: Sequence[Path], options: ServerOptions, ready: Callable[[], None]) -> int:
+    """Serve the data sets at ``paths`` until a signal arrives; call ``ready`` when the address answers. Return 0.
+
+    Raises:
+        InputError: a path or the address cannot be used.
+        StoreError: a run is damaged, or of a newer version.
+    """
+    async with open_library(paths) as opened:
+        explorer = Explorer(opened, edit=options.edit, port=options.port)
+        app = build_app(explorer, host=options.host, token=options.token)
+        # In a task of its own: the server takes over Ctrl-C, and ends by it.
+        await asyncio.create_task(_serve(app, options, ready))
+    return 0
+
+
+async def _serve(app: Starlette, options: ServerOptions, ready: Callable[[], None]) -> None:
+    config = uvicorn.Config(
+        app,
+        options.host,
+        options.port,
+        log_level="error",
+        access_log=False,
+        lifespan="off",
+        timeout_graceful_shutdown=2,
+    )
+    server = uvicorn.Server(config)
+    config.load()
+    try:
+        socket = config.bind_socket()
+    except SystemExit as error:
+        raise _explain_address(options.host, options.port) from error
+    with socket:
+        ready()
+        # What the first conversation needs takes a second to import.
+        threading.Thread(target=conversation.prepare_pages, daemon=True).start()
+        await server.serve(sockets=[socket])
+
+
+def _explain_address(host: str, port: int) -> InputError:
+    return InputError(
+        f"Port {port} cannot be used: another program uses it, or the address is not this computer's.",
+        where=f"{host}:{port}",
+        next=f"Choose another port: --port {port + 1 if port < 65_535 else 8642}",
+    )
+
+
+def _show_error(request: Request, status: int, title: str, what: str, next: str) -> Response:
+    return render_page(request, "error.html", status, title=title, what=what, next=next)
+
+
+def _explain_http(request: Request, error: Exception) -> Response:
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    if status == 404:
+        detail = getattr(error, "detail", "")
+        what = detail if detail != "Not Found" else "There is no page at this address."
+        return _show_error(request, 404, "Not found", what, "Go back, or begin at the library.")
+    return _show_error(request, status, "This did not work", "The request was not understood.", "Go back.")
+
+
+def _explain(request: Request, error: Any) -> Response:
+    status = 400 if isinstance(error, InputError) else 500
+    what = f"{error.where}: {error.what}" if error.where else error.what
+    return _show_error(request, status, "This did not work", what, error.next or "Go back.")
+
+
+def _explain_slow(request: Request, _: Exception) -> Response:
+    return _show_error(
+        request,
+        503,
+        "This took too long",
+        "The query was stopped.",
+        "Narrow the filter, or search for rarer words.",
+    )
+
+
+def _explain_database(request: Request, error: Exception) -> Response:
+    return _show_error(
+        *(request, 503, "The index cannot be read", f"SQLite says: {error}."),
+        "Reload in a moment. If it stays so, delete the side file (its name ends in .explore); it is built again.",
+    )

@@ -1,0 +1,104 @@
+// Keys, copying, numbers and dates by locale, suggestions. Every page works without it.
+const KEYS_OFF = "bactrian-keys-off";
+const off = () => localStorage.getItem(KEYS_OFF) === "1";
+let prefix = "";
+
+const go = (address) => { if (address) location.href = address; };
+const follow = (key) => {
+  const target = document.querySelector(`[data-key="${CSS.escape(key)}"]`);
+  if (target?.href) go(target.href); else target?.focus();
+  return Boolean(target);
+};
+
+// Moves the focus among elements: the items of a list, messages, findings.
+const step = (all, by) => {
+  if (!all.length) return false;
+  const at = all.findIndex((one) => one === document.activeElement || one.contains(document.activeElement));
+  const next = all[at < 0 ? (by > 0 ? 0 : all.length - 1) : Math.min(Math.max(at + by, 0), all.length - 1)];
+  next.focus({ preventScroll: true });
+  next.scrollIntoView({ block: "center" });
+  return true;
+};
+const pick = (selector) => [...document.querySelectorAll(selector)];
+
+const showKeys = async () => {
+  let dialog = document.querySelector("dialog#keys-dialog");
+  if (!dialog) {
+    const page = new DOMParser().parseFromString(await (await fetch("/help")).text(), "text/html");
+    dialog = document.createElement("dialog");
+    dialog.id = "keys-dialog";
+    dialog.setAttribute("aria-label", "Keys");
+    const close = document.createElement("form");
+    close.method = "dialog";
+    close.append(Object.assign(document.createElement("button"), { textContent: "Close" }));
+    dialog.append(document.importNode(page.querySelector("#keys"), true), close);
+    document.body.append(dialog);
+    bindSwitch();
+  }
+  dialog.showModal();
+};
+const bindSwitch = () => {
+  const box = document.querySelector("#keys-on");
+  if (!box) return;
+  box.checked = !off();
+  box.onchange = () => localStorage.setItem(KEYS_OFF, box.checked ? "0" : "1");
+};
+
+document.addEventListener("keydown", (event) => {
+  const typing = event.target.closest("input, textarea, select, [contenteditable]");
+  if (event.key === "Escape" && typing) { typing.blur(); return; }
+  if (typing || event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
+  if (event.key === "?") { event.preventDefault(); showKeys(); return; }
+  if (off()) return;
+  if (prefix === "g") { prefix = ""; if (follow(event.key)) event.preventDefault(); return; }
+  const list = pick("#list h2 a");
+  const done = {
+    "g": () => { prefix = "g"; setTimeout(() => { prefix = ""; }, 1500); return true; },
+    "/": () => { document.querySelector("#find").focus(); return true; },
+    "j": () => follow("j") || step(list, 1),
+    "k": () => follow("k") || step(list, -1),
+    "n": () => step(pick("[data-finding]"), 1),
+    "p": () => step(pick("[data-finding]"), -1),
+    "[": () => step(pick("[data-turn]"), -1),
+    "]": () => follow("]") || step(pick("[data-turn]"), 1),
+    "u": () => follow("u"),
+  }[event.key]?.();
+  if (done) event.preventDefault();
+});
+
+document.addEventListener("click", async (event) => {
+  const button = event.target.closest("[data-copy]");
+  if (!button) return;
+  const said = document.querySelector("#said");
+  try {
+    const answer = await fetch(button.dataset.copy);
+    if (!answer.ok) throw new Error(String(answer.status));
+    await navigator.clipboard.writeText(await answer.text());
+    said.textContent = "Copied.";
+  } catch (error) {
+    said.textContent = `Not copied (${error.message}); the link beside opens the text.`;
+  }
+});
+
+for (const one of pick("data[value]")) one.textContent = Number(one.value).toLocaleString();
+for (const one of pick("time[datetime]")) one.textContent = new Date(one.dateTime).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "short" });
+
+for (const input of pick("[data-values]")) {
+  input.addEventListener("focus", async () => {
+    const names = await (await fetch(`/values?field=${input.dataset.values}`)).json();
+    input.list.replaceChildren(...names.map((value) => Object.assign(document.createElement("option"), { value })));
+  }, { once: true });
+}
+
+if (matchMedia("(max-width: 56rem)").matches) document.querySelector(".filters details")?.removeAttribute("open");
+bindSwitch();
+
+// The library follows what is written and indexed.
+const library = document.querySelector("#library");
+if (library?.querySelector("progress") || library?.textContent.includes("being")) {
+  setInterval(async () => {
+    if (document.hidden) return;
+    const page = new DOMParser().parseFromString(await (await fetch("/")).text(), "text/html");
+    if (!library.contains(document.activeElement)) library.replaceChildren(...page.querySelector("#library").children);
+  }, 2000);
+}

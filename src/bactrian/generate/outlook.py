@@ -1,0 +1,365 @@
+"""What the sessions of a run will still use, and how long they will take, from what the run has shown so far."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import ceil, sqrt
+
+from bactrian.generate.session_cost import Estimate
+from bactrian.models.wrappers.budget import Price, UsageMeter
+from bactrian.records.usage import Usage
+from bactrian.stats.survival import LengthCounts, Moments, SurvivalCurve
+
+_ASSUMED_SESSIONS = 1.0
+"""Sessions that the assumed lengths count for."""
+_ASSUMED_TURNS = 3.0
+"""Turns that the assumed growth of prompts counts for."""
+_LONGER = 1.5
+"""Where nothing limits a session: how much longer than the longest so far one may be."""
+_WIDE = 1.96
+"""Standard deviations of a 95 % range."""
+_NOTHING = Usage()
+
+
+@dataclass(frozen=True, slots=True)
+class SessionPrior:
+    """What is assumed of a session before any has ended."""
+
+    turns: Estimate
+    prompt: Estimate
+    """Tokens of the whole session."""
+    completion: Estimate
+    """Tokens of the whole session."""
+    price: Price | None = None
+    """Mean price of the agents; None if a price is unknown."""
+    given_turns: int = 0
+    """Turns that no model makes."""
+
+    def assume_ending(self, turns: int) -> float:
+        """Return the probability that a session ends that has so many turns."""
+        usual, fewest, most = self.turns.value, self.turns.low, self.turns.high
+        if turns >= most:
+            return 1.0
+        if turns < fewest:
+            return 0.0
+        return min(1.0, 1 / max(1.0, usual - fewest + 1))
+
+
+@dataclass(slots=True)
+class _TurnUsage:
+    """Mean usage of a turn, and the growth of its prompt: sums of least squares."""
+
+    count: int = 0
+    positions: int = 0
+    squares: int = 0
+    prompt: int = 0
+    moment: int = 0
+    completion: int = 0
+    cached: int = 0
+
+    def add(self, position: int, usage: Usage) -> None:
+        self.count += 1
+        self.positions += position
+        self.squares += position * position
+        self.prompt += usage.prompt
+        self.moment += position * usage.prompt
+        self.completion += usage.completion
+        self.cached += usage.cached
+
+
+@dataclass(frozen=True, slots=True)
+class TurnModel:
+    """Usage of a session as a function of its turns: prompts grow by the same number of tokens with each turn."""
+
+    start: float
+    growth: float
+    completion: float
+    cached_share: float
+    preparation: Usage
+    given_turns: int
+
+    def total(self, turns: int) -> Usage:
+        """Return the usage of a session with so many turns."""
+        made = max(0, turns - self.given_turns)
+        prompt = max(0.0, made * self.start + self.growth * made * (made + 1) / 2)
+        return Usage(
+            self.preparation.prompt + round(prompt),
+            self.preparation.completion + round(made * self.completion),
+            self.preparation.cached + round(prompt * self.cached_share),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Rests:
+    """What sessions still use, by the number of their turns so far."""
+
+    rests: tuple[Moments, ...]
+    longest: tuple[float, ...]
+    """The same if each becomes as long as any may."""
+
+    def find(self, turns: int) -> Moments:
+        """Return what a session with so many turns still uses."""
+        return self.rests[min(turns, len(self.rests) - 1)]
+
+    def find_most(self, turns: int) -> float:
+        """Return what it uses if it becomes as long as any may."""
+        return self.longest[min(turns, len(self.longest) - 1)]
+
+
+@dataclass(slots=True)
+class Outlook:
+    """Learns the lengths and the usage of sessions while they are played."""
+
+    prior: SessionPrior
+    open: list[int] = field(default_factory=list[int])
+    """Number of sessions in flight, by their turns so far."""
+    ended: int = 0
+    """Sessions that have ended, in earlier commands too."""
+    made: int = 0
+    """Turns made by this command."""
+    furthest: int = 0
+    """Most turns that a session has or had."""
+    lengths: LengthCounts = field(default_factory=LengthCounts)
+    _usage: _TurnUsage = field(default_factory=_TurnUsage)
+    _preparation: Usage = _NOTHING
+    _prepared: int = 0
+    _in_flight: int = 0
+    _since: float = 0.0
+    _session_seconds: float = 0.0
+    """Seconds of all sessions of this command, added up."""
+
+    def learn(self, turns: int, usage: Usage, count: int = 1) -> None:
+        """Learn from ``count`` sessions of earlier commands that ended after ``turns`` turns each.
+
+        ``usage`` is that of all of them. Their prompts are taken to have grown as assumed.
+        """
+        self._reserve(turns)
+        self.ended += count
+        self.lengths.end(turns, count)
+        for length in range(turns):
+            self.lengths.continued[length] += count
+        made = turns - self.prior.given_turns
+        if made <= 0 or not usage.prompt:
+            return
+        fit, before = self._fit(), self._usage
+        shares = [max(1.0, fit.start + fit.growth * (position + 1)) for position in range(made)]
+        whole = sum(shares)
+        before.count += made * count
+        before.completion += usage.completion
+        before.cached += usage.cached
+        before.prompt += usage.prompt
+        for position, share in enumerate(shares, 1):
+            before.positions += position * count
+            before.squares += position * position * count
+            before.moment += round(position * usage.prompt * share / whole)
+
+    def begin(self, turns: int) -> None:
+        """Count a session that begins, or goes on after ``turns`` turns."""
+        self._reserve(turns)
+        self.open[turns] += 1
+        self._tick(1)
+
+    def prepare(self, usage: Usage) -> None:
+        """Count what the preparation of a new session used."""
+        self._preparation += usage
+        self._prepared += 1
+
+    def speak(self, turns: int, usage: Usage) -> None:
+        """Count the newest turn of a session that has ``turns`` turns now."""
+        if turns > self.furthest:
+            self._reserve(turns)
+        self.open[turns - 1] -= 1
+        self.open[turns] += 1
+        self.lengths.continued[turns - 1] += 1
+        self.made += 1
+        if usage.prompt:
+            self._usage.add(turns - self.prior.given_turns, usage)
+
+    def end(self, turns: int, *, ended: bool) -> None:
+        """Count a session that stops after ``turns`` turns, at its end or to be resumed later."""
+        self.open[turns] -= 1
+        self._tick(-1)
+        if ended:
+            self.ended += 1
+            self.lengths.end(turns)
+
+    def move(self, turns: int, to: int) -> None:
+        """Count a session with ``turns`` turns as one with ``to``: no model made the turns between."""
+        self._reserve(to)
+        self.open[turns] -= 1
+        self.open[to] += 1
+        for length in range(turns, to):
+            self.lengths.continued[length] += 1
+
+    def find_lengths(self) -> SurvivalCurve:
+        """Return the distribution of the numbers of turns."""
+        longest = max(1, ceil(self.prior.turns.high))
+        if self.furthest > longest:
+            longest = ceil(self.furthest * _LONGER)
+        return self.lengths.estimate(self.prior.assume_ending, _ASSUMED_SESSIONS, longest)
+
+    def find_tokens(self, lengths: SurvivalCurve) -> Rests:
+        """Return the tokens that sessions still use."""
+        fit = self._fit()
+        return _find_rests(lengths, [float(fit.total(turns).total) for turns in range(len(lengths.beyond))])
+
+    def find_usd(self, lengths: SurvivalCurve, meter: UsageMeter) -> Rests | None:
+        """Return the US dollars that sessions still cost; None if a price is unknown.
+
+        The agents' mean price is corrected by what ``meter`` shows that the tokens so far have cost.
+        """
+        price = self.prior.price
+        if price is None:
+            return None
+        fit, usual = self._fit(), price.cost(meter.used)
+        scale = meter.usd / usual if usual and meter.usd else 1.0
+        costs = [scale * price.cost(fit.total(turns)) for turns in range(len(lengths.beyond))]
+        return _find_rests(lengths, costs)
+
+    def sum_open(self, rests: Rests) -> tuple[Moments, float]:
+        """Return what the sessions in flight still use together, and the most that they may."""
+        total, most = Moments(), 0.0
+        for turns, count in enumerate(self.open):
+            if count:
+                total = total.add(rests.find(turns), count)
+                most += count * rests.find_most(turns)
+        return total, most
+
+    def estimate_total(self, spent: float, left: int, rests: Rests) -> Estimate:
+        """Return what the whole run uses in the end, if ``left`` more sessions begin."""
+        total, most = self.sum_open(rests)
+        total = total.add(rests.find(0), left)
+        most += left * rests.find_most(0)
+        if not self.ended:
+            return Estimate(spent + total.mean, spent + total.mean / 3, spent + max(most, total.mean))
+        one = rests.find(0)
+        spread = sqrt(one.variance) / one.mean if one.mean else 0.0
+        doubt = max(spread, 0.1) * total.mean / sqrt(self.ended)
+        half = _WIDE * sqrt(total.variance + doubt * doubt)
+        return Estimate(
+            spent + total.mean, spent + max(total.mean / 3, total.mean - half), spent + total.mean + half
+        )
+
+    def estimate_seconds(self, left: int, window: int) -> float | None:
+        """Return the seconds until all sessions have ended, if ``left`` more begin, ``window`` at once.
+
+        The work is divided among the sessions in flight; at the end, fewer and fewer are in flight, and the run takes
+        as long as the longest of them. None until a turn was made.
+        """
+        if not self.made:
+            return None
+        in_flight = sum(self.open)
+        pace = self._find_pace()
+        lengths = self.find_lengths()
+        rests = lengths.find_rests(float)
+        if not left:
+            return pace * self._longest_open(lengths)
+        whole = rests[0]
+        work = sum(count * rests[min(turns, len(rests) - 1)].mean for turns, count in enumerate(self.open))
+        work += left * whole.mean
+        window = max(1, min(window, in_flight + left))
+        # What a session that is met at a random moment still has before it.
+        rest = (whole.variance / whole.mean + whole.mean) / 2 if whole.mean else 0.0
+        last = lengths.find_longest(min(window, left))
+        return pace * max(work / window - rest + last, work / window, last)
+
+    def count_done(self, lengths: SurvivalCurve) -> float:
+        """Return the work that is done in the sessions in flight, in sessions."""
+        rests = lengths.find_rests(float)
+        return sum(
+            count * turns / (turns + rests[min(turns, len(rests) - 1)].mean)
+            for turns, count in enumerate(self.open)
+            if count and turns
+        )
+
+    def estimate_first(self, lengths: SurvivalCurve) -> float | None:
+        """Return the seconds until the first session in flight ends; None until a turn was made."""
+        turns = max((turns for turns, count in enumerate(self.open) if count), default=0)
+        if not self.made or not turns:
+            return None
+        rests = lengths.find_rests(float)
+        return self._find_pace() * rests[min(turns, len(rests) - 1)].mean
+
+    def _find_pace(self) -> float:
+        """Return the seconds of a turn; half of each turn in flight is done, on average."""
+        self._tick(0)
+        return self._session_seconds / (self.made + 0.5 * self._in_flight)
+
+    def _longest_open(self, lengths: SurvivalCurve) -> float:
+        """Return the expected number of turns until the last session in flight has ended."""
+        beyond = lengths.beyond
+        groups = [
+            (turns, count)
+            for turns, count in enumerate(self.open)
+            if count and turns < len(beyond) and beyond[turns]
+        ]
+        expected = 0.0
+        for more in range(len(beyond)):
+            none = 1.0
+            for turns, count in groups:
+                if turns + more < len(beyond):
+                    none *= (1 - beyond[turns + more] / beyond[turns]) ** count
+            expected += 1 - none
+        return expected
+
+    def _fit(self) -> TurnModel:
+        """Fit a line to the prompts; where their growth is not seen yet, each turn adds the reply before it."""
+        seen, prior = self._usage, self.prior
+        usual = max(1.0, prior.turns.value - prior.given_turns)
+        if seen.count:
+            completion = seen.completion / seen.count
+            middle, mean = seen.positions / seen.count, seen.prompt / seen.count
+        else:
+            completion = prior.completion.value / usual
+            middle, mean = (usual + 1) / 2, prior.prompt.value / usual
+        growth = completion if usual > 2 else 0.0
+        if not seen.count:
+            growth = min(growth, mean / middle) if usual > 2 else 0.0
+        else:
+            # The assumed growth is worth a few turns, half a usual session away from the mean.
+            anchor = _ASSUMED_TURNS * (usual / 2) ** 2 + 1e-9
+            spread = seen.squares - seen.positions * middle
+            growth = (seen.moment - middle * seen.prompt + anchor * growth) / (spread + anchor)
+        steps = self._preparation
+        prepared = max(1, self._prepared)
+        return TurnModel(
+            mean - growth * middle,
+            growth,
+            completion,
+            seen.cached / seen.prompt if seen.prompt else 0.0,
+            Usage(steps.prompt // prepared, steps.completion // prepared, steps.cached // prepared),
+            prior.given_turns,
+        )
+
+    def _reserve(self, turns: int) -> None:
+        """Make room for sessions of so many turns."""
+        self.furthest = max(self.furthest, turns)
+        missing = turns + 2 - len(self.open)
+        if missing > 0:
+            self.open += [0] * missing
+        self.lengths.reserve(turns + 1)
+
+    def _tick(self, more: int) -> None:
+        now = time.monotonic()
+        self._session_seconds += self._in_flight * (now - self._since)
+        self._since = now
+        self._in_flight += more
+
+
+def _find_rests(lengths: SurvivalCurve, totals: list[float]) -> Rests:
+    most = totals[-1]
+    return Rests(lengths.find_rests(totals.__getitem__), tuple(max(0.0, most - total) for total in totals))
+
+
+def mix_prices(prices: Sequence[Price | None]) -> Price | None:
+    """Return the price of a call; with several models, the mean of those that talk. None if one is unknown."""
+    known = [price for price in prices if price is not None]
+    if len(known) < len(prices) or not known:
+        return None
+    return Price(
+        sum(price.prompt for price in known) / len(known),
+        sum(price.completion for price in known) / len(known),
+        sum(price.prompt if price.cached is None else price.cached for price in known) / len(known),
+    )

@@ -1,0 +1,153 @@
+"""Reads files as rows: the JSON objects of archives, arrays and lines, one in memory at a time."""
+
+from __future__ import annotations
+
+import codecs
+import gzip
+import io
+import json
+import zlib
+from collections.abc import Iterator
+from io import BufferedReader
+from pathlib import Path, PurePosixPath
+from typing import Any, BinaryIO, cast
+
+from bactrian.ingest.archive import Member, is_archive_name, list_members
+from bactrian.ingest.parsed import LONGEST, Row, SkippedItem
+
+_CHUNK = 1024 * 1024
+"""Characters of an array that are read at a time."""
+_FAULTS = (OSError, EOFError, zlib.error, UnicodeDecodeError)
+"""Exceptions raised for a damaged or unreadable file."""
+_SPACE = " \t\r\n,"
+
+Rows = Iterator[Row | SkippedItem]
+
+
+def read_rows(path: Path, *, plain: bool = False) -> Rows:
+    """Yield the rows of a folder, an archive, or a file of JSON: an object, an array, or one object a line.
+
+    A file may be compressed with gzip, and may be a pipe. ``plain`` reads a file of any name as text.
+
+    Raises:
+        InputError: it is of another type, or cannot be read.
+    """
+    if path.is_dir() or is_archive_name(path.name) or (path.is_file() and not (plain or _holds_text(path))):
+        for member in list_members(path):
+            yield from _read_member(member, path.name) if isinstance(member, Member) else (member,)
+    else:
+        yield from _read_file(path, path.name, (path.name,))
+
+
+def _holds_text(path: Path) -> bool:
+    name = path.name.lower().removesuffix(".gz")
+    return name.endswith((".json", ".jsonl", ".ndjson"))
+
+
+def _read_member(member: Member, pack: str) -> Rows:
+    folders = (pack, *PurePosixPath(member.name.replace("\\", "/")).parts)
+    if isinstance(member.content, Path):
+        yield from _read_file(member.content, member.name, folders)
+    elif member.content.lstrip()[:1] == b"[":
+        yield from _read_array(io.BytesIO(member.content), member.name, folders)
+    else:
+        yield _read_object(member.content, member.name, folders)
+
+
+def _read_file(path: Path, name: str, folders: tuple[str, ...]) -> Rows:
+    # Opened once, because a pipe cannot be read twice.
+    try:
+        with path.open("rb") as start, _unpack(start) as file:
+            head = file.peek(_CHUNK).removeprefix(codecs.BOM_UTF8).lstrip()[:1]
+            if head == b"[":
+                yield from _read_array(file, name, folders)
+            elif path.name.lower().endswith(".json"):
+                yield from _read_document(file, name, folders)
+            else:
+                yield from _read_lines(file, name, folders)
+    except _FAULTS as error:
+        yield SkippedItem(name, f"the file cannot be read, or not to its end: {error}")
+
+
+def _unpack(file: BufferedReader) -> BufferedReader:
+    """Return ``file``, decompressed if it is compressed."""
+    packed = file.peek(2)[:2] == b"\x1f\x8b"
+    return BufferedReader(cast("Any", gzip.GzipFile(fileobj=file))) if packed else file
+
+
+def _read_document(file: BinaryIO, name: str, folders: tuple[str, ...]) -> Rows:
+    """Yield the one object of a file, or one for each line if the first line is an object."""
+    content = file.readline(LONGEST + 1)
+    row = _read_object(content, name, folders)
+    if isinstance(row, Row):
+        yield row
+        yield from _read_lines(file, name, folders, number=1)
+        return
+    content += file.read(LONGEST + 1 - len(content))
+    if len(content) > LONGEST:
+        row = SkippedItem(name, f"it has more than {LONGEST:,} bytes, the most that a conversation may have")
+    else:
+        row = _read_object(content, name, folders)
+    yield row
+
+
+def _read_lines(file: BinaryIO, name: str, folders: tuple[str, ...], *, number: int = 0) -> Rows:
+    """Yield an object a line, after ``number`` lines; a line that is too long is skipped without filling the memory."""
+    while line := file.readline(LONGEST + 1):
+        number += 1
+        where = f"{name}, line {number}"
+        if len(line) > LONGEST:
+            yield SkippedItem(where, f"it has more than {LONGEST:,} bytes")
+        elif line.strip():
+            yield _read_object(line.removeprefix(codecs.BOM_UTF8), where, folders)
+        while len(line) > LONGEST and not line.endswith(b"\n"):
+            line = file.readline(LONGEST + 1)
+
+
+def _read_array(file: BinaryIO, name: str, folders: tuple[str, ...]) -> Rows:
+    """Yield the objects of an array that may be larger than memory, such as CAMEL's instructions of 620 MB."""
+    text = io.TextIOWrapper(file, "utf-8-sig")
+    try:
+        yield from _read_items(text, name, folders)
+    finally:
+        text.detach()
+
+
+def _read_items(text: io.TextIOWrapper, name: str, folders: tuple[str, ...]) -> Rows:
+    decoder = json.JSONDecoder()
+    buffer, place, number = text.read(_CHUNK).lstrip(), 1, 0
+    while True:
+        while place < len(buffer) and buffer[place] in _SPACE:
+            place += 1
+        if buffer[place : place + 1] == "]":
+            return
+        try:
+            value, place = decoder.raw_decode(buffer, place)
+        except RecursionError:
+            yield SkippedItem(f"{name}, row {number + 1}", "it is nested too deeply; the rest was not read")
+            return
+        except ValueError:
+            rest = len(buffer) - place
+            more = text.read(max(_CHUNK, rest)) if rest <= LONGEST else ""
+            if not more:
+                yield SkippedItem(f"{name}, after row {number}", "the array is damaged or ends early")
+                return
+            buffer, place = buffer[place:] + more, 0
+            continue
+        number += 1
+        yield _check_object(value, f"{name}, row {number}", folders)
+        if place > _CHUNK:
+            buffer, place = buffer[place:], 0
+
+
+def _read_object(content: bytes, name: str, folders: tuple[str, ...]) -> Row | SkippedItem:
+    try:
+        return _check_object(json.loads(content), name, folders)
+    except (ValueError, RecursionError) as error:
+        return SkippedItem(name, f"it is no JSON: {error}")
+
+
+def _check_object(value: object, name: str, folders: tuple[str, ...]) -> Row | SkippedItem:
+    if not isinstance(value, dict):
+        return SkippedItem(name, "it is no JSON object")
+    return Row(name, cast("dict[str, Any]", value), folders)

@@ -1,0 +1,67 @@
+"""Collects the files of a scratch folder through its descriptor: no path of a program's is ever followed."""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass
+
+_OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_DEPTH = 16
+_NAMES = 10_000
+"""Most names that are looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Artefact:
+    """A regular file in a scratch folder."""
+
+    name: str
+    """Relative to the folder, with ``/`` between its parts. Not safe as a path of this computer."""
+    size: int
+    content: bytes | None
+    """None if it was not asked for, or is too large."""
+
+
+def collect_artefacts(folder: int, most: int = 0) -> list[Artefact]:
+    """Return the regular files below ``folder``, by name. Links, devices and pipes are left out.
+
+    Args:
+        folder: A descriptor of the scratch folder.
+        most: Most bytes to read in all. Files that do not fit have no content.
+    """
+    found: list[Artefact] = []
+    _walk(folder, "", found, [most, _NAMES], _DEPTH)
+    return sorted(found, key=lambda one: one.name)
+
+
+def _walk(folder: int, prefix: str, found: list[Artefact], left: list[int], depth: int) -> None:
+    for name in sorted(os.listdir(folder)):
+        left[1] -= 1
+        if left[1] < 0:
+            return
+        try:
+            handle = os.open(name, _OPEN, dir_fd=folder)
+        except OSError:
+            continue
+        try:
+            facts = os.fstat(handle)
+            if stat.S_ISDIR(facts.st_mode) and depth:
+                _walk(handle, f"{prefix}{name}/", found, left, depth - 1)
+            elif stat.S_ISREG(facts.st_mode):
+                content = _read(handle, facts.st_size, left)
+                found.append(Artefact(prefix + name, facts.st_size, content))
+        finally:
+            os.close(handle)
+
+
+def _read(handle: int, size: int, left: list[int]) -> bytes | None:
+    """Return the content, or None if it is larger than what is left to read."""
+    if size > left[0]:
+        return None
+    content = bytearray()
+    # A sparse or growing file must not give more than its size promised.
+    while len(content) < size and (part := os.read(handle, min(size - len(content), 1 << 20))):
+        content += part
+    left[0] -= len(content)
+    return bytes(content)

@@ -1,0 +1,129 @@
+"""Plain values as JSON: what may cross the border of a sandbox.
+
+None, booleans, numbers, strings, bytes, lists, tuples, sets and dictionaries of these, and nothing that carries code.
+A container is a JSON list that begins with a letter for its type; scalars are as they are.
+"""
+
+# Values are of any type here, and what is decoded may be forged.
+# pyright: reportUnknownVariableType=false, reportUnknownMemberType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import base64
+import json
+import struct
+
+DEPTH = 200
+"""Most levels of containers in one another."""
+_DIGITS = 4000
+"""Longer integers cross as hexadecimal digits: Python limits the conversion from decimal ones."""
+
+_LETTERS: dict[type, str] = {list: "l", tuple: "t", set: "s", frozenset: "f"}
+
+
+class Unsupported(ValueError):
+    """A value of a type that cannot cross."""
+
+
+def encode_value(value: object, depth: int = 0) -> object:
+    """Return ``value`` as JSON content.
+
+    Raises:
+        Unsupported: it holds something that is not plain.
+    """
+    if depth > DEPTH:
+        raise Unsupported(f"more than {DEPTH} levels")
+    if value is None or value is True or value is False:
+        return value
+    for base, letter in _LETTERS.items():
+        if isinstance(value, base):
+            # The methods of the base class: a subclass may have its own.
+            return [letter, *(encode_value(one, depth + 1) for one in base.__iter__(value))]
+    match value:
+        case int():
+            number = int.__index__(value)
+            return ["i", hex(number)] if number.bit_length() > _DIGITS * 3 else number
+        case float():
+            return float.__float__(value)
+        case str():
+            return str.__str__(value)
+        case complex():
+            return ["c", value.real, value.imag]
+        case bytes() | bytearray():
+            return ["b", base64.b64encode(value).decode()]
+        case dict():
+            pairs = dict.items(value)
+            return [
+                "d",
+                *([encode_value(key, depth + 1), encode_value(one, depth + 1)] for key, one in pairs),
+            ]
+        case _:
+            raise Unsupported(type(value).__qualname__)
+
+
+def decode_value(content: object, depth: int = 0) -> object:
+    """Return the value of JSON content that :func:`encode_value` made. The content may be forged.
+
+    Raises:
+        Unsupported: it is not content of that form.
+    """
+    if depth > DEPTH + 1:
+        raise Unsupported(f"more than {DEPTH} levels")
+    match content:
+        case None | bool() | int() | float() | str():
+            return content
+        case [str() as kind, *rest]:
+            try:
+                return _decode_container(kind, rest, depth)
+            except (TypeError, ValueError, OverflowError) as error:
+                raise Unsupported(f"garbled value: {error}") from error
+        case _:
+            raise Unsupported("garbled value")
+
+
+def _decode_container(kind: str, rest: list[object], depth: int) -> object:
+    match kind, rest:
+        case "i", [str() as digits]:
+            return int(digits, 16)
+        case "c", [int() | float() as real, int() | float() as imaginary]:
+            return complex(real, imaginary)
+        case "b", [str() as text]:
+            return base64.b64decode(text, validate=True)
+        case "d", _:
+            pairs: dict[object, object] = {}
+            for pair in rest:
+                match pair:
+                    case [key, value]:
+                        pairs[decode_value(key, depth + 1)] = decode_value(value, depth + 1)
+                    case _:
+                        raise Unsupported("garbled value")
+            return pairs
+        case (("l" | "t" | "s" | "f"), _):
+            items = [decode_value(one, depth + 1) for one in rest]
+            make = {"l": list[object], "t": tuple[object, ...], "s": set[object], "f": frozenset[object]}[
+                kind
+            ]
+            return make(items)
+        case _:
+            raise Unsupported("garbled value")
+
+
+def pack_frame(content: object) -> bytes:
+    """Return a message as bytes: its length in four bytes, and its JSON."""
+    body = json.dumps(content).encode()
+    return struct.pack(">I", len(body)) + body
+
+
+def unpack_frame(body: bytes) -> dict[str, object]:
+    """Return the message in ``body``, which may be forged.
+
+    Raises:
+        Unsupported: it is not a JSON object.
+    """
+    try:
+        content = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise Unsupported("garbled message") from error
+    if not isinstance(content, dict):
+        raise Unsupported("garbled message")
+    return content

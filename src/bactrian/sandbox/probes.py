@@ -1,0 +1,148 @@
+"""Hostile programs of our own (``hostile.toml``), to see what a sandbox holds."""
+
+from __future__ import annotations
+
+import os
+import socket
+import tempfile
+import tomllib
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+
+from bactrian.errors import SandboxError
+from bactrian.sandbox.limits import MIB, Limits
+from bactrian.sandbox.outcome import Outcome
+from bactrian.sandbox.run import run
+from bactrian.sandbox.tiers import Tier
+
+LIMITS = Limits(cpu=2, wall=6, memory=512 * MIB, disk=16 * MIB, disk_files=1000, output=64 << 10)
+"""Small limits, so that programs that reach them do so soon."""
+_BEGUN = "the program has begun"
+_ESCAPED = "ESCAPED"
+_PRELUDE = """\
+import ctypes
+print({begun!r}, flush=True)
+SECRET, PORT, PARENT = {secret!r}, {port}, {parent}
+libc = ctypes.CDLL(None, use_errno=True)
+def attempt(what, action):
+    try: result = action()
+    except BaseException as error: print('held:', what, type(error).__name__)
+    else: print('{escaped}:', what, repr(result)[:60], flush=True)
+def attempt_quietly(action):
+    try: return action()
+    except BaseException: return None
+def check(result):
+    if result < 0: raise OSError(ctypes.get_errno(), 'refused')
+    return result
+def call(*arguments): return check(libc.syscall(*arguments))
+def libc_call(name, *arguments): return check(getattr(libc, name)(*arguments))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """A hostile program."""
+
+    name: str
+    tries: str
+    """What it tries, as "to …"."""
+    code: str
+    endings: tuple[str, ...] = ()
+    """How it must end; empty if any ending will do."""
+    beyond: tuple[str, ...] = ()
+    """Tiers that do not hold it."""
+    machine: str = ""
+    """The architecture that it is for; empty for all."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeResult:
+    """What came of a probe."""
+
+    probe: Probe
+    held: bool
+    how: str
+    """How it ended, and in what it succeeded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bait:
+    """What probes are after: a file of the user, and a server on this computer."""
+
+    secret: Path
+    server: socket.socket
+
+    @property
+    def port(self) -> int:
+        """Port of the server."""
+        return self.server.getsockname()[1]
+
+    def is_touched(self) -> bool:
+        """True if the file was changed, or the server was reached."""
+        try:
+            self.server.accept()[0].close()
+        except BlockingIOError:
+            content = self.secret.read_text("utf-8") if self.secret.exists() else ""
+            return content != "secret" or self.secret.stat().st_mode & 0o777 != 0o644
+        return True
+
+
+@contextmanager
+def lay_bait() -> Generator[Bait]:
+    """Provide a file that every user of the computer may read, and a server."""
+    with (
+        tempfile.TemporaryDirectory(prefix="probe-") as folder,
+        socket.create_server(("127.0.0.1", 0)) as server,
+    ):
+        server.setblocking(False)
+        Path(folder).chmod(0o755)
+        secret = Path(folder) / "secret.txt"
+        secret.write_text("secret", "utf-8")
+        secret.chmod(0o644)
+        yield Bait(secret, server)
+
+
+def load_probes() -> list[Probe]:
+    """Return the probes for this machine."""
+    rows = tomllib.loads(files("bactrian.sandbox").joinpath("hostile.toml").read_text("utf-8"))
+    probes = [
+        Probe(
+            name,
+            row["tries"],
+            row["code"],
+            endings=tuple(row.get("endings", ())),
+            beyond=tuple(row.get("beyond", ())),
+            machine=row.get("machine", ""),
+        )
+        for name, row in rows.items()
+    ]
+    return [probe for probe in probes if probe.machine in ("", os.uname().machine)]
+
+
+def run_probe(probe: Probe, tier: Tier, bait: Bait) -> ProbeResult:
+    """Run a probe in ``tier``. A probe that did not begin is not held: a broken sandbox would hold everything.
+
+    Raises:
+        SandboxError: the sandbox does not start.
+    """
+    prelude = _PRELUDE.format(
+        begun=_BEGUN, secret=str(bait.secret), port=bait.port, parent=os.getpid(), escaped=_ESCAPED
+    )
+    outcome = run(prelude + probe.code, limits=LIMITS, tier=tier, name=f"{probe.name}.py")
+    if _BEGUN not in outcome.stdout:
+        raise SandboxError(f"The program {probe.name} did not begin.", where=f"tier {tier.name}")
+    return ProbeResult(probe, *_judge(probe, outcome, bait))
+
+
+def _judge(probe: Probe, outcome: Outcome, bait: Bait) -> tuple[bool, str]:
+    escapes = [line for line in outcome.stdout.splitlines() if line.startswith(_ESCAPED)]
+    if escapes:
+        return False, escapes[0]
+    if bait.is_touched():
+        return False, "it changed a file outside, or reached the server"
+    if probe.endings and outcome.ending not in probe.endings:
+        return False, f"ended: {outcome.ending}"
+    return True, outcome.ending

@@ -1,0 +1,46 @@
+"""Where runs are: the user's data folder, and runs by name."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from platformdirs import user_data_dir
+
+from bactrian.store.sqlite.database import is_run
+
+PLAYS = "plays"
+"""The name of the runs in which ``play`` keeps its sessions: ``plays.db``, ``plays-2.db`` and so on."""
+_MOST = 1000
+"""Plays at the same time."""
+
+
+def find_data_folder() -> Path:
+    """Return the folder of the runs that are kept without being named: ``BACTRIAN_DATA``, or the user's data folder."""
+    return Path(os.environ.get("BACTRIAN_DATA") or user_data_dir("bactrian"))
+
+
+def find_run(name: str | Path) -> Path:
+    """Return the run with this path, or else the one in the data folder with this name; the path if neither exists."""
+    path = Path(name).expanduser()
+    if path.exists() or len(path.parts) != 1:
+        return path
+    kept = find_data_folder() / path
+    return next((one for one in (kept, kept.with_name(f"{kept.name}.db")) if one.is_file()), path)
+
+
+def list_play_files() -> Iterator[Path]:
+    """Yield the files in which ``play`` may keep its sessions: one process writes a file, so each tries the next."""
+    folder = find_data_folder()
+    for number in range(1, _MOST):
+        yield folder / (f"{PLAYS}.db" if number == 1 else f"{PLAYS}-{number}.db")
+
+
+def find_runs(folder: Path) -> list[Path]:
+    """Return the runs in ``folder``, by name. Reads the first 100 bytes of each file."""
+    try:
+        files = sorted(folder.iterdir())
+    except OSError:
+        return []
+    return [path for path in files if is_run(path)]

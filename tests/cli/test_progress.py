@@ -1,0 +1,89 @@
+"""What a person sees of a run while it is made."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.cells import cell_len
+from rich.console import Console
+
+from bactrian.cli.view.fitting import fit_facts
+from bactrian.cli.view.progress import draw_progress
+from bactrian.generate.progress import ProgressSnapshot
+from bactrian.generate.progress_rows import write_line
+from bactrian.generate.session_cost import Estimate
+from bactrian.records.usage import Usage
+
+
+def snapshot(**more: object) -> ProgressSnapshot:
+    usual: dict[str, object] = {
+        "total": 400,
+        "done": 142,
+        "failed": 2,
+        "in_flight": 64,
+        "endings": {"task_done": 120, "max_messages": 20, "failed": 2},
+        "calls": 3021,
+        "failed_calls": 3,
+        "usage": Usage(1_250_000, 98_000, 600_000),
+        "usd": 0.18,
+        "run_tokens": 1_400_000,
+        "run_usd": 0.1834,
+        "seconds": 252.0,
+        "calls_per_second": 12.1,
+        "tokens_per_second": 4800.0,
+        "seconds_left": 431.0,
+        "closed_for": 0.0,
+        "silent": False,
+        "limit": 64,
+        "changes": (),
+        "max_usd": 0.5,
+        "usd_expected": Estimate(0.49, 0.46, 0.52),
+        "share_done": 0.41,
+        "last": "task_done after 18 messages: 厨师 · Student · Bake bread",
+    }
+    return ProgressSnapshot(**(usual | more))  # type: ignore[arg-type]
+
+
+def draw(now: ProgressSnapshot, width: int) -> list[str]:
+    seen = io.StringIO()
+    console = Console(file=seen, width=width, color_system=None, force_terminal=True, legacy_windows=False)
+    console.print(draw_progress(now, width))
+    return seen.getvalue().splitlines()
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+def test_the_display_fits_its_terminal_and_breaks_no_fact(width: int) -> None:
+    lines = draw(snapshot(), width)
+    assert max(cell_len(line.rstrip()) for line in lines) <= width
+    text = "\n".join(lines)
+    for fact in (
+        "142 of 400",
+        "41%",
+        "about 7 min 10 s left",
+        "$0.1834 of $0.50",
+        "task_done 120",
+        "2 conversations",
+    ):
+        assert fact in text
+
+
+def test_a_price_that_is_not_known_is_no_zero() -> None:
+    text = "\n".join(draw(snapshot(usd=None, run_usd=None, unpriced="openai:any", max_usd=None), 80))
+    assert "unknown (no price of openai:any)" in text
+    assert "$" not in text
+
+
+def test_a_run_that_costs_nothing_says_nothing_of_money() -> None:
+    now = snapshot(usd=0.0, run_usd=None, free=True, max_usd=None, usd_expected=Estimate(0, 0, 0))
+    assert "$" not in write_line(now)
+
+
+def test_a_budget_that_ends_the_run_says_for_how_many_it_is_enough() -> None:
+    now = snapshot(usd_expected=Estimate(2.0, 1.8, 2.2), affordable=100)
+    assert "enough for about 100 of 400" in write_line(now)
+
+
+def test_a_long_fact_is_cut_at_the_width() -> None:
+    assert fit_facts(["abc", "d" * 20], 10) == ["abc", "d" * 9 + "…"]
+    assert [cell_len(line) for line in fit_facts(["厨" * 20], 9)] == [9]

@@ -1,0 +1,121 @@
+"""The split judge: honest solutions pass, cheats do not, and each failure has its name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from bactrian.evaluate.judging.judge import Judge
+from bactrian.evaluate.problems.problem import Problem
+from bactrian.sandbox.limits import MIB, Limits
+from tests.evaluate.cheats import CHEATS, HONEST
+
+PROBLEM = Problem(
+    id="even",
+    prompt="def add_even(numbers):\n    '''Add the even numbers.'''\n",
+    functions=("add_even",),
+    checks="expected = 6\nassert add_even([1, 2, 4]) == expected\n"
+    "assert add_even([]) == 0\nassert add_even([8, 3]) == 8\n",
+)
+
+
+@pytest.fixture(scope="module")
+def judge() -> Iterator[Judge]:
+    with Judge(Limits(cpu=2, wall=8, memory=512 * MIB)) as judge:
+        yield judge
+
+
+def make_problem(checks: str, *functions: str, helpers: str = "") -> Problem:
+    return Problem("own", "", functions or ("f",), checks, helpers)
+
+
+def test_an_honest_solution_passes(judge: Judge) -> None:
+    verdict = judge.judge(PROBLEM, HONEST)
+    assert verdict.passed
+    assert verdict.calls == 3
+    assert verdict.cpu > 0
+
+
+@pytest.mark.parametrize("name", CHEATS)
+def test_a_cheat_does_not_pass(judge: Judge, name: str) -> None:
+    verdict = judge.judge(PROBLEM, CHEATS[name])
+    assert verdict.kind not in ("passed", "judge_error"), verdict
+    # The judge is none the worse for it.
+    assert judge.judge(PROBLEM, HONEST).passed
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        ("def f(x): return 2", "wrong"),
+        ("def f(x): return [].pop()", "error"),
+        ("def f(x) return 1", "syntax"),
+        ("def g(x): return 1", "missing"),
+        ("   ", "empty"),
+        ("def f(x):\n    while True: pass", "timeout"),
+        ("while True: pass", "timeout"),
+        ("def f(x): return bytes(4 << 30)", "memory"),
+        ("def f(x):\n    while True: print('x' * 100_000)", "output"),
+        ("def f(x):\n    import os\n    os.abort()", "crashed"),
+        ("def f(x): return object()", "unsupported"),
+        ("def f(x): return (n for n in [1])", "unsupported"),
+        ("def f(x): return 1", "passed"),
+    ],
+)
+def test_each_failure_has_its_kind(judge: Judge, code: str, kind: str) -> None:
+    assert judge.judge(make_problem("assert f(0) == 1"), code).kind == kind
+
+
+def test_a_check_that_never_asks_the_solution_is_at_fault(judge: Judge) -> None:
+    assert judge.judge(make_problem("assert True"), "def f(x): return 1").kind == "judge_error"
+
+
+def test_a_check_that_cannot_be_run_is_at_fault(judge: Judge) -> None:
+    assert judge.judge(make_problem("assert undefined(f)"), "def f(x): return 1").kind == "judge_error"
+
+
+def test_a_check_that_dies_is_at_fault_and_the_judge_goes_on(judge: Judge) -> None:
+    dying = make_problem("f(0)\nimport os\nos._exit(0)")
+    assert judge.judge(dying, "def f(x): return 1").kind == "judge_error"
+    assert judge.judge(PROBLEM, HONEST).passed
+
+
+def test_a_check_that_hangs_is_at_fault_and_the_judge_goes_on() -> None:
+    with Judge(Limits(cpu=1, wall=2)) as judge:
+        hanging = make_problem("f(0)\nwhile True: pass")
+        assert judge.judge(hanging, "def f(x): return 1").kind == "judge_error"
+        assert judge.judge(PROBLEM, HONEST).passed
+
+
+def test_checks_that_swallow_everything_do_not_hide_a_crash(judge: Judge) -> None:
+    checks = "try:\n    f(0)\nexcept BaseException:\n    pass"
+    assert judge.judge(make_problem(checks), "import os\ndef f(x): os._exit(0)").kind == "crashed"
+
+
+def test_an_exception_that_the_checks_expect_is_a_pass(judge: Judge) -> None:
+    checks = (
+        "try:\n    f(0)\nexcept ValueError as error:\n    assert str(error) == 'no'\nelse:\n    assert False"
+    )
+    assert judge.judge(make_problem(checks), "def f(x): raise ValueError('no')").passed
+    assert judge.judge(make_problem(checks), "def f(x): raise KeyError('no')").kind == "error"
+
+
+def test_plain_values_keep_their_types(judge: Judge) -> None:
+    values = "[1, -2.5, True, None, 'ä\\ud800', b'x', 2 + 3j, (1, [2]), {3}, "
+    values += "frozenset({4}), {(1, 2): {'a': []}}, 10 ** 5000]"
+    checks = f"given = {values}\nback = f(given)\nassert back == given\n"
+    checks += "assert [type(one) for one in back] == [type(one) for one in given]"
+    assert judge.judge(make_problem(checks), "def f(x): return x").passed
+
+
+def test_helpers_of_the_checks_are_not_taken_from_the_solution(judge: Judge) -> None:
+    problem = make_problem("assert double(f(2)) == 4", helpers="def double(n): return 2 * n")
+    assert judge.judge(problem, "def f(x): return x\ndef double(n): return 4").passed
+    assert judge.judge(problem, "def f(x): return 0\ndef double(n): return 4").kind == "wrong"
+
+
+def test_a_solution_that_waits_is_stopped() -> None:
+    with Judge(Limits(wall=2)) as judge:
+        verdict = judge.judge(PROBLEM, "import time\ndef add_even(n): time.sleep(3600)")
+    assert verdict.kind == "timeout"

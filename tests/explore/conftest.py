@@ -1,0 +1,88 @@
+"""One explorer over a run with all kinds of conversations, and one browser, for all tests of the folder."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from bactrian.records.session import Session
+from tests.helpers.explorer import CHROMIUM, RunningExplorer, explore
+from tests.helpers.runs import make_run, session
+
+CODE = '```python\ndef add(a, b):\n    return a + b  # "sum"\n```'
+HOSTILE = "<script>document.title='owned'</script><img src=x onerror=alert(1)> \u202etxt.exe \x1b[31mred"
+LOOP = [
+    "Instruction: Write a function that adds.\nInput: two numbers",
+    f"Solution: Here it is:\n{CODE}\nNext request.",
+    *("Thank you!", "You are welcome!", "Goodbye, thanks again!", "Thank you, goodbye!", "Bye!", "Bye!"),
+]
+
+
+def list_sessions() -> list[Session]:
+    """Conversations with code, loops, hostile texts, many scripts, a long line, no ending; 60 ordinary ones."""
+    flip = ["Instruction: Plan it.\nInput: None", "Instruction: Now you plan it.\nInput: None"]
+    special = [
+        session("loop", texts=LOOP, code="repeat_loop", assistant="Python Programmer", user="Stock Trader"),
+        session("flip", texts=flip, code="assistant_instruct", assistant="Gärtner", user="Teacher"),
+        session(
+            "hostile", texts=[f"Instruction: {HOSTILE}\nInput: {HOSTILE}", HOSTILE], assistant=HOSTILE[:60]
+        ),
+        session("scripts", texts=["Instruction: 東京の天気を調べる\nInput: مرحبا بالعالم", "Solution: Café"]),
+        session("long", texts=["Instruction: x\nInput: None", "Solution: " + "word " * 200_000]),
+        session("open", texts=["Instruction: Begin.\nInput: None"], code=None),
+        session("many", rounds=125, code="max_messages", task="Count to many"),
+        replace(session("red", task="Something harmful"), mark="red-team"),
+    ]
+    usual = [
+        session(
+            f"s{number:03}", rounds=1 + number % 5, assistant="Cook" if number % 2 else "Poet", user="Nurse"
+        )
+        for number in range(60)
+    ]
+    return [*special, *usual]
+
+
+@pytest.fixture(scope="session")
+def explored(tmp_path_factory: pytest.TempPathFactory, guarded_processes: Path) -> Generator[RunningExplorer]:
+    """An explorer whose index is complete."""
+    folder = tmp_path_factory.mktemp("explored")
+    sessions = list_sessions()
+    asyncio.run(make_run(folder / "run.db", sessions))
+    with explore(folder, "run.db", sessions=len(sessions)) as one:
+        yield one
+
+
+# Not longer than a module: while it lives, its event loop runs in this thread, and asynchronous tests cannot.
+@pytest.fixture(scope="module")
+def chromium(explored: RunningExplorer) -> Generator[Browser]:
+    """A browser."""
+    if CHROMIUM is None:
+        pytest.skip("no Chromium is installed")
+    with sync_playwright() as tool:
+        browser = tool.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(chromium: Browser) -> Generator[Page]:
+    """A page of its own. It fails the test if a request leaves this computer, or a script fails."""
+    context = chromium.new_context()
+    one = context.new_page()
+    wrong: list[str] = []
+
+    def look(request: Any) -> None:
+        if not request.url.startswith(("http://127.0.0.1:", "blob:", "file:")):
+            wrong.append(request.url)
+
+    one.on("request", look)
+    one.on("pageerror", lambda error: wrong.append(str(error)))
+    yield one
+    context.close()
+    assert wrong == []

@@ -1,0 +1,154 @@
+"""Every page in a real browser: what a keyboard, a screen reader, a phone and a hostile text meet."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, expect
+
+from tests.helpers.explorer import RunningExplorer
+
+PAGES = [
+    "/",
+    "/conversations",
+    "/conversations?q=function&ending=repeat_loop&behaviour=infinite_loop",
+    "/conversations?q=nothingatall",
+    "/c/run/loop?q=function",
+    "/c/run/hostile",
+    "/c/run/scripts",
+    "/c/run/many?from=101",
+    "/c/run/open",
+    "/c/run/red",
+    "/c/run/loop/prompts",
+    "/help",
+    "/nowhere",
+]
+
+
+@pytest.mark.parametrize("width", [320, 1280])
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_no_page_has_a_barrier_that_axe_finds(
+    explored: RunningExplorer, chromium: Browser, theme: str, width: int
+) -> None:
+    context = chromium.new_context(
+        color_scheme="dark" if theme == "dark" else "light", viewport={"width": width, "height": 800}
+    )
+    page = context.new_page()
+    found: list[str] = []
+    for path in PAGES:
+        page.goto(explored.address + path)
+        barriers = Axe().run(page).response["violations"]
+        found += [f"{path}: {one['id']} {one['nodes'][0]['html'][:90]}" for one in barriers]
+        if page.evaluate("document.documentElement.scrollWidth > innerWidth"):
+            found.append(f"{path}: wider than the window")
+    context.close()
+    assert found == []
+
+
+def test_a_hostile_text_stays_text(explored: RunningExplorer, page: Page) -> None:
+    page.on("dialog", lambda dialog: pytest.fail(dialog.message))
+    for path in ("/conversations", "/c/run/hostile", "/c/run/hostile?q=script"):
+        page.goto(explored.address + path)
+        assert page.title() != "owned"
+        expect(page.get_by_text("<script>document").first).to_be_visible()
+
+
+def test_the_keyboard_goes_from_the_list_to_the_findings_and_back(
+    explored: RunningExplorer, page: Page
+) -> None:
+    page.goto(explored.address + "/conversations")
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    page.keyboard.press("k")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/c/run/loop")
+    page.keyboard.press("n")
+    assert page.evaluate("document.activeElement.id") == "finding-1"
+    page.keyboard.press("n")
+    assert page.evaluate("document.activeElement.id") == "finding-2"
+    page.keyboard.press("]")
+    assert page.evaluate("document.activeElement.dataset.turn") is not None
+    page.keyboard.press("j")
+    page.wait_for_url("**/c/run/flip")
+    page.keyboard.press("u")
+    page.wait_for_url("**/conversations")
+    page.keyboard.press("g")
+    page.keyboard.press("l")
+    page.wait_for_url(explored.address + "/")
+
+
+def test_the_keys_are_shown_and_can_be_switched_off(explored: RunningExplorer, page: Page) -> None:
+    page.goto(explored.address + "/conversations")
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog")).to_be_visible()
+    page.get_by_label("Single keys are on").uncheck()
+    page.get_by_role("button", name="Close").click()
+    page.keyboard.press("/")
+    assert page.evaluate("document.activeElement.id") != "find"
+
+
+def test_a_filter_is_a_link_that_the_back_button_leaves(explored: RunningExplorer, page: Page) -> None:
+    page.goto(explored.address + "/conversations")
+    page.get_by_label("Ending").select_option("repeat_loop")
+    page.get_by_role("button", name="Apply").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("1 conversation")
+    page.get_by_role("link", name="Remove the filter Ending repeat loop").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("68 conversations")
+    page.go_back()
+    expect(page.get_by_role("heading", level=1)).to_have_text("1 conversation")
+    page.reload()
+    expect(page.get_by_role("heading", level=1)).to_have_text("1 conversation")
+
+
+def test_the_next_conversation_is_the_next_one_of_the_filter(explored: RunningExplorer, page: Page) -> None:
+    page.goto(explored.address + "/conversations?q=dial&assistant=Poet")
+    page.locator("#list h2 a").nth(1).click()
+    first = page.url
+    page.get_by_role("link", name="Next →").click()
+    page.get_by_role("link", name="← Previous").click()
+    assert page.url == first
+    assert "assistant=Poet" in page.url
+
+
+def test_a_page_is_read_without_scripts(explored: RunningExplorer, chromium: Browser) -> None:
+    context = chromium.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(explored.address + "/conversations?q=function")
+    page.locator("#list h2 a").first.click()
+    expect(page.get_by_text("Write a function that adds.")).to_be_visible()
+    expect(page.locator("mark.finding").first).to_be_visible()
+    context.close()
+
+
+def test_a_long_message_is_shown_in_part_and_then_whole(explored: RunningExplorer, page: Page) -> None:
+    page.goto(explored.address + "/c/run/long")
+    assert len(page.content()) < 60_000
+    page.get_by_role("link", name="Show all").click()
+    assert len(page.content()) > 900_000
+
+
+def test_many_messages_come_in_windows(explored: RunningExplorer, page: Page) -> None:
+    page.goto(explored.address + "/c/run/many")
+    expect(page.locator("article.turn")).to_have_count(100)
+    page.get_by_role("link", name="Messages from 101").click()
+    expect(page.locator("#turn-101")).to_be_visible()
+
+
+def test_the_notice_is_agreed_to_once(explored: RunningExplorer, page: Page) -> None:
+    page.goto(explored.address + "/c/run/red")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Made to study misuse")
+    page.get_by_role("button", name="I understand").click()
+    page.wait_for_url("**/c/run/red")
+    expect(page.get_by_text("Something harmful", exact=True)).to_be_visible()
+
+
+def test_a_conversation_prints_without_the_controls(
+    explored: RunningExplorer, page: Page, tmp_path: Path
+) -> None:
+    page.goto(explored.address + "/c/run/loop")
+    page.emulate_media(media="print")
+    expect(page.get_by_role("button", name="Copy as Markdown")).to_be_hidden()
+    expect(page.locator("#turn-1")).to_be_visible()
+    assert page.pdf().startswith(b"%PDF")

@@ -1,0 +1,57 @@
+"""A turn is laid out without losing, adding or interpreting any of its text."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bactrian.explore.index.words import read_search
+from bactrian.explore.layout import arrange_turn, make_visible, write_plain
+from tests.helpers.runs import turn
+
+CODE = "```python\ndef add(a, b):\n    return a + b\n```"
+
+
+def test_the_fields_of_the_protocol_are_told_apart() -> None:
+    fields = arrange_turn(turn(1, "Well: \nInstruction: Add them.\nInput: 1 and 2"), [], ())
+    assert [(one.name, write_plain([one])) for one in fields] == [
+        ("", "Well:"),
+        ("Instruction", "Add them."),
+        ("Input", "1 and 2"),
+    ]
+
+
+def test_code_is_a_block_with_its_language_and_coloured() -> None:
+    (field,) = arrange_turn(turn(2, f"Solution: Here:\n{CODE}\nNext request."), [], ())
+    text, code = field.blocks
+    assert (text.code, code.code, code.language) == (False, True, "python")
+    assert "".join(piece.text for piece in code.pieces) == "def add(a, b):\n    return a + b"
+    assert {"k"} <= {piece.token for piece in code.pieces}
+
+
+def test_evidence_is_marked_with_its_number_where_it_stands() -> None:
+    said = turn(2, "Solution: I will do it now. Wait.\nNext request.")
+    (field,) = arrange_turn(said, [(3, "I will do it now."), (4, "do it  now. Wait")], ())
+    assert [(piece.text, piece.findings) for piece in field.blocks[0].pieces] == [
+        ("I will ", (3,)),
+        ("do it now.", (3, 4)),
+        (" Wait", (4,)),
+        (".", ()),
+    ]
+
+
+def test_evidence_that_is_not_in_the_text_marks_nothing() -> None:
+    (field,) = arrange_turn(turn(2, "Solution: Yes."), [(1, "No.")], ())
+    assert all(not piece.findings for piece in field.blocks[0].pieces)
+
+
+def test_hits_of_the_search_are_marked() -> None:
+    (field,) = arrange_turn(turn(2, "Solution: Water the garden."), [], read_search("garden"))
+    assert [piece.text for piece in field.blocks[0].pieces if piece.hit] == ["garden"]
+
+
+@given(st.text(min_size=1, max_size=300), st.text(max_size=20), st.text(max_size=20))
+def test_no_text_is_lost_whatever_it_holds(text: str, quote: str, searched: str) -> None:
+    shown = write_plain(arrange_turn(turn(2, text), [(1, quote)], read_search(searched)))
+    lost = set(make_visible(text).split()) - set(shown.split())
+    assert not any(not ("`" in word or "~" in word or "Solution" in word or "Next" in word) for word in lost)

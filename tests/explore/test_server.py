@@ -1,0 +1,156 @@
+"""The server answers its own pages and nobody else's, and says what is wrong."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+
+from tests.explore.conftest import HOSTILE
+from tests.helpers.command import bactrian
+from tests.helpers.explorer import RunningExplorer, explore
+from tests.helpers.runs import make_run, session
+
+
+def ids(explored: RunningExplorer, query: str) -> list[str]:
+    """The conversations on a page of the list."""
+    return [one["id"] for one in json.loads(explored.get(f"/conversations.json?{query}").text)["sessions"]]
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("ending=repeat_loop", ["loop"]),
+        ("behaviour=role_flip", ["flip"]),
+        ("assistant=G%C3%A4rtner", ["flip"]),
+        ("user=Stock+Trader", ["loop"]),
+        ("least=200", ["many"]),
+        ("task=Count+to+many", ["many"]),
+        ("mark=red-team", ["red"]),
+        ("ending=repeat_loop&ending=assistant_instruct", ["loop", "flip"]),
+        (f"q={quote('天気')}", ["scripts"]),
+        ("q=cafe", ["scripts"]),
+        ("q=%22function+that+adds%22", ["loop"]),
+        ("q=function&sort=best", ["loop"]),
+        ("q=alert&ending=task_done", ["hostile"]),
+        ("sort=longest&least=20", ["many"]),
+    ],
+)
+def test_a_filter_finds_what_it_says(explored: RunningExplorer, query: str, found: list[str]) -> None:
+    assert sorted(ids(explored, query)) == sorted(found)
+
+
+@pytest.mark.parametrize("sort", ["", "newest", "longest", "findings", "cost"])
+def test_pages_hold_every_conversation_once_in_every_order(explored: RunningExplorer, sort: str) -> None:
+    seen: list[str] = []
+    after = ""
+    while True:
+        page = json.loads(explored.get(f"/conversations.json?sort={sort}&after={after}").text)
+        seen += [one["id"] for one in page["sessions"]]
+        if page["next"] is None:
+            break
+        after = quote(page["next"])
+    assert len(seen) == len(set(seen)) == page["count"] == 68
+
+
+@pytest.mark.parametrize("after", ["x", "~~", "1~2", "1e999~0~0", "nan~0~0", "0~99~1"])
+def test_a_page_that_does_not_exist_is_no_fault_of_the_server(explored: RunningExplorer, after: str) -> None:
+    assert explored.get(f"/conversations?after={after}").status == 200
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/nowhere", "/c/run/nothing", "/c/nothing/loop", "/static/../server.py", "/static/%2e%2e/server.py"],
+)
+def test_an_unknown_address_is_not_found(explored: RunningExplorer, path: str) -> None:
+    answer = explored.get(path)
+    assert answer.status == 404
+    assert "import" not in answer.text
+
+
+@pytest.mark.parametrize("query", ["least=many", "sort=up", "data=nothing", "cost=-1"])
+def test_a_wrong_filter_is_explained(explored: RunningExplorer, query: str) -> None:
+    answer = explored.get(f"/conversations?{query}")
+    assert answer.status == 400
+    assert "This did not work" in answer.text
+
+
+@pytest.mark.parametrize("path", ["/", "/conversations", "/c/run/hostile", "/c/run/hostile?whole=1", "/help"])
+def test_no_text_of_a_model_becomes_markup(explored: RunningExplorer, path: str) -> None:
+    answer = explored.get(path)
+    assert "<script>document" not in answer.text
+    assert "onerror=alert(1)>" not in answer.text
+    assert "\u202e" not in answer.text
+    assert "\x1b" not in answer.text
+
+
+def test_every_answer_carries_the_policy(explored: RunningExplorer) -> None:
+    for path in ("/", "/nowhere", "/static/page.js", "/c/run/loop/json"):
+        headers = explored.get(path).headers
+        policy = headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "unsafe" not in policy
+        assert headers["x-content-type-options"] == "nosniff"
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "", "localhost:1"])
+def test_another_name_for_this_address_is_refused(explored: RunningExplorer, host: str) -> None:
+    assert explored.get("/", Host=host).status == 421
+
+
+@pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://127.0.0.1:1"])
+def test_a_form_of_another_site_is_refused(explored: RunningExplorer, origin: str) -> None:
+    assert explored.get("/agree", b"next=/", Origin=origin).status == 403
+
+
+def test_a_form_without_its_token_is_refused(explored: RunningExplorer) -> None:
+    answer = explored.get("/agree", b"next=/", Origin=explored.address)
+    assert answer.status == 400
+    assert "started again" in answer.text
+
+
+def test_conversations_made_to_study_misuse_come_after_a_notice(explored: RunningExplorer) -> None:
+    assert "Something harmful" not in explored.get("/c/run/red").text
+    assert explored.get("/c/run/red/json").status == 403
+    assert explored.get("/c/run/red/markdown").status == 403
+    assert "Something harmful" not in explored.get("/conversations?mark=red-team").text
+
+
+def test_a_conversation_is_given_as_its_events(explored: RunningExplorer) -> None:
+    events = json.loads(explored.get("/c/run/loop/json").text)["events"]
+    assert [one["event"] for one in events] == ["started", *["spoke"] * 8, "ended"]
+
+
+def test_texts_in_markdown_cannot_leave_their_quotation(explored: RunningExplorer) -> None:
+    text = explored.get("/c/run/hostile/markdown").text
+    assert HOSTILE.split()[1][:4] in text
+    assert all(line.startswith((">", "#", "Ended")) or not line for line in text.splitlines())
+
+
+def test_another_address_needs_the_token_that_is_shown(tmp_path: Path) -> None:
+    done = bactrian("explore", "nothing.db", "--host", "0.0.0.0", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "no such run" in done.stderr
+
+
+async def test_a_taken_port_is_named_with_another_one(tmp_path: Path) -> None:
+    await make_run(tmp_path / "run.db", [session()])
+    with explore(tmp_path, "run.db") as one:
+        port = one.address.rsplit(":", 1)[1]
+        done = bactrian("explore", "run.db", "--port", port, cwd=tmp_path)
+    assert done.returncode == 2
+    assert f"--port {int(port) + 1}" in done.stderr
+
+
+def test_a_run_of_a_newer_version_is_refused_with_the_next_step(tmp_path: Path) -> None:
+    import asyncio
+
+    asyncio.run(make_run(tmp_path / "run.db", [session()]))
+    with sqlite3.connect(tmp_path / "run.db") as connection:
+        connection.execute("INSERT INTO migrations VALUES (999, 0)")
+    done = bactrian("explore", "run.db", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "newer bactrian" in done.stderr

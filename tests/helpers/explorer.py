@@ -1,0 +1,101 @@
+"""A running explorer, and a browser that opens its pages."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import socket
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.helpers.command import Command, clean_environment
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+"""The browser of the tests; None skips them."""
+needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a page answered."""
+
+    status: int
+    text: str
+    headers: dict[str, str]
+
+
+@dataclass(frozen=True)
+class RunningExplorer:
+    """A server that answers."""
+
+    address: str
+    command: Command
+
+    def get(self, path: str, data: bytes | None = None, **headers: str) -> Answer:
+        """Request a page; with ``data``, send a form. An underscore in a header's name is a dash."""
+        given = {name.replace("_", "-"): value for name, value in headers.items()}
+        request = urllib.request.Request(f"{self.address}{path}", data, given)
+        opener = urllib.request.build_opener(_NoRedirects)
+        try:
+            with opener.open(request, timeout=30) as answer:
+                return Answer(answer.status, answer.read().decode(), dict(answer.headers))
+        except urllib.error.HTTPError as error:
+            return Answer(error.code, error.read().decode(), dict(error.headers))
+
+    def status(self) -> list[dict[str, Any]]:
+        """The numbers of all data sets."""
+        return json.loads(self.get("/status").text)
+
+    def wait(self, done: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
+        """Wait until the first data set's numbers are as asked."""
+        state: dict[str, Any] = {}
+        for _ in range(600):
+            if done(state := self.status()[0]):
+                return state
+            time.sleep(0.1)
+        pytest.fail(f"The index did not get there: {state}")
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *args: object, **more: object) -> None:  # type: ignore[override]
+        return None
+
+
+def find_port() -> int:
+    """A port that is free now."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+@contextmanager
+def explore(folder: Path, *arguments: str, sessions: int | None = None) -> Generator[RunningExplorer]:
+    """Run ``bactrian explore`` with ``arguments``, and wait until ``sessions`` are indexed whole."""
+    port = find_port()
+    environment = clean_environment(XDG_CACHE_HOME=str(folder / "cache"), NO_COLOR="1")
+    command = Command(("explore", *arguments, "--port", str(port)), folder, environment)
+    one = RunningExplorer(f"http://127.0.0.1:{port}", command)
+    try:
+        for _ in range(300):
+            assert command.returncode is None, command.finish()
+            try:
+                one.get("/status")
+                break
+            except OSError:
+                time.sleep(0.1)
+        if sessions is not None:
+            one.wait(lambda state: state["seen"] == sessions)
+        yield one
+    finally:
+        if command.returncode is None:
+            command.send_signal(signal.SIGINT)
+        command.finish()

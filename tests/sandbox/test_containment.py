@@ -1,0 +1,35 @@
+"""Hostile programs of our own, on each tier."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from bactrian.sandbox.probes import Bait, Probe, lay_bait, load_probes, run_probe
+from bactrian.sandbox.tiers import Tier, Unsafe
+
+PROBES = load_probes()
+
+
+@pytest.fixture(scope="module")
+def bait() -> Iterator[Bait]:
+    with lay_bait() as bait:
+        yield bait
+
+
+@pytest.mark.parametrize("probe", PROBES, ids=lambda probe: probe.name)
+def test_a_hostile_program_is_held(probe: Probe, tier: Tier, bait: Bait) -> None:
+    result = run_probe(probe, tier, bait)
+    assert result.held != (tier.name in probe.beyond), result.how
+
+
+@pytest.mark.parametrize("name", ["network", "home", "memory", "names", "inotify"])
+def test_a_program_escapes_where_nothing_holds_it(name: str, bait: Bait) -> None:
+    """The programs are told apart from programs that fail in any case."""
+    probe = next(probe for probe in PROBES if probe.name == name)
+    assert not run_probe(probe, Unsafe(), bait).held or name == "memory"
+
+
+def test_there_are_enough_programs() -> None:
+    assert len(PROBES) >= 30
