@@ -24,7 +24,7 @@ from bactrian.detect.cross_validation import (
     cross_validate,
     split_by_group,
 )
-from bactrian.detect.model import TurnModel, write_model
+from bactrian.detect.model import DetectorModel, write_model
 from bactrian.detect.training import LabelledConversation, TrainingSet, hash_conversations, train_model
 from bactrian.records.session import Session
 from bactrian.stats.agreement import measure_alpha
@@ -44,7 +44,7 @@ Found = Mapping[str, set[tuple[int, str]]]
 """Turn and behaviour of the findings, by conversation."""
 
 
-def find_failures(session: Session, model: TurnModel) -> set[tuple[int, str]]:
+def find_failures(session: Session, model: DetectorModel) -> set[tuple[int, str]]:
     """Turn and behaviour of what the product reports with ``model``."""
     reading = replace(read_session(session), model=model)
     return {
@@ -166,7 +166,7 @@ def write_agreement(conversations: Sequence[Conversation]) -> Iterator[str]:
         yield f"| `{behaviour}` | {agreement.items} | {agreement.value:.2f} ({low:.2f}–{high:.2f}) |"
 
 
-def write_older(model: TurnModel) -> Iterator[str]:
+def write_older(model: DetectorModel) -> Iterator[str]:
     """F1 on the older cases, which the model was trained on."""
     yield "| behaviour | cases | F1 |\n|---|---|---|"
     for behaviour in BEHAVIOURS:
@@ -200,7 +200,8 @@ def main() -> None:
             by_language[one.language].append(one)
     others: dict[str, set[tuple[int, str]]] = {}
     for fold in _report(cross_validate(data, by_language.values()), len(by_language)):
-        model = calibrate_model(fold.model, [one for one in scores if one.conversation not in fold.held_out])
+        held = {one.id for one in fold.held_out}
+        model = calibrate_model(fold.model, [one for one in scores if one.conversation.id not in held])
         others |= {one.id: find_failures(sessions[one.id], model) for one in fold.held_out}
     model = calibrate_model(train_model(data), scores)
     natural = [one for one in corpus if one.style == "natural"]

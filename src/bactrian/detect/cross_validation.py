@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from bactrian.detect.loops import LOOP, SHORTEST_LOOP
-from bactrian.detect.model import TurnModel
+from bactrian.detect.model import DetectorModel
 from bactrian.detect.training import (
     BUILT_IN,
     HeadPlan,
@@ -43,7 +43,7 @@ class Fold:
     """Conversations that were held out, and the model that has not seen them."""
 
     held_out: tuple[LabelledConversation, ...]
-    model: TurnModel
+    model: DetectorModel
     scores: tuple[HeldOutScore, ...]
 
 
@@ -68,7 +68,7 @@ def split_by_group(conversations: Sequence[LabelledConversation]) -> list[list[L
     return [parts[name] for name in sorted(parts)]
 
 
-def score_conversation(model: TurnModel, conversation: LabelledConversation) -> list[HeldOutScore]:
+def score_conversation(model: DetectorModel, conversation: LabelledConversation) -> list[HeldOutScore]:
     """Score the labelled turns of a conversation."""
     detected = model.detect(conversation.turns)
     scored: list[HeldOutScore] = []
@@ -83,7 +83,7 @@ def score_conversation(model: TurnModel, conversation: LabelledConversation) -> 
     return scored
 
 
-def calibrate_model(model: TurnModel, scores: Sequence[HeldOutScore]) -> TurnModel:
+def calibrate_model(model: DetectorModel, scores: Sequence[HeldOutScore]) -> DetectorModel:
     """Give every head its confidences and its threshold, from held-out scores of ordinary conversations.
 
     Turns are weighted so that :data:`PREVALENCE` of them show the behaviour. The threshold is where F1 is highest.

@@ -86,7 +86,7 @@ class DetectedConversation:
 
     def __init__(
         self,
-        model: TurnModel,
+        model: DetectorModel,
         turns: Sequence[ReadTurn],
         sentences: Sequence[Mapping[str, Sequence[float]]],
         described: Sequence[Mapping[str, float]],
@@ -105,7 +105,7 @@ class DetectedConversation:
         self._shared = [[features[name] for name in model.shared] for features in self.features]
 
     def make_row(self, place: int, head: Head) -> list[float]:
-        """Return the columns of :meth:`TurnModel.list_columns` for the turn at ``place``."""
+        """Return the columns of :meth:`DetectorModel.list_columns` for the turn at ``place``."""
         key = place, head.neighbours
         if key not in self._joined:
             self._joined[key] = self._join_row(place, head.neighbours)
@@ -161,7 +161,7 @@ class DetectedConversation:
 
 # Not slotted: a cached property needs a place to be kept in.
 @dataclass(frozen=True, eq=False, repr=False)
-class TurnModel:
+class DetectorModel:
     """Heads over one vocabulary."""
 
     vocabulary: Mapping[str, int]
@@ -229,15 +229,15 @@ class TurnModel:
 
 
 @cache
-def load_model() -> TurnModel:
+def load_model() -> DetectorModel:
     """Load the built-in model."""
     return read_model(resources.files("bactrian.detect").joinpath("weights.json").read_text("utf-8"))
 
 
-def read_model(text: str) -> TurnModel:
+def read_model(text: str) -> DetectorModel:
     """Read a model from JSON."""
     data = json.loads(text)
-    return TurnModel(
+    return DetectorModel(
         vocabulary={gram: place for place, gram in enumerate(data["vocabulary"])},
         heads=tuple(
             Head(
@@ -257,7 +257,7 @@ def read_model(text: str) -> TurnModel:
     )
 
 
-def write_model(model: TurnModel) -> str:
+def write_model(model: DetectorModel) -> str:
     """Return a model as JSON."""
     return json.dumps(
         {

@@ -15,7 +15,7 @@ from typing import Any
 
 from bactrian.detect.features import describe_turns
 from bactrian.detect.loops import LOOP, SHORTEST_LOOP
-from bactrian.detect.model import DetectedConversation, Head, TurnModel
+from bactrian.detect.model import DetectedConversation, DetectorModel, Head
 from bactrian.detect.trees import Forest, Tree
 from bactrian.detect.turns import ReadTurn
 from bactrian.errors import MissingExtra
@@ -116,7 +116,7 @@ class TrainingSet:
 
 def train_model(
     data: TrainingSet, plans: Sequence[HeadPlan] = BUILT_IN, without: Collection[str] = ()
-) -> TurnModel:
+) -> DetectorModel:
     """Train a model on all conversations but those with the ids ``without``.
 
     Scores are not calibrated yet: :func:`~bactrian.detect.cross_validation.calibrate_model` needs scores of
@@ -138,7 +138,7 @@ def train_model(
         head, scores_of = _train_sentences(data, matrix, plan, use, shown)
         heads.append(head)
         scores[head.name] = scores_of
-    model = TurnModel(vocabulary, tuple(heads), {})
+    model = DetectorModel(vocabulary, tuple(heads), {})
     conversations = _assemble(data, model, scores, kept)
     return replace(
         model,
@@ -229,7 +229,7 @@ def _fit_linear(matrix: Any, labels: Any) -> Any:
     return model.fit(matrix, labels)
 
 
-def _assemble(data: TrainingSet, model: TurnModel, scores: Mapping[str, Any], kept: Any) -> list[Any]:
+def _assemble(data: TrainingSet, model: DetectorModel, scores: Mapping[str, Any], kept: Any) -> list[Any]:
     """Return the conversations that are kept, with the stacked scores of their sentences; None for others."""
     by_turn: defaultdict[int, dict[str, list[float]]] = defaultdict(dict)
     for name, values in scores.items():

@@ -38,13 +38,23 @@ def detect_turns(
             marker = _find_marker(reading, heard) if behaviour == "role_flip" else None
             if marker is not None:
                 yield reading.make_finding(heard, behaviour, 1.0, marker, "a line begins with “Instruction:”")
+            elif behaviour == "repeats_instruction" and is_echo(detected, scored.turn):
+                yield reading.make_finding(heard, behaviour, 1.0, heard.body, "it is the instruction")
             elif scored.confidence >= _DOUBTFUL:
                 yield _make_finding(reading, detected, head, scored)
 
 
+def is_echo(detected: DetectedConversation, number: int) -> bool:
+    """Return True if a turn is word for word the instruction before it."""
+    if number < 2:
+        return False
+    turn, before = detected.turns[number - 1], detected.turns[number - 2]
+    return before.instructs and not turn.instructs and bool(turn.stems) and turn.prose == before.prose
+
+
 def is_failure(reading: SessionReading, heard: HeardTurn) -> bool:
     """Return True if a turn shows one of the four."""
-    return any(
+    return is_echo(reading.detected, heard.turn.number) or any(
         scored.is_shown
         for head in reading.detected.model.heads
         for scored in reading.detected.score(head)

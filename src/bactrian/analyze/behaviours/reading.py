@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from bactrian.detect.model import DetectedConversation, TurnModel, load_model
+from bactrian.detect.model import DetectedConversation, DetectorModel, load_model
 from bactrian.detect.turns import read_turns
 from bactrian.language.body import read_body
 from bactrian.language.protocol import is_done, strip_code
@@ -70,7 +70,7 @@ class SessionReading:
 
     session: Session
     heard: tuple[HeardTurn, ...]
-    model: TurnModel | None = None
+    model: DetectorModel | None = None
     """The learned detector; the built-in one if None."""
 
     @property
