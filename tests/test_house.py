@@ -80,7 +80,7 @@ CALLED_BY_OTHERS = frozenset(("buffer_updated", "connection_lost", "connection_m
 """Methods that asyncio calls by these names."""
 
 KNOWN: dict[str, frozenset[str]] = {
-    "files": frozenset(("analyze/behaviours",)),
+    "files": frozenset(),
     "file lines": frozenset(),
     "function lines": frozenset(("cli/commands/generate.py: generate", "cli/commands/play.py: play")),
     "classes": frozenset(),
