@@ -5,9 +5,11 @@ from __future__ import annotations
 import io
 
 import pytest
+from rich.cells import cell_len
 from rich.console import Console
 
 from bactrian.cli.view.conversation import ConversationView
+from bactrian.cli.view.markdown import hide_protocol, make_markdown, split_blocks
 from bactrian.records.events import Spoke, Started
 from tests.helpers.runs import session, turn
 
@@ -21,10 +23,40 @@ def test_a_line_that_fills_the_width_is_followed_by_no_empty_one(size: int) -> N
     out = Console(
         file=seen, force_terminal=True, color_system=None, width=WIDTH, soft_wrap=True, markup=False
     )
-    screen = ConversationView(out, Console(file=io.StringIO()))
+    screen = ConversationView(out, Console(file=io.StringIO()), raw=True)
     screen.show(Started(session(texts=[])))
     for start in range(0, len(SAID), size):
         screen.hear("assistant", SAID[start : start + size])
     screen.show(Spoke(turn(2, SAID)))
     lines = seen.getvalue().partition("(AI assistant)\n")[2].splitlines()
     assert lines[:4] == ["Solution: ab cd efgh", "ij klmnop qrst uvw ", "xy.", "Next request."]
+
+
+@pytest.mark.parametrize("width", [20, 41, 80])
+def test_no_line_is_wider_than_the_terminal_in_any_script(width: int) -> None:
+    text = "Solution: " + "漢字かな交じり文" * 9 + " 👩🏽‍🚀" * 15 + " e\u0301" * 40 + "\nNext request."
+    lines = split_screen(text, width)
+    assert max(map(cell_len, lines)) <= width
+
+
+def split_screen(text: str, width: int) -> list[str]:
+    seen = io.StringIO()
+    Console(file=seen, color_system=None, width=width).print(make_markdown(hide_protocol(text)))
+    return [line.rstrip() for line in seen.getvalue().splitlines()]
+
+
+def test_the_words_of_the_protocol_are_hidden() -> None:
+    assert hide_protocol("Instruction: Name **one**.\nInput: None") == "Name **one**."
+    assert hide_protocol("Instruction: Sort it.\nInput: [3, 1]") == "Sort it.\nInput: [3, 1]"
+    assert hide_protocol("Solution: Sencha.\n\nNext request.") == "Sencha."
+    assert hide_protocol("Lösung: Sencha.\nNächste Anfrage.") == "Sencha."
+
+
+def test_tags_and_line_breaks_survive_markdown() -> None:
+    assert split_screen("Use <b> here.\nThen `a < b`.", 40) == ["Use <b> here.", "Then a < b."]
+
+
+def test_a_block_of_code_is_never_divided() -> None:
+    code = "Look:\n\n```python\na = 1\n\nb = 2\n"
+    assert split_blocks(code) == ("Look:\n\n", "```python\na = 1\n\nb = 2\n")
+    assert split_blocks(code + "```\n\nDone") == (code + "```\n\n", "Done")

@@ -6,8 +6,13 @@ import asyncio
 import subprocess
 import sys
 import time
+from importlib import import_module
+from pathlib import Path
+
+import pytest
 
 from bactrian.cli.terminal.watchdog import watch_event_loop
+from tests.helpers.command import clean_environment
 
 BLOCKED = """
 import time
@@ -46,6 +51,23 @@ async def test_a_loop_that_only_waits_is_not_blocked() -> None:
     assert said == []
 
 
-def test_a_command_that_is_blocked_says_so_and_goes_on() -> None:
-    done = subprocess.run([sys.executable, "-c", BLOCKED], capture_output=True, text=True, check=False)
-    assert "warning: Nothing could go on for 1 s: read_a_slow_disk (" in done.stderr
+def test_a_command_that_is_blocked_says_so_for_debugging_and_goes_on() -> None:
+    for debug, told in (("1", True), ("", False)):
+        environment = clean_environment(BACTRIAN_DEBUG=debug)
+        done = subprocess.run(
+            [sys.executable, "-c", BLOCKED], capture_output=True, text=True, check=False, env=environment
+        )
+        assert ("warning: Nothing could go on for 1 s: read_a_slow_disk (" in done.stderr) is told
+
+
+async def test_an_import_that_takes_long_is_no_blocked_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "slow_to_import.py").write_text("import time\ntime.sleep(0.6)\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    said: list[str] = []
+    with watch_event_loop(said.append, patience=0.2):
+        await asyncio.sleep(0.05)
+        import_module("slow_to_import")
+        await asyncio.sleep(0.05)
+    assert said == []

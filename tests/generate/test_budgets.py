@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
+from bactrian.api.run import open_run
 from benchmarks.budgets import Script, serve, spend
 from tests.helpers.endpoint import Endpoint, Plan, Received, completion
 from tests.helpers.generation import asks, generate, said, stored
@@ -109,3 +111,13 @@ async def test_a_larger_budget_ends_what_the_first_left_open_before_it_begins_mo
     assert (first.id, len(first.turns)) == (begun.id, 40)
     assert len(begun.turns) < 40
     assert (lines[-1]["done"], others) == (1, [])
+
+
+async def test_the_price_that_was_given_is_kept_with_the_run(folder: Path) -> None:
+    async with Endpoint([said]) as endpoint:
+        for price in ("1/2", "3/4"):
+            code, _, err = await generate(folder, endpoint, "--limit", "1", "--price", price)
+            assert code == 0, err
+    run = await asyncio.to_thread(open_run, folder / "run.db")
+    assert await asyncio.to_thread(lambda: run.price) == "3/4"
+    assert "cost: $0.0" in await asyncio.to_thread(str, run)

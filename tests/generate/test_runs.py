@@ -50,7 +50,7 @@ async def test_another_plan_is_refused_with_its_differences_and_can_be_forked(fo
         assert code == 2
         assert "recipe.role_play.max_messages: 4 → 2" in err
         assert "--fork" in err
-        assert "those that stopped at theirs stay as they are" in " ".join(err.split())
+        assert "never with a smaller one" in " ".join(err.split())
         before = Counter(map(asks, endpoint.requests))
         code, _, err = await generate(
             folder, endpoint, "--set", "max_messages=2", "--limit", "2", "--fork", "new.db"
@@ -61,9 +61,9 @@ async def test_another_plan_is_refused_with_its_differences_and_can_be_forked(fo
         again = ["--set", "max_messages=2", "--limit", "2", "--fork", "new.db"]
         assert (await generate(folder, endpoint, *again))[0] == 0
         assert len(endpoint.requests) == asked
-        code, _, err = await generate(folder, endpoint, "--set", "max_messages=3", "--fork", "new.db")
+        code, _, err = await generate(folder, endpoint, "--set", "max_messages=1", "--fork", "new.db")
         assert code == 2
-        assert "recipe.role_play.max_messages: 2 → 3" in err
+        assert "recipe.role_play.max_messages: 2 → 1" in err
         assert (await generate(folder, endpoint, "--fork", "run.db"))[0] == 2
     assert [len(session.turns) for session in await stored(folder, "new.db")] == [2, 2]
     assert [len(session.turns) for session in await stored(folder)] == [4, 4]

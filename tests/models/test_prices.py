@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+import bactrian as bt
 from bactrian.errors import InputError
-from bactrian.models.pricing import FREE, find_price, read_price
+from bactrian.models.pricing import FREE, choose_prices, find_price, read_price, suggest_priced
 from bactrian.models.wrappers.budget import Price
 from bactrian.records.usage import Usage
 
@@ -34,3 +35,23 @@ def test_a_well_known_model_has_a_price_and_cached_tokens_cost_less() -> None:
 
 def test_nobody_knows_the_price_of_a_model_on_ones_own_server() -> None:
     assert find_price("openai:my-own", "http://127.0.0.1:8000/v1") is None
+
+
+def test_a_model_without_a_price_is_told_the_nearest_one() -> None:
+    assert suggest_priced("openai:gpt-4o-mni") == "openai:gpt-4o-mini"
+    assert suggest_priced("ollama:llama") is None
+    with pytest.raises(InputError, match="The table has 'openai:gpt-4o-mini'"):
+        choose_prices(["openai:gpt-4o-mni"], None, None, budget=1.0)
+
+
+def test_a_function_of_ones_own_has_no_price_and_a_budget_is_refused() -> None:
+    own = {"python:answer": bt.load_model(lambda _: "Sencha.")}
+    assert choose_prices(own, None, None, own=own) == {}
+    with pytest.raises(InputError, match="0/0 if it is free"):
+        choose_prices(own, None, None, budget=1.0, own=own)
+    assert choose_prices(own, "0/0", None, budget=1.0, own=own) == {"python:answer": Price(0, 0)}
+
+
+def test_a_script_costs_nothing() -> None:
+    own = {"scripted": bt.Scripted(["Sencha."])}
+    assert choose_prices(own, None, None, budget=1.0, own=own) == {"scripted": FREE}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
@@ -23,11 +23,11 @@ from bactrian.api.reading.selection import (
     merge_installed,
     read_selection,
 )
-from bactrian.api.reading.status import RunStatus, build_forecast_order, read_status
+from bactrian.api.reading.status import RunStatus, build_forecast_order, read_cost, read_status
+from bactrian.api.reading.stored import read_stored_run
 from bactrian.api.report import Report
 from bactrian.export.format import Format
 from bactrian.generate.forecast import Forecast, forecast_run
-from bactrian.generate.rebuild import read_stored_run
 from bactrian.models.pricing import make_pricing
 from bactrian.recipes.load import read_recipe_content
 from bactrian.records.run import Failure, Mark, Progress
@@ -114,6 +114,11 @@ class Run:
     def usage(self) -> Usage:
         """Tokens of all calls, including unfinished sessions and lists."""
         return sum(self._read(lambda store: store.count_spent()).values(), Usage())
+
+    @property
+    def price(self) -> str | None:
+        """The price of the models that was given when the run was made; None if none was given."""
+        return self._read(_read_price)
 
     def status(self) -> RunStatus:
         """Return how far the run has come: jobs, endings, failures, cost, and the command that goes on."""
@@ -222,7 +227,7 @@ class Run:
         """
         check_installed()
         own = merge_installed(behaviours)
-        prices = make_pricing(price, base_url)
+        prices = make_pricing(price or self.price, base_url)
         part = self._read(lambda store: measure(store, own=own, processes=1))
         return Report.of((self.path.stem, part), prices=prices)
 
@@ -234,10 +239,12 @@ class Run:
         own = merge_installed(behaviours)
         second = other if isinstance(other, Run) else open_run(other)
         parts = [one._read(lambda store: measure(store, own=own, processes=1)) for one in (self, second)]
+        told = {self.price, second.price}
+        given = price or (told.pop() if len(told) == 1 else None)
         names = [self.path.stem, second.path.stem]
         if names[0] == names[1]:
             names = [str(self.path), str(second.path)]
-        return Report.of(*zip(names, parts, strict=True), prices=make_pricing(price, None))
+        return Report.of(*zip(names, parts, strict=True), prices=make_pricing(given, None))
 
     def forecast(
         self, *, limit: int | None = None, price: str | None = None, base_url: str | None = None
@@ -320,7 +327,7 @@ class Run:
         about = "about " if used.estimated else ""
         facts.append(("tokens", f"{about}{used.prompt:,} prompt + {used.completion:,} completion"))
         if "models" in content:
-            facts.append(("cost", _cost(content["models"], spent)))
+            facts.append(("cost", self._read(lambda store: _describe_cost(store, spent))))
         return facts
 
     def _progress(self) -> list[Progress]:
@@ -365,13 +372,11 @@ async def _list(items: AsyncIterator[_Result]) -> list[_Result]:
     return [one async for one in items]
 
 
-def _cost(models: dict[str, str], spent: dict[str, Usage]) -> str:
-    prices = make_pricing(None, None)
-    total = 0.0
-    for agent, used in spent.items():
-        name = models.get(agent, models.get("lister", ""))
-        price = None if name.startswith("python:") else prices(name)
-        if price is None:
-            return "unknown"
-        total += price.cost(used)
-    return f"${total:,.4f}"
+async def _read_price(store: RunReader) -> str | None:
+    given = [one.options.get("price") for one in await store.commands() if one.verb == "generate"]
+    return given[-1] if given else None
+
+
+async def _describe_cost(store: RunReader, spent: Mapping[str, Usage]) -> str:
+    usd = await read_cost(store, await read_stored_run(store), spent)
+    return "unknown" if usd is None else f"${usd:,.4f}"

@@ -92,6 +92,7 @@ COMMANDS = {
     "recover": LazyCommand(
         "recover", "recover", "Write a new run with everything readable from a damaged one."
     ),
+    "evaluate": LazyCommand("evaluate", "app", "Measure models and conversations."),
     "sandbox": LazyCommand("sandbox", "app", "Run a program in a sandbox."),
     "roles": LazyCommand("roles", "roles", "Ask a model for the roles that a task needs."),
     "recipes": LazyCommand("recipes", "app", "List the recipes, or show one."),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
 from collections.abc import Callable, Coroutine
+from contextlib import nullcontext
 from typing import NoReturn
 
 import typer
@@ -60,7 +62,7 @@ async def _interruptible(work: Coroutine[object, object, int], stop_control: Sto
         if signal.getsignal(which) != signal.SIG_IGN:  # nohup, or a shell's job in the background
             loop.add_signal_handler(which, stop, which)
     try:
-        with watch_event_loop(_warn):
+        with watch_event_loop(_warn) if os.environ.get("BACTRIAN_DEBUG") else nullcontext():
             code = await task
     except asyncio.CancelledError:
         code = None

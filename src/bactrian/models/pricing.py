@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from difflib import get_close_matches
 from functools import cache
+from types import MappingProxyType
 
-from bactrian.errors import InputError, MissingExtra
+from bactrian.errors import InputError
+from bactrian.models.model import Model
 from bactrian.models.providers import load_providers, split_name
 from bactrian.models.registry import find_traits
+from bactrian.models.traits import get_traits
 from bactrian.models.wrappers.budget import Price
 
 FREE = Price(0.0, 0.0, 0.0)
+NO_MODELS: Mapping[str, Model] = MappingProxyType({})
 _THOUSAND = 1000
 """Number of tokens used for a price query: more could fall into the higher price tier of a long context."""
 
@@ -42,7 +47,6 @@ def find_price(name: str, base_url: str | None) -> Price | None:
 
     Raises:
         InputError: the user's providers file is invalid.
-        MissingExtra: ``genai-prices`` is not installed.
     """
     if not find_traits(name).priced:
         return FREE
@@ -57,10 +61,7 @@ def find_price(name: str, base_url: str | None) -> Price | None:
     if own and row.prices is None:
         return None
     model = parts.model
-    try:
-        from genai_prices import Usage, calc_price
-    except ModuleNotFoundError as error:
-        raise MissingExtra("prices", "The price of a model") from error
+    from genai_prices import Usage, calc_price  # 0.2 s, which free models do not pay
 
     def cost(usage: Usage) -> float:
         found = (
@@ -80,14 +81,24 @@ def find_price(name: str, base_url: str | None) -> Price | None:
         return None
 
 
-def make_pricing(
-    given: str | None, base_url: str | None, *, needed: bool = False
-) -> Callable[[str], Price | None]:
+def suggest_priced(name: str) -> str | None:
+    """Return the name of the priced model of the same provider that is most like ``name``; None if not found."""
+    parts = split_name(name)
+    row = load_providers().get(parts.provider) if parts is not None else None
+    if parts is None or row is None or row.prices is None:
+        return None
+    from genai_prices.data import providers
+
+    known = [model.id for one in providers if one.id == row.prices for model in one.models]
+    near = get_close_matches(parts.model, known, n=1)
+    return f"{parts.provider}:{near[0]}" if near else None
+
+
+def make_pricing(given: str | None, base_url: str | None) -> Callable[[str], Price | None]:
     """Return a function from a model's name to its price: the user's price ``given``, otherwise from the table.
 
     Raises:
         InputError: ``given`` is not a price.
-        MissingExtra: raised by the function, if a price is ``needed`` and the table is not installed.
     """
     own = read_price(given) if given is not None else None
 
@@ -96,12 +107,7 @@ def make_pricing(
         if own is not None:
             # A session without a model's name was made elsewhere, and may have cost money.
             return own if not model or _may_cost(model) else FREE
-        try:
-            return find_price(model, base_url) if model else None
-        except MissingExtra:
-            if needed:
-                raise
-            return None
+        return find_price(model, base_url) if model else None
 
     return price
 
@@ -117,25 +123,27 @@ def choose_prices(
     base_url: str | None,
     *,
     budget: float | None = None,
-    own: Collection[str] = (),
+    own: Mapping[str, Model] = NO_MODELS,
 ) -> dict[str, Price]:
-    """Return the known prices of ``models`` by name. Models in ``own`` are free unless the user gives a price.
+    """Return the known prices of ``models`` by name; ``own`` are the user's own objects among them.
 
     Raises:
         InputError: ``given`` is not a price, or a ``budget`` is set and a price is unknown.
-        MissingExtra: a budget is set and the table is not installed.
     """
-    pricing = make_pricing(given, base_url, needed=budget is not None)
+    pricing = make_pricing(given, base_url)
     names = sorted(set(models))
     known: dict[str, Price] = {}
     for name in names:
-        price = FREE if given is None and name in own else pricing(name)
+        free = given is None and name in own and not get_traits(own[name]).priced
+        price = FREE if free else pricing(name)
         if price is not None:
             known[name] = price
     if budget is not None and (unknown := [name for name in names if name not in known]):
+        near = suggest_priced(unknown[0])
+        meant = f" The table has {near!r}." if near else ""
         raise InputError(
-            f"A limit in dollars requires the price of {unknown[0]!r}.",
+            f"A limit in dollars requires the price of {unknown[0]!r}, which is not known.{meant}",
             where="--budget",
-            next="Set it with --price PROMPT/COMPLETION, or limit the tokens with --max-tokens.",
+            next="Set it with --price PROMPT/COMPLETION (0/0 if it is free), or limit the tokens with --max-tokens.",
         )
     return known

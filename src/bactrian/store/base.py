@@ -82,6 +82,10 @@ class RunWriter(Protocol):
         """Store what the run is made from, unless it is stored already. Return what is stored."""
         ...
 
+    async def extend(self, recipe: Mapping[str, Any]) -> dict[str, Any]:
+        """Replace what the run is made from by the same with a larger limit, and return what is stored."""
+        ...
+
     async def end(self, session: str, ending: Ending, usage: Usage = ...) -> None:
         """Store the ending of the session with this id, and what the session used in all.
 

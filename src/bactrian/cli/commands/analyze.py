@@ -21,6 +21,7 @@ from bactrian.analyze.measure import measure
 from bactrian.analyze.report import check_installed
 from bactrian.analyze.report_tables import WIDE
 from bactrian.api.report import Report
+from bactrian.api.run import open_run
 from bactrian.cli.model_options import read_model_options
 from bactrian.cli.options import declare_option
 from bactrian.cli.run_async import run_async
@@ -67,7 +68,7 @@ def analyze(
         int, declare_option("--concurrency", "Concurrent questions to the judge.", min=1)
     ] = 16,
     budget: Annotated[
-        float | None, declare_option("--budget", "Most Most US dollars that the judge may cost.", min=0)
+        float | None, declare_option("--budget", "Most US dollars that the judge may cost.", min=0)
     ] = None,
     max_tokens: Annotated[
         int | None, declare_option("--max-tokens", "Most tokens that the judge may use.", min=0)
@@ -90,7 +91,7 @@ def analyze(
     if sample is not None and judge is None:
         raise InputError("A sample is for a judge.", where="--sample", next="Name the judge with --judge.")
     check_installed()
-    prices = make_pricing(price, base_url)
+    prices = make_pricing(price or _read_price(run_file, *(others or [])), base_url)
     work = _analyze(
         run_file,
         others or [],
@@ -105,6 +106,12 @@ def analyze(
         if judge
         else "Nothing was written.",
     )
+
+
+def _read_price(*runs: Path) -> str | None:
+    """Return the price that the runs were made with, if it is the same for all of them."""
+    given = {open_run(run).price for run in runs}
+    return given.pop() if len(given) == 1 else None
 
 
 @dataclass(frozen=True, slots=True)

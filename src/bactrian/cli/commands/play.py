@@ -62,6 +62,10 @@ def play(
         bool,
         declare_option("--keep/--no-keep", "Keep a session without --run in your data folder."),
     ] = True,
+    raw: Annotated[
+        bool,
+        declare_option("--raw", "Show each text as it came, with the protocol's words and without Markdown."),
+    ] = False,
     json: Annotated[bool, declare_option("--json", "Write events as JSON lines.")] = False,
     sampling: Mapping[str, Any] = MappingProxyType({}),
 ) -> None:
@@ -70,7 +74,7 @@ def play(
         if sampling:
             raise refuse_flag("--temperature and its like")
         check_flags(roles, models, flags, critic, tools)
-        _play_society(society, idea, models, flags, run_file, keep=keep, json=json)
+        _play_society(society, idea, models, flags, run_file, keep=keep, json=json, raw=raw)
     if idea is None:
         idea, flags = EXAMPLE[0], replace(flags, seed=EXAMPLE_SEED if flags.seed is None else flags.seed)
     pair = choose_roles(
@@ -105,7 +109,7 @@ def play(
         endings=flags.endings,
         run=run_file,
     )
-    keeper = PlayKeeper(run_file, keep=keep, json=json)
+    keeper = PlayKeeper(run_file, keep=keep, json=json, raw=raw)
     run_async(watch_session(order, keeper), resume=keeper, stop_control=stop_control)
 
 
@@ -165,6 +169,7 @@ def _play_society(
     *,
     keep: bool,
     json: bool,
+    raw: bool,
 ) -> NoReturn:
     """Play a society and end the command."""
     society, _ = load_society(name)
@@ -193,7 +198,7 @@ def _play_society(
             **models.addresses(),
         ),
     )
-    keeper = PlayKeeper(run_file, keep=keep, json=json)
+    keeper = PlayKeeper(run_file, keep=keep, json=json, raw=raw)
     run_async(watch_society(wish, options, keeper), resume=keeper, stop_control=stop_control)
 
 

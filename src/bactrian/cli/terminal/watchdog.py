@@ -36,7 +36,7 @@ def watch_event_loop(tell: Callable[[str], object], *, patience: float = 1.0) ->
             quiet -= 1
             still = 0 if moved.is_set() else still + 1
             moved.clear()
-            if still == _LOOKS and quiet <= 0:
+            if still == _LOOKS and quiet <= 0 and not _is_importing(thread):
                 quiet = _QUIET
                 tell(f"Nothing could go on for {patience:g} s: {_where(thread)} holds everything up.")
 
@@ -60,6 +60,14 @@ def _where(thread: int) -> str:
         return "something"
     place = _place(innermost)
     return place if frame is None or frame is innermost else f"{place}, called from {_place(frame)},"
+
+
+def _is_importing(thread: int) -> bool:
+    """Return True if the thread imports a module, which may take seconds, but only once."""
+    frame = sys._current_frames().get(thread)  # pyright: ignore[reportPrivateUsage] (there is no other way)
+    while frame is not None and frame.f_code.co_filename != "<frozen importlib._bootstrap>":
+        frame = frame.f_back
+    return frame is not None
 
 
 def _is_ours(frame: FrameType) -> bool:

@@ -29,9 +29,9 @@ class Viewer(Protocol):
         ...
 
 
-def choose_viewer(*, json: bool) -> Viewer:
+def choose_viewer(*, json: bool, raw: bool = False) -> Viewer:
     """Return the viewer for these flags and this terminal."""
-    return _JsonViewer() if json else ConversationView(open_output(), open_progress())
+    return _JsonViewer() if json else ConversationView(open_output(), open_progress(), raw=raw)
 
 
 class _JsonViewer:

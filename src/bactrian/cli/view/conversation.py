@@ -12,6 +12,7 @@ from rich.rule import Rule
 from rich.text import Text
 
 from bactrian.cli.terminal.console import to_printable
+from bactrian.cli.view.markdown import MarkdownWriter
 from bactrian.language.escape import to_line
 from bactrian.play.agent import Listener
 from bactrian.records.candidate import Decision, Proposal
@@ -36,7 +37,10 @@ class ConversationView:
     The conversation is written to ``out``. If that is not a terminal, each turn is written as a whole.
     """
 
-    def __init__(self, out: Console, progress: Console) -> None:
+    def __init__(self, out: Console, progress: Console, *, raw: bool = False) -> None:
+        self._markdown = (
+            MarkdownWriter(out) if out.is_terminal and not out.is_dumb_terminal and not raw else None
+        )
         self.listener: Listener | None = self if out.is_terminal else None
         self._out = out
         self._progress = progress
@@ -76,6 +80,9 @@ class ConversationView:
         """Show the next piece of a turn, word by word, so that lines break between words."""
         if self._speaking is None:
             self._announce(speaker)
+        if self._markdown is not None:
+            self._markdown.write(piece)
+            return
         text = self._held + piece
         end = max(text.rfind(" "), text.rfind("\n")) + 1
         self._held = text[end:]
@@ -84,7 +91,7 @@ class ConversationView:
     def restart(self, speaker: Speaker) -> None:
         """Announce that the turn starts again."""
         if self._speaking is not None:
-            self._held = ""
+            self._finish_text()
             self._out.print(
                 f"\n[the reply of {_PART.get(speaker, self._roles[speaker])} broke off; asking again]",
                 style="dim",
@@ -115,13 +122,13 @@ class ConversationView:
         if self._speaking is None:
             self._announce(turn.speaker)
             self._write(turn.text)
-        self._write(self._held)
-        self._held = ""
+        self._finish_text()
         self._speaking = None
         self._turns += 1
         self._seconds += turn.seconds
         self._usage += turn.usage
-        self._out.print()
+        if self._markdown is None:
+            self._out.print()
         cut = " · cut off at its token limit" if turn.finish == "length" else ""
         self._dim(f"{_tokens(turn.usage)} · {turn.seconds:.1f} s{cut}")
 
@@ -143,11 +150,12 @@ class ConversationView:
 
     def _call(self, call: ToolCall) -> None:
         if self._speaking is not None:  # The text beside its calls was streamed already.
-            self._write(self._held)
-            self._held, self._speaking = "", None
+            self._finish_text()
+            self._speaking = None
         elif call.text:
             self._announce(call.speaker)
             self._write(call.text)
+            self._finish_text()
             self._speaking = None
         self._out.print() if call.place == 1 else None
         self._dim(f"{self._roles[call.speaker]} calls {call.wanted.name} {_short(call.wanted.arguments)}")
@@ -170,8 +178,19 @@ class ConversationView:
         style = _STYLE.get(speaker) or _MORE[list(self._roles).index(speaker) % len(_MORE)]
         self._out.print(f"{to_printable(self._roles[speaker])}{part}", style=style)
 
+    def _finish_text(self) -> None:
+        """Write what is left of the turn's text."""
+        if self._markdown is not None:
+            self._markdown.finish()
+        else:
+            self._write(self._held)
+            self._held = ""
+
     def _write(self, text: str) -> None:
         """Write ``text`` after the last piece; on a terminal, a word that does not fit starts a new line."""
+        if self._markdown is not None:
+            self._markdown.write(text)
+            return
         text = to_printable(text)
         if self._out.is_terminal:
             text = "".join([self._placed(word) for word in _WORDS.findall(text)])
@@ -184,16 +203,19 @@ class ConversationView:
         wide = cell_len(word.rstrip(" "))
         breaks = self._column > 0 and self._column + wide > self._out.width
         self._column = (0 if breaks else self._column) + cell_len(word)
+        if wide > self._out.width:  # The terminal breaks a word that is longer than a line.
+            self._column %= self._out.width
+            return f"\n{word}" if breaks else word
         if self._column > self._out.width:  # a space beyond the edge would start a line of its own
             word = word.rstrip(" ")
         return f"\n{word}" if breaks else word
 
     def _labelled(self, label: str, text: str) -> None:
         self._out.print(f"{label} ", style="dim", end="")
-        self._out.print(to_printable(text), soft_wrap=not self._out.is_terminal)
+        self._out.print(to_printable(text), soft_wrap=not self._out.is_terminal, overflow="fold")
 
     def _dim(self, text: str) -> None:
-        self._out.print(to_printable(text), style="dim")
+        self._out.print(to_printable(text), style="dim", soft_wrap=not self._out.is_terminal)
 
 
 def _name_models(models: Mapping[str, str]) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json as encoder
 
+from bactrian.api.reading.progress_rows import write_duration
 from bactrian.generate.forecast import Forecast
-from bactrian.generate.progress_rows import write_duration
 from bactrian.generate.session_cost import Estimate
 
 

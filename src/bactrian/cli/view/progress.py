@@ -16,11 +16,11 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from bactrian.api.reading.progress_rows import ProgressRow, list_rows, write_line, write_usd
 from bactrian.cli.terminal.console import open_output, open_progress, to_printable
 from bactrian.cli.view.fitting import fit_facts
 from bactrian.cli.view.forecast import write_estimate
 from bactrian.generate.progress import ProgressSnapshot, RunProgress
-from bactrian.generate.progress_rows import ProgressRow, list_rows, write_line, write_usd
 from bactrian.language.escape import to_json
 from bactrian.records.text import write_count
 

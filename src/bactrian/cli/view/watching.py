@@ -24,7 +24,8 @@ class PlayKeeper:
     Printing it gives what to do after an interruption.
     """
 
-    def __init__(self, run: Path | None, *, keep: bool, json: bool) -> None:
+    def __init__(self, run: Path | None, *, keep: bool, json: bool, raw: bool = False) -> None:
+        self.raw = raw
         self.json = json
         self.given = run
         self._keep = keep and run is None
@@ -94,7 +95,7 @@ class PlayKeeper:
 
 async def watch_session(order: SessionOrder, keeper: PlayKeeper) -> int:
     """Play the session and return the exit code."""
-    watching = choose_viewer(json=keeper.json)
+    watching = choose_viewer(json=keeper.json, raw=keeper.raw)
     async with keeper.open() as store, aclosing(play_one(order, watching.listener, kept_in=store)) as events:
         with watching.show_waiting("thinking about the task"):
             event = await anext(events)
@@ -112,7 +113,7 @@ async def watch_session(order: SessionOrder, keeper: PlayKeeper) -> int:
 
 async def watch_society(wish: SocietyRun, options: ModelOptions, keeper: PlayKeeper) -> int:
     """Play the society's stages and return the exit code."""
-    watching = choose_viewer(json=keeper.json)
+    watching = choose_viewer(json=keeper.json, raw=keeper.raw)
     started = False
     async with keeper.open() as store:
         events = play_one_society(wish, options, keeper.given, watching.listener, kept_in=store)

@@ -140,6 +140,11 @@ class SqliteStore:
         assert stored is not None
         return stored
 
+    async def extend(self, recipe: Mapping[str, Any]) -> dict[str, Any]:
+        """Replace what the run is made from by the same with a larger limit, and return what is stored."""
+        await self._write(statements.REPLACE_RECIPE, (write_json(recipe),))
+        return dict(recipe)
+
     async def recipe(self) -> dict[str, Any] | None:
         """Return what the run is made from; None if it was not made from a recipe."""
         return await asyncio.to_thread(self._reader.recipe)

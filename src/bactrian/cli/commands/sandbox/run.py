@@ -18,16 +18,9 @@ from bactrian.sandbox.run import find_tier
 from bactrian.sandbox.run import run as run_program
 from bactrian.sandbox.tiers import Unsafe
 
-app = typer.Typer(help="Run a program in a sandbox.", rich_markup_mode=None, no_args_is_help=True)
 _LARGEST = 16 * MIB
 
 
-@app.callback()
-def sandbox() -> None:
-    """Run a program in a sandbox."""
-
-
-@app.command()
 def run(
     program: Annotated[Path, typer.Argument(metavar="FILE.py", help="The Python program.")],
     cpu: Annotated[float, declare_option("--cpu", "Seconds of CPU time.", min=0.1)] = 10.0,
