@@ -58,19 +58,19 @@ async def test_a_behaviour_is_learned_from_examples_and_found_by_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_data(tmp_path / "data.jsonl")
-    home = {"BACTRIAN_DATA": str(tmp_path / "home")}
-    trained = bactrian("behaviours", "train", "data.jsonl", cwd=tmp_path, **home)
+    home = str(tmp_path / "home")
+    trained = bactrian("behaviours", "train", "data.jsonl", cwd=tmp_path, BACTRIAN_DATA=home)
     assert trained.returncode == 0, trained.stderr
     assert "4 parts left out in turn" in trained.stdout
-    assert "apology" in bactrian("behaviours", cwd=tmp_path, **home).stdout
-    again = bactrian("behaviours", "train", "data.jsonl", cwd=tmp_path, **home)
+    assert "apology" in bactrian("behaviours", cwd=tmp_path, BACTRIAN_DATA=home).stdout
+    again = bactrian("behaviours", "train", "data.jsonl", cwd=tmp_path, BACTRIAN_DATA=home)
     assert again.returncode == 2
     texts = ("Instruction: Describe the lamp.", "I apologise for the lamp, I am so sorry.")
     plain = ("Instruction: Describe the lamp.", "The lamp has two parts: a foot and a shade.")
     await make_run(tmp_path / "run.db", [session("1", texts=texts), session("2", texts=plain)])
-    analyzed = bactrian("analyze", "run.db", "--json", cwd=tmp_path, **home)
+    analyzed = bactrian("analyze", "run.db", "--json", cwd=tmp_path, BACTRIAN_DATA=home)
     assert json.loads(analyzed.stdout)["behaviours"]["apology"]["sessions"] == 1
-    monkeypatch.setenv("BACTRIAN_DATA", home["BACTRIAN_DATA"])
+    monkeypatch.setenv("BACTRIAN_DATA", home)
     (own,) = read_behaviours(["apology"])
     assert own.code == "apology"
 
