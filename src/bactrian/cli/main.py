@@ -71,7 +71,7 @@ COMMANDS = {
         "Go on with an interrupted run or session; everything it needs but keys is stored in it.",
     ),
     "failures": LazyCommand(
-        "failures", "failures", "List the jobs that failed, with the reason and the response received."
+        "stored.failures", "failures", "List the jobs that failed, with the reason and the response received."
     ),
     "analyze": LazyCommand(
         "analyze",
@@ -87,22 +87,24 @@ COMMANDS = {
     ),
     "import": LazyCommand("ingest", "ingest", "Import conversations of other programs into a run."),
     "verify": LazyCommand(
-        "verify", "verify", "Check all data of a run against its checksums and counts. Changes nothing."
+        "stored.verify",
+        "verify",
+        "Check all data of a run against its checksums and counts. Changes nothing.",
     ),
     "recover": LazyCommand(
-        "recover", "recover", "Write a new run with everything readable from a damaged one."
+        "stored.recover", "recover", "Write a new run with everything readable from a damaged one."
     ),
     "evaluate": LazyCommand("evaluate", "app", "Measure models and conversations."),
     "sandbox": LazyCommand("sandbox", "app", "Run a program in a sandbox."),
     "roles": LazyCommand("roles", "roles", "Ask a model for the roles that a task needs."),
-    "recipes": LazyCommand("recipes", "app", "List the recipes, or show one."),
-    "societies": LazyCommand("societies", "app", "List the societies, or show one."),
+    "recipes": LazyCommand("catalog.recipes", "app", "List the recipes, or show one."),
+    "societies": LazyCommand("catalog.societies", "app", "List the societies, or show one."),
     "models": LazyCommand(
-        "models",
+        "catalog.models",
         "models",
         "List models and providers, whether their keys are set, and what constrains their replies.",
     ),
-    "prompts": LazyCommand("prompts", "app", "List the prompt packs, or show one."),
+    "prompts": LazyCommand("catalog.prompts", "app", "List the prompt packs, or show one."),
     "doctor": LazyCommand(
         "doctor", "doctor", "Check which optional parts are installed, and whether the model answers."
     ),
