@@ -79,6 +79,9 @@ COMMANDS = {
         "analyze",
         "Report endings, behaviours and costs of a run, or compare two runs.",
     ),
+    "behaviours": LazyCommand(
+        "behaviours.app", "app", "List the behaviours that are detected, show, train or label one."
+    ),
     "export": LazyCommand("export", "export", "Export a run in a format that other tools read."),
     "explore": LazyCommand(
         "stored.explore", "explore", "Look at runs and conversations in the browser: filter, search, read."

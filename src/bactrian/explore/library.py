@@ -38,8 +38,12 @@ class DataSet:
     """The run: ``source`` itself, or the cache that it is imported into."""
     side: Path
     store: RunReader
+    writing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held by the page that writes the run."""
     worker: asyncio.subprocess.Process | None = None
     """The process that builds the side file."""
+    drawing: asyncio.subprocess.Process | None = None
+    """The process that draws a map."""
 
     @property
     def is_imported(self) -> bool:
@@ -134,7 +138,7 @@ async def add_data_set(library: Library, path: Path, stack: AsyncExitStack) -> D
     one = DataSet(_find_name(path, library.sets), path, run, side, store)
     library.sets[one.name] = one
     one.worker = await _start_worker(one)
-    stack.push_async_callback(_stop_worker, one.worker)
+    stack.push_async_callback(_stop_workers, one)
     return one
 
 
@@ -188,7 +192,8 @@ async def _start_worker(one: DataSet) -> asyncio.subprocess.Process:
     )
 
 
-async def _stop_worker(worker: asyncio.subprocess.Process) -> None:
-    if worker.returncode is None:
-        worker.terminate()
-        await worker.wait()
+async def _stop_workers(one: DataSet) -> None:
+    for worker in (one.worker, one.drawing):
+        if worker is not None and worker.returncode is None:
+            worker.terminate()
+            await worker.wait()

@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,11 +26,27 @@ from starlette.types import Scope
 from bactrian.errors import BactrianError, InputError
 from bactrian.explore.index.side import TooSlow
 from bactrian.explore.library import open_library
-from bactrian.explore.pages import conversation, conversations, library
+from bactrian.explore.pages import (
+    compare,
+    conversation,
+    conversations,
+    export,
+    library,
+    live,
+    maps,
+    marks,
+    play,
+    statistics,
+)
+from bactrian.explore.playing import stop_play
 from bactrian.explore.rendering import Explorer, render_page
 from bactrian.explore.security import Guard, make_access_rules
 
-PAGES: Sequence[BaseRoute] = (*library.ROUTES, *conversations.ROUTES, *conversation.ROUTES)
+PAGES: Sequence[BaseRoute] = tuple(
+    route
+    for page in (library, conversations, conversation, statistics, compare, marks, export, play, live, maps)
+    for route in page.ROUTES
+)
 
 
 class _Assets(StaticFiles):
@@ -71,6 +88,8 @@ class ServerOptions:
     """Needed by every request, if not empty."""
     edit: bool = False
     """True to let pages write marks and play conversations."""
+    models: tuple[str, ...] = ("local",)
+    """Models that pages may play with."""
 
     @property
     def address(self) -> str:
@@ -86,12 +105,18 @@ async def run_server(paths: Sequence[Path], options: ServerOptions, ready: Calla
         InputError: a path or the address cannot be used.
         StoreError: a run is damaged, or of a newer version.
     """
-    async with open_library(paths) as opened:
-        explorer = Explorer(opened, edit=options.edit, port=options.port)
+    async with open_library(paths) as opened, AsyncExitStack() as stack:
+        explorer = Explorer(opened, options.edit, options.port, options.models, stack=stack)
+        stack.push_async_callback(_stop_playing, explorer)
         app = build_app(explorer, host=options.host, token=options.token)
         # In a task of its own: the server takes over Ctrl-C, and ends by it.
         await asyncio.create_task(_serve(app, options, ready))
     return 0
+
+
+async def _stop_playing(explorer: Explorer) -> None:
+    if explorer.stage is not None:
+        await stop_play(explorer.stage)
 
 
 async def _serve(app: Starlette, options: ServerOptions, ready: Callable[[], None]) -> None:

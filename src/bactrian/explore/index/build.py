@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -51,9 +51,23 @@ class IndexBuilder:
         query = "SELECT id FROM heads JOIN facts USING (row) WHERE final = 0"
         ids = {*(row[0] for row in self.side.execute(query)), *touched}
         outlines = await self.store.outlines(ids=sorted(ids)) if ids else []
+        marks = {(one.mark, one.session): one.note for one in await self.store.marks()}
         with self.side:
             self._write(outlines)
+            self._copy_marks(marks)
             self.side.execute("INSERT OR REPLACE INTO meta VALUES ('last_turn', ?)", (last,))
+
+    def _copy_marks(self, marks: Mapping[tuple[str, str], str]) -> None:
+        """Make the marks of the side file those of the run."""
+        query = "SELECT mark, id, note FROM marks JOIN heads USING (row)"
+        have = {(mark, session): note for mark, session, note in self.side.execute(query)}
+        if have == marks:
+            return
+        self.side.execute("DELETE FROM marks")
+        self.side.executemany(
+            "INSERT INTO marks SELECT ?, row, ? FROM heads WHERE id = ?",
+            [(mark, note, session) for (mark, session), note in marks.items()],
+        )
 
     async def _add_facts(self) -> bool:
         after = self.side.execute("SELECT max(row) FROM heads").fetchone()[0] or 0

@@ -20,6 +20,7 @@ from bactrian.explore.index.side import read_side_file
 from bactrian.explore.index.words import Term, read_search
 from bactrian.explore.layout import LONGEST, FieldBlock, arrange_turn, tokenize_code
 from bactrian.explore.library import DataSet
+from bactrian.explore.playing import LiveStage
 from bactrian.explore.rendering import get_explorer, has_agreed, render_page
 from bactrian.export.system_prompts import SystemPrompts
 from bactrian.language.escape import to_markdown
@@ -125,6 +126,8 @@ async def show_conversation(request: Request) -> Response:
         back=wanted.write() if wanted.write() != "?" else "",
         filter=wanted,
         created=created,
+        stage=_find_stage(request, one.name, session.id),
+        marks=await one.store.marks(session.id),
         cost=_sum_costs([_find_cost(session, turn, prices) for turn in session.turns]),
         ending_reason=ENDING_REASONS.get(session.ending.code, "") if session.ending else "",
     )
@@ -137,7 +140,11 @@ async def find_session(request: Request) -> tuple[DataSet, Session]:
         HTTPException: there is none; the page says what was not found.
         StoreError: it is damaged.
     """
-    name, session_id = request.path_params["data"], request.path_params["id"]
+    return await find_named_session(request, request.path_params["data"], request.path_params["id"])
+
+
+async def find_named_session(request: Request, name: str, session_id: str) -> tuple[DataSet, Session]:
+    """Return a data set and a session by their names. Raises what :func:`find_session` raises."""
     one = get_explorer(request).library.sets.get(name)
     if one is None:
         raise HTTPException(404, f"There is no data set {name!r}.")
@@ -232,6 +239,12 @@ def _make_prices() -> Callable[[str], Price | None]:
     return make_pricing(None, None)
 
 
+def _find_stage(request: Request, data: str, session_id: str) -> LiveStage | None:
+    """Return the play of this conversation; None if it is not being played from a page."""
+    stage = get_explorer(request).stage
+    return stage if stage and stage.is_running and (stage.data, stage.session) == (data, session_id) else None
+
+
 def prepare_pages() -> None:
     """Load what the first conversation needs: prices and the highlighter."""
     _make_prices()("openai:gpt-4o-mini")
@@ -239,6 +252,8 @@ def prepare_pages() -> None:
 
 
 def _find_row(one: DataSet, session_id: str) -> tuple[int, float]:
+    if not one.side.exists():  # The data set is new.
+        return 0, 0.0
     with read_side_file(one.side) as side:
         found = side.execute("SELECT row, created FROM heads WHERE id = ?", (session_id,)).fetchone()
     return found or (0, 0.0)
