@@ -35,6 +35,13 @@ EXAMPLES = {
     "recover": ("bactrian recover society.db -o recovered.db",),
     "evaluate": ("bactrian evaluate humaneval --help",),
     "evaluate humaneval": ("bactrian evaluate humaneval -m openai:gpt-4o-mini -n 10 -k 1,10 --budget 1",),
+    "evaluate agents": (
+        "bactrian evaluate agents society.db --judge openai:gpt-4o --judge anthropic:claude-sonnet-4-5 --forecast",
+    ),
+    "behaviours": ("bactrian behaviours", "bactrian behaviours show role_flip"),
+    "behaviours show": ("bactrian behaviours show role_flip",),
+    "behaviours label": ("bactrian behaviours label society.db --behaviour flake_reply -n 50",),
+    "behaviours train": ("bactrian behaviours train society.labels.jsonl",),
     "sandbox": ("bactrian sandbox run program.py",),
     "sandbox run": ("bactrian sandbox run program.py --cpu 5 --json",),
     "roles": ('bactrian roles "Plan a garden" -n 3', 'bactrian roles "Plan a garden" --json > roles.jsonl'),

@@ -75,7 +75,7 @@ def _declare(agent: str | None, key: str) -> Any:
     name = f"--{flag}" if agent is None else f"--{agent}-{flag}"
     if key == "temperature" and agent is None:
         text += " Options of one agent begin with its name: --assistant-temperature."
-    return Annotated[kind, declare_option(name, text, hidden=agent is not None, metavar="VALUE")]
+    return Annotated[kind, declare_option(name, text, hidden=agent is not None)]
 
 
 def _read(key: str, written: str) -> object:

@@ -160,9 +160,7 @@ def _list_usage(params: Iterable[Any]) -> list[str]:
 
 
 def _name_argument(argument: Any) -> str:
-    name = str(argument.metavar or argument.name).strip("[]{}.…").upper()
-    if name.endswith(".PY"):
-        name = name.removesuffix(".PY") + ".py"
+    name = argument.metavar.strip("[]{}.…") if argument.metavar else argument.name.upper()
     name = f"{name}..." if argument.nargs == -1 else name
     return name if argument.required else f"[{name}]"
 
@@ -185,7 +183,7 @@ def _write_options(params: Iterable[Any], ctx: Any, formatter: Any) -> None:
             shown += f" / {', '.join(one.secondary_opts)}"
         elif not one.is_flag and not one.count:
             kind = record[0].rpartition(names[-1])[2]
-            shown += f" {name_value(names[-1], kind)}"
+            shown += f" {one.metavar or name_value(names[-1], kind)}"
         groups[find_group(names[-1])].append((shown, text))
     for title, rows in groups.items():
         if rows:
