@@ -38,6 +38,7 @@ EXAMPLES = {
     "evaluate agents": (
         "bactrian evaluate agents society.db --judge openai:gpt-4o --judge anthropic:claude-sonnet-4-5 --forecast",
     ),
+    "evaluate extract": ("bactrian evaluate extract society.db",),
     "behaviours": ("bactrian behaviours", "bactrian behaviours show role_flip"),
     "behaviours show": ("bactrian behaviours show role_flip",),
     "behaviours label": ("bactrian behaviours label society.db --behaviour flake_reply -n 50",),

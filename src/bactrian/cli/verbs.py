@@ -38,8 +38,17 @@ class VerbCommand(typer.core.TyperCommand):
         """Read the arguments.
 
         Raises:
-            InputError: there are more than the command takes.
+            InputError: there are more than the command takes, or an option that takes one value is repeated: its
+                first value would be dropped in silence.
         """
+        _, _, order = self.make_parser(ctx).parse_args(args=list(args))
+        for option in order:
+            count = order.count(option)
+            if count > 1 and not (getattr(option, "is_flag", True) or option.multiple):
+                raise InputError(
+                    f"{max(option.opts, key=len)} is given {count} times, and takes one value.",
+                    next="Give it once.",
+                )
         rest = super().parse_args(ctx, list(args))
         if rest and not ctx.resilient_parsing:
             raise self._refuse(ctx, rest)
