@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.helpers.command import bactrian
+from tests.helpers.command import Command, bactrian, clean_environment
 
 PROBLEM = {
     "task_id": "own/1",
@@ -112,6 +114,56 @@ def test_a_model_is_asked_and_its_samples_are_judged_and_kept(folder: Path) -> N
     other = bactrian(*command, "--model", f"scripted:{script}", "-n", "3", cwd=folder)
     assert other.returncode == 2
     assert "another plan" in other.stderr
+
+
+def wait_until(holds: Callable[[], bool], seconds: float = 60) -> bool:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def list_descendants(process: int) -> set[int]:
+    """The processes that ``process`` has started, and those that they have started."""
+    found: set[int] = set()
+    for path in Path(f"/proc/{process}/task").glob("*/children"):
+        for child in map(int, path.read_text().split()):
+            found |= {child} | list_descendants(child)
+    return found
+
+
+def is_alive(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_a_kill_in_the_middle_of_judging_loses_no_verdict_and_leaves_no_process(folder: Path) -> None:
+    slow = "import time\ndef double(n):\n    time.sleep(0.2)\n    return 2 * n  # {}\n"
+    rows = [{"task_id": "own/1", "solution": slow.format(number)} for number in range(12)]
+    write_solutions(folder, *rows)
+    command = ("evaluate", "humaneval", "--problems", "problems.jsonl", "--solutions", "solutions.jsonl")
+    verdicts = folder / "solutions.jsonl.verdicts.jsonl"
+    running = Command((*command, "--json"), folder, clean_environment())
+    assert wait_until(lambda: verdicts.exists() and verdicts.read_bytes().count(b"\n") >= 2)
+    # The sandboxes of the next solutions may be anywhere between their start and their end.
+    started = list_descendants(running.pid)
+    running.kill()
+    running.finish()
+    assert running.returncode != 0
+    assert started
+    assert wait_until(lambda: not any(map(is_alive, started)))
+    before = [line for line in verdicts.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
+    assert len(before) < len(rows)
+    done = bactrian(*command, "--json", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["kinds"] == {"passed": len(rows)}
+    after = verdicts.read_bytes().splitlines(keepends=True)
+    assert after[: len(before)] == before
+    assert sorted(int(json.loads(line)["id"]) for line in after) == list(range(1, len(rows) + 1))
 
 
 def test_a_forecast_spends_nothing(folder: Path) -> None:

@@ -160,8 +160,8 @@ class RunReader(Protocol):
         """Return all answers of the judge with this name."""
         ...
 
-    async def marks(self) -> list[Mark]:
-        """Return the marks of all sessions, in the order in which they were first set."""
+    async def marks(self, session: str | None = None) -> list[Mark]:
+        """Return the marks of all sessions, or of the session with this id, in the order of their first setting."""
         ...
 
     async def commands(self) -> list[Command]:
