@@ -24,7 +24,7 @@ from tests.helpers.command import bactrian
 from tests.helpers.exports import handed, lines
 
 OLD = Path(__file__).parents[1] / "data" / "runs"
-VERSIONS = range(1, 11)
+VERSIONS = range(1, 13)
 LINES: dict[str, list[Any]] = json.loads((OLD / "lines.json").read_text("utf-8"))
 WHOLE = [said[0] for pair in zip(LINES["user"], [*LINES["assistant"], [DONE]], strict=True) for said in pair]
 """What a session says from its first turn on, if the first of the alternatives is taken each time."""

@@ -19,6 +19,7 @@ from bactrian.records.session import Session
 from bactrian.records.tool import ToolCall, ToolResult
 from bactrian.records.turn import Turn
 from bactrian.records.usage import Usage
+from bactrian.records.vote import Vote
 from bactrian.store.mapping import Derived, Embedded, Json, RecordMapping, declare_table
 
 
@@ -73,6 +74,7 @@ RESULT = TOOL_RESULTS.pick("result", "problem", "tool_seconds", "cut")
 CONFIRMATIONS = declare_table(Confirmation)
 COMMANDS = declare_table(Command, options=Json())
 MARKS = declare_table(Mark)
+VOTES = declare_table(Vote)
 CALLS = declare_table(Call, usage=Json())
 LISTS = declare_table(ItemList, items=Json(), usage=Json())
 
@@ -93,6 +95,20 @@ tools = _make_table("tools", ("row", "session"), TOOL_CALLS, TOOL_RESULTS)
 confirmations = _make_table("confirmations", ("row",), CONFIRMATIONS)
 marks = _make_table("marks", ("row",), MARKS)
 commands = _make_table("commands", ("row",), COMMANDS)
+votes = _make_table("votes", ("row",), VOTES)
 
-TABLES = (sessions, turns, run, lists, calls, proposals, verdicts, tools, confirmations, marks, commands)
+TABLES = (
+    sessions,
+    turns,
+    run,
+    lists,
+    calls,
+    proposals,
+    verdicts,
+    tools,
+    confirmations,
+    marks,
+    commands,
+    votes,
+)
 """In the order in which they can be filled: a turn references its session."""

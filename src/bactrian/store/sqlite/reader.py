@@ -33,6 +33,7 @@ from bactrian.records.session import IMPORTED, Session
 from bactrian.records.tool import Use
 from bactrian.records.turn import Turn
 from bactrian.records.usage import Usage
+from bactrian.records.vote import Vote
 from bactrian.store import schema
 from bactrian.store.base import Rows
 from bactrian.store.mapping import RecordMapping
@@ -90,6 +91,12 @@ class Reader:
             query = query.where(schema.marks.c.session == session)
         with explain_errors(self._path), self._engine.connect() as connection:
             return list(map(schema.MARKS.read, connection.execute(query)))
+
+    def votes(self) -> list[Vote]:
+        """Return all votes in the order in which they were first given."""
+        query = _select(schema.votes.c, schema.VOTES).order_by(schema.votes.c.row)
+        with explain_errors(self._path), self._engine.connect() as connection:
+            return list(map(schema.VOTES.read, connection.execute(query)))
 
     def commands(self) -> list[Command]:
         """Return the commands that worked on the run, the oldest first."""
