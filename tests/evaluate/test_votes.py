@@ -15,7 +15,7 @@ from bactrian.errors import InputError
 from bactrian.evaluate.votes.ballot import Ballot, SolutionPair, find_next_ballot, read_pairs
 from bactrian.evaluate.votes.casting import cast_vote
 from bactrian.evaluate.votes.tally import count_votes
-from bactrian.records.vote import Vote
+from bactrian.records.run import Vote
 from bactrian.store import open_store
 from tests.helpers.command import bactrian
 from tests.helpers.runs import make_run, session

@@ -10,12 +10,11 @@ from typing import Any, Protocol
 from bactrian.records.candidate import Decision, Deliberation, Proposal
 from bactrian.records.ending import Ending
 from bactrian.records.finding import Confirmation
-from bactrian.records.run import Call, Command, Failure, ItemList, Mark, Outline, Progress, SpokenText
+from bactrian.records.run import Call, Command, Failure, ItemList, Mark, Outline, Progress, SpokenText, Vote
 from bactrian.records.session import Session
 from bactrian.records.tool import ToolCall, ToolResult
 from bactrian.records.turn import Turn
 from bactrian.records.usage import Usage
-from bactrian.records.vote import Vote
 
 Rows = tuple[int, int]
 """A slice of a run: the row before its first one, and its last row."""

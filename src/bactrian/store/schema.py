@@ -14,12 +14,11 @@ from sqlalchemy import TableClause, column, table
 from bactrian.records.candidate import Decision, Proposal
 from bactrian.records.ending import Ending
 from bactrian.records.finding import Confirmation
-from bactrian.records.run import Call, Command, ItemList, Mark, Progress
+from bactrian.records.run import Call, Command, ItemList, Mark, Progress, Vote
 from bactrian.records.session import Session
 from bactrian.records.tool import ToolCall, ToolResult
 from bactrian.records.turn import Turn
 from bactrian.records.usage import Usage
-from bactrian.records.vote import Vote
 from bactrian.store.mapping import Derived, Embedded, Json, RecordMapping, declare_table
 
 

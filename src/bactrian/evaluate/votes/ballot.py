@@ -15,8 +15,8 @@ from random import Random
 from bactrian.errors import InputError
 from bactrian.evaluate.agents.verdict_jobs import join_pair, read_solutions, split_pair
 from bactrian.models.seeds import derive_seed
+from bactrian.records.run import Vote
 from bactrian.records.session import Session
-from bactrian.records.vote import Vote
 from bactrian.store import open_store
 
 QUOTA = 3

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from bactrian.errors import InputError, RunInUse
 from bactrian.evaluate.votes.ballot import Ballot, make_pair
+from bactrian.records.run import PREFERENCES, Vote
 from bactrian.records.text import clean_text
-from bactrian.records.vote import PREFERENCES, Vote
 from bactrian.store import open_store
 
 _LONGEST_WAIT = 15.0

@@ -11,7 +11,7 @@ from bactrian.evaluate.agents.judged import Outcome
 from bactrian.evaluate.agents.paper import find_figures
 from bactrian.evaluate.agents.verdict_jobs import split_pair
 from bactrian.evaluate.votes.ballot import SolutionPair
-from bactrian.records.vote import Vote
+from bactrian.records.run import Vote
 from bactrian.stats.agreement import Agreement, measure_alpha, measure_kappa
 from bactrian.stats.cluster_bootstrap import bootstrap_clusters, measure_ratios, widen_interval
 from bactrian.stats.proportion import Proportion

@@ -28,12 +28,11 @@ from sqlalchemy.sql.base import ReadOnlyColumnCollection
 from bactrian.errors import StoreError
 from bactrian.records.candidate import Deliberation
 from bactrian.records.finding import Confirmation
-from bactrian.records.run import Command, Failure, ItemList, Mark, Outline, Progress, SpokenText
+from bactrian.records.run import Command, Failure, ItemList, Mark, Outline, Progress, SpokenText, Vote
 from bactrian.records.session import IMPORTED, Session
 from bactrian.records.tool import Use
 from bactrian.records.turn import Turn
 from bactrian.records.usage import Usage
-from bactrian.records.vote import Vote
 from bactrian.store import schema
 from bactrian.store.base import Rows
 from bactrian.store.mapping import RecordMapping

@@ -13,12 +13,11 @@ from bactrian.errors import StoreError
 from bactrian.records.candidate import Decision, Deliberation, Proposal
 from bactrian.records.ending import Ending
 from bactrian.records.finding import Confirmation
-from bactrian.records.run import Call, Command, Failure, ItemList, Mark, Outline, Progress, SpokenText
+from bactrian.records.run import Call, Command, Failure, ItemList, Mark, Outline, Progress, SpokenText, Vote
 from bactrian.records.session import Session
 from bactrian.records.tool import ToolCall, ToolResult
 from bactrian.records.turn import Turn
 from bactrian.records.usage import Usage
-from bactrian.records.vote import Vote
 from bactrian.store import schema
 from bactrian.store.base import Rows
 from bactrian.store.mapping import write_json

@@ -25,8 +25,8 @@ from bactrian.evaluate.agents.report import read_solution_state
 from bactrian.evaluate.votes.ballot import QUOTA, Ballot, SolutionPair, find_next_ballot, read_pairs
 from bactrian.evaluate.votes.casting import cast_vote
 from bactrian.evaluate.votes.tally import count_votes
+from bactrian.records.run import Preference, Vote
 from bactrian.records.text import write_count
-from bactrian.records.vote import Preference, Vote
 from bactrian.store import find_run, open_store
 
 _KEYS: dict[str, Preference] = {"l": "left", "r": "right", "e": "equal", "b": "both_bad", "s": "skip"}
