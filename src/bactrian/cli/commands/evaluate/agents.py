@@ -42,9 +42,10 @@ _RESUME = "All results so far are stored; the same command goes on."
 class DrawFlags:
     """Which tasks are evaluated."""
 
-    tasks: Annotated[int, declare_option("--tasks", "Tasks to draw at random.", min=1)] = 100
+    tasks: Annotated[int, declare_option("--tasks", "Tasks to draw at random.", short="-n", min=1)] = 100
     only: Annotated[
-        Path | None, declare_option("--only", "In place of a draw: a file of session ids, one a line.")
+        Path | None,
+        declare_option("--only", "In place of a draw: a file of session ids, one a line.", metavar="FILE"),
     ] = None
 
 

@@ -37,7 +37,8 @@ class ComparisonFlags:
     judge: Annotated[
         list[str] | None,
         declare_option(
-            "--judge", "Model that judges; repeat it for a panel. Without one, solutions are only written."
+            "--judge",
+            "Model that judges. Without one, solutions are only written. Can be repeated, for a panel.",
         ),
     ] = None
     math: Annotated[

@@ -20,7 +20,7 @@ def status(
     ],
     json: Annotated[bool, declare_option("--json", "Write one JSON object.")] = False,
 ) -> None:
-    """Say how far a run has come, what it cost, and the command that goes on."""
+    """Show the progress and the cost of a run, and the command that resumes it."""
     run_async(_show(find_run(run_file), json=json), resume="The run is unchanged.")
 
 
