@@ -69,18 +69,22 @@ async def test_another_plan_is_refused_with_its_differences_and_can_be_forked(fo
     assert [len(session.turns) for session in await stored(folder)] == [4, 4]
 
 
+def count_long(request: Received) -> Plan:
+    return completion(said(request)) | {"usage": {"prompt_tokens": 400, "completion_tokens": 7}}
+
+
 async def test_figures_of_a_command_are_its_own_and_those_of_the_run_stand_beside_them(folder: Path) -> None:
     price = ["--price", "1/2", "--json"]
-    async with Endpoint([said]) as endpoint:
+    async with Endpoint([count_long]) as endpoint:
         _, first, _ = await generate(folder, endpoint, "--limit", "2", *price)
         _, second, _ = await generate(folder, endpoint, "--limit", "6", *price, "--max-tokens", "1000000")
     one, two = first[-1], second[-1]
-    assert (one["calls"], one["prompt_tokens"]) == (1 + 8, 11 * (1 + 8))
-    assert (two["calls"], two["prompt_tokens"]) == (1 + 16, 11 * (1 + 16))
-    assert two["usd"] == pytest.approx((11 * 1 + 7 * 2) * 17e-6)
+    assert (one["calls"], one["prompt_tokens"]) == (1 + 8, 400 * (1 + 8))
+    assert (two["calls"], two["prompt_tokens"]) == (1 + 16, 400 * (1 + 16))
+    assert two["usd"] == pytest.approx((400 * 1 + 7 * 2) * 17e-6)
     assert (one["run_tokens"], one["run_usd"]) == (None, None)
-    assert two["run_tokens"] == 18 * (9 + 17)
-    assert two["run_usd"] == pytest.approx((11 * 1 + 7 * 2) * 26e-6)
+    assert two["run_tokens"] == 407 * (9 + 17)
+    assert two["run_usd"] == pytest.approx((400 * 1 + 7 * 2) * 26e-6)
     assert two["calls_per_second"] == pytest.approx(two["calls"] / two["seconds"], rel=0.2)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from bactrian.analyze.judge import judge
+from bactrian.analyze.judging.judge import judge
 from bactrian.export.system_prompts import SystemPrompts
 from bactrian.generate.lists.ask import ModelSource
 from bactrian.generate.lists.source import ListRequest

@@ -45,6 +45,8 @@ class LazyCommand:
             app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
             app.command(name)(found)
             found = app
+        for command in found.registered_commands:
+            command.cls = StrictCommand
         made = typer.main.get_command(found)
         made.name = name
         return made
@@ -78,6 +80,9 @@ COMMANDS = {
         "analyze",
         "Report endings, behaviours and costs of a run, or compare two runs.",
     ),
+    "behaviours": LazyCommand(
+        "behaviours.app", "app", "List the behaviours that are detected, show, train or label one."
+    ),
     "export": LazyCommand("export", "export", "Export a run in a format that other tools read."),
     "explore": LazyCommand(
         "stored.explore", "explore", "Look at runs and conversations in the browser: filter, search, read."
@@ -107,6 +112,22 @@ COMMANDS = {
     ),
 }
 """The commands in the order of the help."""
+
+
+class StrictCommand(typer.core.TyperCommand):
+    """Refuses an option that is given twice and can have one value only: the first would be dropped in silence."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse ``args``; raises InputError if an option is repeated."""
+        _, _, order = self.make_parser(ctx).parse_args(args=list(args))
+        for name in {one.name for one in order}:
+            same = [one for one in order if one.name == name]
+            if len(same) > 1 and not (getattr(same[0], "is_flag", True) or same[0].multiple):
+                raise InputError(
+                    f"{same[0].opts[0]} is given {len(same)} times, and takes one value.",
+                    next="Give it once.",
+                )
+        return super().parse_args(ctx, args)
 
 
 class LazyGroup(typer.core.TyperGroup):

@@ -57,7 +57,7 @@ def build_recipe(
     template = "completion_question" if completes else "solution_question"
     content = {
         "name": name,
-        "description": "Solutions of programming problems.",
+        "description": name,
         "axes": [{"name": key, "given": items, "count": len(items)} for key, items in axes.items()],
         Completion.key: {
             "role": "Programmer",

@@ -19,8 +19,6 @@ from platformdirs import user_cache_path
 from bactrian.errors import InputError
 from bactrian.explore.index.side import find_side_file, read_side_file
 from bactrian.files.identity import is_same_file
-from bactrian.ingest.importer import find_chats
-from bactrian.ingest.parsed import Origin
 from bactrian.store import RunReader, open_store
 
 _HEADER = b"SQLite format 3\0"
@@ -162,6 +160,9 @@ def _is_run(path: Path) -> bool:
 
 def _check_chats(path: Path) -> None:
     """Raise InputError if ``path`` holds no conversation."""
+    from bactrian.ingest.importer import find_chats
+    from bactrian.ingest.parsed import Origin
+
     next(find_chats(path, None, Origin()))
 
 

@@ -11,7 +11,7 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from secrets import token_urlsafe
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import parse_qs, quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -21,9 +21,11 @@ from starlette.responses import HTMLResponse
 from bactrian.errors import InputError
 from bactrian.explore.layout import make_visible
 from bactrian.explore.library import DataSet, Library, add_data_set
-from bactrian.explore.playing import LiveStage
 from bactrian.files.identity import is_same_file
 from bactrian.store import open_store
+
+if TYPE_CHECKING:
+    from bactrian.explore.playing import LiveStage
 
 _LARGEST_FORM = 1 << 20
 """Bytes of a form."""

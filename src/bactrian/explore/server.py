@@ -25,28 +25,28 @@ from starlette.types import Scope
 
 from bactrian.errors import BactrianError, InputError
 from bactrian.explore.index.side import TooSlow
+from bactrian.explore.lazy_pages import LazyPages
 from bactrian.explore.library import open_library
-from bactrian.explore.pages import (
-    compare,
-    conversation,
-    conversations,
-    export,
-    library,
-    live,
-    maps,
-    marks,
-    play,
-    statistics,
-)
-from bactrian.explore.playing import stop_play
 from bactrian.explore.rendering import Explorer, render_page
 from bactrian.explore.security import Guard, make_access_rules
 
-PAGES: Sequence[BaseRoute] = tuple(
-    route
-    for page in (library, conversations, conversation, statistics, compare, marks, export, play, live, maps)
-    for route in page.ROUTES
+PAGES: Sequence[BaseRoute] = (
+    LazyPages("library", ("/", "/status", "/help", "/agree")),
+    LazyPages("conversations", ("/conversations", "/conversations.json", "/values")),
+    LazyPages("statistics", ("/statistics", "/statistics.json")),
+    LazyPages("compare", ("/compare", "/compare/")),
+    LazyPages("maps", ("/map", "/map/", "/map.csv", "/map.svg")),
+    LazyPages("play", ("/play", "/play/")),
+    LazyPages("export", ("/export", "/export/")),
+    LazyPages("live", ("/c/",)),
+    LazyPages("marks", ("/c/", "/marks")),
+    LazyPages("conversation", ("/c/",)),
 )
+"""The pages by the beginnings of their addresses; one that ends with a slash stands for all addresses below it."""
+
+
+_LATER = 1.5
+"""Seconds after the start."""
 
 
 class _Assets(StaticFiles):
@@ -114,8 +114,16 @@ async def run_server(paths: Sequence[Path], options: ServerOptions, ready: Calla
     return 0
 
 
+def _prepare_conversation() -> None:
+    from bactrian.explore.pages.conversation import prepare_pages
+
+    prepare_pages()
+
+
 async def _stop_playing(explorer: Explorer) -> None:
     if explorer.stage is not None:
+        from bactrian.explore.playing import stop_play
+
         await stop_play(explorer.stage)
 
 
@@ -137,8 +145,10 @@ async def _serve(app: Starlette, options: ServerOptions, ready: Callable[[], Non
         raise _explain_address(options.host, options.port) from error
     with socket:
         ready()
-        # What the first conversation needs takes a second to import.
-        threading.Thread(target=conversation.prepare_pages, daemon=True).start()
+        # What a conversation needs takes a second to import; the first page must not wait for it.
+        later = threading.Timer(_LATER, _prepare_conversation)
+        later.daemon = True
+        later.start()
         await server.serve(sockets=[socket])
 
 

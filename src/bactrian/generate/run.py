@@ -135,6 +135,8 @@ async def prepare_run(order: RunOrder) -> AsyncGenerator[PreparedRun]:
             else SpreadScheduler(picks, done, known)
         )
         progress.total = scheduler.size
+        if progress.done > progress.failed or any(turns for _, turns in begun):
+            run_models.expect_answers()
         if progress.done < progress.total:
             await run_models.load()
         runner = Runner(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
@@ -39,6 +39,8 @@ class IndexBuilder:
     store: RunReader
     side: sqlite3.Connection
     find_price: Callable[[str], Price | None]
+    prices: dict[str, Price | None] = field(default_factory=dict[str, "Price | None"])
+    """The prices that were looked up, by the name of the model."""
 
     async def step(self) -> bool:
         """Do the next slice of work; return False if nothing is left to do."""
@@ -151,7 +153,9 @@ class IndexBuilder:
             sums[2] += one.cached
         for speaker, (prompt, completion, cached) in used.items():
             name = outline.models.get(speaker)
-            price = self.find_price(name) if name else None
+            if name and name not in self.prices:
+                self.prices[name] = self.find_price(name)
+            price = self.prices.get(name or "")
             if price is None:
                 return -1.0
             total += price.cost(Usage(prompt, completion, cached))

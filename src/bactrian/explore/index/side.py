@@ -13,6 +13,8 @@ from typing import Any
 VERSION = 2
 """A side file of another version is built again."""
 SUFFIX = ".explore"
+IMPORT_DONE = "Imported"
+"""How the state of a complete import begins."""
 _PAGE = 16_384
 _SCHEMA = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID;

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from typing import TYPE_CHECKING
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -16,15 +18,13 @@ from bactrian.analyze.behaviours.catalogue import DETECTORS, find_behaviours
 from bactrian.analyze.behaviours.own import find_installed
 from bactrian.explore.filters import ListFilter
 from bactrian.explore.index.lists import find_neighbours
-from bactrian.explore.index.side import read_side_file
+from bactrian.explore.index.side import read_meta, read_side_file
 from bactrian.explore.index.words import Term, read_search
 from bactrian.explore.layout import LONGEST, FieldBlock, arrange_turn, tokenize_code
 from bactrian.explore.library import DataSet
-from bactrian.explore.playing import LiveStage
 from bactrian.explore.rendering import get_explorer, has_agreed, render_page
 from bactrian.export.system_prompts import SystemPrompts
 from bactrian.language.escape import to_markdown
-from bactrian.models.pricing import make_pricing
 from bactrian.models.wrappers.budget import Price
 from bactrian.records.candidate import Decision, Deliberation, Proposal
 from bactrian.records.event_json import write_event
@@ -33,9 +33,13 @@ from bactrian.records.finding import Finding
 from bactrian.records.session import Session, find_kind
 from bactrian.records.turn import Turn
 
+if TYPE_CHECKING:
+    from bactrian.explore.playing import LiveStage
+
 WINDOW = 100
 """Messages on a page."""
 _PARTS: Mapping[str, str] = {"user": "AI user", "assistant": "AI assistant"}
+_NO_PRICES: Mapping[str, Price] = {}
 ENDING_REASONS: Mapping[str, str] = {
     "task_done": "The AI user said that the task is done.",
     "user_no_instruct": "The AI user gave no instruction several times in a row.",
@@ -104,7 +108,7 @@ async def show_conversation(request: Request) -> Response:
     findings = await asyncio.to_thread(find_behaviours, session, own=find_installed())
     row, created = await asyncio.to_thread(_find_row, one, session.id)
     before, after = await asyncio.to_thread(find_neighbours, one.side, wanted, row) if row else (None, None)
-    prices = _make_prices()
+    prices = await asyncio.to_thread(read_prices, one)
     return render_page(
         request,
         "conversation.html",
@@ -114,7 +118,13 @@ async def show_conversation(request: Request) -> Response:
         kind=find_kind(session),
         turns=list(
             show_turns(
-                session, turns, findings, known, read_search(wanted.q), _read_number(request, "whole", 0)
+                session,
+                turns,
+                findings,
+                known,
+                prices,
+                read_search(wanted.q),
+                _read_number(request, "whole", 0),
             )
         ),
         findings=len(findings),
@@ -165,11 +175,11 @@ def show_turns(
     turns: Sequence[Turn],
     findings: Sequence[Finding],
     known: Deliberation,
+    prices: Callable[[str], Price | None] = _NO_PRICES.get,
     terms: tuple[Term, ...] = (),
     whole: int = 0,
 ) -> Iterator[ShownMessage]:
     """Yield ``turns`` of a session as they are shown. ``whole`` is the number of a turn to show in full length."""
-    prices = _make_prices()
     numbered = list(enumerate(findings, 1))
     has_cast = bool(session.provenance.cast)
     places = {name: place for place, name in enumerate(session.provenance.cast)}
@@ -234,9 +244,14 @@ def _sum_costs(costs: Sequence[float | None]) -> float | None:
     return sum(known) if len(known) == len(costs) else None
 
 
-@cache
-def _make_prices() -> Callable[[str], Price | None]:
-    return make_pricing(None, None)
+def read_prices(one: DataSet) -> Callable[[str], Price | None]:
+    """Return the prices that the index looked up: the table of all prices takes 70 MB in memory."""
+    stored: Mapping[str, list[float] | None] = {}
+    if one.side.exists():
+        with read_side_file(one.side) as side:
+            stored = json.loads(read_meta(side).get("prices", "{}"))
+    known = {name: Price(*values) for name, values in stored.items() if values is not None}
+    return known.get
 
 
 def _find_stage(request: Request, data: str, session_id: str) -> LiveStage | None:
@@ -246,8 +261,7 @@ def _find_stage(request: Request, data: str, session_id: str) -> LiveStage | Non
 
 
 def prepare_pages() -> None:
-    """Load what the first conversation needs: prices and the highlighter."""
-    _make_prices()("openai:gpt-4o-mini")
+    """Load what the first conversation needs: the highlighter."""
     tokenize_code("pass", "python")
 
 

@@ -29,7 +29,7 @@ const render = () => {
   const image = paint.createImageData(width, height);
   const pixels = new Uint32Array(image.data.buffer);
   const inks = COLOURS.map(([r, g, b]) => (255 << 24) | (b << 16) | (g << 8) | r);
-  const u = unit(), size = Math.max(2, Math.min(9, Math.round(devicePixelRatio * (count > 20000 ? 1.5 : 3) * Math.sqrt(view.scale)))), half = size >> 1;
+  const u = unit(), size = Math.max(2, Math.min(9, Math.round(devicePixelRatio * (count > 20000 ? 1.5 : count > 2000 ? 3 : 6) * Math.sqrt(view.scale)))), half = size >> 1;
   for (let i = 0; i < count; i += 1) {
     const px = Math.round((xs[i] - view.x) * u + width / 2) - half, py = Math.round(height / 2 - (ys[i] - view.y) * u) - half;
     if (px < 0 || py < 0 || px + size >= width || py + size >= height) continue;

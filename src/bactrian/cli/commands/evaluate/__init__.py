@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from bactrian.cli.commands.evaluate.agents import agents, extract
 from bactrian.cli.commands.evaluate.humaneval import humaneval
 
 app = typer.Typer(help="Measure models and conversations.", rich_markup_mode=None, no_args_is_help=True)
@@ -14,4 +15,6 @@ def evaluate() -> None:
     """Measure models and conversations."""
 
 
+app.command("agents")(agents)
+app.command("extract")(extract)
 app.command("humaneval")(humaneval)

@@ -6,11 +6,10 @@ Its prompt contains the definition in the detector's docstring, so that both use
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Sequence
 from time import perf_counter
 
-from bactrian.analyze.behaviours.catalogue import DETECTORS
+from bactrian.analyze.behaviours.catalogue import DETECTORS, load_definitions
 from bactrian.analyze.behaviours.own import find_installed
 from bactrian.models.model import Model, Request, ResponseFormat
 from bactrian.models.traits import get_traits
@@ -82,7 +81,7 @@ def _definition(finding: Finding) -> str:
     if finding.behaviour not in DETECTORS:
         known = {one.code: one.description for one in find_installed()}
         return known.get(finding.behaviour, finding.behaviour.replace("_", " "))
-    return (sys.modules[DETECTORS[finding.behaviour].__module__].__doc__ or finding.behaviour).strip()
+    return load_definitions()[finding.behaviour].strip()
 
 
 def _question(turns: Sequence[Turn], finding: Finding) -> str:

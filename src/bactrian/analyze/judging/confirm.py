@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
-from bactrian.analyze.judge import judge
+from bactrian.analyze.judging.judge import judge
 from bactrian.analyze.report import to_object
 from bactrian.errors import Filtered
 from bactrian.models.model import Model
