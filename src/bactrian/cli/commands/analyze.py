@@ -68,10 +68,10 @@ def analyze(
         int, declare_option("--concurrency", "Concurrent questions to the judge.", min=1)
     ] = 16,
     budget: Annotated[
-        float | None, declare_option("--budget", "Most US dollars that the judge may cost.", min=0)
+        float | None, declare_option("--budget", "Maximum cost of the judge, in US dollars.", min=0)
     ] = None,
     max_tokens: Annotated[
-        int | None, declare_option("--max-tokens", "Most tokens that the judge may use.", min=0)
+        int | None, declare_option("--max-tokens", "Maximum number of tokens for the judge.", min=0)
     ] = None,
     price: Annotated[
         str | None,
