@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,6 +25,7 @@ from bactrian.evaluate.agents.scores import Style
 from bactrian.evaluate.agents.solution_jobs import Way
 from bactrian.generate.forecast import forecast_run
 from bactrian.generate.run import RunOrder
+from bactrian.language.escape import to_json
 from bactrian.models.wrappers.budget import RAISE_LIMIT
 from bactrian.recipes.schema import Recipe
 
@@ -99,13 +99,19 @@ def name_verdicts(folder: Path, judge: str, style: Style) -> Path:
 
 
 async def compare_solutions(
-    plan: SolutionPlan, judging: ComparisonFlags, spending: SpendingFlags, stop_control: StopControl
+    plan: SolutionPlan,
+    judging: ComparisonFlags,
+    spending: SpendingFlags,
+    stop_control: StopControl,
+    *,
+    math: bool = False,
 ) -> int:
-    """Write the solutions, ask the judges, print the report, and return the exit code.
+    """Write the solutions, ask the judges, print the report, and return the exit code. ``math`` sets the flag.
 
     Raises:
         BudgetReached: a limit is used up; what was paid for is stored.
     """
+    judging = replace(judging, math=judging.math or math)
     order = _order_run(plan.recipe, plan.solutions, plan.models, spending, judging)
     verdicts = {judge: name_verdicts(plan.folder, judge, judging.style) for judge in judging.judge or ()}
     if judging.forecast:
@@ -129,7 +135,7 @@ async def compare_solutions(
     if judging.report is not None:
         write_comparison_page(judging.report, report)
     if judging.as_json:
-        print(json.dumps(report, ensure_ascii=False))
+        print(to_json(report))
     else:
         show_comparison(report)
     return code
