@@ -10,6 +10,7 @@ from pathlib import Path
 from bactrian.api.play import raise_failure
 from bactrian.cli.terminal.console import open_progress, to_printable
 from bactrian.cli.view.audience import choose_viewer
+from bactrian.cli.view.servers import suggest_servers
 from bactrian.models.registry import ModelOptions
 from bactrian.play.run_session import SessionOrder, play_one
 from bactrian.play.society.stages import SocietyRun, play_one_society
@@ -93,8 +94,10 @@ class PlayKeeper:
         return f"All turns are stored. To resume: bactrian resume {self._name} {shlex.quote(self._session)}"
 
 
-async def watch_session(order: SessionOrder, keeper: PlayKeeper) -> int:
-    """Play the session and return the exit code."""
+async def watch_session(order: SessionOrder, keeper: PlayKeeper, *, suggest: bool = False) -> int:
+    """Play the session and return the exit code; with ``suggest``, name better models of this computer first."""
+    if suggest:
+        await suggest_servers()
     watching = choose_viewer(json=keeper.json, raw=keeper.raw)
     async with keeper.open() as store, aclosing(play_one(order, watching.listener, kept_in=store)) as events:
         with watching.show_waiting("thinking about the task"):
