@@ -1,31 +1,24 @@
-"""``python -m benchmarks.corpus [FIELD]``: how right the detectors are on conversations by strangers to them.
+"""The labelled conversations of ``tests/data/behaviours``: the corpus by blind authors, and the older cases.
 
-Twelve authors wrote the corpus in ``tests/data/behaviours/corpus``, each from the definitions of the behaviours and
-nothing else; four second readers labelled a quarter each without seeing the first labels. ``FIELD`` (``language``,
-``author`` or ``register``) divides the figures. Intervals are 95 %, by bootstrap over conversations.
+The authors wrote from the definitions of the behaviours and nothing else. The older cases were written by people who
+knew the detectors of their time: they are used for training only.
 """
 
 from __future__ import annotations
 
 import json
-import sys
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any
 
-from bactrian.analyze.behaviours.catalogue import find_behaviours
+from bactrian.detect.training import LabelledConversation
+from bactrian.detect.turns import read_turns
 from bactrian.records.session import Session
-from bactrian.stats.agreement import measure_alpha
-from bactrian.stats.bootstrap import BootstrapSums, resample
-from benchmarks.labelled import make_session
+from benchmarks.labelled import FOLDER, make_session, read_cases
 
-FOLDER = Path(__file__).parents[1] / "tests" / "data" / "behaviours" / "corpus"
 BEHAVIOURS = ("role_flip", "repeats_instruction", "flake_reply", "infinite_loop")
-COLUMNS = ("right", "found", "there", "twice_right", "found_and_there")
-HEAD = """\
-| behaviour | of | shown | precision | recall | F1 |
-|---|---|---|---|---|---|"""
+DISGUISED = frozenset(f"a{number:02}" for number in range(1, 13))
+"""Authors who were asked for disguised cases; the others wrote failures as they look in transcripts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,82 +34,69 @@ class Conversation:
     second: tuple[frozenset[str], ...] | None
     """By turn, as the second reader did, from the text alone; None if no second reader read it."""
 
+    @property
+    def style(self) -> str:
+        """How its author was asked to write."""
+        return "disguised" if self.author in DISGUISED else "natural"
+
+    def to_labelled(self) -> LabelledConversation:
+        """Return it as training needs it. Turns on which the two readers differ are left unlabelled."""
+        return LabelledConversation(
+            id=self.session.id,
+            group=self.author,
+            language=self.language,
+            turns=tuple(read_turns(self.session.turns)),
+            labels=tuple(
+                {
+                    behaviour: behaviour in first
+                    for behaviour in BEHAVIOURS
+                    if (behaviour in first) == (behaviour in second)
+                }
+                for first, second in zip(self.labels, self.second or self.labels, strict=True)
+            ),
+            is_ordinary=self.style == "natural",
+        )
+
 
 def read_corpus() -> Iterator[Conversation]:
     """Read every conversation, author by author."""
-    for file in sorted(FOLDER.glob("*.jsonl")):
-        for line in file.read_text("utf-8").splitlines():
-            row = json.loads(line)
-            second = [turn.get("second") for turn in row["turns"]]
-            yield Conversation(
-                session=make_session([(turn["speaker"], turn["text"]) for turn in row["turns"]]),
-                author=row["author"],
-                language=row["language"],
-                register=row["register"],
-                labels=tuple(frozenset(turn["labels"]) for turn in row["turns"]),
-                second=None if None in second else tuple(frozenset(labels) for labels in second),
-            )
+    for file in sorted((FOLDER / "corpus").glob("*.jsonl")):
+        for number, line in enumerate(file.read_text("utf-8").splitlines(), 1):
+            if line.strip():
+                yield _read_conversation(json.loads(line), file.stem, number)
 
 
-def count(shown: Sequence[bool], found: Sequence[bool]) -> list[float]:
-    """The values of ``COLUMNS`` for the turns of one conversation."""
-    right = sum(one and other for one, other in zip(shown, found, strict=True))
-    return [right, sum(found), sum(shown), 2 * right, sum(found) + sum(shown)]
-
-
-def write_rows(conversations: Sequence[Conversation], label: str) -> Iterator[str]:
-    """A row of the table for each behaviour, by turns and by whole conversations."""
-    found = [
-        {(one.turn, one.behaviour) for one in find_behaviours(conversation.session, BEHAVIOURS)}
-        for conversation in conversations
-    ]
+def read_older_cases() -> list[LabelledConversation]:
+    """Read the older cases: one labelled turn each."""
+    older: list[LabelledConversation] = []
     for behaviour in BEHAVIOURS:
-        turns: list[list[float]] = []
-        whole: list[list[float]] = []
-        for conversation, findings in zip(conversations, found, strict=True):
-            there = [behaviour in labels for labels in conversation.labels]
-            said = [(number, behaviour) in findings for number in range(1, len(there) + 1)]
-            turns.append(count(there, said))
-            whole.append(count([any(there)], [any(said)]))
-        for unit, rows in (("turns", turns), ("conversations", whole)):
-            sums = resample(rows, COLUMNS)
-            figures = (("right", "found"), ("right", "there"), ("twice_right", "found_and_there"))
-            cells = " | ".join(_write_ratio(sums, *pair) for pair in figures)
-            yield f"| `{behaviour}` | {unit}{label} | {sums.sums['there']:.0f} | {cells} |"
+        for case in read_cases(behaviour):
+            turns = case.session.turns
+            labels = tuple({behaviour: case.label} if turn.number == case.turn else {} for turn in turns)
+            if case.turn <= len(turns):
+                older.append(
+                    LabelledConversation(
+                        f"{behaviour}/{case.id}",
+                        "older",
+                        "en",
+                        tuple(read_turns(turns)),
+                        labels,
+                        is_ordinary=False,
+                    )
+                )
+    return older
 
 
-def write_agreement(conversations: Sequence[Conversation]) -> Iterator[str]:
-    """Krippendorff's alpha between author and second reader, turn by turn."""
-    for behaviour in BEHAVIOURS:
-        units = [
-            (behaviour in first, behaviour in second)
-            for conversation in conversations
-            for first, second in zip(conversation.labels, conversation.second or (), strict=False)
-        ]
-        agreement = measure_alpha(units)
-        low, high = agreement.interval or (0.0, 1.0)
-        yield f"| `{behaviour}` | {agreement.items} | {agreement.value:.2f} ({low:.2f}–{high:.2f}) |"
-
-
-def main() -> None:
-    """Print the tables as Markdown."""
-    conversations = list(read_corpus())
-    print(HEAD, *write_rows(conversations, ""), sep="\n")
-    for field in sys.argv[1:]:
-        groups: dict[str, list[Conversation]] = defaultdict(list)
-        for conversation in conversations:
-            groups[getattr(conversation, field)].append(conversation)
-        for name, group in sorted(groups.items()):
-            print(*write_rows(group, f", {field} {name}"), sep="\n")
-    print(
-        "\n| behaviour | turns read twice | alpha |\n|---|---|---|", *write_agreement(conversations), sep="\n"
+def _read_conversation(row: dict[str, Any], author: str, number: int) -> Conversation:
+    second = [turn.get("second") for turn in row["turns"]]
+    session = make_session(
+        [(turn["speaker"], turn["text"]) for turn in row["turns"]], session_id=f"{author}-{number:03}"
     )
-
-
-def _write_ratio(sums: BootstrapSums, top: str, bottom: str) -> str:
-    low, high = sums.interval(top, bottom) or (0.0, 1.0)
-    return f"{sums.ratio(top, bottom):.2f} ({low:.2f}–{high:.2f})"
-
-
-if __name__ == "__main__":
-    main()
+    return Conversation(
+        session=session,
+        author=row.get("author", author),
+        language=row["language"],
+        register=row["register"],
+        labels=tuple(frozenset(turn["labels"]) for turn in row["turns"]),
+        second=None if None in second else tuple(frozenset(labels) for labels in second),
+    )

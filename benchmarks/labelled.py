@@ -73,10 +73,11 @@ def make_session(
     user: str = "Stock Trader",
     finish: Finish = "stop",
     provenance: Provenance | None = None,
+    session_id: str = "001_001_001",
 ) -> Session:
     """A session in which ``said`` was said: speaker and text of each turn."""
     return Session(
-        id="001_001_001",
+        id=session_id,
         assistant=Role(assistant),
         user=Role(user),
         task=Task("Work on a project together"),

@@ -23,9 +23,9 @@ LINES_OF_A_FUNCTION = 80
 
 VERBS = frozenset(
     """abort accept acquire add aggregate align allocate allow analyze annotate answer append apply arrange
-    ask assign attach await back begin bind bootstrap build call can cancel cap capture carry catch
+    ask assign attach await back begin bind bootstrap build calibrate call can cancel cap capture carry catch
     check choose claim clean clear close collect combine compare compile complete compute configure
-    confirm connect continue convert copy count cover create cut decide declare decode defer delete
+    confirm connect continue convert copy correct count cover create cross cut decide declare decode defer delete
     derive describe detect discard dispatch divide doctor download draw drop dump edit emit enable
     encode end ensure enter escape estimate evaluate exclude execute exit expand explain export
     extend extract fail feed fetch fill filter find finish fit flatten flush fold follow forecast forget
@@ -80,7 +80,7 @@ CALLED_BY_OTHERS = frozenset(("buffer_updated", "connection_lost", "connection_m
 """Methods that asyncio calls by these names."""
 
 KNOWN: dict[str, frozenset[str]] = {
-    "files": frozenset(("analyze/behaviours",)),
+    "files": frozenset(),
     "file lines": frozenset(),
     "function lines": frozenset(("cli/commands/generate.py: generate", "cli/commands/play.py: play")),
     "classes": frozenset(),

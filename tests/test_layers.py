@@ -14,7 +14,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("errors", "_version"),
     ("records", "files"),
     ("stats", "language"),
-    ("tables",),
+    ("tables", "detect"),
     ("prompts",),
     ("recipes", "models", "sandbox", "store"),
     ("analyze", "export", "ingest", "play"),

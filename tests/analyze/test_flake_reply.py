@@ -34,7 +34,6 @@ EXAMPLES = {
     ),
     "readiness": ("Explain option pricing.", "Of course. I'd be glad to help you with option pricing."),
     "let me": ("Find a venue.", "Let me look into venues and get back to you."),
-    "announced and left out": ("Show the code of the timer.", "Solution: Here is the code:\nNext request."),
     "accepted": ("Add tests.", "Understood. I'll add the tests next."),
     "a promise with courtesies around it": (
         "Draft the press release.",
@@ -57,11 +56,7 @@ NEAR_MISSES = {
         "Choose a color for the logo.\nInput: red, blue",
         "Solution: I will choose blue.\nNext request.",
     ),
-    "a resolution": ("Make a New Year's resolution.", "I will read one book a month."),
-    "a slogan": ("Write a slogan.", "We'll fix it."),
     "a translated promise": ("Translate into English: Ich rufe dich an.", "I will call you."),
-    "announced and shown": ("Show the code.", "I will now show the code:\n```python\nprint(1)\n```"),
-    "announced in the same line": ("Name a river.", "I will name one: the Vistula."),
     "a promise, then the work": (
         "Write the scraper.",
         "Solution: I will use requests. The function get(url) returns the page, and parse(page) yields the links.",

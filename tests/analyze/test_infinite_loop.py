@@ -72,8 +72,3 @@ def test_rounds_without_anything_new_are_a_loop(texts: tuple[str, ...]) -> None:
 @pytest.mark.parametrize("texts", NEAR_MISSES.values(), ids=NEAR_MISSES)
 def test_politeness_beside_work_is_no_loop(texts: tuple[str, ...]) -> None:
     assert find_behaviours(conversation(*texts), ["infinite_loop"]) == ()
-
-
-def test_a_longer_loop_is_surer() -> None:
-    found = find_behaviours(conversation(*("Thank you!", "You're welcome!") * 6), ["infinite_loop"])
-    assert found[0].confidence < found[-1].confidence

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bactrian.analyze.judge import read_answer
+from bactrian.analyze.judging.judge import read_answer
 from bactrian.records.session import Session
 from tests.helpers.command import bactrian
 from tests.helpers.endpoint import Answer, Endpoint, Received, Reply, completion
@@ -74,6 +74,43 @@ async def test_each_finding_is_put_to_the_judge_once_with_the_turns_and_the_defi
         assert len(endpoint.requests) == asked
         assert "confirmed" in again.stdout
         assert "66.7% (20.8–93.9)" in again.stdout
+
+
+async def test_a_sample_of_found_and_other_turns_corrects_the_rate(tmp_path: Path) -> None:
+    """The judge denies what the detector found: with every turn asked, the corrected rate is exactly the judge's."""
+    plain = [session(str(number), rounds=3) for number in (2, 3)]
+    await make_run(tmp_path / "tea.db", [session("1", rounds=3), flaky("4", 2), *plain])
+
+    def answer(request: Received) -> str:
+        question = request.json["messages"][1]["content"]
+        return "Yes." if "Part 2 is" in question.rpartition("\n[")[2] else "No."
+
+    async with Endpoint([answer]) as endpoint:
+        words = ("analyze", "tea.db", "--judge", "openai:judge", "--base-url", endpoint.url, "--price", "1/1")
+        done = await asyncio.to_thread(bactrian, *words, "--sample", "50", "--json", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        flakes = json.loads(done.stdout)["judged"]["corrected"]["flake_reply"]
+        assert flakes["found"] == {"turns": 2, "asked": 2, "confirmed": 0}
+        assert flakes["other"]["asked"] == flakes["other"]["turns"] == 9
+        assert flakes["other"]["confirmed"] == 3
+        assert (
+            flakes["rate"]["value"]
+            == flakes["rate"]["low"]
+            == flakes["rate"]["high"]
+            == pytest.approx(3 / 11)
+        )
+        assert (flakes["precision"]["value"], flakes["recall"]["value"]) == (0, 0)
+        assert flakes["detected_rate"] == pytest.approx(2 / 11)
+        asked = len(endpoint.requests)
+        shown = await asyncio.to_thread(bactrian, *words, "--sample", "50", cwd=tmp_path)
+        assert "turns, corrected by the judge" in shown.stdout
+        assert len(endpoint.requests) == asked
+
+
+def test_a_sample_without_a_judge_is_refused(tmp_path: Path) -> None:
+    refused = bactrian("analyze", "tea.db", "--sample", "5", cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "--judge" in refused.stderr
 
 
 async def test_answers_are_kept_when_the_judge_falls_silent(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ async def test_a_report_counts_them_beside_the_built_in_ones(tmp_path: Path) -> 
     shown = {code: of["sessions"] for code, of in report["behaviours"].items() if code not in BEHAVIOURS}
     assert shown == {"says_dial": 2, "odd_session": 1}
     assert "says_dial" in compare_reports(whole, whole)["behaviours"]
-    assert "odd_session" in render_report([report], None)
+    assert "odd_session" in render_report([report], [])
 
 
 def test_a_finding_quotes_the_words_that_the_function_returned() -> None:

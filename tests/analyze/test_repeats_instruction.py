@@ -49,10 +49,6 @@ NEAR_MISSES = {
         "Write a function that adds two numbers.",
         "Solution:\n```python\ndef add(two, numbers):\n    return two + numbers\n```\nNext request.",
     ),
-    "another instruction": (
-        "Name the capital of Chad.",
-        "Instruction: Name the longest river of Chad.\nInput: None",
-    ),
 }
 
 

@@ -23,7 +23,7 @@ from tests.helpers.runs import answer, make_run, session
 
 FLAKE = (
     "Instruction: Design the dial of the timer.\nInput: None",
-    "Solution: I will design the dial.\nNext request.",
+    "Solution: I will get started right away.\nNext request.",
 )
 FLIP = ("Instruction: Name part 1 of the timer.\nInput: None", "Instruction: Name it yourself.\nInput: None")
 
@@ -205,7 +205,7 @@ async def test_the_page_takes_nothing_from_elsewhere_and_names_are_no_markup(tmp
             session("2", rounds=3, assistant="Poet & Pilot"),
         ],
     )
-    page = render_report([found], None)
+    page = render_report([found], [])
     assert "<script" not in page
     assert "&lt;script&gt;" in page
     assert "Poet &amp; Pilot" in page
@@ -214,7 +214,7 @@ async def test_the_page_takes_nothing_from_elsewhere_and_names_are_no_markup(tmp
 
 async def test_the_page_lets_no_script_run_and_loads_nothing(tmp_path: Path) -> None:
     evil = "<script>alert(1)</script><img src=http://evil.example/x>"
-    page = render_report([await reported(tmp_path / "tea.db", [session(user=evil, mark=evil)])], None)
+    page = render_report([await reported(tmp_path / "tea.db", [session(user=evil, mark=evil)])], [])
     assert "default-src 'none'" in page
     assert page.index("Content-Security-Policy") < page.index("<title>")
     assert "<script" not in page

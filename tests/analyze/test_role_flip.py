@@ -30,9 +30,7 @@ ASSISTANT_NEAR_MISSES = {
     ),
     "a missing input": "Solution: No prices are given. Please provide the prices.\nNext request.",
     "waiting for the next request": "Solution: Volatility and drawdown. Please give me your next instruction.",
-    "what to keep in mind": "Solution: Volatility. I want you to know that it has no direction.",
     "its own role": "As a Python Programmer, I suggest volatility and drawdown.\nNext request.",
-    "advice to you": "Solution: You should look at volatility and drawdown. You can compute both with pandas.",
 }
 USER_EXAMPLES = {
     "the assistant's marker": "Solution: Volatility is the standard deviation of returns.\nNext request.",

@@ -52,7 +52,7 @@ def test_findings_are_lines_with_the_evidence(tmp_path: Path, run: Path) -> None
     assert done.returncode == 0, done.stderr
     (line,) = (tmp_path / "found.jsonl").read_text("utf-8").splitlines()
     found = json.loads(line)
-    assert list(found) == ["session", "turn", "behaviour", "confidence", "quote"]
+    assert list(found) == ["session", "turn", "behaviour", "confidence", "quote", "reason"]
     assert (found["session"], found["turn"], found["behaviour"]) == ("001_002_001", 2, "flake_reply")
     assert found["quote"] == "I will get started on it right away."
 
@@ -62,6 +62,22 @@ def test_the_page_is_one_file(tmp_path: Path, run: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "tea.html").read_text("utf-8").startswith("<!doctype html>")
     assert not list(tmp_path.glob("*.part"))
+
+
+def test_three_runs_are_compared_side_by_side(tmp_path: Path, run: Path) -> None:
+    asyncio.run(make_run(tmp_path / "good.db", [session(str(n), rounds=3) for n in range(5)]))
+    asyncio.run(make_run(tmp_path / "best.db", [session(str(n), rounds=2) for n in range(40)]))
+    names = ("tea.db", "good.db", "best.db")
+    found = json.loads(bactrian("analyze", *names, "--json", cwd=tmp_path).stdout)
+    assert [one["run"] for one in found["runs"]] == ["tea", "good", "best"]
+    assert [one["endings"]["task_done"]["after"] for one in found["differences"]] == [1.0, 1.0]
+    shown = bactrian("analyze", *names, "--report", "all.html", cwd=tmp_path)
+    assert shown.returncode == 0, shown.stderr
+    (flakes,) = (line for line in shown.stdout.splitlines() if "flake replies" in line)
+    assert flakes.split()[-3:] == ["0.33", "0.00", "0.00"]
+    (done,) = (line for line in shown.stdout.splitlines() if line.split()[:1] == ["task_done"])
+    assert done.split()[-2:] == ["100.0%", "*"]
+    assert "flake replies" in (tmp_path / "all.html").read_text("utf-8")
 
 
 def test_two_runs_are_compared(tmp_path: Path, run: Path) -> None:

@@ -147,3 +147,21 @@ def test_an_environment_file_that_is_no_text_is_named(folder: Path) -> None:
 def test_roles_that_are_nested_too_deeply_are_refused(folder: Path) -> None:
     (folder / "roles.jsonl").write_text("[" * 100_000)
     assert "These are no roles." in refused(folder, "play", "tea", "--roles", "roles.jsonl")[0]
+
+
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        (("play", "--model", "local", "--model", "openai:x"), "--model"),
+        (("roles", "A garden", "--model", "local", "--model=openai:x"), "--model"),
+        (("generate", "ai-society", "--run", "a.db", "--run", "b.db"), "--run"),
+        (("export", "a.db", "--format", "messages", "--format", "alpaca", "--out", "x"), "--format"),
+    ],
+)
+def test_a_flag_with_one_value_that_is_given_twice_is_refused(
+    tmp_path: Path, words: tuple[str, ...], option: str
+) -> None:
+    done = bactrian(*words, cwd=tmp_path)
+    assert done.returncode == 2
+    assert f"{option} is given 2 times" in done.stderr
+    assert list(tmp_path.iterdir()) == []

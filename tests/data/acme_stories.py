@@ -15,7 +15,8 @@ from bactrian.generate.plan import Plan
 from bactrian.generate.scheduler import Job
 from bactrian.generate.session_cost import Estimate, SessionCost
 from bactrian.models.model import Request
-from bactrian.recipes.schema import JobSpec, Recipe, make_fault
+from bactrian.recipes.axis import make_fault
+from bactrian.recipes.schema import JobSpec, Recipe
 from bactrian.records.ending import Ending
 from bactrian.records.events import Ended, Event, Spoke, Started
 from bactrian.records.message import Message

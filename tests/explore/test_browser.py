@@ -23,6 +23,13 @@ PAGES = [
     "/c/run/red",
     "/c/run/loop/prompts",
     "/help",
+    "/statistics",
+    "/statistics?q=dial&by=role_flip",
+    "/compare",
+    "/map",
+    "/play",
+    "/compare?one=assistant%3DPoet&two=assistant%3DCook",
+    "/compare/conversations?pick=run/loop&pick=run/flip",
     "/nowhere",
 ]
 

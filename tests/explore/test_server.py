@@ -154,3 +154,27 @@ def test_a_run_of_a_newer_version_is_refused_with_the_next_step(tmp_path: Path) 
     done = bactrian("explore", "run.db", cwd=tmp_path)
     assert done.returncode == 1
     assert "newer bactrian" in done.stderr
+
+
+def test_the_statistics_count_each_conversation_once(explored: RunningExplorer) -> None:
+    counts = json.loads(explored.get("/statistics.json").text)
+    assert counts["conversations"] == 68
+    assert sum(counts["ending"].values()) == 68
+    assert counts["behaviour"]["role_flip"] == 1
+    assert json.loads(explored.get("/statistics.json?assistant=Poet").text)["assistant"] == {"Poet": 30}
+
+
+def test_two_filters_are_compared_with_the_interval_of_the_difference(explored: RunningExplorer) -> None:
+    text = explored.get("/compare?one=ending%3Drepeat_loop&two=assistant%3DPoet").text
+    assert "infinite loop" in text
+    # One of one against none of thirty: Newcombe's interval.
+    assert "-100.0" in text
+    assert "-100.0 to -19.8" in text
+
+
+def test_conversations_stand_side_by_side(explored: RunningExplorer) -> None:
+    text = explored.get("/compare/conversations?pick=run/loop&pick=run/flip").text
+    assert "Stock Trader" in text
+    assert "Teacher" in text
+    assert explored.get("/compare/conversations?pick=run/loop").status == 400
+    assert explored.get("/compare/conversations?pick=run/loop&pick=run/red").status == 403

@@ -75,6 +75,36 @@ async def test_three_different_prompts_that_are_forbidden_first_stop_the_run(fol
     assert len(await stored(folder)) == 12
 
 
+async def test_a_resumed_run_whose_next_prompts_are_all_forbidden_goes_on(folder: Path) -> None:
+    async with Endpoint([said]) as endpoint:
+        assert (await generate(folder, endpoint, "--limit", "1"))[0] == 0
+
+    def reply(request: Received) -> Plan:
+        if "Chef" in request.body.decode() or "Pilot" in request.body.decode():
+            return Answer({"error": {"message": "blocked"}}, status=403)
+        return said(request)
+
+    async with Endpoint([reply]) as endpoint:
+        code, lines, err = await generate(folder, endpoint, "--json", "--concurrency", "1")
+        assert (code, lines[-1]["endings"]) == (4, {"max_messages": 5, "failed": 3}), err
+        asked = len(endpoint.requests)
+        assert (await generate(folder, endpoint, "--json", "--concurrency", "1"))[0] == 4
+        assert len(endpoint.requests) <= asked + 1  # the list that is forbidden
+
+
+async def test_a_resumed_run_whose_key_has_lost_its_rights_stops(folder: Path) -> None:
+    recipe = folder / "small.toml"
+    recipe.write_text(recipe.read_text().replace("count = 4", "count = 40"))
+    tasks = "\n".join(f"{n}. Build part {n}" for n in range(1, 41))
+    async with Endpoint([lambda request: tasks if asks(request) == "lister" else said(request)]) as endpoint:
+        assert (await generate(folder, endpoint, "--limit", "41"))[0] == 0
+    async with Endpoint([Answer({"error": {"message": "no rights"}}, status=403)]) as endpoint:
+        code, _, err = await generate(folder, endpoint)
+        assert code == 1
+        assert "The first 30 requests were all forbidden" in err
+        assert len(endpoint.requests) < 35  # a few were in flight
+
+
 async def test_too_many_requests_are_waited_out(folder: Path) -> None:
     seen: Counter[bytes] = Counter()
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bactrian.generate.lists.source import ListRequest
 from bactrian.generate.scheduler import DoneJobs, Job, Scheduler, find_number
-from bactrian.recipes.schema import Axis
+from bactrian.recipes.axis import Axis
 
 TWO_BY_THREE = (
     Axis(name="a", count=2, given=("x", "y")),

@@ -9,8 +9,8 @@ from bactrian.generate.lists.source import ListProgress, ListRequest
 from bactrian.models.local.model import LocalModel
 from bactrian.models.scripted import Scripted, ScriptedReply
 from bactrian.models.seeds import RunSeeds
+from bactrian.recipes.axis import Axis
 from bactrian.recipes.load import load_recipe
-from bactrian.recipes.schema import Axis
 from bactrian.records.usage import Usage
 from tests.helpers.scenes import Counting
 

@@ -50,7 +50,7 @@ async def test_another_plan_is_refused_with_its_differences_and_can_be_forked(fo
         assert code == 2
         assert "recipe.role_play.max_messages: 4 → 2" in err
         assert "--fork" in err
-        assert "those that stopped at theirs stay as they are" in " ".join(err.split())
+        assert "never with a smaller one" in " ".join(err.split())
         before = Counter(map(asks, endpoint.requests))
         code, _, err = await generate(
             folder, endpoint, "--set", "max_messages=2", "--limit", "2", "--fork", "new.db"
@@ -61,26 +61,30 @@ async def test_another_plan_is_refused_with_its_differences_and_can_be_forked(fo
         again = ["--set", "max_messages=2", "--limit", "2", "--fork", "new.db"]
         assert (await generate(folder, endpoint, *again))[0] == 0
         assert len(endpoint.requests) == asked
-        code, _, err = await generate(folder, endpoint, "--set", "max_messages=3", "--fork", "new.db")
+        code, _, err = await generate(folder, endpoint, "--set", "max_messages=1", "--fork", "new.db")
         assert code == 2
-        assert "recipe.role_play.max_messages: 2 → 3" in err
+        assert "recipe.role_play.max_messages: 2 → 1" in err
         assert (await generate(folder, endpoint, "--fork", "run.db"))[0] == 2
     assert [len(session.turns) for session in await stored(folder, "new.db")] == [2, 2]
     assert [len(session.turns) for session in await stored(folder)] == [4, 4]
 
 
+def count_long(request: Received) -> Plan:
+    return completion(said(request)) | {"usage": {"prompt_tokens": 400, "completion_tokens": 7}}
+
+
 async def test_figures_of_a_command_are_its_own_and_those_of_the_run_stand_beside_them(folder: Path) -> None:
     price = ["--price", "1/2", "--json"]
-    async with Endpoint([said]) as endpoint:
+    async with Endpoint([count_long]) as endpoint:
         _, first, _ = await generate(folder, endpoint, "--limit", "2", *price)
         _, second, _ = await generate(folder, endpoint, "--limit", "6", *price, "--max-tokens", "1000000")
     one, two = first[-1], second[-1]
-    assert (one["calls"], one["prompt_tokens"]) == (1 + 8, 11 * (1 + 8))
-    assert (two["calls"], two["prompt_tokens"]) == (1 + 16, 11 * (1 + 16))
-    assert two["usd"] == pytest.approx((11 * 1 + 7 * 2) * 17e-6)
+    assert (one["calls"], one["prompt_tokens"]) == (1 + 8, 400 * (1 + 8))
+    assert (two["calls"], two["prompt_tokens"]) == (1 + 16, 400 * (1 + 16))
+    assert two["usd"] == pytest.approx((400 * 1 + 7 * 2) * 17e-6)
     assert (one["run_tokens"], one["run_usd"]) == (None, None)
-    assert two["run_tokens"] == 18 * (9 + 17)
-    assert two["run_usd"] == pytest.approx((11 * 1 + 7 * 2) * 26e-6)
+    assert two["run_tokens"] == 407 * (9 + 17)
+    assert two["run_usd"] == pytest.approx((400 * 1 + 7 * 2) * 26e-6)
     assert two["calls_per_second"] == pytest.approx(two["calls"] / two["seconds"], rel=0.2)
 
 

@@ -31,11 +31,7 @@ _USUAL = ("sqlalchemy.dialects.sqlite", "rich.progress", "rich.table", "pydantic
 def main() -> None:
     """Load everything, then fork a command for each request until the other end is closed."""
     requests = socket.socket(fileno=int(sys.argv[1]))
-    for module in pkgutil.walk_packages(bactrian.__path__, "bactrian."):
-        if module.name not in _SEPARATE:
-            importlib.import_module(module.name)
-    for name in _USUAL:
-        importlib.import_module(name)
+    import_everything()
     assert threading.active_count() == 1
     gc.freeze()
     signal.signal(signal.SIGCHLD, _reap)
@@ -50,6 +46,15 @@ def main() -> None:
             return
         for descriptor in descriptors:
             os.close(descriptor)
+
+
+def import_everything() -> None:
+    """Import what commands import, so that a fork need not."""
+    for module in pkgutil.walk_packages(bactrian.__path__, "bactrian."):
+        if module.name not in _SEPARATE:
+            importlib.import_module(module.name)
+    for name in _USUAL:
+        importlib.import_module(name)
 
 
 def _reap(*_: object) -> None:

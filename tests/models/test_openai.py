@@ -296,10 +296,10 @@ async def test_unusable_usage_is_estimated_and_says_so(usage: Any) -> None:
     assert counted.prompt == round(len(endpoint.requests[0].body) / 4)
 
 
-async def test_a_cached_count_that_makes_no_sense_is_bounded() -> None:
+async def test_a_cached_count_that_makes_no_sense_is_ignored() -> None:
     details = {"prompt_tokens": 5, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": 9}}
     async with Endpoint([completion("x") | {"usage": details}]) as endpoint, asking(endpoint) as model:
-        assert (await model.reply(ASK)).usage == Usage(5, 1, 5)
+        assert (await model.reply(ASK)).usage == Usage(5, 1, 0)
 
 
 async def test_a_form_is_asked_for_strictly_and_read_back() -> None:

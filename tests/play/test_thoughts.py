@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import bactrian as bt
 from bactrian.models.openai.client import OpenAIModel
 from bactrian.play.persist import persist_events
 from bactrian.play.session import play_session
@@ -31,3 +32,37 @@ async def test_a_thought_is_stored_and_not_heard(tmp_path: Path) -> None:
     assert not any(b"lie." in request.body or b"not mine" in request.body for request in endpoint.requests)
     assert stored.ending is not None
     assert stored.ending.code == "task_done"
+
+
+async def test_thoughts_before_tool_calls_and_decisions_are_stored_and_replayed(tmp_path: Path) -> None:
+    def price(tea: str) -> float:
+        """Return the price of a tea."""
+        return 4.5
+
+    asked = "Instruction: What does {} cost?\nInput: None"
+    told = "Solution: {}.\nNext request."
+    chosen = "<think>Both are right.</think>Choose: 1\nReason: It is shorter.\nFeedback: None"
+    script = {
+        "user": [[asked.format("tea"), asked.format("the tea")], ["<CAMEL_TASK_DONE>", "<CAMEL_TASK_DONE>"]],
+        "assistant": [
+            '<think>The list knows.</think>Call: price {"tea": "sencha"}',
+            [told.format("4.5"), told.format("Four and a half")],
+        ],
+        "critic": [chosen, chosen, chosen],
+    }
+    run = tmp_path / "tea.db"
+    critic = bt.Critic("Tea Taster", proposals=2)
+    session = bt.play(
+        "Price tea", model=bt.Scripted(script), tools=[price], critic=critic, specify=False, run=run
+    )
+    assert "thinks: The list knows." in str(session)
+    assert "thinks: The list knows." in session._repr_html_()
+    async with open_store(run, read_only=True) as store:
+        known = await store.deliberation(session.id)
+    thoughts = [decision.thought for decision in known.verdicts]
+    assert thoughts
+    assert set(thoughts) == {"Both are right."}
+    again = bt.play(
+        "Price tea", model=f"recorded:{run}#{session.id}", tools=[price], critic=critic, specify=False
+    )
+    assert [use.call.thought for turn in again.turns for use in turn.uses] == ["The list knows."]

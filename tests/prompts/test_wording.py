@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from bactrian.analyze.judge import judge
+from bactrian.analyze.judging.judge import judge
 from bactrian.export.system_prompts import SystemPrompts
 from bactrian.generate.lists.ask import ModelSource
 from bactrian.generate.lists.source import ListRequest
@@ -25,7 +25,7 @@ from bactrian.play.society.group_chat import build_moderator_format
 from bactrian.play.society.role_assignment import find_roles
 from bactrian.play.tools.loading import build_toolbox
 from bactrian.prompts.pack import load_pack
-from bactrian.recipes.schema import Axis
+from bactrian.recipes.axis import Axis
 from bactrian.records.candidate import CriticSettings
 from bactrian.records.finding import Finding
 from bactrian.records.message import Invocation, Message

@@ -190,8 +190,10 @@ FULL: tuple[Event, ...] = (
     Proposed(
         Proposal(1, 1, 1, "user", Text("a"), Usage(), 0.1, "m", "stop", fingerprint="fp", thought="So.")
     ),
-    Chose(Decision(1, 1, 1, "user", "C", Text("1"), 1)),
-    Called(ToolCall(1, 1, 1, "user", Invocation("id", "price", "{}"), Text(""), Usage(), 0.5, "m")),
+    Chose(Decision(1, 1, 1, "user", "C", Text("1"), 1, thought="So.")),
+    Called(
+        ToolCall(1, 1, 1, "user", Invocation("id", "price", "{}"), Text(""), Usage(), 0.5, "m", thought="So.")
+    ),
     Returned(ToolResult(1, 1, 1, "user", "price", Text("4"), None, 0.1)),
     Ended(Ending("failed", 1, "user", "x"), ModelError("x")),
 )

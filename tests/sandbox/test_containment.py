@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from bactrian.sandbox.probes import Bait, Probe, lay_bait, load_probes, run_probe
+from bactrian.sandbox.probes import Bait, Probe, load_probes, provide_bait, run_probe
 from bactrian.sandbox.tiers import Tier, Unsafe
 
 PROBES = load_probes()
@@ -14,7 +14,7 @@ PROBES = load_probes()
 
 @pytest.fixture(scope="module")
 def bait() -> Iterator[Bait]:
-    with lay_bait() as bait:
+    with provide_bait() as bait:
         yield bait
 
 

@@ -137,6 +137,13 @@ def a_text_changed(path: Path) -> None:
     path.write_bytes(content[:place] + b"Unstruction" + content[place + 11 :])
 
 
+def test_an_instruction_that_changed_beside_its_text_is_found(run: Path) -> None:
+    content = run.read_bytes()
+    place = content.index(b'"instruction":"Name part 4')
+    run.write_bytes(content[:place] + content[place : place + 15] + b"Fame" + content[place + 19 :])
+    assert [fault for fault in verify(run).faults if "its parts do not match its text" in fault]
+
+
 @pytest.mark.parametrize("damage", [page_lost, cut_short, a_text_changed])
 async def test_what_is_whole_is_saved_and_what_lacks_turns_is_open_again(
     run: Path, damage: Callable[[Path], None]

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from bactrian.store.sqlite.verify import verify
 from tests.helpers.command import bactrian
 from tests.helpers.disks import mounted
 from tests.helpers.runs import make_run, session
@@ -30,6 +31,18 @@ connection = sqlite3.connect(sys.argv[1])
 connection.execute("PRAGMA journal_mode = WAL")
 connection.execute("UPDATE turns SET seconds = 2")
 connection.commit()
+os._exit(0)
+"""
+
+
+UNFINISHED = """
+import os, sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+connection.execute("PRAGMA journal_mode = DELETE")
+connection.execute("PRAGMA cache_size = 1")
+connection.execute("BEGIN")
+connection.execute("UPDATE turns SET text = text || 'half', checksum = 1")
+connection.execute("UPDATE turns SET text = text || printf('%99999d', 1)")
 os._exit(0)
 """
 
@@ -82,3 +95,14 @@ async def test_what_a_killed_writer_left_in_the_log_is_read_on_a_read_only_disk(
             read_everything(tmp_path)
     with sqlite3.connect(run) as connection:
         assert connection.execute("SELECT max(seconds) FROM turns").fetchone() == (2,)
+
+
+async def test_a_transaction_that_a_kill_left_unfinished_is_read_as_if_it_never_began(tmp_path: Path) -> None:
+    run = await make_run(tmp_path / "run.db", [session(f"{number:03}", rounds=9) for number in range(9)])
+    subprocess.run([sys.executable, "-c", UNFINISHED, str(run)], check=True)
+    left = run.read_bytes()
+    assert (tmp_path / "run.db-journal").stat().st_size > 0
+    assert b"half" in left
+    verdict = verify(run)
+    assert (verdict.sessions, verdict.turns, verdict.faults) == (9, 9 * 19, ())
+    assert run.read_bytes() == left

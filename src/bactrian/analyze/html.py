@@ -8,7 +8,9 @@ from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 
-from bactrian.analyze.report import COOPERATION, PAPER, Json
+from bactrian.analyze.behaviours.cooperation import PAPER
+from bactrian.analyze.compare import list_comparison
+from bactrian.analyze.report import COOPERATION, Json
 from bactrian.analyze.svg_chart import build_curve
 from bactrian.language.escape import to_line
 
@@ -16,8 +18,8 @@ LARGEST_MAP = 60
 """Most roles on an axis of the heat map; those with the most sessions are shown."""
 
 
-def render_report(reports: Sequence[Json], changes: Json | None) -> str:
-    """Return the page on one run, or on two runs and their differences."""
+def render_report(reports: Sequence[Json], changes: Sequence[Json]) -> str:
+    """Return the page on one run, or on several and the differences of all others from the first."""
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, finalize=_finalize, trim_blocks=True, lstrip_blocks=True
     )
@@ -28,7 +30,8 @@ def render_report(reports: Sequence[Json], changes: Json | None) -> str:
     )
     return template.render(
         reports=reports,
-        changes=changes,
+        changes=changes[0] if len(changes) == 1 else None,
+        comparison=list_comparison(reports, changes) if len(changes) > 1 else [],
         charts=[_charts(report) for report in reports],
         cooperation=COOPERATION,
         paper=PAPER,

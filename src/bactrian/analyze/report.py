@@ -11,8 +11,10 @@ from importlib.util import find_spec
 from typing import Any, TypeVar
 
 from bactrian.analyze.aggregate import Aggregate
+from bactrian.analyze.behaviours.cooperation import PAPER
 from bactrian.analyze.diversity import Diversity, measure_diversity
 from bactrian.analyze.session_summary import SessionSummary
+from bactrian.detect.loops import LOOP, SHORTEST_LOOP
 from bactrian.errors import MissingExtra
 from bactrian.models.wrappers.budget import Price
 from bactrian.records.finding import Behaviour
@@ -21,8 +23,6 @@ from bactrian.stats.bootstrap import BootstrapSums, resample
 from bactrian.stats.proportion import Proportion
 from bactrian.stats.streaming import StreamingMean, StreamingQuantiles
 
-PAPER: tuple[Behaviour, ...] = ("role_flip", "repeats_instruction", "flake_reply", "infinite_loop")
-"""The paper's four failures of cooperation (section 4.1)."""
 COOPERATION = "cooperation_failed"
 """The code for any of the four."""
 _ROUNDS = 25
@@ -140,15 +140,16 @@ def resample_behaviour(facts: Sequence[SessionSummary], codes: Sequence[Behaviou
         "cached",
         "tokens",
     ]
-    names += [f"{behaviour} {speaker}" for behaviour in codes for speaker in ("user", "assistant")]
+    names += [f"{behaviour} {speaker}" for behaviour in codes for speaker in ("user", "assistant", "both")]
     place = {name: column for column, name in enumerate(names)}
     rows: list[list[float]] = []
     for one in facts:
         used = one.usage
         row = [1.0, one.messages, one.solved, one.user_turns, one.assistant_turns]
-        row += [used.prompt, used.completion, used.cached, used.total, *[0.0] * (2 * len(codes))]
+        row += [used.prompt, used.completion, used.cached, used.total, *[0.0] * (3 * len(codes))]
         for turn in {(seen.behaviour, seen.speaker, seen.turn) for seen in one.seen}:
             row[place[f"{turn[0]} {turn[1]}"]] += 1
+            row[place[f"{turn[0]} both"]] += 1
         rows.append(row)
     return resample(rows, names)
 
@@ -169,8 +170,33 @@ def _behaviours(facts: Sequence[SessionSummary], codes: Sequence[Behaviour], sum
                 }
                 for speaker in ("user", "assistant")
             },
+            "per_session": {
+                "mean": sums.ratio(f"{behaviour} both", "sessions"),
+                **to_interval_object(sums.interval(f"{behaviour} both", "sessions")),
+            },
+            "first_turn": _first_turn(facts, behaviour),
         }
         for behaviour, of in count_behaviours(facts, codes).items()
+    }
+
+
+def _first_turn(facts: Sequence[SessionSummary], behaviour: Behaviour) -> Json:
+    """Return the mean number of the first turn with a behaviour, in sessions that show it.
+
+    A loop is found at its fourth turn; its first one counts.
+    """
+    back = SHORTEST_LOOP - 1 if behaviour == LOOP else 0
+    firsts = [
+        min(seen.turn for seen in one.seen if seen.behaviour == behaviour) - back
+        for one in facts
+        if behaviour in one.behaviours
+    ]
+    if not firsts:
+        return {"mean": None, "low": None, "high": None}
+    sums = resample([[1.0, float(first)] for first in firsts], ("sessions", "turn"))
+    return {
+        "mean": sums.ratio("turn", "sessions"),
+        **to_interval_object(sums.interval("turn", "sessions")),
     }
 
 

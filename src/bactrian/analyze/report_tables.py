@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from bactrian.analyze.compare import list_comparison
 from bactrian.analyze.report import COOPERATION, Json
 from bactrian.analyze.session_summary import UNFINISHED
 from bactrian.language.escape import to_line
@@ -31,6 +32,8 @@ def write_report(console: Console, report: Json) -> None:
     _diversity(console, report["diversity"])
     if "judged" in report:
         _judged(console, report["judged"])
+        if corrected := report["judged"].get("corrected"):
+            _corrected(console, corrected)
     for title in ("worst", "best"):
         if report[title]:
             console.print(f"{title.capitalize()} conversations:")
@@ -56,6 +59,16 @@ def write_differences(console: Console, reports: Sequence[Json], changes: Json) 
     )
     if changes["paired"] is not None:
         _write_pairs(console, changes["paired"], heads)
+
+
+def write_comparison(console: Console, reports: Sequence[Json], changes: Sequence[Json]) -> None:
+    """Write three or more runs side by side. A star marks a difference from the first that leaves out 0."""
+    names = [to_line(report["run"]) for report in reports]
+    sizes = ", ".join(f"{report['sessions']:,}" for report in reports)
+    console.print(f"{', '.join(names)}: {sizes} sessions. A star: differs from {names[0]} (95 %).")
+    rows = list_comparison(reports, changes)
+    for kind in dict.fromkeys(kind for kind, _, _ in rows):
+        _table(console, (kind, *names), ((name, *cells) for one, name, cells in rows if one == kind))
 
 
 def _write_pairs(console: Console, paired: Json, heads: Sequence[str]) -> None:
@@ -108,9 +121,17 @@ def _behaviours(console: Console, report: Json) -> None:
     shown = {code: of for code, of in behaviours.items() if of["sessions"]}
     _table(
         console,
-        ("behaviour", "sessions", "share (95 %)", "of user's turns", "of assistant's turns"),
         (
-            (code, f"{of['sessions']:,}", _rate(of), *_turns(of))
+            "behaviour",
+            "sessions",
+            "share (95 %)",
+            "of user's turns",
+            "of assistant's turns",
+            "a session",
+            "first at turn",
+        ),
+        (
+            (code, f"{of['sessions']:,}", _rate(of), *_turns(of), *_counts(of))
             for code, of in ((COOPERATION, report[COOPERATION]), *shown.items())
         ),
     )
@@ -125,6 +146,14 @@ def _turns(of: Mapping[str, Any]) -> Iterable[str]:
     return tuple(
         _rate(turns) if turns["count"] else "–" for turns in (of["turns"]["user"], of["turns"]["assistant"])
     )
+
+
+def _counts(of: Mapping[str, Any]) -> Iterable[str]:
+    """Turns a session, and the first one where there is any (the paper's counts)."""
+    if "per_session" not in of:
+        return "", ""
+    first = of["first_turn"]["mean"]
+    return f"{of['per_session']['mean']:.2f}", "–" if first is None else f"{first:.1f}"
 
 
 def _judged(console: Console, judged: Json) -> None:
@@ -143,6 +172,27 @@ def _judged(console: Console, judged: Json) -> None:
             for code, of in asked.items()
         ),
     )
+
+
+def _corrected(console: Console, corrected: Mapping[str, Any]) -> None:
+    """What the judge's answers on the sample say of all turns."""
+    _table(
+        console,
+        ("turns, corrected by the judge", "asked", "found", "corrected (95 %)", "precision", "recall"),
+        (
+            (
+                code,
+                f"{of['found']['asked']:,} + {of['other']['asked']:,}",
+                f"{of['detected_rate']:.1%}",
+                *(_estimate(of[name]) for name in ("rate", "precision", "recall")),
+            )
+            for code, of in corrected.items()
+        ),
+    )
+
+
+def _estimate(of: Mapping[str, Any]) -> str:
+    return f"{of['value']:.1%} {_ends(of, '.1%')}"
 
 
 def _groups(console: Console, report: Json) -> None:

@@ -57,6 +57,11 @@ class GenerateTypes(_Options):
     requests_per_minute: Annotated[float, Field(gt=0)] | None = None
     tokens_per_minute: Annotated[float, Field(gt=0)] | None = None
     retry_failed: bool = False
+    sample: _Count | None = None
+    order: Literal["depth", "breadth"] = "depth"
+    equal_roles: bool = False
+    keep_tasks: bool = False
+    jobs: str | Path | list[dict[str, str]] | None = None
     origin: str | Path | None = None
     acknowledge_misuse: bool = False
     on_progress: Callable[..., object] | None = None

@@ -8,6 +8,7 @@ from typing import Any, cast
 from urllib.parse import urlsplit, urlunsplit
 
 from bactrian.api.arguments import Critic, PlayOptions, ToolsLike
+from bactrian.generate.spread import Spread
 from bactrian.play.endings.own import EndingLike
 from bactrian.records.session import Role
 
@@ -52,11 +53,19 @@ def describe_options(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in told.items() if value is not None}
 
 
-def describe_run(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of a run as JSON values: those that the plan does not hold. ``limit`` is among them."""
+def describe_run(options: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+    """Return the options of a run, and ``more``, as JSON values: those that its plan does not hold, and the limit."""
     of_one_call = ("parameters", "seed", "origin", "keep_tasks", "on_progress", "retry_failed")
-    told = {name: value for name, value in options.items() if name not in of_one_call}
-    return {**describe_options(told), "limit": options.get("limit")}
+    told = {name: value for name, value in {**options, **more}.items() if name not in of_one_call}
+    return {**describe_options(told), "limit": told.get("limit")}
+
+
+def read_spread(options: Mapping[str, Any], seed: int | None) -> Spread | None:
+    """Return how the jobs of a run are spread, from its options; None for the order of its lists."""
+    equal = bool(options.get("equal_roles"))
+    if options.get("sample") is not None:
+        return Spread(seed or 0, equal_roles=equal)
+    return Spread(None, equal_roles=equal) if options.get("order") == "breadth" else None
 
 
 def remove_credentials(address: str) -> str:

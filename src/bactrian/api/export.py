@@ -10,6 +10,7 @@ from bactrian.analyze.behaviours.catalogue import find_behaviours
 from bactrian.analyze.behaviours.own import BehaviourLike, OwnBehaviour
 from bactrian.api.reading.selection import SelectOptions, Words, merge_installed, read_selection
 from bactrian.errors import InputError
+from bactrian.export import lists
 from bactrian.export.decontaminate import Benchmark, read_benchmark
 from bactrian.export.exporter import ExportOptions, export_run
 from bactrian.export.filters import Filters, Predicate
@@ -77,6 +78,10 @@ async def export_session_data(
     more: ExportChoices,
 ) -> dict[str, Any]:
     """Export the run at ``run`` and return the manifest. Raises what :meth:`bactrian.Run.export` raises."""
+    if format == lists.NAME:
+        _check_lists(only or drop, more)
+        async with open_store(run, read_only=True) as store:
+            return await lists.export_lists(store, out, overwrite=overwrite)
     chosen = format if isinstance(format, Format) else find_format(format)
     own = merge_installed(more.get("behaviours", ()))
     benchmark, prompts = more.get("decontaminate"), more.get("prompts")
@@ -107,6 +112,21 @@ async def export_session_data(
     )
     async with open_store(run, read_only=True) as store:
         return await export_run(store, options)
+
+
+def _check_lists(filters: Sequence[str], more: ExportChoices) -> None:
+    """Refuse choices that are about sessions."""
+    usual: tuple[object, ...] = (None, False, 0, "", "assistant", [], ())
+    given = [
+        *(["a filter"] if filters else []),
+        *(name for name, value in more.items() if value not in usual),
+    ]
+    if given:
+        raise InputError(
+            f"{lists.NAME} holds lists and no sessions: {given[0]} does not apply.",
+            where="--format",
+            next="Leave it out.",
+        )
 
 
 async def list_ending_codes(run: Path) -> tuple[str, ...]:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 import warnings
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypedDict, Unpack, cast
+from typing import Any, Literal, TypedDict, Unpack, cast
 
 from bactrian.api.bridge import run_sync
 from bactrian.api.checks import GenerateTypes, check_names, check_types
-from bactrian.api.commands import describe_run
+from bactrian.api.commands import describe_run, read_spread
 from bactrian.api.models import ModelLike, build_model_options, choose_models, limit_time
 from bactrian.api.run import Run
 from bactrian.errors import BactrianWarning, BudgetReached, InputError
@@ -29,6 +29,7 @@ from bactrian.models.pricing import choose_prices
 from bactrian.models.wrappers.budget import UsageMeter
 from bactrian.play.endings.own import EndingLike, read_endings
 from bactrian.recipes.job_specs import RolePlay
+from bactrian.recipes.job_table import apply_job_table, build_job_table, read_job_table
 from bactrian.recipes.load import load_recipe
 from bactrian.recipes.schema import Recipe
 from bactrian.records.text import write_count
@@ -64,8 +65,16 @@ class GenerateOptions(TypedDict, total=False):
     """Maximum wait that an endpoint may request, in seconds; default 600."""
     retry_failed: bool
     """Retry failed jobs and incomplete lists."""
+    jobs: str | Path | Sequence[Mapping[str, str]] | None
+    """A table of jobs in place of all combinations of the axes: a .csv or .jsonl file, or a list of dicts."""
     origin: str | Path | None
     """Another run whose unchanged lists are copied."""
+    sample: int | None
+    """This many jobs chosen at random, spread over the grid, instead of ``limit``; ``seed`` chooses."""
+    order: Literal["depth", "breadth"]
+    """``depth``: all tasks of a pair before the next pair. ``breadth``: every role once before any twice."""
+    equal_roles: bool
+    """Keep pairs of equal roles in a sample or in breadth; default False."""
     keep_tasks: bool
     """Also copy the specified tasks of ``origin``, so that both runs work on the very same tasks."""
     acknowledge_misuse: bool
@@ -252,6 +261,7 @@ def build_run_order(
         InputError: an argument cannot be used.
     """
     loaded = recipe if isinstance(recipe, Recipe) else load_recipe(str(recipe))
+    loaded = _with_jobs(loaded, options.get("jobs"))
     rules, paper = read_endings(endings)
     if (rules or paper) and not isinstance(loaded.job, RolePlay):
         raise InputError(
@@ -283,6 +293,7 @@ def build_run_order(
         plan.models.values(), options.get("price"), access.base_url, budget=budget, own=chosen.objects
     )
     origin = options.get("origin")
+    limit = _choose_limit(limit, options.get("sample"))
     return RunOrder(
         plan,
         Path(run),
@@ -296,16 +307,31 @@ def build_run_order(
         None if origin is None else Path(origin),
         sources or {},
         describe_run(
-            {
-                **options,
-                "limit": limit,
-                "budget": budget,
-                "sources": list(sources or {}),
-                "base_url": access.base_url,
-            }
+            options, limit=limit, budget=budget, sources=list(sources or {}), base_url=access.base_url
         ),
+        spread=read_spread(options, options.get("seed")),
         keep_tasks=options.get("keep_tasks", False),
     )
+
+
+def _choose_limit(limit: int | None, sample: int | None) -> int | None:
+    """Return the number of jobs. Raises InputError if both numbers are given."""
+    if limit is not None and sample is not None:
+        raise InputError("A sample has its own number of jobs.", where="sample", next="Leave the limit out.")
+    return limit if sample is None else sample
+
+
+def _with_jobs(recipe: Recipe, jobs: str | Path | Sequence[Mapping[str, str]] | None) -> Recipe:
+    """Return ``recipe`` with the jobs of a table.
+
+    Raises:
+        InputError: the table cannot be read, or does not fit the recipe.
+    """
+    if jobs is None:
+        return recipe
+    if isinstance(jobs, str | Path):
+        return apply_job_table(recipe, read_job_table(Path(jobs)))
+    return apply_job_table(recipe, build_job_table(jobs, "jobs", "job"))
 
 
 def _check_sources(recipe: Recipe, sources: Mapping[str, ListSourceLike]) -> None:

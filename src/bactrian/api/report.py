@@ -1,4 +1,4 @@
-"""Reports on a run, and on the differences between two runs."""
+"""Reports on a run, and on the differences between runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bactrian.analyze.aggregate import Aggregate
 from bactrian.analyze.compare import compare_reports
 from bactrian.analyze.html import render_report
 from bactrian.analyze.report import Prices, build_report
-from bactrian.analyze.report_tables import WIDE, write_differences, write_report
+from bactrian.analyze.report_tables import WIDE, write_comparison, write_differences, write_report
 from bactrian.files.atomic import write_atomically
 from bactrian.records.text import show
 
@@ -35,15 +35,15 @@ class Report(Mapping[str, Any]):
     """
 
     runs: tuple[Mapping[str, Any], ...]
-    """The report on each run: one, or two to compare."""
-    differences: Mapping[str, Any] | None = None
-    """The differences between two runs; None for one run."""
+    """The report on each run: one, or several to compare."""
+    differences: tuple[Mapping[str, Any], ...] = ()
+    """The differences of each run but the first from the first."""
 
     @classmethod
     def of(cls, *parts: tuple[str, Aggregate], prices: Prices) -> Report:
         """Make the report on the named runs. Raises MissingExtra if the optional part ``analysis`` is not installed."""
         runs = tuple(build_report(name, part, prices) for name, part in parts)
-        return cls(runs, compare_reports(parts[0][1], parts[1][1]) if len(parts) > 1 else None)
+        return cls(runs, tuple(compare_reports(parts[0][1], part) for _, part in parts[1:]))
 
     def with_judged(self, judged: Mapping[str, Any]) -> Report:
         """Return the report with a judge's decisions on the findings of its first run."""
@@ -52,10 +52,14 @@ class Report(Mapping[str, Any]):
 
     @property
     def data(self) -> Mapping[str, Any]:
-        """All fields: those of one run, or ``runs`` and ``differences``."""
-        if self.differences is None:
+        """All fields: those of one run, or ``runs`` and ``differences`` (a list for more than two runs)."""
+        if not self.differences:
             return self.runs[0]
-        return {"runs": list(self.runs), "differences": self.differences}
+        several = len(self.differences) > 1
+        return {
+            "runs": list(self.runs),
+            "differences": list(self.differences) if several else self.differences[0],
+        }
 
     def __getitem__(self, name: str) -> Any:
         return self.data[name]
@@ -83,15 +87,17 @@ class Report(Mapping[str, Any]):
 
     def render_page(self) -> str:
         """Return the report as one HTML page."""
-        differences = None if self.differences is None else dict(self.differences)
-        return render_report([dict(one) for one in self.runs], differences)
+        return render_report([dict(one) for one in self.runs], [dict(one) for one in self.differences])
 
     def write(self, console: Console) -> None:
         """Write the report to ``console`` as tables."""
-        if self.differences is None:
-            write_report(console, dict(self.runs[0]))
+        runs, changes = [dict(one) for one in self.runs], [dict(one) for one in self.differences]
+        if not changes:
+            write_report(console, runs[0])
+        elif len(changes) == 1:
+            write_differences(console, runs, changes[0])
         else:
-            write_differences(console, [dict(one) for one in self.runs], dict(self.differences))
+            write_comparison(console, runs, changes)
 
     def __str__(self) -> str:
         text = StringIO()

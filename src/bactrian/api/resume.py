@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any, TypedDict, cast
 
 from bactrian.api.arguments import Critic, PlayOptions, ToolLike
-from bactrian.api.commands import OWN, describe_run
+from bactrian.api.commands import OWN, describe_run, read_spread
 from bactrian.api.models import ChosenModels, build_model_options
 from bactrian.api.play import build_session_order
+from bactrian.api.reading.stored import StoredRun
 from bactrian.api.society import SocietyOptions, build_society_run
 from bactrian.errors import InputError
-from bactrian.generate.rebuild import StoredRun
 from bactrian.generate.run import RunOrder
 from bactrian.generate.run_models import RunLimits
 from bactrian.models.http.address import is_loopback, read_address
@@ -96,7 +96,8 @@ def build_resume_order(stored: StoredRun, run: Path, given: ResumeOptions) -> Ru
         ),
         options.get("limit"),
         given.get("retry_failed", False),
-        command=describe_run({**options, "retry_failed": None}),
+        command=describe_run(options),
+        spread=read_spread(options, plan.seed),
     )
 
 

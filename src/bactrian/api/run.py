@@ -24,10 +24,10 @@ from bactrian.api.reading.selection import (
     read_selection,
 )
 from bactrian.api.reading.status import RunStatus, build_forecast_order, read_cost, read_status
+from bactrian.api.reading.stored import read_stored_run
 from bactrian.api.report import Report
 from bactrian.export.format import Format
 from bactrian.generate.forecast import Forecast, forecast_run
-from bactrian.generate.rebuild import read_stored_run
 from bactrian.models.pricing import make_pricing
 from bactrian.recipes.load import read_recipe_content
 from bactrian.records.run import Failure, Mark, Progress

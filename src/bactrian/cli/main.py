@@ -45,6 +45,8 @@ class LazyCommand:
             app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
             app.command(name)(found)
             found = app
+        for command in found.registered_commands:
+            command.cls = StrictCommand
         made = typer.main.get_command(found)
         made.name = name
         return made
@@ -71,12 +73,15 @@ COMMANDS = {
         "Go on with an interrupted run or session; everything it needs but keys is stored in it.",
     ),
     "failures": LazyCommand(
-        "failures", "failures", "List the jobs that failed, with the reason and the response received."
+        "stored.failures", "failures", "List the jobs that failed, with the reason and the response received."
     ),
     "analyze": LazyCommand(
         "analyze",
         "analyze",
         "Report endings, behaviours and costs of a run, or compare two runs.",
+    ),
+    "behaviours": LazyCommand(
+        "behaviours.app", "app", "List the behaviours that are detected, show, train or label one."
     ),
     "export": LazyCommand("export", "export", "Export a run in a format that other tools read."),
     "explore": LazyCommand(
@@ -84,26 +89,45 @@ COMMANDS = {
     ),
     "import": LazyCommand("ingest", "ingest", "Import conversations of other programs into a run."),
     "verify": LazyCommand(
-        "verify", "verify", "Check all data of a run against its checksums and counts. Changes nothing."
+        "stored.verify",
+        "verify",
+        "Check all data of a run against its checksums and counts. Changes nothing.",
     ),
     "recover": LazyCommand(
-        "recover", "recover", "Write a new run with everything readable from a damaged one."
+        "stored.recover", "recover", "Write a new run with everything readable from a damaged one."
     ),
+    "evaluate": LazyCommand("evaluate", "app", "Measure models and conversations."),
     "sandbox": LazyCommand("sandbox", "app", "Run a program in a sandbox."),
     "roles": LazyCommand("roles", "roles", "Ask a model for the roles that a task needs."),
-    "recipes": LazyCommand("recipes", "app", "List the recipes, or show one."),
-    "societies": LazyCommand("societies", "app", "List the societies, or show one."),
+    "recipes": LazyCommand("catalog.recipes", "app", "List the recipes, or show one."),
+    "societies": LazyCommand("catalog.societies", "app", "List the societies, or show one."),
     "models": LazyCommand(
-        "models",
+        "catalog.models",
         "models",
         "List models and providers, whether their keys are set, and what constrains their replies.",
     ),
-    "prompts": LazyCommand("prompts", "app", "List the prompt packs, or show one."),
+    "prompts": LazyCommand("catalog.prompts", "app", "List the prompt packs, or show one."),
     "doctor": LazyCommand(
         "doctor", "doctor", "Check which optional parts are installed, and whether the model answers."
     ),
 }
 """The commands in the order of the help."""
+
+
+class StrictCommand(typer.core.TyperCommand):
+    """Refuses an option that is given twice and can have one value only: the first would be dropped in silence."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse ``args``; raises InputError if an option is repeated."""
+        _, _, order = self.make_parser(ctx).parse_args(args=list(args))
+        for name in {one.name for one in order}:
+            same = [one for one in order if one.name == name]
+            if len(same) > 1 and not (getattr(same[0], "is_flag", True) or same[0].multiple):
+                raise InputError(
+                    f"{same[0].opts[0]} is given {len(same)} times, and takes one value.",
+                    next="Give it once.",
+                )
+        return super().parse_args(ctx, args)
 
 
 class LazyGroup(typer.core.TyperGroup):

@@ -8,6 +8,7 @@ from typing import Any, Self, cast
 from urllib.parse import urlencode
 
 from bactrian.errors import InputError
+from bactrian.explore.index.side import read_polygon
 from bactrian.explore.index.words import read_search, write_match
 
 SORTS: Mapping[str, str] = {
@@ -19,7 +20,7 @@ SORTS: Mapping[str, str] = {
     "best": "Best match",
 }
 """Names of the orders by their word in an address."""
-_LONGEST = 500
+_LONGEST = 1000
 """Characters of a search or another value."""
 
 
@@ -47,7 +48,11 @@ class ListFilter:
     cost: float | None = None
     """US dollars, at least."""
     ids: tuple[str, ...] = ()
-    """Sessions by id, as a selection on a map gives them."""
+    """Sessions by id."""
+    topic: str = ""
+    """A topic of a map: ``task:3``."""
+    area: str = ""
+    """A polygon on a map: ``task:x,y;x,y;x,y``."""
     sort: str = ""
     after: str = ""
     """Where the page begins: the key of the last conversation of the page before."""
@@ -71,6 +76,7 @@ class ListFilter:
             else:
                 values[name] = given[-1]
         made = cls(**values)
+        _check_area(made.area)
         if made.sort not in SORTS:
             raise InputError(
                 f"{made.sort!r} is not an order.", where="sort", next=f"Orders: {', '.join(SORTS)}."
@@ -129,6 +135,14 @@ class ListFilter:
         if self.ids:
             where.append(f"facts.row IN (SELECT row FROM heads WHERE id IN ({_mark(self.ids)}))")  # noqa: S608
             values += self.ids
+        if self.topic:
+            what, _, number = self.topic.partition(":")
+            where.append("facts.row IN (SELECT row FROM points WHERE what = ? AND topic = ?)")
+            values += [what, int(number) if number.isdecimal() else -1]
+        if self.area:
+            what, _, corners = self.area.partition(":")
+            where.append("facts.row IN (SELECT row FROM points WHERE what = ? AND inside(x, y, ?))")
+            values += [what, corners]
         for column, sign, limit in (
             ("turns", ">=", self.least),
             ("turns", "<=", self.most),
@@ -138,6 +152,15 @@ class ListFilter:
                 where.append(f"facts.{column} {sign} ?")
                 values.append(limit)
         return where, values
+
+
+def _check_area(area: str) -> None:
+    if not area:
+        return
+    try:
+        read_polygon(area.partition(":")[2])
+    except ValueError as error:
+        raise InputError("This is not a polygon.", where="area", next="Draw it on the map again.") from error
 
 
 def _mark(values: tuple[str, ...]) -> str:

@@ -19,8 +19,6 @@ from platformdirs import user_cache_path
 from bactrian.errors import InputError
 from bactrian.explore.index.side import find_side_file, read_side_file
 from bactrian.files.identity import is_same_file
-from bactrian.ingest.importer import find_chats
-from bactrian.ingest.parsed import Origin
 from bactrian.store import RunReader, open_store
 
 _HEADER = b"SQLite format 3\0"
@@ -38,8 +36,12 @@ class DataSet:
     """The run: ``source`` itself, or the cache that it is imported into."""
     side: Path
     store: RunReader
+    writing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held by the page that writes the run."""
     worker: asyncio.subprocess.Process | None = None
     """The process that builds the side file."""
+    drawing: asyncio.subprocess.Process | None = None
+    """The process that draws a map."""
 
     @property
     def is_imported(self) -> bool:
@@ -134,7 +136,7 @@ async def add_data_set(library: Library, path: Path, stack: AsyncExitStack) -> D
     one = DataSet(_find_name(path, library.sets), path, run, side, store)
     library.sets[one.name] = one
     one.worker = await _start_worker(one)
-    stack.push_async_callback(_stop_worker, one.worker)
+    stack.push_async_callback(_stop_workers, one)
     return one
 
 
@@ -158,6 +160,9 @@ def _is_run(path: Path) -> bool:
 
 def _check_chats(path: Path) -> None:
     """Raise InputError if ``path`` holds no conversation."""
+    from bactrian.ingest.importer import find_chats
+    from bactrian.ingest.parsed import Origin
+
     next(find_chats(path, None, Origin()))
 
 
@@ -188,7 +193,8 @@ async def _start_worker(one: DataSet) -> asyncio.subprocess.Process:
     )
 
 
-async def _stop_worker(worker: asyncio.subprocess.Process) -> None:
-    if worker.returncode is None:
-        worker.terminate()
-        await worker.wait()
+async def _stop_workers(one: DataSet) -> None:
+    for worker in (one.worker, one.drawing):
+        if worker is not None and worker.returncode is None:
+            worker.terminate()
+            await worker.wait()

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from secrets import token_urlsafe
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import parse_qs, quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -18,7 +20,12 @@ from starlette.responses import HTMLResponse
 
 from bactrian.errors import InputError
 from bactrian.explore.layout import make_visible
-from bactrian.explore.library import Library
+from bactrian.explore.library import DataSet, Library, add_data_set
+from bactrian.files.identity import is_same_file
+from bactrian.store import open_store
+
+if TYPE_CHECKING:
+    from bactrian.explore.playing import LiveStage
 
 _LARGEST_FORM = 1 << 20
 """Bytes of a form."""
@@ -32,8 +39,23 @@ class Explorer:
     edit: bool = False
     """True if marks may be written and conversations played."""
     port: int = 0
+    models: tuple[str, ...] = ("local",)
+    """Models that may play. Others are refused, because a name may stand for a file."""
+    stage: LiveStage | None = None
+    """The conversation that is being played, or was played last."""
+    stack: AsyncExitStack = field(default_factory=AsyncExitStack)
+    """Closes what is opened while the server runs."""
     csrf: str = field(default_factory=token_urlsafe)
     """Repeated by every form, so that no other site can send one."""
+
+    async def add_played(self, path: Path) -> DataSet:
+        """Return the data set at ``path``, created and added to the library if necessary. Raises StoreError."""
+        for one in self.library.sets.values():
+            if is_same_file(one.source, path):
+                return one
+        async with open_store(path):
+            pass
+        return await add_data_set(self.library, path, self.stack)
 
 
 def get_explorer(request: Request) -> Explorer:

@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,12 +25,28 @@ from starlette.types import Scope
 
 from bactrian.errors import BactrianError, InputError
 from bactrian.explore.index.side import TooSlow
+from bactrian.explore.lazy_pages import LazyPages
 from bactrian.explore.library import open_library
-from bactrian.explore.pages import conversation, conversations, library
 from bactrian.explore.rendering import Explorer, render_page
 from bactrian.explore.security import Guard, make_access_rules
 
-PAGES: Sequence[BaseRoute] = (*library.ROUTES, *conversations.ROUTES, *conversation.ROUTES)
+PAGES: Sequence[BaseRoute] = (
+    LazyPages("library", ("/", "/status", "/help", "/agree")),
+    LazyPages("conversations", ("/conversations", "/conversations.json", "/values")),
+    LazyPages("statistics", ("/statistics", "/statistics.json")),
+    LazyPages("compare", ("/compare", "/compare/")),
+    LazyPages("maps", ("/map", "/map/", "/map.csv", "/map.svg")),
+    LazyPages("play", ("/play", "/play/")),
+    LazyPages("export", ("/export", "/export/")),
+    LazyPages("live", ("/c/",)),
+    LazyPages("marks", ("/c/", "/marks")),
+    LazyPages("conversation", ("/c/",)),
+)
+"""The pages by the beginnings of their addresses; one that ends with a slash stands for all addresses below it."""
+
+
+_LATER = 1.5
+"""Seconds after the start."""
 
 
 class _Assets(StaticFiles):
@@ -71,6 +88,8 @@ class ServerOptions:
     """Needed by every request, if not empty."""
     edit: bool = False
     """True to let pages write marks and play conversations."""
+    models: tuple[str, ...] = ("local",)
+    """Models that pages may play with."""
 
     @property
     def address(self) -> str:
@@ -86,12 +105,26 @@ async def run_server(paths: Sequence[Path], options: ServerOptions, ready: Calla
         InputError: a path or the address cannot be used.
         StoreError: a run is damaged, or of a newer version.
     """
-    async with open_library(paths) as opened:
-        explorer = Explorer(opened, edit=options.edit, port=options.port)
+    async with open_library(paths) as opened, AsyncExitStack() as stack:
+        explorer = Explorer(opened, options.edit, options.port, options.models, stack=stack)
+        stack.push_async_callback(_stop_playing, explorer)
         app = build_app(explorer, host=options.host, token=options.token)
         # In a task of its own: the server takes over Ctrl-C, and ends by it.
         await asyncio.create_task(_serve(app, options, ready))
     return 0
+
+
+def _prepare_conversation() -> None:
+    from bactrian.explore.pages.conversation import prepare_pages
+
+    prepare_pages()
+
+
+async def _stop_playing(explorer: Explorer) -> None:
+    if explorer.stage is not None:
+        from bactrian.explore.playing import stop_play
+
+        await stop_play(explorer.stage)
 
 
 async def _serve(app: Starlette, options: ServerOptions, ready: Callable[[], None]) -> None:
@@ -112,8 +145,10 @@ async def _serve(app: Starlette, options: ServerOptions, ready: Callable[[], Non
         raise _explain_address(options.host, options.port) from error
     with socket:
         ready()
-        # What the first conversation needs takes a second to import.
-        threading.Thread(target=conversation.prepare_pages, daemon=True).start()
+        # What a conversation needs takes a second to import; the first page must not wait for it.
+        later = threading.Timer(_LATER, _prepare_conversation)
+        later.daemon = True
+        later.start()
         await server.serve(sockets=[socket])
 
 

@@ -11,6 +11,7 @@ from importlib.metadata import entry_points
 from types import MappingProxyType
 
 from bactrian.errors import InputError
+from bactrian.export import lists
 from bactrian.export.format import Format
 from bactrian.export.formats import (
     alpaca,
@@ -55,7 +56,7 @@ def find_format(name: str) -> Format:
         return FORMATS[name]
     others = {one.name: one for one in entry_points(group=GROUP)}
     if name not in others:
-        known = (*FORMATS, *others)
+        known = (*FORMATS, lists.NAME, *others)
         raise InputError(
             f"There is no format {name!r}.{suggest_name(name, known)}",
             where="--format",

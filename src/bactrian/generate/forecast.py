@@ -10,13 +10,13 @@ from math import prod
 from bactrian.generate.job_ids import JobIds
 from bactrian.generate.jobs.registry import find_job_kind
 from bactrian.generate.outlook import mix_prices
-from bactrian.generate.run import RunOrder, find_begun_plan
+from bactrian.generate.run import RunOrder, arrange_jobs, find_begun_plan
 from bactrian.generate.run_models import LOCAL_WINDOW
 from bactrian.generate.scheduler import count_jobs
 from bactrian.generate.session_cost import Estimate, SessionCost, apply_critic, average, list_three
 from bactrian.models.registry import find_traits
 from bactrian.models.wrappers.budget import Price
-from bactrian.recipes.schema import Axis
+from bactrian.recipes.axis import Axis
 from bactrian.records.run import Progress
 from bactrian.records.usage import Usage
 from bactrian.store import open_store
@@ -74,8 +74,10 @@ async def forecast_run(order: RunOrder) -> Forecast:
     """
     plan = await find_begun_plan(order)
     kind = find_job_kind(plan.recipe)(plan)
+    kind.content()  # A run that cannot begin has no cost.
     grid = await kind.read_grid()
-    size = count_jobs(grid.axes, order.limit)
+    picks = arrange_jobs(plan.recipe, grid.axes, order)
+    size = count_jobs(grid.axes, order.limit) if picks is None else picks.size
     left = size
     ended: list[Progress] = []
     lists_done: set[str] = set()
@@ -85,10 +87,10 @@ async def forecast_run(order: RunOrder) -> Forecast:
             ids = JobIds(grid, await store.list_imported())
             jobs = [(number, one) async for number, one in ids.list_jobs(store) if one.ending is not None]
             ended = [one for _, one in jobs]
-            left -= sum(number < size for number, _ in jobs)
+            left -= sum(number < size if picks is None else number in picks for number, _ in jobs)
             lists_done = {items.id async for items in store.item_lists() if items.complete}
             seconds = await store.mean_seconds()
-    usage, calls = _count_lists(plan.recipe.axes, size, lists_done)
+    usage, calls = _count_lists(plan.recipe.axes, size, lists_done, spread=picks is not None)
     good = [one for one in ended if one.prompt]
     cost = await kind.estimate()
     for step in cost.preparation:
@@ -105,16 +107,22 @@ async def forecast_run(order: RunOrder) -> Forecast:
     return replace(forecast, jobs=size)
 
 
-def _count_lists(axes: Sequence[Axis], size: int, done: set[str]) -> tuple[Usage, int]:
-    """What the lists take that have not been asked for, and in how many calls."""
+def _count_lists(axes: Sequence[Axis], size: int, done: set[str], *, spread: bool) -> tuple[Usage, int]:
+    """What the lists take that have not been asked for, and in how many calls.
+
+    Jobs that are ``spread`` need as many different lists as possible, and the first items of each.
+    """
     usage, calls = Usage(), 0
     for position, axis in enumerate(axes):
-        if axis.items is not None or axis.ask is None:
+        if axis.items is not None or axis.ask is None or axis.source is not None:
             continue
         below = prod(other.count for other in axes[position:])
-        lists = min(prod(other.count for other in axes if other.name in axis.per), -(-size // below))
+        most = prod(other.count for other in axes if other.name in axis.per)
+        lists = min(most, size if spread else -(-size // below))
         items = lists * axis.count
-        if axis.each:  # Each item is a call, and only those that are needed are asked for.
+        if axis.each and spread:
+            items = min(items, size)
+        elif axis.each:  # Each item is a call, and only those that are needed are asked for.
             items = min(items, -(-size // (below // axis.count)))
         done_lists = sum(name.partition("@")[0] == axis.name for name in done)
         lists, items = lists - done_lists, items - done_lists * axis.count

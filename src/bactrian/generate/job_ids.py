@@ -1,4 +1,4 @@
-"""Assigns sessions to jobs. An imported session is never a job, even if its id is that of a job."""
+"""Assigns sessions and values to jobs. An imported session is never a job, even if its id is that of a job."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from bactrian.generate.jobs.base import Grid, JobPlayer
 from bactrian.generate.scheduler import Job
+from bactrian.recipes.job_table import AXIS, expand_row
 from bactrian.records.events import Event
 from bactrian.records.run import Progress
 from bactrian.store import RunReader, Store
@@ -52,5 +53,21 @@ class NamedPlayer:
     async def play(self, job: Job, store: Store) -> AsyncGenerator[Event]:
         """Play the session of ``job``."""
         async with aclosing(self.player.play(self.ids.name_session(job), store)) as events:
+            async for event in events:
+                yield event
+
+
+@dataclass(frozen=True, slots=True)
+class RowPlayer:
+    """Plays each job with the values of its row in a table of jobs."""
+
+    player: JobPlayer
+    columns: tuple[str, ...]
+
+    async def play(self, job: Job, store: Store) -> AsyncGenerator[Event]:
+        """Play the session of ``job``."""
+        if set(job.values) == {AXIS}:  # A job that goes on has the values of its session.
+            job = replace(job, values=expand_row(job.values[AXIS], self.columns))
+        async with aclosing(self.player.play(job, store)) as events:
             async for event in events:
                 yield event

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, cast
 
 from bactrian.errors import InputError
 from bactrian.models.seeds import SCHEME
@@ -38,8 +39,8 @@ class Plan:
 
     @property
     def axis_names(self) -> frozenset[str]:
-        """Names of the recipe's axes."""
-        return frozenset(axis.name for axis in self.recipe.axes)
+        """Names of the recipe's axes, or of the columns of its table of jobs."""
+        return frozenset(name for axis in self.recipe.axes for name in axis.names)
 
     @property
     def parameters(self) -> dict[str, tuple[SamplingSpec, ...]]:
@@ -90,12 +91,29 @@ def check_same(stored: Mapping[str, Any], wanted: Mapping[str, Any], where: str)
         )
 
 
+def is_other_limit(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    """Return True if two contents are the same but for the limit of messages."""
+    return stored != wanted and _drop_limit(stored) == _drop_limit(wanted)
+
+
+def _drop_limit(content: Mapping[str, Any]) -> dict[str, Any]:
+    recipe: dict[str, Any] = dict(content.get("recipe", {}))
+    for key, value in recipe.items():
+        if not isinstance(value, Mapping):
+            continue
+        table = dict(cast("Mapping[str, Any]", value))
+        table.pop("max_messages", None)
+        if isinstance(endings := table.get("endings"), str):
+            table["endings"] = re.sub(r"max_messages=\d+", "max_messages", endings)
+        recipe[key] = table
+    return {**content, "recipe": recipe}
+
+
 def _explain_next(changed: Sequence[str]) -> str:
     if all(".max_messages: " in line for line in changed):
         return (
-            "All conversations of a run have the same limit of messages, so those that stopped at theirs stay as they "
-            "are. Use --fork NEW to make them anew with the other limit: the lists are taken over, the conversations "
-            "are not."
+            "A run goes on with a larger limit of messages and never with a smaller one. Use --fork NEW to make its "
+            "conversations anew."
         )
     return "Use the plan it was begun with, or --fork NEW to begin another run from it."
 

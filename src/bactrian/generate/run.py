@@ -13,25 +13,27 @@ from typing import Any
 from bactrian.files.identity import check_replaceable
 from bactrian.generate.admission import Admission
 from bactrian.generate.fork import copy_lists, copy_tasks, has_tasks, open_origin
-from bactrian.generate.job_ids import JobIds, NamedPlayer
+from bactrian.generate.job_ids import JobIds, NamedPlayer, RowPlayer
 from bactrian.generate.jobs.base import JobContext, JobKind
 from bactrian.generate.jobs.registry import find_job_kind
 from bactrian.generate.lists.ask import ModelSource
-from bactrian.generate.lists.files import PREFIX, ListFiles
-from bactrian.generate.lists.source import FunctionSource, ListFunction, ListSource, find_list_source
+from bactrian.generate.lists.files import ListFiles
+from bactrian.generate.lists.source import ListFunction, ListSource, find_list_source
 from bactrian.generate.outlook import Outlook, SessionPrior, mix_prices
-from bactrian.generate.plan import Plan, check_same
+from bactrian.generate.plan import Plan, check_same, is_other_limit
 from bactrian.generate.progress import RunProgress, ShortList
 from bactrian.generate.run_models import RunLimits, RunModels, open_run_models
 from bactrian.generate.runner import Runner
 from bactrian.generate.scheduler import DoneJobs, GridAxis, Job, Scheduler
 from bactrian.generate.session_cost import apply_critic
+from bactrian.generate.spread import Spread, SpreadGrid, SpreadScheduler, find_roles
 from bactrian.models.pricing import FREE
 from bactrian.models.registry import ModelOptions, find_traits
 from bactrian.models.seeds import RunSeeds
 from bactrian.models.wrappers.budget import UsageMeter
 from bactrian.play.tools.loading import open_tools
-from bactrian.recipes.load import list_earlier_recipes
+from bactrian.recipes.axis import LIST_FILE, Axis
+from bactrian.recipes.load import list_earlier_recipes, read_recipe_content
 from bactrian.recipes.schema import Recipe
 from bactrian.records.run import Command
 from bactrian.records.usage import Usage
@@ -44,7 +46,7 @@ class PreparedRun:
 
     runner: Runner
     progress: RunProgress
-    scheduler: Scheduler
+    scheduler: Scheduler | SpreadScheduler
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,8 @@ class RunOrder:
     """The user's own sources, by the name that an axis gives as its ``source``."""
     command: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """The options as JSON values, without keys, to store with the run."""
+    spread: Spread | None = None
+    """How the jobs are spread over the grid; None for the order of its lists."""
     keep_tasks: bool = False
     """True to take over the specified tasks of ``origin``, too."""
 
@@ -89,6 +93,8 @@ async def prepare_run(order: RunOrder) -> AsyncGenerator[PreparedRun]:
         tools = await stack.enter_async_context(open_tools(kind.tools()))
         content = plan.content(kind.content(), tools)
         frozen = await store.freeze(content)
+        if _is_longer(kind, frozen, content):
+            frozen = await store.extend(content)
         check_same(frozen, content, str(order.run))
         await store.add_command(Command.begin("generate", order.command))
         seeds = RunSeeds.of_run(frozen)
@@ -102,6 +108,8 @@ async def prepare_run(order: RunOrder) -> AsyncGenerator[PreparedRun]:
         )
         grid = await kind.read_grid()
         player = await kind.open(JobContext(run_models.models, tools, seeds, stack, await has_tasks(store)))
+        if columns := plan.recipe.axes[0].columns:
+            player = RowPlayer(player, columns)
         sources = _find_sources(plan.recipe, _make_lister(kind, run_models, seeds), order.list_sources)
         progress = RunProgress(
             meter,
@@ -117,10 +125,18 @@ async def prepare_run(order: RunOrder) -> AsyncGenerator[PreparedRun]:
         if meter.limited:
             await _count_spent(store, progress, plan.models)
         ids = JobIds(grid, await store.list_imported())
-        done, begun = await _find_done(store, ids, progress, retry_failed=order.retry_failed)
+        picks = arrange_jobs(plan.recipe, grid.axes, order)
+        await _reopen_shorter(store, ids, kind.limit)
+        done, begun = await _find_done(store, ids, progress, picks, retry_failed=order.retry_failed)
         known = _KnownLists(store, grid.axes, progress, retry_failed=order.retry_failed)
-        scheduler = Scheduler(grid.axes, done, known, order.limit)
+        scheduler = (
+            Scheduler(grid.axes, done, known, order.limit)
+            if picks is None
+            else SpreadScheduler(picks, done, known)
+        )
         progress.total = scheduler.size
+        if progress.done > progress.failed or any(turns for _, turns in begun):
+            run_models.expect_answers()
         if progress.done < progress.total:
             await run_models.load()
         runner = Runner(
@@ -130,10 +146,42 @@ async def prepare_run(order: RunOrder) -> AsyncGenerator[PreparedRun]:
             store,
             progress,
             window=run_models.window,
-            begun=[(job, turns) for job, turns in begun if job.number < scheduler.size],
+            begun=[
+                (job, turns)
+                for job, turns in begun
+                if (job.number < scheduler.size if picks is None else job.number in picks)
+            ],
             halt=run_models.stop_signal.stop,
         )
         yield PreparedRun(runner, progress, scheduler)
+
+
+def arrange_jobs(recipe: Recipe, axes: Sequence[GridAxis], order: RunOrder) -> SpreadGrid | None:
+    """Return the jobs in the order that ``order`` asks for; None for the order of the lists."""
+    if order.spread is None:
+        return None
+    return SpreadGrid(axes, order.spread, find_roles(recipe), order.limit)
+
+
+def _is_longer(kind: JobKind[Any], frozen: Mapping[str, Any], content: Mapping[str, Any]) -> bool:
+    """Return True if the plan differs from the run's in nothing but a larger limit of messages."""
+    if not is_other_limit(frozen, content):
+        return False
+    stored = replace(kind.plan, recipe=read_recipe_content(frozen["recipe"]))
+    before, after = type(kind)(stored).limit, kind.limit
+    return before is not None and after is not None and before < after
+
+
+async def _reopen_shorter(store: Store, ids: JobIds, limit: int | None) -> None:
+    """Take back the endings of sessions that stopped at a smaller limit of messages, so that they go on."""
+    if limit is None:
+        return
+    shorter = [
+        one.id
+        async for _, one in ids.list_jobs(store)
+        if one.ending == "max_messages" and one.turns is not None and one.turns < limit
+    ]
+    await asyncio.gather(*map(store.reopen, shorter))
 
 
 def _explain_slow_start(models: Mapping[str, str]) -> str:
@@ -237,18 +285,23 @@ def _find_sources(
         InputError: a source is not found.
     """
     return {
-        axis.name: model if axis.source is None else _find_source(axis.source, own) for axis in recipe.axes
+        axis.name: model
+        if axis.source is None
+        else _find_source(axis, axis.source, recipe.folder, model, own)
+        for axis in recipe.axes
     }
 
 
-def _find_source(name: str, own: Mapping[str, ListSource | ListFunction]) -> ListSource:
-    if name.startswith(PREFIX) and name not in own:
-        return FunctionSource(name, ListFiles(name.removeprefix(PREFIX)))
+def _find_source(
+    axis: Axis, name: str, folder: str, model: ListSource, own: Mapping[str, ListSource | ListFunction]
+) -> ListSource:
+    if name.startswith(LIST_FILE) and name not in own:
+        return ListFiles(name.removeprefix(LIST_FILE), folder, None if axis.ask is None else model)
     return find_list_source(name, own)
 
 
 async def _find_done(
-    store: Store, ids: JobIds, progress: RunProgress, *, retry_failed: bool
+    store: Store, ids: JobIds, progress: RunProgress, picks: SpreadGrid | None, *, retry_failed: bool
 ) -> tuple[DoneJobs, list[tuple[Job, int]]]:
     """Return the numbers of jobs that have begun, and the jobs that an earlier command left open, with their turns."""
     done = DoneJobs()
@@ -261,8 +314,9 @@ async def _find_done(
         elif one.ending == "failed" and retry_failed:
             continue
         else:
-            progress.done += 1
-            progress.endings[one.ending] += 1
+            if picks is None or number in picks:
+                progress.done += 1
+                progress.endings[one.ending] += 1
             sums = ended.setdefault(one.turns or 0, [0, 0, 0, 0])
             for position, value in enumerate((1, one.prompt, one.completion, one.cached)):
                 sums[position] += value or 0

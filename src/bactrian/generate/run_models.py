@@ -71,6 +71,12 @@ class RunModels:
         for model in self.opened:
             await load_local(model)
 
+    def expect_answers(self) -> None:
+        """Note that the models have answered an earlier command of the run, so that a 403 is about its content."""
+        for model in self.models.values():
+            if isinstance(model, Retry):
+                model.answered_earlier = True
+
     def pressure(self) -> EndpointPressure:
         """Return the current limits of the endpoints."""
         return EndpointPressure(

@@ -19,6 +19,7 @@ from bactrian.generate.jobs.base import JobPlayer
 from bactrian.generate.lists.source import ListProgress, ListRequest, ListSource
 from bactrian.generate.progress import RunProgress, ShortList
 from bactrian.generate.scheduler import Job, Scheduler
+from bactrian.generate.spread import SpreadScheduler
 from bactrian.records.events import Ended, Spoke, Started
 from bactrian.records.run import ItemList
 from bactrian.store import Store
@@ -33,7 +34,7 @@ class Runner:
 
     def __init__(
         self,
-        scheduler: Scheduler,
+        scheduler: Scheduler | SpreadScheduler,
         player: JobPlayer,
         sources: Mapping[str, ListSource],
         store: Store,

@@ -200,6 +200,11 @@ class Scheduler:
         )
 
 
+def write_position(axes: Sequence[GridAxis], place: Mapping[str, int]) -> str:
+    """Return the id of a position: the 1-based place on each of ``axes``, such as ``001_002``."""
+    return "_".join(f"{place[axis.name]:0{max(3, len(str(axis.count)))}}" for axis in axes)
+
+
 def count_jobs(axes: Sequence[GridAxis], limit: int | None) -> int:
     """Return the number of jobs if every list is complete, at most ``limit``."""
     whole = prod(axis.count for axis in axes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from unicodedata import category
 
+from bactrian.language.protocol import DONE
 from bactrian.records.turn import Instruction, Solution, Turn
 
 _MARKERS = re.compile(
@@ -14,6 +15,10 @@ _MARKERS = re.compile(
 _NEXT_REQUEST = re.compile(
     r"(?:^[ \t*_]*|(?<=[^\w\s,;])[ \t*_]+)Next request\.?[*_]*\s*\Z", re.MULTILINE | re.IGNORECASE
 )
+_NEXT_LINE = re.compile(
+    r"(?:^[ \t>*_-]*|(?<=[.!?:)])[ \t*_]+)Next request\.?[*_]*[ \t]*$", re.MULTILINE | re.IGNORECASE
+)
+_CODE = re.compile(r"(^[ \t]*(?:```.*?(?:^[ \t]*```|\Z)|~~~.*?(?:^[ \t]*~~~|\Z)))", re.MULTILINE | re.DOTALL)
 _TAIL = 60
 """Characters at the end that are searched for the request for the next instruction; the whole text would be slow."""
 _FENCE = re.compile(r"^[ \t]*(?:```|~~~)[^\n]*$", re.MULTILINE)
@@ -32,6 +37,17 @@ def read_body(turn: Turn) -> str:
     text = turn.text.rstrip()
     asks = _NEXT_REQUEST.search(text, max(0, len(text) - _TAIL))
     return _MARKERS.sub("", text[: asks.start()] if asks else text).strip()
+
+
+def strip_markers(text: str) -> str:
+    """Remove the markers of the protocol, the done token and the request for the next instruction from ``text``.
+
+    Fenced code is left as it is.
+    """
+    parts: list[str] = []
+    for number, piece in enumerate(_CODE.split(text)):
+        parts.append(piece if number % 2 else _NEXT_LINE.sub("", _MARKERS.sub("", piece.replace(DONE, ""))))
+    return "".join(parts).strip()
 
 
 def is_blank(body: str, *, by_user: bool) -> bool:

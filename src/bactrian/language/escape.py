@@ -60,3 +60,9 @@ def to_file_name(text: str) -> str:
         digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
         plain = f"{plain.encode()[: _LONGEST_NAME - 17].decode('utf-8', 'ignore')}-{digest}"
     return plain
+
+
+def to_path_part(text: str) -> str:
+    """Return ``text`` as a part of a path: unchanged if it can be one, else as :func:`to_file_name` writes it."""
+    plain = to_printable(text) == text and not re.search(r"[/\\\n\t]", text) and not text.startswith(".")
+    return text if plain and 0 < len(text.encode()) <= _LONGEST_NAME // 2 else to_file_name(text)

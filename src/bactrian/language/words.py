@@ -1,9 +1,9 @@
-"""Words, sentences and quotations of a turn, for the detectors."""
+"""Words and quotations of a text."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 
 STOP_WORDS = frozenset(
@@ -39,8 +39,6 @@ _ENDINGS = (
     "e",
 )
 _STEM = 6
-# Begins with a set of characters, which the search looks for far faster than for a choice of patterns.
-_SENTENCE_END = re.compile(r"[.!?…:。！？\n](?:(?<=[.!?…:])[\"')\]*_]*\s+|(?<=[。！？])|(?<=\n)\s*)")
 _QUOTED = re.compile(r"\"[^\"\n]{1,400}\"|“[^”\n]{1,400}”|«[^»\n]{1,400}»|「[^」\n]{1,400}」")
 
 
@@ -99,27 +97,6 @@ def stem(word: str) -> str:
     if len(word) > 3 and word[-1] == word[-2]:
         word = word[:-1]
     return word[:_STEM]
-
-
-def find_content_words(text: str, leaving_out: frozenset[str] = STOP_WORDS) -> list[str]:
-    """Return the stems of the content words, in order."""
-    return [stem(word) for word in tokenize(text) if word not in leaving_out]
-
-
-def split_sentences(text: str) -> list[str]:
-    """Split ``text`` after sentences, colons and lines; empty pieces are left out."""
-    return list(iterate_sentences(text))
-
-
-def iterate_sentences(text: str) -> Iterator[str]:
-    """Yield the sentences of :func:`split_sentences` lazily."""
-    begin = 0
-    for end in _SENTENCE_END.finditer(text):
-        if piece := text[begin : end.start() + 1].strip():
-            yield piece
-        begin = end.end()
-    if piece := text[begin:].strip():
-        yield piece
 
 
 def strip_quotations(text: str) -> str:

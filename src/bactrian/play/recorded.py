@@ -88,7 +88,9 @@ def _deliberated(session: Session, known: Deliberation, request: Request) -> Rep
         told = next(
             (one for one in verdicts if retry_unreadable(one.round, one.attempt) == request.attempt), None
         )
-        return told and Reply((ReplyChoice(told.text),), told.usage, told.model, told.text.encode())
+        return told and Reply(
+            (ReplyChoice(told.text, thought=told.thought),), told.usage, told.model, told.text.encode()
+        )
     own = [turn for turn in session.turns if turn.speaker == request.agent]
     last = list(accumulate(turn.requests for turn in own))
     """Number of replies up to each turn's final or proposed one."""
@@ -132,7 +134,8 @@ def _replies(turn: Turn) -> list[Reply]:
     for first, *others in group_rounds(turn.uses):
         call = first.call
         calls = tuple(use.call.wanted for use in (first, *others))
-        replies.append(Reply((ReplyChoice(call.text, "tool_calls", calls=calls),), call.usage, call.model))
+        said = ReplyChoice(call.text, "tool_calls", calls=calls, thought=call.thought)
+        replies.append(Reply((said,), call.usage, call.model))
         usage = replace(
             usage,
             prompt=usage.prompt - call.usage.prompt,

@@ -99,7 +99,7 @@ async def play_one(
         setup = replace(setup, specify="task_specifier" in session.provenance.models)
         pack = _find_pack(session, pack)
         if store is not None:
-            session = await _reopen(session, setup.limit, store)
+            session = await resume_shorter(session, setup.limit, store)
             if session.ending is None:
                 await store.add_command(Command.begin("play", order.command, session.id))
         sink = store.add_call if store is not None else None
@@ -159,7 +159,7 @@ async def _find_shorter(session: Session, setup: RolePlaySetup, pack: Pack, stor
     return session if found is None else replace(session, id=found)
 
 
-async def _reopen(session: Session, limit: int, store: RunWriter) -> Session:
+async def resume_shorter(session: Session, limit: int, store: RunWriter) -> Session:
     """``session`` without its ending, if it stopped at fewer messages than ``limit``."""
     if session.ending is None or session.ending.code != "max_messages" or len(session.turns) >= limit:
         return session

@@ -13,7 +13,7 @@ from bactrian.play.critic.choosing import SessionCritic
 from bactrian.play.critic.critic import CRITIC, CriticAgent
 from bactrian.play.critic.human_critic import HumanCritic
 from bactrian.play.defaults import SMALL_PACK
-from bactrian.play.endings.rules import RepeatLoop, Rule, default_endings
+from bactrian.play.endings.rules import Rule, default_endings
 from bactrian.play.human import Human
 from bactrian.play.order import Alternate, SpeakerOrder
 from bactrian.play.response_formats import build_assistant_format, build_user_format, describe_fields
@@ -93,7 +93,7 @@ def build_role_play(
                 language=origin.language,
             ),
         },
-        rules=tuple(rule.set_topic(session) if isinstance(rule, RepeatLoop) else rule for rule in rules),
+        rules=tuple(rules),
         critic=origin.critic and build_critic(session, pack, models, origin.critic, known),
         listener=listener,
     )

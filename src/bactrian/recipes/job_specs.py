@@ -9,8 +9,9 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 from pydantic.config import JsonDict
 
 from bactrian.errors import InputError
+from bactrian.recipes.axis import Filled, Temperature, make_fault
 from bactrian.recipes.ending_list import parse_endings
-from bactrian.recipes.schema import Filled, JobSpec, Recipe, Temperature, make_fault
+from bactrian.recipes.schema import JobSpec, Recipe
 
 
 def _join(given: object) -> object:

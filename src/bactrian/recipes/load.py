@@ -17,6 +17,7 @@ from bactrian.files.template import TemplateFault, compile_template
 from bactrian.files.toml import FileKind, TomlSource, check_table, find_file, list_built_in, resolve_beside
 from bactrian.files.validation_errors import Place, explain_validation_error
 from bactrian.language.numbering import strip_count
+from bactrian.recipes.axis import LIST_FILE
 from bactrian.recipes.overrides import apply_overrides, list_tables
 from bactrian.recipes.registry import find_recipe_model
 from bactrian.recipes.schema import Recipe
@@ -50,7 +51,14 @@ def load_recipe(name_or_path: str, settings: Sequence[str] = ()) -> Recipe:
     source = find_file(name_or_path, _folder(), _KIND)
     data = source.table()
     model = find_recipe_model(data)
-    changed = {place for setting in settings for place in apply_overrides(setting, data, model, source)}
+    changed: set[Place] = set()
+    for setting in settings:
+        places = apply_overrides(setting, data, model, source)
+        if places[0] in changed and places[0][-1] != "fresh":
+            raise InputError(
+                f"{setting.partition('=')[0].strip()!r} is set twice.", where="--set", next="Set it once."
+            )
+        changed.update(places)
     _read_lists(data, source, changed)
     _freeze_shown(data)
     resolve_beside(source.where, check_table(data.get("tools")), "python")
@@ -59,7 +67,8 @@ def load_recipe(name_or_path: str, settings: Sequence[str] = ()) -> Recipe:
     except ValidationError as error:
         raise explain_validation_error(error, source, model, changed) from error
     _check_templates(recipe, source, changed)
-    return recipe
+    in_files = any(axis.source is not None and axis.source.startswith(LIST_FILE) for axis in recipe.axes)
+    return recipe.place_in(str(Path(source.where).parent)) if in_files else recipe
 
 
 def read_recipe_content(content: Mapping[str, Any]) -> Recipe:
@@ -128,7 +137,10 @@ def _read_lists(data: dict[str, Any], source: TomlSource, changed: Collection[Pl
     """Put the lines of list files where given items would be, so that the run keeps them."""
     for number, axis in enumerate(list_tables(data, "axes")):
         name = axis.get("file")
-        if isinstance(name, str) and "given" not in axis:
+        if isinstance(name, str) and "{{" in name and "given" not in axis and "source" not in axis:
+            axis["source"] = f"{LIST_FILE}{name}"
+            del axis["file"]
+        elif isinstance(name, str) and "given" not in axis:
             part = None if ("axes", number, "file") in changed else source.part(("axes", number))
             axis["given"] = _lines(Path(source.where).parent / name, name, source, part)
             del axis["file"]
@@ -162,7 +174,8 @@ def _lines(path: Path, name: str, source: TomlSource, part: tuple[int, int] | No
         raise _file_error(what, next, source, part) from error
     if lines > _MOST_LINES:
         raise _too_large(name, f"{lines:,} lines", f"{_MOST_LINES:,}", source, part)
-    return strip_count(items)
+    # A count shows itself by its second line; CAMEL's files number a single line, too.
+    return [items[0].removeprefix("1. ")] if len(items) == 1 else strip_count(items)
 
 
 def _too_large(
@@ -194,7 +207,9 @@ def _check_templates(recipe: Recipe, source: TomlSource, changed: Collection[Pla
     known: set[str] = set()
     for number, axis in enumerate(recipe.axes):
         check(axis.ask, {"count", *axis.per}, "axes", number, "ask")
-        known.add(axis.name)
+        if axis.source is not None and axis.source.startswith(LIST_FILE):
+            check(axis.source.removeprefix(LIST_FILE), set(axis.per), "axes", number, "file")
+        known.update(axis.names)
     job = recipe.job
     for key in job.templates:
         check(getattr(job, key) or None, known | job.placeholders, job.key, key)

@@ -12,8 +12,9 @@ from pydantic import BaseModel
 from bactrian.errors import InputError
 from bactrian.files.toml import TomlSource, check_table, suggest_name
 from bactrian.files.validation_errors import Place
+from bactrian.recipes.axis import Axis
 from bactrian.recipes.parameters import AGENT_NAMES, RecipeModels, SamplingSpec
-from bactrian.recipes.schema import Axis, CriticSpec, Recipe, RolePlayTools
+from bactrian.recipes.schema import CriticSpec, Recipe, RolePlayTools
 
 _ADDED: dict[str, type[BaseModel]] = {"critic": CriticSpec, "tools": RolePlayTools, "models": RecipeModels}
 """Tables that a setting may add."""
@@ -56,6 +57,7 @@ def apply_overrides(
     if part.place[:1] == ("axes",) and last in ("given", "file"):  # the one stands for the other
         part.table.pop("given", None)
         part.table.pop("file", None)
+        part.table.pop("source", None)
     part.table[last] = value
     if name in _ADDED:
         data[name] = part.table

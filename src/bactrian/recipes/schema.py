@@ -4,167 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import prod
-from typing import Annotated, Any, ClassVar, Literal, LiteralString, Self
-from unicodedata import normalize
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, field_validator, model_validator
+from pydantic import (
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
 from pydantic.config import JsonDict, JsonValue
-from pydantic_core import PydanticCustomError
 
+from bactrian.recipes.axis import Axis, Part, make_fault
 from bactrian.recipes.parameters import Parameters, RecipeModels, merge_parameters
 from bactrian.records.candidate import CRITERIA, CriticSettings, Unreadable, read_search
-
-_NAME = r"^[a-z][a-z0-9_]{0,63}$"
-_MOST = 1_000_000
-"""Items an axis may have."""
-Temperature = Annotated[float, Field(ge=0, le=5, strict=True)]
-Filled = Annotated[str, Field(pattern=r"\S")]
-"""A text that is not blank."""
-_Item = Annotated[str, Field(pattern=r"^[^\x00]*[^\s\x00][^\x00]*$")]
-"""A text that is not blank and holds no NUL."""
-
-
-class Part(BaseModel):
-    """A table of a recipe or of a society: no unknown keys, and nothing changes."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-def make_fault(what: LiteralString, *place: str | int, **values: object) -> PydanticCustomError:
-    """A fault that is not where pydantic looks for it, but at ``place`` below."""
-    return PydanticCustomError("placed", what, {"place": place, **values})
-
-
-_NEEDS_ASK: JsonDict = {"required": ["ask"]}
-_AXIS_RULES: JsonDict = {
-    "anyOf": [{"required": [key]} for key in ("given", "file", "ask", "source")],
-    "not": {"required": ["given", "file"]},
-    "allOf": [
-        {"if": {"properties": {"fresh": {"const": True}}, "required": ["fresh"]}, "then": _NEEDS_ASK},
-        {
-            "if": {"properties": {"per": {"minItems": 1}}, "required": ["per"]},
-            "then": {"anyOf": [_NEEDS_ASK, {"required": ["source"]}]},
-        },
-        {
-            "if": {"required": ["source"]},
-            "then": {"not": {"anyOf": [{"required": [key]} for key in ("given", "file", "ask")]}},
-        },
-    ],
-}
-"""What the JSON schema can say of how the keys go together; the validators below say all of it."""
-
-
-class Axis(Part):
-    """One dimension of the grid: a given list, a list asked of a model, or one that begins with given items."""
-
-    model_config = ConfigDict(json_schema_extra=_AXIS_RULES)
-
-    name: Annotated[
-        str, Field(pattern=_NAME, description="Placeholder that stands for an item in templates.")
-    ]
-    count: Annotated[int, Field(gt=0, le=_MOST, strict=True, description="How many items.")]
-    given: Annotated[
-        tuple[_Item, ...] | None, Field(min_length=1, description="The items, without doubles.")
-    ] = None
-    file: Annotated[
-        str | None,
-        Field(description="A text file with one item a line, beside the recipe; read when the recipe is."),
-    ] = None
-    ask: Annotated[
-        str | None,
-        Field(description="Template of the question that gets the items: {{ count }} and the axes in `per`."),
-    ] = None
-    source: Annotated[
-        str | None,
-        Field(
-            min_length=1,
-            description="A list source that a package registers, or that the program passes; instead of `ask`.",
-        ),
-    ] = None
-    per: Annotated[
-        tuple[str, ...], Field(description="Earlier axes; the list is made once for each combination.")
-    ] = ()
-    each: Annotated[
-        bool, Field(strict=True, description="Ask for one item at a time instead of for a list.")
-    ] = False
-    earlier: Annotated[
-        int | None,
-        Field(
-            ge=0,
-            strict=True,
-            description="Items that exist and that a question names, the newest ones. Default: 40 for a list, none "
-            "where items are asked for one at a time.",
-        ),
-    ] = None
-    fresh: Annotated[bool, Field(strict=True, description="Ask for the list although one is given.")] = False
-    temperature: Annotated[Temperature | None, Field(description="Of the answers to `ask`.")] = None
-    max_tokens: Annotated[
-        int,
-        Field(
-            gt=0, strict=True, description="Longest answer to `ask`; a model with a small window gets less."
-        ),
-    ] = 4096
-
-    @property
-    def shown(self) -> int:
-        """Items that exist and that a question names."""
-        # A new recipe with `each` says 0; runs of earlier versions do not say it, and name 40 there as well.
-        return 40 if self.earlier is None else self.earlier
-
-    @property
-    def items(self) -> tuple[str, ...] | None:
-        """The items where they are given; None where a model is asked for them, or for some of them."""
-        return self.first if len(self.first) == self.count else None
-
-    @property
-    def first(self) -> tuple[str, ...]:
-        """The items that are given and count."""
-        return () if self.given is None or self.fresh else self.given[: self.count]
-
-    @field_validator("given")
-    @classmethod
-    def _distinct_items(cls, items: tuple[str, ...] | None) -> tuple[str, ...] | None:
-        seen: dict[str, int] = {}
-        for position, item in enumerate(items or (), start=1):
-            if not item.strip() or "\0" in item:
-                raise ValueError(f"item {position} is empty or contains a NUL character")
-            bare = normalize("NFC", item.strip())
-            if bare in seen:
-                raise ValueError(f"items {seen[bare]} and {position} are both {bare!r}")
-            seen[bare] = position
-        return items
-
-    @field_validator("per")
-    @classmethod
-    def _each_once(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        for position, name in enumerate(names):
-            if name in names[:position]:
-                raise ValueError(f"{name!r} is named twice")
-        return names
-
-    @model_validator(mode="after")
-    def _has_a_source(self) -> Self:
-        if self.given is not None and self.file is not None:
-            raise make_fault("an axis has either `given` or `file`", "file")
-        if self.source is not None and (
-            self.given is not None or self.file is not None or self.ask is not None
-        ):
-            raise make_fault("an axis with a `source` has no `given`, `file` or `ask`", "source")
-        if self.given is None and self.file is None and self.ask is None and self.source is None:
-            raise ValueError("an axis needs `given`, `file` or `ask`, or a `source`")
-        if self.fresh and self.ask is None:
-            raise make_fault("`fresh` needs an `ask`", "fresh")
-        if self.given is not None and self.ask is None and len(self.given) < self.count:
-            raise make_fault(
-                "`count` is {count}, {given} items are given, and no `ask` can get more",
-                "count",
-                count=self.count,
-                given=len(self.given),
-            )
-        if self.per and self.ask is None and self.source is None:
-            raise make_fault("`per` needs an `ask` or a `source`", "per")
-        return self
-
 
 _CRITIC_RULES: JsonDict = {
     "if": {
@@ -325,6 +179,18 @@ class Recipe(Part):
     parameters: Annotated[
         Parameters | None, Field(description="Sampling of all agents, and of single ones.")
     ] = None
+    _folder: str = PrivateAttr("")
+
+    @property
+    def folder(self) -> str:
+        """The folder of its file, in which the files of lists are; empty for the current one."""
+        return self._folder
+
+    def place_in(self, folder: str) -> Self:
+        """Return the recipe as one of ``folder``. A run does not keep it, so that both can be moved."""
+        placed = self.model_copy()
+        placed._folder = folder
+        return placed
 
     @property
     def job(self) -> JobSpec:

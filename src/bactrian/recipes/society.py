@@ -17,8 +17,9 @@ from bactrian.errors import InputError
 from bactrian.files.template import TemplateFault, compile_template
 from bactrian.files.toml import FileKind, TomlSource, check_table, find_file, list_built_in, resolve_beside
 from bactrian.files.validation_errors import explain_validation_error
+from bactrian.recipes.axis import Part
 from bactrian.recipes.parameters import SamplingSpec
-from bactrian.recipes.schema import CriticSpec, Part, ToolsSpec
+from bactrian.recipes.schema import CriticSpec, ToolsSpec
 
 _KIND = FileKind("society", InputError, "docs/societies.md", "societies")
 _NAME = r"^[a-z][a-z0-9_]{0,63}$"

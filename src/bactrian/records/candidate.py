@@ -132,6 +132,8 @@ class Decision:
     model: str = ""
     kept: tuple[int, ...] = ()
     """In a search, the places of the lines that continue, best first."""
+    thought: str = ""
+    """Thoughts of a reasoning model before its answer."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,12 +75,14 @@ _DECISION = _Shape(
     {
         **_NUMBERED,
         **_pair("round", "attempt", "speaker", "chooser", "place", "kept", "instead", "reason"),
-        **_pair("feedback", "problem", "text", "usage", "seconds", "model"),
+        **_pair("feedback", "problem", "text", "usage", "seconds", "model", "thought"),
     },
+    _OPTIONAL,
 )
 _CALL = _Shape(
     ToolCall,
-    {**_NUMBERED, **_pair("round", "place", "speaker", "text", "usage", "seconds", "model")},
+    {**_NUMBERED, **_pair("round", "place", "speaker", "text", "usage", "seconds", "model", "thought")},
+    _OPTIONAL,
 )
 _RESULT = _Shape(
     ToolResult,

@@ -41,6 +41,8 @@ class Finding:
     """Confidence of the detector, from 0 to 1. From 0.5 on, the turn more likely shows the behaviour than not."""
     quote: str
     """The words that show it; empty if no words do, as in an empty turn."""
+    reason: str = ""
+    """Why the detector found it, in words; empty if its definition says all."""
 
 
 @dataclass(frozen=True, slots=True)

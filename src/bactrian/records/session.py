@@ -211,6 +211,7 @@ def _list_preludes(turn: Turn) -> list[str]:
     """Return what precedes the words of a turn, a line each: its thought and its tool calls, shortened."""
     lines = [f"thinks: {_shorten(turn.thought)}"] if turn.thought else []
     for use in turn.uses:
+        lines += [f"thinks: {_shorten(use.call.thought)}"] if use.call.thought else []
         lines.append(f"calls {use.call.wanted.name} {_shorten(use.call.wanted.arguments)}")
         if use.result is not None:
             wrong = " (wrong)" if use.result.problem else ""
@@ -220,17 +221,17 @@ def _list_preludes(turn: Turn) -> list[str]:
 
 def _fold(turn: Turn) -> str:
     """Return the thought and the tool calls of a turn as HTML that opens at a click; empty if it has none."""
+    thinks = turn.thought or any(use.call.thought for use in turn.uses)
     lines = [f"thinks: {turn.thought}"] if turn.thought else []
     for use in turn.uses:
+        lines += [f"thinks: {use.call.thought}"] if use.call.thought else []
         lines.append(f"calls {use.call.wanted.name} {use.call.wanted.arguments}")
         if use.result is not None:
             lines.append(
                 f"{use.result.name} says{' (wrong)' if use.result.problem else ''}: {use.result.text}"
             )
     names = ", ".join(dict.fromkeys(use.call.wanted.name for use in turn.uses))
-    title = " and ".join(
-        filter(None, ("thought" if turn.thought else "", f"tools: {names}" if names else ""))
-    )
+    title = " and ".join(filter(None, ("thought" if thinks else "", f"tools: {names}" if names else "")))
     body = "\n".join(lines)
     return (
         f'<details style="{_FAINT}"><summary>{_escape_html(title)}</summary>'

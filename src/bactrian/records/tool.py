@@ -61,6 +61,8 @@ class ToolCall:
     """Duration of the reply, not of the tool; only on the first call of a round."""
     model: str
     """The model as the endpoint named it."""
+    thought: str = ""
+    """Thoughts of a reasoning model before its reply; only on the first call of a round."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,7 +91,7 @@ class Bait:
 
 
 @contextmanager
-def lay_bait() -> Generator[Bait]:
+def provide_bait() -> Generator[Bait]:
     """Provide a file that every user of the computer may read, and a server."""
     with (
         tempfile.TemporaryDirectory(prefix="probe-") as folder,

@@ -82,6 +82,10 @@ class RunWriter(Protocol):
         """Store what the run is made from, unless it is stored already. Return what is stored."""
         ...
 
+    async def extend(self, recipe: Mapping[str, Any]) -> dict[str, Any]:
+        """Replace what the run is made from by the same with a larger limit, and return what is stored."""
+        ...
+
     async def end(self, session: str, ending: Ending, usage: Usage = ...) -> None:
         """Store the ending of the session with this id, and what the session used in all.
 
@@ -156,8 +160,8 @@ class RunReader(Protocol):
         """Return all answers of the judge with this name."""
         ...
 
-    async def marks(self) -> list[Mark]:
-        """Return the marks of all sessions, in the order in which they were first set."""
+    async def marks(self, session: str | None = None) -> list[Mark]:
+        """Return the marks of all sessions, or of the session with this id, in the order of their first setting."""
         ...
 
     async def commands(self) -> list[Command]:

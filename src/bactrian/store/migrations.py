@@ -265,6 +265,12 @@ def _m011_commands(connection: Connection) -> None:
     )
 
 
+def _m012_thoughts_before_calls_and_decisions(connection: Connection) -> None:
+    """What reasoning models thought before they called tools or chose."""
+    _add_column(connection, "tools", "thought", "TEXT DEFAULT '' NOT NULL")
+    _add_column(connection, "verdicts", "thought", "TEXT DEFAULT '' NOT NULL")
+
+
 MIGRATIONS: tuple[Callable[[Connection], None], ...] = (
     _m001_sessions_and_turns,
     _m002_calls,
@@ -277,6 +283,7 @@ MIGRATIONS: tuple[Callable[[Connection], None], ...] = (
     _m009_thoughts,
     _m010_marks,
     _m011_commands,
+    _m012_thoughts_before_calls_and_decisions,
 )
 """In order; the number of a migration is its position, from 1."""
 

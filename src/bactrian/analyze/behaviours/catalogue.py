@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import sys
+import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from importlib import resources
 from types import MappingProxyType
 
+from bactrian.analyze.behaviours.cooperation import PAPER, detect_failure
 from bactrian.analyze.behaviours.early_done import detect_early_done
 from bactrian.analyze.behaviours.empty_turn import detect_empty_turns
-from bactrian.analyze.behaviours.flake_reply import detect_flake_replies
-from bactrian.analyze.behaviours.infinite_loop import detect_infinite_loops
 from bactrian.analyze.behaviours.missing_marker import detect_missing_markers
 from bactrian.analyze.behaviours.near_duplicate import detect_near_duplicates
 from bactrian.analyze.behaviours.no_code import detect_missing_code
 from bactrian.analyze.behaviours.own import OwnBehaviour, find_installed
 from bactrian.analyze.behaviours.reading import SessionReading, read_session
 from bactrian.analyze.behaviours.refusal import detect_refusals
-from bactrian.analyze.behaviours.repeats_instruction import detect_repeated_instructions
-from bactrian.analyze.behaviours.role_flip import detect_role_flips
 from bactrian.analyze.behaviours.self_answer import detect_self_answers
 from bactrian.analyze.behaviours.truncated_turn import detect_truncated_turns
 from bactrian.analyze.behaviours.wrong_language import detect_wrong_language
@@ -28,10 +29,7 @@ Detector = Callable[[SessionReading], Iterator[Finding]]
 
 DETECTORS: Mapping[Behaviour, Detector] = MappingProxyType(
     {
-        "role_flip": detect_role_flips,
-        "repeats_instruction": detect_repeated_instructions,
-        "flake_reply": detect_flake_replies,
-        "infinite_loop": detect_infinite_loops,
+        **{behaviour: detect_failure(behaviour) for behaviour in PAPER},
         "missing_marker": detect_missing_markers,
         "empty_turn": detect_empty_turns,
         "truncated_turn": detect_truncated_turns,
@@ -50,6 +48,19 @@ _OF_ANYONE: tuple[Behaviour, ...] = ("empty_turn", "truncated_turn", "wrong_lang
 
 LIKELY = 0.5
 """Confidence from which a turn is more likely to show a behaviour than not."""
+
+
+@cache
+def load_definitions() -> Mapping[Behaviour, str]:
+    """Return the definition of every built-in behaviour, in words."""
+    text = resources.files("bactrian.analyze.behaviours").joinpath("definitions.toml").read_text("utf-8")
+    written: dict[str, str] = tomllib.loads(text)
+    return MappingProxyType(
+        {
+            code: written.get(code) or sys.modules[detector.__module__].__doc__ or code
+            for code, detector in DETECTORS.items()
+        }
+    )
 
 
 def find_behaviours(

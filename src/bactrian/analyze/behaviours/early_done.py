@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from bactrian.analyze.behaviours.cooperation import is_failure
 from bactrian.analyze.behaviours.empty_turn import is_empty
-from bactrian.analyze.behaviours.flake_reply import is_flake
-from bactrian.analyze.behaviours.infinite_loop import is_polite
 from bactrian.analyze.behaviours.reading import HeardTurn, SessionReading
 from bactrian.analyze.behaviours.refusal import is_refusal
-from bactrian.analyze.behaviours.repeats_instruction import is_repeat
 from bactrian.language.protocol import DONE, find_instruction, strip_code
 from bactrian.records.finding import Finding
 from bactrian.records.turn import Instruction
@@ -27,7 +25,7 @@ def detect_early_done(reading: SessionReading) -> Iterator[Finding]:
     solved = False
     for heard in reading.heard:
         if not heard.by_user:
-            solved = solved or _is_work(heard)
+            solved = solved or _is_work(reading, heard)
         elif DONE in heard.turn.text:
             if heard.is_done and not solved:
                 yield reading.make_finding(heard, "early_done", 0.9, heard.turn.text)
@@ -35,15 +33,14 @@ def detect_early_done(reading: SessionReading) -> Iterator[Finding]:
                 yield reading.make_finding(heard, "early_done", 0.7, heard.turn.text)
 
 
-def _is_work(heard: HeardTurn) -> bool:
+def _is_work(reading: SessionReading, heard: HeardTurn) -> bool:
     declined = is_refusal(heard)
     return not (
         is_empty(heard)
         or find_instruction(heard.turn.text)
-        or is_flake(heard) >= _LIKELY
         or (declined is not None and declined[0] >= _LIKELY)
-        or is_repeat(heard) >= _LIKELY
-        or is_polite(heard)
+        or is_failure(reading, heard)
+        or not reading.detected.features[heard.turn.number - 1]["work_sentences"]
     )
 
 

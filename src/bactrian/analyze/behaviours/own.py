@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Protocol, cast
 
+from bactrian.analyze.behaviours.learned import list_learned, load_learned
 from bactrian.analyze.behaviours.reading import SessionReading
 from bactrian.errors import BactrianError, InputError
 from bactrian.files.plugins import list_plugins, load_plugin
@@ -27,7 +28,10 @@ TurnTest = Callable[[Turn], bool | str | None]
 class SessionDetector(Protocol):
     """Detects a behaviour in a whole session."""
 
-    code: str
+    @property
+    def code(self) -> str:
+        """Code of the behaviour."""
+        ...
 
     def detect(self, session: Session, /) -> Iterable[Finding]:
         """Return the findings in the session."""
@@ -96,7 +100,7 @@ def behaviour(description: str, /, *, code: str | None = None) -> Callable[[Turn
     Raises:
         InputError: the code is taken, or not made of lower-case letters, digits and underscores.
     """
-    return lambda test: OwnBehaviour(_check(code or _name(test)), description, test)
+    return lambda test: OwnBehaviour(check_code(code or _name(test)), description, test)
 
 
 def read_behaviours(given: Iterable[BehaviourLike]) -> tuple[OwnBehaviour, ...]:
@@ -109,8 +113,8 @@ def read_behaviours(given: Iterable[BehaviourLike]) -> tuple[OwnBehaviour, ...]:
 
 
 def find_installed() -> tuple[OwnBehaviour, ...]:
-    """Return the behaviours that other packages register. Raises InputError if one cannot be loaded."""
-    return tuple(_read(code) for code in _installed())
+    """Return those that other packages register, and learned ones. Raises InputError if one cannot be loaded."""
+    return tuple(_read(code) for code in (*_installed(), *list_learned()))
 
 
 @cache
@@ -123,8 +127,11 @@ def _read(given: BehaviourLike) -> OwnBehaviour:
     if isinstance(given, OwnBehaviour):
         return given
     if isinstance(given, str):
+        if given in list_learned() or given.endswith(".json"):
+            learned = load_learned(given)
+            return OwnBehaviour(learned.code, learned.description, detector=learned)
         if given not in list_plugins(GROUP):
-            known = [*BEHAVIOURS, *list_plugins(GROUP)]
+            known = [*BEHAVIOURS, *list_plugins(GROUP), *list_learned()]
             raise InputError(
                 f"There is no behaviour {given!r}.{suggest_name(given, known)}",
                 where="behaviours",
@@ -136,13 +143,13 @@ def _read(given: BehaviourLike) -> OwnBehaviour:
     description = (given.__doc__ or "").strip().partition("\n")[0]
     if hasattr(given, "detect"):
         detector = cast("SessionDetector", given)
-        code = _check(getattr(detector, "code", None) or _name(detector))
+        code = check_code(getattr(detector, "code", None) or _name(detector))
         return OwnBehaviour(code, description or code, detector=detector)
     if not callable(given):
         raise InputError(
             f"{given!r} is not a behaviour.", where="behaviours", next="Pass a code or a function of a turn."
         )
-    code = _check(_name(given))
+    code = check_code(_name(given))
     return OwnBehaviour(code, description or code, given)
 
 
@@ -152,7 +159,8 @@ def _name(of: object) -> str:
     ).lower()
 
 
-def _check(code: str) -> str:
+def check_code(code: str) -> str:
+    """Return a code that a behaviour of the user's own may have. Raises InputError."""
     if not _CODE.fullmatch(code) or code in BEHAVIOURS:
         taken = (
             "is the code of a built-in behaviour"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+from bactrian.detect.model import DetectedConversation, DetectorModel, load_model
+from bactrian.detect.turns import read_turns
 from bactrian.language.body import read_body
 from bactrian.language.protocol import is_done, strip_code
 from bactrian.records.finding import LONGEST_QUOTE, Behaviour, Finding
@@ -62,12 +64,14 @@ class HeardTurn:
         return self.before.body if self.before is not None and self.before.by_user else ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class SessionReading:
     """A session, read."""
 
     session: Session
     heard: tuple[HeardTurn, ...]
+    model: DetectorModel | None = None
+    """The learned detector; the built-in one if None."""
 
     @property
     def role_play(self) -> bool:
@@ -75,10 +79,17 @@ class SessionReading:
         first = self.session.turns[0] if self.session.turns else None
         return not (first is not None and first.said is None and first.text == self.session.task.original)
 
-    def make_finding(self, heard: HeardTurn, behaviour: Behaviour, confidence: float, quote: str) -> Finding:
+    @cached_property
+    def detected(self) -> DetectedConversation:
+        """The turns with the scores of the learned detector."""
+        return (self.model or load_model()).detect(read_turns(self.session.turns))
+
+    def make_finding(
+        self, heard: HeardTurn, behaviour: Behaviour, confidence: float, quote: str, reason: str = ""
+    ) -> Finding:
         """What ``heard`` shows, quoted no longer than a finding may."""
         return Finding(
-            self.session.id, heard.turn.number, behaviour, confidence, quote.strip()[:LONGEST_QUOTE]
+            self.session.id, heard.turn.number, behaviour, confidence, quote.strip()[:LONGEST_QUOTE], reason
         )
 
 

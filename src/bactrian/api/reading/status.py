@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from bactrian.analyze.session_summary import UNFINISHED
-from bactrian.api.commands import remove_credentials
+from bactrian.api.commands import read_spread, remove_credentials
+from bactrian.api.reading.stored import StoredRun, read_stored_run
 from bactrian.api.resume import write_resume_command
 from bactrian.generate.forecast import Forecast, forecast_run
-from bactrian.generate.rebuild import StoredRun, read_stored_run
 from bactrian.generate.run import RunOrder
 from bactrian.generate.run_models import RunLimits
 from bactrian.models.pricing import choose_prices, make_pricing
@@ -283,4 +283,7 @@ def build_forecast_order(
     address = base_url or _address(options)
     known = choose_prices(stored.plan.models.values(), price or options.get("price"), address)
     limits = RunLimits(options.get("concurrency"))
-    return RunOrder(stored.plan, run, ModelOptions(address), UsageMeter(prices=known), limits, limit)
+    spread = read_spread(options, stored.plan.seed)
+    return RunOrder(
+        stored.plan, run, ModelOptions(address), UsageMeter(prices=known), limits, limit, spread=spread
+    )

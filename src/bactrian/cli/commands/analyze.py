@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from json import dumps
@@ -15,7 +15,8 @@ from rich.console import Console
 from rich.status import Status
 
 from bactrian.analyze.aggregate import Aggregate
-from bactrian.analyze.confirm import Key, list_judged
+from bactrian.analyze.judging.confirm import Key, list_judged
+from bactrian.analyze.judging.sample_turns import JudgeSample, correct_rates, list_questions, sample_turns
 from bactrian.analyze.measure import measure
 from bactrian.analyze.report import check_installed
 from bactrian.analyze.report_tables import WIDE
@@ -37,8 +38,8 @@ from bactrian.store import list_run_files, open_store
 
 def analyze(
     run_file: Annotated[Path, typer.Argument(metavar="RUN", help="The run.")],
-    other: Annotated[
-        Path | None, typer.Argument(metavar="RUN2", help="A second run, to compare with RUN.")
+    others: Annotated[
+        list[Path] | None, typer.Argument(metavar="[RUN2]…", help="More runs, to compare with RUN.")
     ] = None,
     findings: Annotated[
         Path | None, declare_option("--findings", "Write the findings in RUN as JSON lines.")
@@ -48,6 +49,15 @@ def analyze(
         str | None,
         declare_option(
             "--judge", "Ask this model whether each finding is correct. Its answers are stored in RUN."
+        ),
+    ] = None,
+    sample: Annotated[
+        int | None,
+        declare_option(
+            "--sample",
+            "Ask the judge about at most this many turns with a finding and as many without, for each of the"
+            " paper's four behaviours, and correct their rates by its answers.",
+            min=1,
         ),
     ] = None,
     base_url: Annotated[
@@ -76,16 +86,19 @@ def analyze(
 
     if findings is not None and page is not None and is_same_file(findings, page):
         raise InputError("This file is named twice.", where=str(page), next="Name another one.")
-    if judge is not None and other is not None:
-        raise InputError("A judge works on one run only.", where="--judge", next="Leave RUN2 out.")
+    if judge is not None and others:
+        raise InputError("A judge works on one run only.", where="--judge", next="Leave the other runs out.")
+    if sample is not None and judge is None:
+        raise InputError("A sample is for a judge.", where="--sample", next="Name the judge with --judge.")
     check_installed()
-    prices = make_pricing(price or _read_price(run_file, other), base_url)
+    prices = make_pricing(price or _read_price(run_file, *(others or [])), base_url)
     work = _analyze(
         run_file,
-        other,
+        others or [],
         AnalyzeOutputs(findings, page, overwrite=overwrite, json=json),
         prices,
         None if judge is None else _judge(judge, base_url, concurrency, budget, max_tokens, prices),
+        sample,
     )
     run_async(
         work,
@@ -95,9 +108,9 @@ def analyze(
     )
 
 
-def _read_price(*runs: Path | None) -> str | None:
+def _read_price(*runs: Path) -> str | None:
     """Return the price that the runs were made with, if it is the same for all of them."""
-    given = {open_run(run).price for run in runs if run is not None}
+    given = {open_run(run).price for run in runs}
     return given.pop() if len(given) == 1 else None
 
 
@@ -113,13 +126,14 @@ class AnalyzeOutputs:
 
 async def _analyze(
     run_file: Path,
-    other: Path | None,
+    others: Sequence[Path],
     wish: AnalyzeOutputs,
     prices: Callable[[str], Price | None],
     judge: JudgeOptions | None,
+    sample: int | None,
 ) -> int:
 
-    runs = [name for run in (run_file, other) if run is not None for name in list_run_files(run)]
+    runs = [name for run in (run_file, *others) for name in list_run_files(run)]
     with ExitStack() as stack:
         places = [
             None
@@ -131,17 +145,21 @@ async def _analyze(
         keep = None if places[0] is None else _keeper(stack, places[0])
         found: list[Finding] = []
         parts = [(run_file, await _read(run_file, found.extend if judge else keep))]
-        if other is not None:
-            parts.append((other, await _read(other, None)))
-        alike = other is not None and other.stem == run_file.stem
+        parts += [(other, await _read(other, None)) for other in others]
+        alike = len({path.stem for path, _ in parts}) < len(parts)
         report = Report.of(
             *((str(path) if alike else path.stem, part) for path, part in parts), prices=prices
         )
         if judge is not None:
             facts = parts[0][1].facts
             said = sum(one.usage.completion for one in facts) / max(sum(one.messages for one in facts), 1)
-            answers = await ask_judge(run_file, found, judge, said)
-            report = report.with_judged(list_judged(judge.name, found, answers, len(facts)))
+            chosen = None if sample is None else await _choose(run_file, found, sample)
+            questions = found if chosen is None else list_questions(chosen)
+            answers = await ask_judge(run_file, questions, judge, said)
+            judged = list_judged(judge.name, found, answers, len(facts))
+            if chosen is not None:
+                judged["corrected"] = correct_rates(chosen, answers)
+            report = report.with_judged(judged)
             if keep is not None:
                 keep(found, answers)
         if places[1] is not None:
@@ -151,6 +169,11 @@ async def _analyze(
     else:
         report.write(_open_wide())
     return 0
+
+
+async def _choose(run_file: Path, found: Sequence[Finding], size: int) -> dict[str, JudgeSample]:
+    async with open_store(run_file, read_only=True) as store:
+        return await sample_turns(store, found, size)
 
 
 def _open_wide() -> Console:

@@ -121,6 +121,10 @@ async def _export(
         print(list_written(made), end="")
     said = open_progress() if json else open_output()
     counts = made["counts"]
+    if not counts["sessions"]:  # Lists.
+        files, items = len(made["files"]), sum(counts["rows"].values())
+        said.print(to_printable(f"{out}: {made['format']}, {items:,} items in {files:,} files"))
+        return 0
     said.print(
         to_printable(
             f"{out}: {made['format']}, {sum(counts['rows'].values()):,} rows"

@@ -6,6 +6,7 @@ import shlex
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
+from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any
@@ -26,6 +27,13 @@ from bactrian.generate.run import PreparedRun, RunOrder, tune_gc
 from bactrian.recipes.load import load_recipe
 
 SOME_FAILED = 4
+
+
+class JobOrder(StrEnum):
+    """The order of the jobs."""
+
+    depth = "depth"
+    breadth = "breadth"
 
 
 @add_sampling_flags(*SPEAKERS, "lister")
@@ -52,9 +60,25 @@ def generate(
         list[str] | None,
         declare_option("--set", "Change the recipe, as in task.count=5. Can be repeated."),
     ] = None,
+    jobs: Annotated[
+        Path | None,
+        declare_option("--jobs", "A .csv or .jsonl file with a job a row, in place of all combinations."),
+    ] = None,
     limit: Annotated[
         int | None, declare_option("--limit", "Only the first N jobs of the recipe.", min=1)
     ] = None,
+    sample: Annotated[
+        int | None,
+        declare_option("--sample", "N jobs at random, spread over the grid; --seed chooses them.", min=1),
+    ] = None,
+    job_order: Annotated[
+        JobOrder,
+        declare_option("--order", "depth: all tasks of a pair first. breadth: every role once first."),
+    ] = JobOrder.depth,
+    equal_roles: Annotated[
+        bool,
+        declare_option("--equal-roles", "Keep pairs of equal roles in a sample or in breadth."),
+    ] = False,
     concurrency: Annotated[
         int | None,
         declare_option(
@@ -156,8 +180,12 @@ def generate(
             timeout=timeout,
             max_wait=max_wait,
             retry_failed=retry_failed,
+            jobs=jobs,
             origin=run_file if fork else None,
             keep_tasks=keep_tasks,
+            sample=sample,
+            order=job_order.value,
+            equal_roles=equal_roles,
             acknowledge_misuse=acknowledge_misuse,
             parameters=sampling,
         ),

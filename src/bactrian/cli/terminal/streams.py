@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import errno
 import io
 import os
 import sys
@@ -84,6 +85,7 @@ class _Out(io.FileIO):
         super().__init__(number, "w", closefd=False)
         self.over = False
         """True when further errors are ignored."""
+        self._is_terminal = self.isatty()
 
     def write(self, data: bytes, /) -> int:  # type: ignore[override]
         try:
@@ -93,7 +95,7 @@ class _Out(io.FileIO):
                 return len(data)
             raise ReaderLeft("The reader of the output has left.") from error
         except OSError as error:
-            if self.over:
+            if self.over or (self._is_terminal and error.errno == errno.EIO):  # The terminal was closed.
                 return len(data)
             raise BactrianError(
                 f"The output cannot be written: {error.strerror}.",

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from bactrian.cli.terminal.console import to_printable
 from bactrian.errors import SandboxError
-from bactrian.sandbox.probes import Bait, Probe, ProbeResult, lay_bait, load_probes, run_probe
+from bactrian.sandbox.probes import Bait, Probe, ProbeResult, load_probes, provide_bait, run_probe
 from bactrian.sandbox.run import try_tier
 from bactrian.sandbox.tiers import TIERS, Tier
 
@@ -16,7 +16,7 @@ _WORKERS = 2
 def try_tiers() -> int:
     """Run the hostile programs on each tier and print what it holds. Return 0 if the strongest tier holds all."""
     codes: list[int] = []
-    with lay_bait() as bait:
+    with provide_bait() as bait:
         for tier in TIERS:
             fault = try_tier(tier)
             if fault is None:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from rich.status import Status
 
-from bactrian.analyze.confirm import Key, confirm_findings, list_unasked
-from bactrian.analyze.judge import ANSWER_TOKENS, QUESTION_TOKENS, TURNS_SHOWN
+from bactrian.analyze.judging.confirm import Key, confirm_findings, list_unasked
+from bactrian.analyze.judging.judge import ANSWER_TOKENS, QUESTION_TOKENS, TURNS_SHOWN
 from bactrian.cli.terminal.console import open_progress, to_printable
 from bactrian.models.registry import ModelOptions, open_model
 from bactrian.models.wrappers.budget import Budget, Price, UsageMeter

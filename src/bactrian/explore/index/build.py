@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import sqlite3
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
@@ -39,6 +39,8 @@ class IndexBuilder:
     store: RunReader
     side: sqlite3.Connection
     find_price: Callable[[str], Price | None]
+    prices: dict[str, Price | None] = field(default_factory=dict[str, "Price | None"])
+    """The prices that were looked up, by the name of the model."""
 
     async def step(self) -> bool:
         """Do the next slice of work; return False if nothing is left to do."""
@@ -51,9 +53,23 @@ class IndexBuilder:
         query = "SELECT id FROM heads JOIN facts USING (row) WHERE final = 0"
         ids = {*(row[0] for row in self.side.execute(query)), *touched}
         outlines = await self.store.outlines(ids=sorted(ids)) if ids else []
+        marks = {(one.mark, one.session): one.note for one in await self.store.marks()}
         with self.side:
             self._write(outlines)
+            self._copy_marks(marks)
             self.side.execute("INSERT OR REPLACE INTO meta VALUES ('last_turn', ?)", (last,))
+
+    def _copy_marks(self, marks: Mapping[tuple[str, str], str]) -> None:
+        """Make the marks of the side file those of the run."""
+        query = "SELECT mark, id, note FROM marks JOIN heads USING (row)"
+        have = {(mark, session): note for mark, session, note in self.side.execute(query)}
+        if have == marks:
+            return
+        self.side.execute("DELETE FROM marks")
+        self.side.executemany(
+            "INSERT INTO marks SELECT ?, row, ? FROM heads WHERE id = ?",
+            [(mark, note, session) for (mark, session), note in marks.items()],
+        )
 
     async def _add_facts(self) -> bool:
         after = self.side.execute("SELECT max(row) FROM heads").fetchone()[0] or 0
@@ -137,7 +153,9 @@ class IndexBuilder:
             sums[2] += one.cached
         for speaker, (prompt, completion, cached) in used.items():
             name = outline.models.get(speaker)
-            price = self.find_price(name) if name else None
+            if name and name not in self.prices:
+                self.prices[name] = self.find_price(name)
+            price = self.prices.get(name or "")
             if price is None:
                 return -1.0
             total += price.cost(Usage(prompt, completion, cached))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from heapq import merge
@@ -255,3 +255,37 @@ def count_values(
             for value, count in rows:
                 counts[value] = counts.get(value, 0) + count
     return sorted(counts.items(), key=lambda one: (-one[1], one[0]))[:limit]
+
+
+def count_total(sides: Iterable[Path], wanted: ListFilter) -> int:
+    """Count all conversations that fit, however many."""
+    total = 0
+    for path in sides:
+        with read_side_file(path) as side:
+            source, values = _select_rows(wanted)
+            total += side.execute(f"SELECT count(*) {source}", values).fetchone()[0]
+    return total
+
+
+def count_pairs(
+    sides: Iterable[Path], wanted: ListFilter, behaviours: Sequence[str]
+) -> Iterator[tuple[str, str, int, int]]:
+    """Yield assistant role, user role, conversations that show one of ``behaviours``, and all conversations."""
+    marks = ", ".join("?" * len(behaviours))
+    for path in sides:
+        with read_side_file(path) as side:
+            source, values = _select_rows(wanted, _ANY_FACT)
+            query = (
+                "SELECT assistant, user,"  # noqa: S608
+                f" sum(facts.row IN (SELECT row FROM shown WHERE behaviour IN ({marks}))), count(*)"
+                f" {source} GROUP BY assistant, user"
+            )
+            yield from side.execute(query, [*behaviours, *values])
+
+
+def list_ids(path: Path, wanted: ListFilter) -> list[str]:
+    """Return the ids of all conversations that fit, in the order of the run."""
+    with read_side_file(path, seconds=30) as side:
+        source, values = _select_rows(wanted, _ANY_FACT)
+        query = f"SELECT id FROM heads WHERE row IN (SELECT facts.row {source}) ORDER BY row"  # noqa: S608
+        return [session for (session,) in side.execute(query, values)]

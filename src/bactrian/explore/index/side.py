@@ -6,12 +6,15 @@ import sqlite3
 import time
 from collections.abc import Generator, Mapping
 from contextlib import closing, contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-VERSION = 1
+VERSION = 2
 """A side file of another version is built again."""
 SUFFIX = ".explore"
+IMPORT_DONE = "Imported"
+"""How the state of a complete import begins."""
 _PAGE = 16_384
 _SCHEMA = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
@@ -28,6 +31,10 @@ CREATE TABLE heads (row INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, task TEXT 
 CREATE TABLE shown (behaviour TEXT, row INTEGER, turn INTEGER, PRIMARY KEY (behaviour, row, turn)) WITHOUT ROWID;
 CREATE INDEX shown_row ON shown (row);
 CREATE TABLE marks (mark TEXT, row INTEGER, note TEXT, PRIMARY KEY (mark, row)) WITHOUT ROWID;
+CREATE TABLE maps (what TEXT PRIMARY KEY, progress TEXT NOT NULL, topics TEXT) WITHOUT ROWID;
+CREATE TABLE points (
+    what TEXT, row INTEGER, x INTEGER NOT NULL, y INTEGER NOT NULL, topic INTEGER NOT NULL, PRIMARY KEY (what, row)
+) WITHOUT ROWID;
 CREATE INDEX facts_ending ON facts (ending);
 CREATE INDEX facts_roles ON facts (assistant, user, ending);
 CREATE INDEX facts_user ON facts (user);
@@ -59,31 +66,38 @@ def open_for_building(path: Path, identity: str) -> sqlite3.Connection:
         path: The side file.
         identity: Something that differs between runs.
     """
-    connection = _connect(path)
-    try:
-        meta = read_meta(connection)
-        fits = (meta.get("version"), meta.get("identity")) == (VERSION, identity)
-    except sqlite3.DatabaseError:
-        fits = False
-    if not fits:
-        connection.close()
-        for suffix in ("", "-wal", "-shm"):
-            path.with_name(path.name + suffix).unlink(missing_ok=True)
-        connection = _connect(path)
-        with connection:
-            connection.executescript(f"BEGIN; {_SCHEMA}")
-            connection.executemany(
-                "INSERT INTO meta VALUES (?, ?)", [("version", VERSION), ("identity", identity)]
-            )
-    return connection
-
-
-def _connect(path: Path) -> sqlite3.Connection:
+    if not _fits(path, identity):
+        _create(path, identity)
     connection = sqlite3.connect(path, timeout=30)
-    connection.execute(f"PRAGMA page_size = {_PAGE}")
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = NORMAL")
     return connection
+
+
+def _fits(path: Path, identity: str) -> bool:
+    if not path.exists():
+        return False
+    try:
+        with closing(sqlite3.connect(path, timeout=30)) as connection:
+            meta = read_meta(connection)
+    except sqlite3.DatabaseError:
+        return False
+    return (meta.get("version"), meta.get("identity")) == (VERSION, identity)
+
+
+def _create(path: Path, identity: str) -> None:
+    """Create an empty side file, which appears whole."""
+    new = path.with_name(f".{path.name}.new")
+    new.unlink(missing_ok=True)
+    with closing(sqlite3.connect(new)) as connection, connection:
+        connection.execute(f"PRAGMA page_size = {_PAGE}")
+        connection.executescript(f"BEGIN; {_SCHEMA}")
+        connection.executemany(
+            "INSERT INTO meta VALUES (?, ?)", [("version", VERSION), ("identity", identity)]
+        )
+    for suffix in ("", "-wal", "-shm"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+    new.rename(path)
 
 
 def read_meta(connection: sqlite3.Connection) -> dict[str, Any]:
@@ -101,6 +115,25 @@ def write_meta(connection: sqlite3.Connection, values: Mapping[str, Any]) -> Non
             connection.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", changed)
 
 
+def is_inside(x: int, y: int, corners: str) -> bool:
+    """Return True if a point lies in the polygon ``x,y;x,y;…`` (even-odd rule)."""
+    inside = False
+    polygon = read_polygon(corners)
+    for (ax, ay), (bx, by) in zip(polygon, (*polygon[1:], polygon[0]), strict=True):
+        if (ay > y) != (by > y) and x < (bx - ax) * (y - ay) / (by - ay) + ax:
+            inside = not inside
+    return inside
+
+
+@lru_cache(maxsize=16)
+def read_polygon(corners: str) -> tuple[tuple[float, float], ...]:
+    """Return the corners of a polygon; raise ValueError if there are fewer than three."""
+    points = tuple((float(x), float(y)) for x, y in (one.split(",") for one in corners.split(";")))
+    if len(points) < 3 or not all(abs(value) < 1e6 for point in points for value in point):
+        raise ValueError(corners)
+    return points
+
+
 @contextmanager
 def read_side_file(path: Path, *, seconds: float = 5.0) -> Generator[sqlite3.Connection]:
     """Open the side file for reading. A query that runs longer than ``seconds`` is stopped.
@@ -112,8 +145,8 @@ def read_side_file(path: Path, *, seconds: float = 5.0) -> Generator[sqlite3.Con
     uri = f"{path.absolute().as_uri()}?mode=ro"
     deadline = time.monotonic() + seconds
     with closing(sqlite3.connect(uri, uri=True, timeout=5, check_same_thread=False)) as connection:
-        connection.execute("PRAGMA cache_size = -4000")
-        connection.execute("PRAGMA mmap_size = 268435456")
+        connection.execute("PRAGMA cache_size = -8000")
+        connection.create_function("inside", 3, is_inside, deterministic=True)
         connection.set_progress_handler(lambda: time.monotonic() > deadline, 20_000)
         try:
             yield connection

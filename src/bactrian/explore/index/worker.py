@@ -8,6 +8,7 @@ A process of its own, so that pages stay fast while it works. It ends with its p
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import sqlite3
 import sys
@@ -19,13 +20,13 @@ from filelock import FileLock, Timeout
 
 from bactrian.errors import BactrianError
 from bactrian.explore.index.build import IndexBuilder
-from bactrian.explore.index.side import open_for_building, read_meta, write_meta
+from bactrian.explore.index.side import IMPORT_DONE, open_for_building, read_meta, write_meta
 from bactrian.ingest.importer import ImportReport, find_chats, import_chats
 from bactrian.ingest.parsed import Origin
 from bactrian.models.pricing import make_pricing
+from bactrian.models.wrappers.budget import Price
 from bactrian.store import RunReader, open_store
 
-IMPORT_DONE = "Imported"
 _EVERY = 1.0
 """Seconds between two looks at the run."""
 _AT_LEAST = 30.0
@@ -70,7 +71,7 @@ async def _import(source: Path, run: Path, state: dict[str, str]) -> None:
 
 async def _follow(store: RunReader, connection: sqlite3.Connection, state: dict[str, str]) -> None:
     parent = os.getppid()
-    builder = IndexBuilder(store, connection, make_pricing(None, None))
+    builder = IndexBuilder(store, connection, make_pricing(None, None), _read_prices(connection))
     seen, at = "", -_AT_LEAST
     while os.getppid() == parent:
         signature, age = _sign(store.path), time.monotonic() - at
@@ -78,8 +79,21 @@ async def _follow(store: RunReader, connection: sqlite3.Connection, state: dict[
             seen, at = signature, time.monotonic()
             await builder.refresh()
             write_meta(connection, {"identity": await _identify(store), **state})
-        if not await builder.step():
+        more = await builder.step()
+        write_meta(
+            connection, {"prices": json.dumps({name: _to_list(one) for name, one in builder.prices.items()})}
+        )
+        if not more:
             await asyncio.sleep(_EVERY)
+
+
+def _read_prices(connection: sqlite3.Connection) -> dict[str, Price | None]:
+    stored: dict[str, list[float] | None] = json.loads(read_meta(connection).get("prices", "{}"))
+    return {name: Price(*values) for name, values in stored.items() if values is not None}
+
+
+def _to_list(price: Price | None) -> list[float | None] | None:
+    return None if price is None else [price.prompt, price.completion, price.cached]
 
 
 async def _identify(store: RunReader) -> str:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from typing import TYPE_CHECKING
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -16,14 +18,13 @@ from bactrian.analyze.behaviours.catalogue import DETECTORS, find_behaviours
 from bactrian.analyze.behaviours.own import find_installed
 from bactrian.explore.filters import ListFilter
 from bactrian.explore.index.lists import find_neighbours
-from bactrian.explore.index.side import read_side_file
+from bactrian.explore.index.side import read_meta, read_side_file
 from bactrian.explore.index.words import Term, read_search
 from bactrian.explore.layout import LONGEST, FieldBlock, arrange_turn, tokenize_code
 from bactrian.explore.library import DataSet
 from bactrian.explore.rendering import get_explorer, has_agreed, render_page
 from bactrian.export.system_prompts import SystemPrompts
 from bactrian.language.escape import to_markdown
-from bactrian.models.pricing import make_pricing
 from bactrian.models.wrappers.budget import Price
 from bactrian.records.candidate import Decision, Deliberation, Proposal
 from bactrian.records.event_json import write_event
@@ -32,9 +33,13 @@ from bactrian.records.finding import Finding
 from bactrian.records.session import Session, find_kind
 from bactrian.records.turn import Turn
 
+if TYPE_CHECKING:
+    from bactrian.explore.playing import LiveStage
+
 WINDOW = 100
 """Messages on a page."""
 _PARTS: Mapping[str, str] = {"user": "AI user", "assistant": "AI assistant"}
+_NO_PRICES: Mapping[str, Price] = {}
 ENDING_REASONS: Mapping[str, str] = {
     "task_done": "The AI user said that the task is done.",
     "user_no_instruct": "The AI user gave no instruction several times in a row.",
@@ -103,7 +108,7 @@ async def show_conversation(request: Request) -> Response:
     findings = await asyncio.to_thread(find_behaviours, session, own=find_installed())
     row, created = await asyncio.to_thread(_find_row, one, session.id)
     before, after = await asyncio.to_thread(find_neighbours, one.side, wanted, row) if row else (None, None)
-    prices = _make_prices()
+    prices = await asyncio.to_thread(read_prices, one)
     return render_page(
         request,
         "conversation.html",
@@ -113,7 +118,13 @@ async def show_conversation(request: Request) -> Response:
         kind=find_kind(session),
         turns=list(
             show_turns(
-                session, turns, findings, known, read_search(wanted.q), _read_number(request, "whole", 0)
+                session,
+                turns,
+                findings,
+                known,
+                prices,
+                read_search(wanted.q),
+                _read_number(request, "whole", 0),
             )
         ),
         findings=len(findings),
@@ -125,6 +136,8 @@ async def show_conversation(request: Request) -> Response:
         back=wanted.write() if wanted.write() != "?" else "",
         filter=wanted,
         created=created,
+        stage=_find_stage(request, one.name, session.id),
+        marks=await one.store.marks(session.id),
         cost=_sum_costs([_find_cost(session, turn, prices) for turn in session.turns]),
         ending_reason=ENDING_REASONS.get(session.ending.code, "") if session.ending else "",
     )
@@ -137,7 +150,11 @@ async def find_session(request: Request) -> tuple[DataSet, Session]:
         HTTPException: there is none; the page says what was not found.
         StoreError: it is damaged.
     """
-    name, session_id = request.path_params["data"], request.path_params["id"]
+    return await find_named_session(request, request.path_params["data"], request.path_params["id"])
+
+
+async def find_named_session(request: Request, name: str, session_id: str) -> tuple[DataSet, Session]:
+    """Return a data set and a session by their names. Raises what :func:`find_session` raises."""
     one = get_explorer(request).library.sets.get(name)
     if one is None:
         raise HTTPException(404, f"There is no data set {name!r}.")
@@ -158,11 +175,11 @@ def show_turns(
     turns: Sequence[Turn],
     findings: Sequence[Finding],
     known: Deliberation,
+    prices: Callable[[str], Price | None] = _NO_PRICES.get,
     terms: tuple[Term, ...] = (),
     whole: int = 0,
 ) -> Iterator[ShownMessage]:
     """Yield ``turns`` of a session as they are shown. ``whole`` is the number of a turn to show in full length."""
-    prices = _make_prices()
     numbered = list(enumerate(findings, 1))
     has_cast = bool(session.provenance.cast)
     places = {name: place for place, name in enumerate(session.provenance.cast)}
@@ -227,18 +244,30 @@ def _sum_costs(costs: Sequence[float | None]) -> float | None:
     return sum(known) if len(known) == len(costs) else None
 
 
-@cache
-def _make_prices() -> Callable[[str], Price | None]:
-    return make_pricing(None, None)
+def read_prices(one: DataSet) -> Callable[[str], Price | None]:
+    """Return the prices that the index looked up: the table of all prices takes 70 MB in memory."""
+    stored: Mapping[str, list[float] | None] = {}
+    if one.side.exists():
+        with read_side_file(one.side) as side:
+            stored = json.loads(read_meta(side).get("prices", "{}"))
+    known = {name: Price(*values) for name, values in stored.items() if values is not None}
+    return known.get
+
+
+def _find_stage(request: Request, data: str, session_id: str) -> LiveStage | None:
+    """Return the play of this conversation; None if it is not being played from a page."""
+    stage = get_explorer(request).stage
+    return stage if stage and stage.is_running and (stage.data, stage.session) == (data, session_id) else None
 
 
 def prepare_pages() -> None:
-    """Load what the first conversation needs: prices and the highlighter."""
-    _make_prices()("openai:gpt-4o-mini")
+    """Load what the first conversation needs: the highlighter."""
     tokenize_code("pass", "python")
 
 
 def _find_row(one: DataSet, session_id: str) -> tuple[int, float]:
+    if not one.side.exists():  # The data set is new.
+        return 0, 0.0
     with read_side_file(one.side) as side:
         found = side.execute("SELECT row, created FROM heads WHERE id = ?", (session_id,)).fetchone()
     return found or (0, 0.0)

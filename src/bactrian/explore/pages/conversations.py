@@ -33,6 +33,8 @@ _LABELS: Mapping[str, str] = {
     "most": "Messages to",
     "cost": "Cost from",
     "ids": "Selection",
+    "topic": "Topic",
+    "area": "Area of the map",
 }
 _CHOICES = ("ending", "behaviour", "language", "mark")
 

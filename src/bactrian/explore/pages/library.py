@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from bactrian.explore.index.worker import IMPORT_DONE
+from bactrian.explore.index.side import IMPORT_DONE
 from bactrian.explore.library import DataSet
 from bactrian.explore.rendering import get_explorer, name_agreement, read_form, render_page
 

@@ -62,6 +62,8 @@ document.addEventListener("keydown", (event) => {
     "[": () => step(pick("[data-turn]"), -1),
     "]": () => follow("]") || step(pick("[data-turn]"), 1),
     "u": () => follow("u"),
+    "m": () => follow("m"),
+    "c": () => { const box = document.activeElement.closest("li")?.querySelector("[name=pick]"); box?.click(); return Boolean(box); },
   }[event.key]?.();
   if (done) event.preventDefault();
 });

@@ -156,6 +156,11 @@ class JobKind(ABC, Generic[SpecT]):
         agents = (*cls.agents, "critic") if recipe.critic else cls.agents
         return {agent: choice.find(agent) for agent in agents}
 
+    @property
+    def limit(self) -> int | None:
+        """Messages at which a job's last session ends at the latest; None if such a session is never continued."""
+        return None
+
     def content(self) -> Mapping[str, Any]:
         """Return the JSON content that the run freezes in addition to recipe, models and seed.
 

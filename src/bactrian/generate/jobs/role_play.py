@@ -56,6 +56,11 @@ class RolePlayJobs(JobKind[RolePlay]):
                 next="Give your own: --set role_play.preamble=TEXT",
             )
 
+    @property
+    def limit(self) -> int:
+        """Messages at which a conversation ends at the latest."""
+        return self._setup.limit
+
     def content(self) -> Mapping[str, Any]:
         """Return the name and hash of the prompt pack.
 

@@ -44,6 +44,11 @@ class SocietyJobs(JobKind[SocietyJob]):
             critic_model=choice.find("critic"),
         )
 
+    @property
+    def limit(self) -> int | None:
+        """Messages at which the last stage ends at the latest; None where neither recipe nor society says it."""
+        return self.job.max_messages or self._society[0].stages[-1].max_messages
+
     def content(self) -> Mapping[str, Any]:
         """Return the society as JSON.
 

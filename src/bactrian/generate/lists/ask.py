@@ -19,8 +19,8 @@ from bactrian.models.model import Model, Request, ResponseFormat
 from bactrian.models.seeds import RunSeeds
 from bactrian.models.traits import get_traits
 from bactrian.prompts.engine import render_prompt
+from bactrian.recipes.axis import Axis
 from bactrian.recipes.parameters import SamplingSpec, apply_parameters
-from bactrian.recipes.schema import Axis
 from bactrian.records.message import Message
 from bactrian.records.sampling import Sampling
 from bactrian.records.text import Text, clean_text

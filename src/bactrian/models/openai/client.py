@@ -29,6 +29,7 @@ from bactrian.models.openai import stream as stream_reader
 from bactrian.models.openai.dialect import OTHER_WORD, USUAL, Dialect
 from bactrian.models.openai.lenient_json import decode_json
 from bactrian.models.openai.options import OptionEncoder, build_parameters, has_grammar
+from bactrian.models.openai.usage import UsageReader
 from bactrian.models.traits import Traits
 from bactrian.models.window import LEAST_REPLY, find_reply_length
 
@@ -80,7 +81,7 @@ class OpenAIModel:
         self._report = report or _ignore_report
         self._pool: Pool | None = None
         self.before_again: Callable[[], Awaitable[object]] | None = None
-        self._bytes_per_token = wire.BYTES_PER_TOKEN
+        self._usage = UsageReader()
         self._window = self._limits.window
         self._path = ""
         self._without: frozenset[str] = frozenset()
@@ -192,18 +193,17 @@ class OpenAIModel:
                     if response
                     else 0
                 )
-                fault.spent = round(sent / self._bytes_per_token), round(received / wire.BYTES_PER_TOKEN)
+                estimated = self._usage.estimate(sent, received)
+                fault.spent = estimated.prompt, estimated.completion
             raise
         finally:
             if response is not None:
                 response.close()
-        if reply.usage.prompt and not reply.usage.estimated:
-            self._bytes_per_token = max(1.0, sent / reply.usage.prompt)
         return reply
 
     def _fit(self, longest: int, sent: int, window: int) -> int:
         """Return the most tokens for a reply to a request of ``sent`` bytes. Raises ContextFull if too few are left."""
-        return find_reply_length(longest, round(sent / self._bytes_per_token * _SLACK), window)
+        return find_reply_length(longest, round(sent / self._usage.bytes_per_token * _SLACK), window)
 
     def _learn_window(self, fault: ContextFull, sent: int, most: int) -> int | None:
         """Return the next limit to try after ``most`` tokens did not fit; None if no shorter reply can fit."""
@@ -211,10 +211,10 @@ class OpenAIModel:
         if full.window is not None and self._limits.window is None:
             self._window = full.window
         if full.prompt:
-            self._bytes_per_token = max(1.0, sent / full.prompt)
+            self._usage.learn(sent, full.prompt)
         room = most // 2
         if self._window is not None:
-            prompt = full.prompt or round(sent / self._bytes_per_token)
+            prompt = full.prompt or round(sent / self._usage.bytes_per_token)
             room = min(room if full.prompt is None else most - 1, self._window - prompt)
         return room if room >= min(most, LEAST_REPLY) else None
 
@@ -260,7 +260,7 @@ class OpenAIModel:
         return self._pool
 
     async def _read_whole(self, response: Response, request: Request, sent: int) -> Reply:
-        reply = wire.read_reply(await response.read_all(), sent=sent, ratio=self._bytes_per_token)
+        reply = wire.read_reply(await response.read_all(), sent=sent, usage=self._usage)
         form = request.response_format
         if form is not None and not has_grammar(form, self._dialect):
             try:
@@ -278,14 +278,14 @@ class OpenAIModel:
         gathered = await stream_reader.read_stream(response, request.on_text, request.on_restart)
         raw = bytes(gathered.raw)
         if gathered.empty:
-            reply = wire.read_reply(raw, sent=sent, ratio=self._bytes_per_token)
+            reply = wire.read_reply(raw, sent=sent, usage=self._usage)
             request.on_text(reply.text)
             return reply
         if not gathered.ended:
             raise TryAgain("The stream ended before its reply did.", sample=raw)
         await _drain(response)
         reply = wire.build_reply(
-            gathered.value(), raw=raw, sent=sent, ratio=self._bytes_per_token, lossy=gathered.lossy
+            gathered.value(), raw=raw, sent=sent, usage=self._usage, lossy=gathered.lossy
         )
         return replace(reply, first_token=gathered.first_text and gathered.first_text - started)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,20 +14,10 @@ from bactrian.models.model import Reply, ReplyChoice, Request, ResponseFormat
 from bactrian.models.openai import tool_calls
 from bactrian.models.openai.errors import explain_body
 from bactrian.models.openai.lenient_json import decode_json, is_array, is_object
+from bactrian.models.openai.usage import UsageReader, read_usage
 from bactrian.records.message import Message
 from bactrian.records.text import Text, clean_text
 from bactrian.records.turn import Finish
-from bactrian.records.usage import Usage
-
-BYTES_PER_TOKEN = 4.0
-"""Default ratio, the common rule of thumb for English."""
-
-_LONGEST_TOKEN = 8
-_PROMPT_SLACK = 4096
-_REPLY_SLACK = 512
-"""Bytes for each token, and bytes more, from which a count is too small to be true: no tokenizer does so well."""
-_MOST_TOKENS = 10_000_000
-"""Larger token counts are errors, because no window is that large."""
 
 _OPENINGS = {
     "system": b'},{"role":"system","content":',
@@ -84,8 +74,8 @@ def _encode_tool_fields(message: Message) -> bytes:
     return b',"tool_call_id":' + to_json(message.answers) if message.answers else b""
 
 
-def read_reply(body: bytes, *, sent: int, ratio: float = BYTES_PER_TOKEN) -> Reply:
-    """Parse an unstreamed reply to a request of ``sent`` bytes; ``ratio`` is the prompt's bytes per token.
+def read_reply(body: bytes, *, sent: int, usage: UsageReader) -> Reply:
+    """Parse an unstreamed reply to a request of ``sent`` bytes.
 
     Raises:
         BadReply: ``body`` is not a valid reply.
@@ -94,7 +84,7 @@ def read_reply(body: bytes, *, sent: int, ratio: float = BYTES_PER_TOKEN) -> Rep
         value, lossy = decode_json(body)
     except ValueError:
         raise _make_read_error(body) from None
-    return build_reply(value, raw=body, sent=sent, ratio=ratio, lossy=lossy)
+    return build_reply(value, raw=body, sent=sent, usage=usage, lossy=lossy)
 
 
 def _make_read_error(body: bytes) -> BadReply:
@@ -109,31 +99,30 @@ def _make_read_error(body: bytes) -> BadReply:
     return BadReply("The endpoint's reply is not JSON, or was truncated.", sample=body)
 
 
-def build_reply(value: Any, *, raw: bytes, sent: int, ratio: float, lossy: bool = False) -> Reply:
+def build_reply(value: Any, *, raw: bytes, sent: int, usage: UsageReader, lossy: bool = False) -> Reply:
     """Build the reply from decoded JSON. Raises :class:`BadReply` if it is invalid."""
     if not is_object(value):
         raise BadReply("The endpoint's reply is not a JSON object.", sample=raw)
     try:
-        return _read_object(value, raw, sent, ratio, lossy)
+        return _read_object(value, raw, sent, usage, lossy)
     except ModelError as fault:
-        if usage := _read_usage(value.get("usage")):
-            fault.spent = usage.prompt, usage.completion
+        if reported := read_usage(value.get("usage")):
+            fault.spent = reported.prompt, reported.completion
         raise
 
 
-def _read_object(value: dict[str, Any], raw: bytes, sent: int, ratio: float, lossy: bool) -> Reply:
+def _read_object(value: dict[str, Any], raw: bytes, sent: int, usage: UsageReader, lossy: bool) -> Reply:
     if value.get("error"):
         raise explain_body(value, raw)
     found = value.get("choices")
     if not is_array(found) or not found:
         raise BadReply("The endpoint's reply contains no choices.", sample=raw)
     choices = tuple([_read_choice(choice, raw, lossy) for choice in found])
-    usage = _find_usage(value.get("usage"), choices, sent, ratio)
     model = value.get("model")
     fingerprint = value.get("system_fingerprint")
     return Reply(
         choices,
-        usage,
+        usage.find(value.get("usage"), choices, sent),
         clean_text(model) if isinstance(model, str) else "",
         raw,
         clean_text(fingerprint) if isinstance(fingerprint, str) else None,
@@ -190,53 +179,6 @@ def _read_content(content: Any, raw: bytes) -> str:
         texts = [part.get("text") for part in content if is_object(part)]
         return "".join(text for text in texts if isinstance(text, str))
     raise BadReply("The content of the endpoint's reply is not text.", sample=raw)
-
-
-def _read_usage(usage: Any) -> Usage | None:
-    if not is_object(usage):
-        return None
-    prompt = _read_count(usage.get("prompt_tokens"))
-    completion = _read_count(usage.get("completion_tokens"))
-    if prompt is None or completion is None:
-        return None
-    details = usage.get("prompt_tokens_details")
-    cached = _read_count(details.get("cached_tokens")) if is_object(details) else None
-    return Usage(prompt, completion, min(cached or 0, prompt))
-
-
-def _find_usage(reported: Any, choices: Sequence[ReplyChoice], sent: int, ratio: float) -> Usage:
-    """The usage that the endpoint reports; where it leaves out a part or cannot be right, what is reckoned is taken."""
-    usage = _read_usage(reported)
-    received = len(choices[0].text) if len(choices) == 1 else sum(len(choice.text) for choice in choices)
-    if (
-        usage is not None
-        and usage.prompt
-        and (usage.completion or not received)
-        and usage.prompt * _LONGEST_TOKEN >= sent - _PROMPT_SLACK
-        and usage.completion * _LONGEST_TOKEN >= received - _REPLY_SLACK
-    ):
-        return usage
-    reckoned = estimate_usage(choices, sent, ratio)
-    if usage is None:
-        return reckoned
-    return Usage(
-        max(usage.prompt, reckoned.prompt),
-        max(usage.completion, reckoned.completion),
-        usage.cached,
-        estimated=True,
-    )
-
-
-def _read_count(value: Any) -> int | None:
-    # ``type``: True and False are integers, too.
-    return value if type(value) is int and 0 <= value <= _MOST_TOKENS else None
-
-
-def estimate_usage(choices: Sequence[ReplyChoice], sent: int, ratio: float) -> Usage:
-    """Estimate the usage from the bytes sent and received."""
-    received = sum(len(choice.text.encode()) + len(choice.thought.encode()) for choice in choices)
-    received += sum(len(call.arguments.encode()) for choice in choices for call in choice.calls)
-    return Usage(round(sent / ratio), round(received / BYTES_PER_TOKEN), estimated=True)
 
 
 def read_models(body: bytes) -> tuple[str, ...]:

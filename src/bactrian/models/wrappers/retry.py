@@ -30,6 +30,8 @@ PATIENCE = 3
 """Times the longest wait that a request may take, all waits and attempts together."""
 _FORBIDDEN = 3
 """Different requests that a model forbids before it answers one, from which it counts as forbidden altogether."""
+_FORBIDDEN_LATER = 30
+"""The same where it has answered an earlier command: those that were blocked then may be all that is left."""
 _RESUME = "All data so far is saved: run the same command again to continue."
 
 
@@ -83,6 +85,8 @@ class Retry(Wrapper):
         self._sleep = sleep
         self._chance = chance
         self._clock = clock
+        self.answered_earlier = False
+        """True if the model has answered an earlier command of the same run."""
         self._has_answered = False
         self._forbidden: set[tuple[str, ...]] = set()
         """The requests that were forbidden before any was answered, by their messages."""
@@ -135,10 +139,13 @@ class Retry(Wrapper):
         if not isinstance(error, Forbidden):
             return RefusedOutright(error.what, where=error.where, next=error.next, sample=error.sample)
         self._forbidden.add(tuple(message.text for message in request.messages))
-        if len(self._forbidden) < _FORBIDDEN:
+        most = _FORBIDDEN_LATER if self.answered_earlier else _FORBIDDEN
+        if len(self._forbidden) < most:
+            if self.answered_earlier:
+                return error
             return ForbiddenAtFirst(error.what, where=error.where, next=error.next, sample=error.sample)
         return Denied(
-            f"The first {_FORBIDDEN} requests were all forbidden. {error.what}",
+            f"The first {most} requests were all forbidden. {error.what}",
             where=error.where,
             next=error.next,
             sample=error.sample,

@@ -85,9 +85,11 @@ class CriticAgent:
                 raise
             # The server did not enforce the response format.
             text, usage, model = Text(error.sample.decode(errors="replace")), Usage(), self.model.name
+            thought = ""
             reading = CriticAnswer(None, problem=error.what)
         else:
             text, usage, model = reply.text, reply.usage, reply.model
+            thought = reply.choices[0].thought
             reading = _reading(question, text)
         return Decision(
             number=question.number,
@@ -104,6 +106,7 @@ class CriticAgent:
             seconds=perf_counter() - begun,
             model=model,
             kept=reading.kept,
+            thought=thought,
         )
 
 

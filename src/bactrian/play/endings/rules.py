@@ -8,15 +8,12 @@ the session.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
-from bactrian.language.body import read_body
-from bactrian.language.courtesy import find_topic, is_courtesy
+from bactrian.detect.loops import is_loop
 from bactrian.language.protocol import find_instruction, is_done
-from bactrian.language.similarity import is_alike, split_words
 from bactrian.records.ending import Ending, EndingCode
-from bactrian.records.session import Session
 from bactrian.records.turn import Instruction, Speaker, Turn
 
 
@@ -87,30 +84,15 @@ class UserDoesNotInstruct:
 
 @dataclass(frozen=True, slots=True)
 class RepeatLoop:
-    """Ends the session if several rounds in a row bring nothing new: courtesies, or near copies of the round before."""
+    """Ends the session if several rounds in a row bring nothing new: courtesies, waiting, or the same again."""
 
     rounds: int = 4
-    topic: frozenset[str] = frozenset()
-    """Words of the roles and of the task; a turn of courtesies may contain them."""
 
     def __call__(self, turns: Sequence[Turn]) -> Ending | None:
         last = turns[-1]
-        if last.speaker != "assistant" or len(turns) < 2 * self.rounds:
+        if last.speaker != "assistant" or not is_loop(turns, 2 * self.rounds):
             return None
-        thanks, again = self._is_courtesy(last), len(turns) > 2 and _is_alike(last, turns[-3])
-        if not (thanks or again):
-            return None  # Fast path: in most conversations the newest turn alone decides.
-        span = turns[-2 * self.rounds :]
-        thanks = thanks and all(map(self._is_courtesy, span))
-        again = again and all(map(_is_alike, span[2:], span[:-2]))
-        return make_ending("repeat_loop", last) if thanks or again else None
-
-    def set_topic(self, session: Session) -> RepeatLoop:
-        """Return this rule with the topic of ``session``."""
-        return replace(self, topic=find_topic(session))
-
-    def _is_courtesy(self, turn: Turn) -> bool:
-        return is_courtesy(read_body(turn), self.topic, by_user=turn.speaker == "user")
+        return make_ending("repeat_loop", last)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +143,3 @@ def find_ending(rules: Sequence[Rule], turns: Sequence[Turn]) -> Ending | None:
 def make_ending(code: EndingCode, turn: Turn, evidence: str | None = None) -> Ending:
     """Make the ending of ``code`` at ``turn``; the evidence is the turn's text unless given."""
     return Ending(code, turn.number, turn.speaker, (evidence or turn.text).strip()[:500])
-
-
-def _is_alike(one: Turn, other: Turn) -> bool:
-    return one.text == other.text or is_alike(split_words(read_body(one)), split_words(read_body(other)))

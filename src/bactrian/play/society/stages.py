@@ -19,7 +19,7 @@ from bactrian.play.critic.critic import CRITIC
 from bactrian.play.endings.own import find_code
 from bactrian.play.endings.rules import Rule
 from bactrian.play.open_models import open_models
-from bactrian.play.run_session import begin_session, run_role_play, run_scene
+from bactrian.play.run_session import begin_session, resume_shorter, run_role_play, run_scene
 from bactrian.play.setup import RolePlaySetup, new_session
 from bactrian.play.society.group_chat import ChatOptions, build_group_chat, new_group_chat
 from bactrian.play.tools.loading import open_tools
@@ -30,7 +30,7 @@ from bactrian.recipes.society import Society, SocietyPrompts, SocietyStage
 from bactrian.records.ending import Ending
 from bactrian.records.events import Ended, Event, Spoke, Started
 from bactrian.records.run import Command
-from bactrian.records.session import Role
+from bactrian.records.session import Role, Session
 from bactrian.records.turn import Solution, Turn
 from bactrian.store import RunReader, Store, open_store
 
@@ -58,6 +58,8 @@ class SocietyRun:
     values: Mapping[str, str] = field(default_factory=dict[str, str])
     """Its job in a recipe."""
     mark: str | None = None
+    prefix: str | None = None
+    """Prefix of the ids under which a smaller limit of messages stored the sessions; None for that of these options."""
     command: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """The options as JSON values, without keys, to store with the sessions."""
 
@@ -70,6 +72,8 @@ class SocietyRun:
     @property
     def id(self) -> str:
         """Prefix of its sessions' ids: a hash of these options."""
+        if self.prefix is not None:
+            return self.prefix
         given = self.given
         content: list[object] = [
             self.society.hash,
@@ -163,12 +167,44 @@ async def play_one_society(
         if store is not None:
             if run is None and settings.name is None:
                 settings = replace(settings, name=await _find_free_name(settings, store))
+            else:
+                settings = await _find_shorter(settings, store)
             name = settings.session_id(settings.society.stages[0])
             await store.add_command(Command.begin("play", {**settings.command, "name": settings.name}, name))
         events = play_society(settings, cast, store, listener)
         async with aclosing(events):
             async for event in events:
                 yield event
+
+
+async def _find_shorter(settings: SocietyRun, store: RunReader) -> SocietyRun:
+    """Return ``settings`` with the ids that a smaller limit of messages gave its sessions; unchanged if not found."""
+    given, stages = settings.given, settings.society.stages
+    if given.max_messages is None or settings.name is not None:
+        return settings
+    turns = {one.id: one.turns or 0 async for one in store.progress()}
+    if settings.session_id(stages[0]) in turns:
+        return settings
+    limits: list[int | None] = list(range(min(given.max_messages - 1, max(turns.values(), default=0)), 0, -1))
+    if all(stage.max_messages is not None and stage.max_messages <= given.max_messages for stage in stages):
+        limits.append(None)
+    for limit in limits:
+        shorter = replace(settings, given=replace(given, max_messages=limit))
+        if shorter.session_id(stages[0]) in turns:
+            return replace(settings, prefix=shorter.id)
+    return settings
+
+
+async def _go_on(session: Session, settings: SocietyRun, stage: SocietyStage, store: Store | None) -> Session:
+    """Return a stage's session without its ending, if it stopped at a smaller limit and no later stage has begun."""
+    limit = settings.given.max_messages or stage.max_messages
+    if store is None or limit is None:
+        return session
+    stages = settings.society.stages
+    later = stages[stages.index(stage) + 1 :]
+    if later and await store.session(settings.session_id(later[0])) is not None:
+        return session
+    return await resume_shorter(session, limit, store)
 
 
 async def _find_free_name(settings: SocietyRun, store: RunReader) -> str | None:
@@ -209,6 +245,7 @@ async def _run_stage(
     if stage.agents:
         session = new_group_chat(society, stage, task, given, name, settings.tools)
         session = await begin_session(replace(session, values=settings.values, mark=settings.mark), store)
+        session = await _go_on(session, settings, stage, store)
         scene = build_group_chat(
             session,
             society,
@@ -224,6 +261,7 @@ async def _run_stage(
         setup, pack = _setup(settings, stage, task)
         session = replace(new_session(setup, pack, name=name), values=settings.values, mark=settings.mark)
         session = await begin_session(session, store)
+        session = await _go_on(session, settings, stage, store)
         seats, tools = _seats(stage, models), _seated_tools(stage, settings.tools)
         events = await run_role_play(session, setup, pack, seats, store=store, tools=tools, listener=listener)
     async with aclosing(events):

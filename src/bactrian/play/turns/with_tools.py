@@ -141,7 +141,9 @@ class ToolLoop:
             )
             for place, wanted in enumerate(choice.calls, start=1)
         ]
-        first = replace(first, text=choice.text, usage=self._usage, seconds=self._seconds)
+        first = replace(
+            first, text=choice.text, usage=self._usage, seconds=self._seconds, thought=choice.thought
+        )
         return [first, *others]
 
 

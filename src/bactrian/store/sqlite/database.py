@@ -207,6 +207,17 @@ def find_log(path: Path) -> Path:
     return path.with_name(f"{path.name}-wal")
 
 
+def find_journal(path: Path) -> Path:
+    """Return the rollback journal of the database at ``path``, which is there only after a kill."""
+    return path.with_name(f"{path.name}-journal")
+
+
+def has_journal(path: Path) -> bool:
+    """Return True if a transaction was not finished and has to be rolled back."""
+    journal = find_journal(path)
+    return journal.exists() and journal.stat().st_size > 0
+
+
 def has_log(path: Path) -> bool:
     """Return True if there is data in the write-ahead log; readers create an empty one."""
     log = find_log(path)

@@ -18,7 +18,9 @@ from bactrian.store.migrations import MIGRATIONS, migrate, read_version
 from bactrian.store.sqlite.database import (
     back_up,
     explain_errors,
+    find_journal,
     find_log,
+    has_journal,
     has_log,
     log_is_missing,
     make_engine,
@@ -59,6 +61,10 @@ def _create_file(path: Path) -> None:
     try:
         with engine.begin() as connection:
             migrate(connection, time.time())
+        with engine.connect() as connection:
+            # Before it has its name: the change is a transaction, and a killed one would have to be rolled back.
+            connection.exec_driver_sql("PRAGMA journal_mode = WAL")
+        engine.dispose()
         new.rename(path)
     finally:
         engine.dispose()
@@ -86,19 +92,21 @@ def _warn_of_data_loss(path: Path) -> None:
 def find_readable(path: Path) -> Generator[Path]:
     """Provide the file to read the run at ``path`` from: itself, or a temporary copy if it must not or cannot be used.
 
-    A run of an older version is read from a migrated copy, so that reading changes nothing. A log in a folder that
-    cannot be written needs a copy, too.
+    A run of an older version is read from a migrated copy, so that reading changes nothing. What a killed process left
+    behind needs a copy, too: a log in a folder that cannot be written, or a transaction to roll back.
 
     Raises:
         StoreError: the run is damaged, or from a newer version.
     """
     with ExitStack() as stack:
         source = path
-        if has_log(path) and not is_writable(path.absolute().parent):
+        if has_journal(path) or (has_log(path) and not is_writable(path.absolute().parent)):
             source = Path(stack.enter_context(tempfile.TemporaryDirectory())) / path.name
             with explain_errors(path):
-                for one, copy in ((path, source), (find_log(path), find_log(source))):
-                    shutil.copyfile(one, copy)
+                for find in (Path, find_log, find_journal):
+                    if find(path).exists():
+                        shutil.copyfile(find(path), find(source))
+                _roll_back(source)
         reading = open_for_reading(source)
         try:
             with explain_errors(path), reading.connect() as connection:
@@ -109,6 +117,12 @@ def find_readable(path: Path) -> Generator[Path]:
         finally:
             reading.dispose()
         yield source
+
+
+def _roll_back(path: Path) -> None:
+    """Let SQLite undo the transaction that was not finished; only a writing connection does so."""
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
 
 
 def _copy_migrated(connection: Connection, path: Path) -> None:

@@ -83,9 +83,11 @@ class Reader:
         with explain_errors(self._path), self._engine.connect() as connection:
             return list(map(schema.CONFIRMATIONS.read, connection.execute(query)))
 
-    def marks(self) -> list[Mark]:
-        """Return the marks of all sessions, in the order in which they were first set."""
+    def marks(self, session: str | None = None) -> list[Mark]:
+        """Return the marks of all sessions, or of the session with this id, in the order of their first setting."""
         query = _select(schema.marks.c, schema.MARKS).order_by(schema.marks.c.row)
+        if session is not None:
+            query = query.where(schema.marks.c.session == session)
         with explain_errors(self._path), self._engine.connect() as connection:
             return list(map(schema.MARKS.read, connection.execute(query)))
 

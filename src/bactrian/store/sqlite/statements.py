@@ -93,3 +93,4 @@ REOPEN_SESSION = Statement(
     + ", ".join(f'"{name}" = NULL' for name in (*schema.ENDINGS.names, *schema.TOTALS.names))
     + " WHERE id = ? AND ending = 'max_messages'",
 )
+REPLACE_RECIPE = Statement(13, "UPDATE run SET recipe = ? WHERE row = 1")

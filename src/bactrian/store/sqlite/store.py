@@ -97,9 +97,9 @@ class SqliteStore:
         """Remove a mark of the session with this id; do nothing if the session does not have it."""
         await self._write(statements.REMOVE_MARK, (session, mark))
 
-    async def marks(self) -> list[Mark]:
-        """Return the marks of all sessions, in the order in which they were first set."""
-        return await asyncio.to_thread(self._reader.marks)
+    async def marks(self, session: str | None = None) -> list[Mark]:
+        """Return the marks of all sessions, or of the session with this id, in the order of their first setting."""
+        return await asyncio.to_thread(self._reader.marks, session)
 
     async def add_command(self, command: Command) -> None:
         """Store a command that works on the run."""
@@ -139,6 +139,11 @@ class SqliteStore:
         stored = await self.recipe()
         assert stored is not None
         return stored
+
+    async def extend(self, recipe: Mapping[str, Any]) -> dict[str, Any]:
+        """Replace what the run is made from by the same with a larger limit, and return what is stored."""
+        await self._write(statements.REPLACE_RECIPE, (write_json(recipe),))
+        return dict(recipe)
 
     async def recipe(self) -> dict[str, Any] | None:
         """Return what the run is made from; None if it was not made from a recipe."""

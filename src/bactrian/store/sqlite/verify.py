@@ -10,6 +10,7 @@ from sqlalchemy import Connection, func, select
 
 from bactrian.errors import StoreError
 from bactrian.records.session import Session
+from bactrian.records.turn import Instruction, Solution
 from bactrian.store import schema
 from bactrian.store.sqlite.database import check_file, explain_errors, log_is_missing, open_for_reading
 from bactrian.store.sqlite.filesystem import follow_link
@@ -33,8 +34,8 @@ class Verification:
 def verify(path: Path) -> Verification:
     """Verify the run at ``path`` without changing it.
 
-    Checks SQLite's structure, the checksum of each turn, that the turns of each session have no gap and match its
-    ending, and the log of a run that was not closed.
+    Checks SQLite's structure, the checksum of each turn and its parts, that the turns of each session have no gap and
+    match its ending, and the log of a run that was not closed.
 
     Raises:
         InputError: the run does not exist.
@@ -77,7 +78,24 @@ def _check_session(connection: Connection, session_id: str) -> tuple[int, list[s
         return turns, [error.what]
     except (ValueError, TypeError, KeyError, sqlite3.Error):
         return turns, [f"Session {session_id} is damaged: its row cannot be read."]
-    return turns, _find_gaps(session)
+    return turns, _find_gaps(session) + _find_other_parts(session)
+
+
+def _find_other_parts(session: Session) -> list[str]:
+    """Return the turns whose instruction or solution, stored beside the text without a checksum, is not in the text."""
+    return [
+        f"Turn {turn.number} of session {session.id} is damaged: its parts do not match its text."
+        for turn in session.turns
+        if turn.said is not None
+        for text in ["".join(turn.text.split())]
+        if not all("".join(part.split()) in text for part in _list_parts(turn.said))
+    ]
+
+
+def _list_parts(said: Instruction | Solution) -> tuple[str, ...]:
+    if isinstance(said, Instruction):
+        return said.preface, said.instruction, said.input or ""
+    return said.preface, said.solution
 
 
 def _find_gaps(session: Session) -> list[str]:

@@ -31,6 +31,12 @@ def explore(
     port: Annotated[int, declare_option("--port", "Port to listen at.", min=1, max=65_535)] = 8642,
     show: Annotated[bool, declare_option("--open", "Open the page in the browser.")] = False,
     edit: Annotated[bool, declare_option("--edit", "Let pages write marks, and play.")] = False,
+    models: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--model", "-m", help="A model that pages may play with. Can be repeated. Default: local."
+        ),
+    ] = None,
 ) -> None:
     """Look at runs and conversations in the browser: filter, search, read."""
     if any(find_spec(name) is None for name in _NEEDED):
@@ -39,7 +45,13 @@ def explore(
     from bactrian.explore.security import is_loopback
     from bactrian.explore.server import ServerOptions, run_server
 
-    options = ServerOptions(host, port, "" if is_loopback(host) else token_urlsafe(24), edit=edit)
+    options = ServerOptions(
+        host,
+        port,
+        "" if is_loopback(host) else token_urlsafe(24),
+        edit=edit,
+        models=tuple(models or ("local",)),
+    )
 
     def tell() -> None:
         open_output().print(to_printable(f"{options.address}\nPress Ctrl-C to stop."))

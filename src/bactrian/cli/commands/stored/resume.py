@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from bactrian.api.reading.selection import find_session
+from bactrian.api.reading.stored import StoredRun, read_stored_run
 from bactrian.api.resume import ResumeOptions, build_resume_order, build_resume_session
 from bactrian.cli.commands.generate import watch_run
 from bactrian.cli.model_options import show_model_progress
@@ -19,7 +20,6 @@ from bactrian.cli.terminal.keyboard import add_person
 from bactrian.cli.view.progress import choose_progress_view
 from bactrian.cli.view.watching import PlayKeeper, watch_session, watch_society
 from bactrian.errors import InputError
-from bactrian.generate.rebuild import StoredRun, read_stored_run
 from bactrian.play.human import HUMAN
 from bactrian.play.run_session import SessionOrder
 from bactrian.records.run import Command

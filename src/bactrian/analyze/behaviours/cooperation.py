@@ -1,0 +1,103 @@
+"""The paper's four failures of cooperation (section 4.1), found by the learned detector of :mod:`bactrian.detect`.
+
+Where the protocol itself speaks, a rule decides: an assistant's line that begins with ``Instruction:`` is a role flip.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from bactrian.analyze.behaviours.reading import HeardTurn, SessionReading
+from bactrian.detect.loops import LOOP, SHORTEST_LOOP, count_void_turns
+from bactrian.detect.model import DetectedConversation, Head, TurnScore
+from bactrian.language.protocol import find_instruction
+from bactrian.records.finding import Behaviour, Finding
+
+PAPER: tuple[Behaviour, ...] = ("role_flip", "repeats_instruction", "flake_reply", LOOP)
+"""The four behaviours."""
+_DOUBTFUL = 0.1
+"""Confidence below which a turn is not even a doubtful finding."""
+
+
+def detect_failure(behaviour: Behaviour) -> Callable[[SessionReading], Iterator[Finding]]:
+    """Return the detector of one of the four."""
+    if behaviour == LOOP:
+        return _detect_loops
+    return lambda reading: detect_turns(reading, reading.detected, behaviour)
+
+
+def detect_turns(
+    reading: SessionReading, detected: DetectedConversation, behaviour: Behaviour
+) -> Iterator[Finding]:
+    """Yield the turns that show ``behaviour`` by the heads of a model."""
+    for head in detected.model.heads:
+        if head.behaviour != behaviour:
+            continue
+        for scored in detected.score(head):
+            heard = reading.heard[scored.turn - 1]
+            marker = _find_marker(reading, heard) if behaviour == "role_flip" else None
+            if marker is not None:
+                yield reading.make_finding(heard, behaviour, 1.0, marker, "a line begins with “Instruction:”")
+            elif behaviour == "repeats_instruction" and is_echo(detected, scored.turn):
+                yield reading.make_finding(heard, behaviour, 1.0, heard.body, "it is the instruction")
+            elif scored.confidence >= _DOUBTFUL:
+                yield _make_finding(reading, detected, head, scored)
+
+
+def is_echo(detected: DetectedConversation, number: int) -> bool:
+    """Return True if a turn is word for word the instruction before it."""
+    if number < 2:
+        return False
+    turn, before = detected.turns[number - 1], detected.turns[number - 2]
+    return before.instructs and not turn.instructs and bool(turn.stems) and turn.prose == before.prose
+
+
+def is_failure(reading: SessionReading, heard: HeardTurn) -> bool:
+    """Return True if a turn shows one of the four."""
+    return is_echo(reading.detected, heard.turn.number) or any(
+        scored.is_shown
+        for head in reading.detected.model.heads
+        for scored in reading.detected.score(head)
+        if scored.turn == heard.turn.number
+    )
+
+
+def _detect_loops(reading: SessionReading) -> Iterator[Finding]:
+    """Yield the turns from the fourth of a loop on."""
+    detected = reading.detected
+    head = detected.model.get_head(LOOP)
+    scores = detected.score(head)
+    for heard, run in zip(reading.heard, count_void_turns(detected), strict=True):
+        if run >= SHORTEST_LOOP:
+            number = heard.turn.number
+            confidence = sum(one.confidence for one in scores[number - run : number]) / run
+            reason, quote = detected.explain(head, number)
+            reason = f"nothing new since turn {number - run + 1}" + (f"; {reason}" if reason else "")
+            yield reading.make_finding(
+                heard, LOOP, max(round(confidence, 2), 0.5), _find_quote(heard, quote), reason
+            )
+
+
+def _find_marker(reading: SessionReading, heard: HeardTurn) -> str | None:
+    """Return an assistant's text from the marker of an instruction on; None if no line begins with one."""
+    if heard.by_user:
+        return None
+    found = find_instruction(heard.turn.text, reading.session.provenance.language)
+    if found is None or heard.turn.text[: found.start()].rpartition("\n")[2].strip(" \t>#*_-"):
+        return None
+    return heard.turn.text[found.start() :]
+
+
+def _make_finding(
+    reading: SessionReading, detected: DetectedConversation, head: Head, scored: TurnScore
+) -> Finding:
+    heard = reading.heard[scored.turn - 1]
+    reason, quote = detected.explain(head, scored.turn)
+    return reading.make_finding(heard, head.behaviour, scored.confidence, _find_quote(heard, quote), reason)
+
+
+def _find_quote(heard: HeardTurn, sentence: str) -> str:
+    """Return a sentence as the turn writes it, from a sentence in lower case; all of the turn if not found."""
+    text = heard.turn.text
+    begin = text.lower().replace("’", "'").find(sentence) if sentence else -1
+    return text[begin : begin + len(sentence)] if begin >= 0 else heard.body or text

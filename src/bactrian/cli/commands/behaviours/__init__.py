@@ -1,0 +1,1 @@
+"""``bactrian behaviours``: list, define, train and label behaviours."""

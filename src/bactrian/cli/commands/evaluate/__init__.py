@@ -1,0 +1,20 @@
+"""``bactrian evaluate``: one file for each of its subcommands."""
+
+from __future__ import annotations
+
+import typer
+
+from bactrian.cli.commands.evaluate.agents import agents, extract
+from bactrian.cli.commands.evaluate.humaneval import humaneval
+
+app = typer.Typer(help="Measure models and conversations.", rich_markup_mode=None, no_args_is_help=True)
+
+
+@app.callback()
+def evaluate() -> None:
+    """Measure models and conversations."""
+
+
+app.command("agents")(agents)
+app.command("extract")(extract)
+app.command("humaneval")(humaneval)

@@ -1,0 +1,68 @@
+"""Progress and results of ``bactrian evaluate``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from bactrian.cli.terminal.console import open_progress, to_printable
+from bactrian.evaluate.judging.verdict import KINDS, Verdict
+from bactrian.evaluate.pass_at_k import PassAtK
+from bactrian.evaluate.scoring import Score
+from bactrian.records.text import write_count
+
+
+class JudgingView:
+    """Shows how many solutions have been judged, and how many pass. Only on a terminal."""
+
+    def __init__(self, total: int, *, quiet: bool) -> None:
+        columns = (TextColumn("judging"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
+        console = open_progress()
+        self._progress = Progress(
+            *columns, TimeRemainingColumn(), console=console, disable=quiet or not console.is_terminal
+        )
+        self._task = self._progress.add_task("", total=total)
+        self._passed = 0
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, _type: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self._progress.stop()
+
+    def add(self, verdict: Verdict) -> None:
+        """Count a verdict. Called by several threads."""
+        self._passed += verdict.passed
+        self._progress.update(self._task, advance=1, description=f"{self._passed} passed")
+
+
+def show_score(score: Score, verdicts: Path) -> None:
+    """Print a score: pass@k with intervals, and the kinds of failures."""
+    print(f"{write_count(score.problems, 'problem')}, {write_count(score.samples, 'sample')}")
+    for one in score.passes:
+        print(_describe(one))
+    for name, passes in score.by_temperature.items():
+        for one in passes:
+            print(f"  temperature {name}: {_describe(one)}")
+    for kind, count in score.kinds.items():
+        print(f"{count:>7}  {kind:<12} {KINDS[kind]}")  # type: ignore[index]
+    if score.left_out:
+        named = ", ".join(f"pass@{k}" for k in score.left_out)
+        print(f"{named}: not estimated, since a problem has fewer samples than k.", file=sys.stderr)
+    if score.missing:
+        print(
+            f"{write_count(score.missing, 'sample')} missing: the same command goes on; --retry-failed asks again.",
+            file=sys.stderr,
+        )
+    print(f"Verdicts: {to_printable(str(verdicts))}", file=sys.stderr)
+
+
+def _describe(one: PassAtK) -> str:
+    return f"pass@{one.k:<4} {one.value:.1%} [{one.low:.1%}, {one.high:.1%}]"

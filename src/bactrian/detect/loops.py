@@ -1,0 +1,70 @@
+"""Loops: turns in a row that bring nothing new.
+
+The behaviour ``infinite_loop`` and the ending ``repeat_loop`` both call :func:`count_void_turns`, so that a session
+that ends because of a loop is reported for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bactrian.detect.features import REMEMBERED
+from bactrian.detect.model import DetectedConversation, load_model
+from bactrian.detect.turns import Spoken, read_turns
+
+LOOP = "infinite_loop"
+SHORTEST_LOOP = 4
+"""Turns in a row (two rounds) that make a loop."""
+_SHORT = 200
+"""Characters of a turn that may be mere courtesy."""
+_NEWS = 0.6
+"""Share of new words, above which turns are no loop."""
+
+
+def count_void_turns(detected: DetectedConversation) -> list[int]:
+    """Return, for each turn, how many turns up to it bring nothing new in a row."""
+    counts: list[int] = []
+    for turn, scored in zip(detected.turns, detected.score(detected.model.get_head(LOOP)), strict=True):
+        is_void = (scored.is_shown or not turn.stems) and not turn.is_done
+        counts.append((counts[-1] + 1 if counts else 1) if is_void else 0)
+    return counts
+
+
+def can_be_loop(turns: Sequence[Spoken], length: int) -> bool:
+    """Return False if the last ``length`` turns are obviously no loop, without reading them."""
+    if len(turns) < length:
+        return False
+    last = turns[-1].text
+    if len(last) > _SHORT and _measure_news([turns[-3].text, last]) > _NEWS:
+        return False
+    return _measure_news([turn.text for turn in turns[-length:]]) <= _NEWS
+
+
+def is_loop(turns: Sequence[Spoken], length: int) -> bool:
+    """Return True if the last ``length`` turns bring nothing new.
+
+    Costs microseconds for turns that are obviously no loop.
+    """
+    if not can_be_loop(turns, length):
+        return False
+    # What came earlier changes no feature of these turns.
+    recent = read_turns(turns[-length - REMEMBERED - 2 :])
+    return count_void_turns(load_model().detect(recent))[-1] >= length
+
+
+def _measure_news(texts: Sequence[str]) -> float:
+    """Return the share of the words of all texts but the first that no text before has."""
+    seen = _split_words(texts[0])
+    words = new = 0
+    for text in texts[1:]:
+        mine = _split_words(text)
+        words += len(mine)
+        new += len(mine - seen)
+        seen |= mine
+    return new / max(1, words)
+
+
+def _split_words(text: str) -> set[str]:
+    """Return the words; of a text without spaces, the characters."""
+    words = text.lower().split()
+    return set(words) if len(words) > 1 or len(text) < 20 else set(text)

@@ -1,0 +1,264 @@
+"""A turn as the detector reads it: without the markers of the protocol, in sentences, words and speech acts."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from itertools import pairwise
+from math import log2
+from typing import NamedTuple, Protocol
+
+from bactrian.detect.speech_acts import load_lexicon
+from bactrian.language.markers import MARKERS, NOTHING
+
+_STEM = 6
+"""Characters of a word by which turns are compared."""
+_PREFIX = 5
+_FIRST, _LAST = 16, 6
+"""Sentences at either end of a long turn that are read."""
+_TAIL = 60
+"""Characters at the end that may hold the request for the next instruction."""
+
+_LEAD = r"^[ \t>#*_\-\[({<|\"'/]*(?:(?:next|new|first|my|your|the|nouvelle|neue|nächste)[ _])?"
+_COLON = r"[ \d\])}*_\"'>]*[ ]?[:：\-–=>]+[*_]*"
+
+
+def _alternatives(marker: str, *more: str) -> str:
+    words = [words[marker].lower() for words in MARKERS.values()]  # type: ignore[index]
+    return "|".join(
+        sorted({word for some in (*words, *more) for word in some.split("|")}, key=len, reverse=True)
+    )
+
+
+_INSTRUCTION = _alternatives("Instruction", "anweisungen|instrucciones|instruções|instrução|задание|указание")
+_INPUT = _alternatives("Input", "dati|ввод")
+_SOLUTION = _alternatives("Solution", "solução|解決")
+# Misspelt, too: weak models write "Instuction:".
+_MARKER = re.compile(
+    rf"{_LEAD}(?:(instr?u[ck]t?ti?ons?|{_INSTRUCTION})|(inputs?|{_INPUT})"
+    rf"|(solu?ti?ons?|answer|response|{_SOLUTION})){_COLON}",
+    re.MULTILINE,
+)
+_NEXT = re.compile(
+    r"[*_<\[(\"]*(?:next (?:request|instruction|task)|"
+    + _alternatives(
+        "Next request",
+        "nächste bitte|siguiente instrucción|próxima petición|próximo pedido|próxima solicitação|próxima instrução",
+        "prochaine instruction|prossima istruzione|следующее задание|下一个指令|次の指示|다음 지시|अगला निर्देश",
+    )
+    + r")(?:[ ,](?:please|bitte|por favor|per favore|s'il vous plaît|пожалуйста))?[\s.!。？?*_)\]>\"']*\Z"
+)
+_APOSTROPHES = str.maketrans("\u2018\u2019", "''")
+_DONE = re.compile(r"<?camel[_ ]?task[_ ]?done>?")
+_FENCED = re.compile(r"(?:```|~~~)[^\n]*\n?(.*?)(?:```|~~~|\Z)", re.DOTALL)
+_NO_INPUT = re.compile(rf"[\W_]*(?:{NOTHING}|nada|nenhuma?)?[\W_]*", re.IGNORECASE)
+_COMMENT = ("#", "//", "--", "/*", "*", '"""', "'''", "%", ";", "<!--", "{-")
+_WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
+_UNSPACED = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
+# Begins with a set of characters, which the search looks for far faster than for a choice of patterns.
+_SENTENCE_END = re.compile(r"[.!?…।؟。！？\n](?:(?<=[\n。！？])[」』）\"”\s]*|[.!?…]*[\"'”’»)\]*_]*\s+)")
+_ASCII_WORD = re.compile(r"[a-z0-9]+(?:'[a-z0-9]+)*")
+_QUESTION = ("?", "？", "؟")
+_QUOTES = re.compile('["“”«„「『]')
+_DIGIT = re.compile(r"\d")
+_NUMBER = re.compile(r"\d+(?:[.,:/]\d+)*")
+
+
+BARE = frozenset(("self", "you", "question"))
+"""Acts that work shows, too."""
+
+
+class Spoken(Protocol):
+    """A turn: its text and its speaker."""
+
+    @property
+    def speaker(self) -> str: ...
+    @property
+    def text(self) -> str: ...
+
+
+class Sentence(NamedTuple):
+    """A sentence, in lower case."""
+
+    text: str
+    words: list[str]
+    stems: frozenset[str]
+    acts: set[str]
+    """Its speech acts."""
+    grams: set[str]
+    """Words, pairs of words, speech acts and signs from which models score it."""
+    asks: bool
+    has_number: bool
+    has_quote: bool
+
+
+class ReadTurn(NamedTuple):
+    """A turn, read."""
+
+    number: int
+    """From 1."""
+    by_user: bool
+    text: str
+    instructs: bool
+    """A line begins with the marker of an instruction, in any language."""
+    gives_input: bool
+    solves: bool
+    asks_next: bool
+    is_done: bool
+    """Holds the done token."""
+    prose: str
+    """The text in lower case, without markers and code."""
+    code_lines: int
+    """Lines of code that are more than a comment."""
+    has_code: bool
+    sentences: list[Sentence]
+    stems: list[str]
+    stem_set: frozenset[str]
+    asked: frozenset[str]
+    """Stems of all but the input."""
+    given: frozenset[str]
+    """Stems of the input."""
+    numbers: frozenset[str]
+
+
+def read_turns(turns: Sequence[Spoken]) -> list[ReadTurn]:
+    """Read the turns of a conversation."""
+    return [
+        read_turn(turn.text, number, by_user=turn.speaker == "user") for number, turn in enumerate(turns, 1)
+    ]
+
+
+def read_turn(text: str, number: int, *, by_user: bool) -> ReadTurn:
+    """Read one turn."""
+    plain = (text if text.isascii() else unicodedata.normalize("NFKC", text).translate(_APOSTROPHES)).lower()
+    is_done = "camel" in plain and _DONE.search(plain) is not None
+    if is_done:
+        plain = _DONE.sub(" ", plain)
+    asks_next = _NEXT.search(plain, max(0, len(plain) - _TAIL))
+    if asks_next:
+        plain = plain[: asks_next.start()]
+    code = _FENCED.findall(plain) if "```" in plain or "~~~" in plain else []
+    prose = _FENCED.sub(" \n", plain) if code else plain
+    parts = _split_parts(prose)
+    prose = "\n".join(part for part in parts.values() if part)
+    sentences = [_read_sentence(sentence) for sentence in _split_sentences(prose)]
+    stems = [word[:_STEM] for sentence in sentences for word in sentence.words]
+    given = frozenset(word[:_STEM] for word in _tokenize(parts["input"]))
+    asked = frozenset(
+        [word[:_STEM] for name, part in parts.items() if name != "input" for word in _tokenize(part)]
+        if given
+        else stems
+    )
+    in_code = " ".join(code)
+    if code:
+        stems += [word[:_STEM] for word in _tokenize(in_code)]
+    return ReadTurn(
+        number=number,
+        by_user=by_user,
+        text=text,
+        instructs="instruction" in parts,
+        gives_input=bool(parts["input"]),
+        solves="solution" in parts,
+        asks_next=asks_next is not None,
+        is_done=is_done,
+        prose=prose,
+        code_lines=sum(
+            bool(line.strip()) and not line.strip().startswith(_COMMENT)
+            for block in code
+            for line in block.split("\n")
+        ),
+        has_code=bool(code),
+        sentences=sentences,
+        stems=stems,
+        stem_set=frozenset(stems),
+        asked=asked,
+        given=given,
+        numbers=frozenset(_NUMBER.findall(prose) + _NUMBER.findall(in_code)),
+    )
+
+
+def _split_parts(prose: str) -> dict[str, str]:
+    """Return the text under each marker; under an empty name, what no marker precedes."""
+    parts = {"": "", "input": ""}
+    name, begin = "", 0
+    for marker in _MARKER.finditer(prose):
+        _add_part(parts, name, prose[begin : marker.start()])
+        name = "instruction" if marker[1] else "input" if marker[2] else "solution"
+        parts.setdefault(name, "")
+        begin = marker.end()
+    _add_part(parts, name, prose[begin:])
+    # The input last, so that the sentences of an instruction come first.
+    parts["input"] = parts.pop("input")
+    return parts
+
+
+def _add_part(parts: dict[str, str], name: str, text: str) -> None:
+    text = text.strip()
+    if text and not (len(text) < _TAIL and _NO_INPUT.fullmatch(text)):
+        parts[name] = f"{parts[name]}\n{text}".strip()
+
+
+def _split_sentences(prose: str) -> list[str]:
+    pieces: list[str] = []
+    begin = 0
+    for end in _SENTENCE_END.finditer(prose):
+        pieces.append(prose[begin : end.end()].strip())
+        begin = end.end()
+    pieces.append(prose[begin:].strip())
+    pieces = [piece for piece in pieces if piece]
+    return pieces if len(pieces) <= _FIRST + _LAST else pieces[:_FIRST] + pieces[-_LAST:]
+
+
+def _read_sentence(text: str) -> Sentence:
+    words = _tokenize(text)
+    has_number, has_quote = _DIGIT.search(text) is not None, _QUOTES.search(text) is not None
+    grams = _make_grams(words)
+    acts = load_lexicon().find_acts(text, words, grams)
+    grams.update(["@" + act for act in acts])
+    if acts <= BARE:
+        grams.add("@nothing")
+    grams.add("#" + (text[-1] if not text[-1].isalnum() else "a"))
+    grams.add(f"#length{min(6, int(log2(len(words) + 1)))}")
+    if has_number:
+        grams.add("#number")
+    if has_quote:
+        grams.add("#quote")
+    return Sentence(
+        text,
+        words,
+        frozenset([word[:_STEM] for word in words]),
+        acts,
+        grams,
+        text.rstrip("\"'”’»)]*_").endswith(_QUESTION),
+        has_number,
+        has_quote,
+    )
+
+
+def _make_grams(words: list[str]) -> set[str]:
+    words = ["0" if word[0].isdigit() else word for word in words]
+    pairs = [f"{one} {two}" for one, two in pairwise(words)]
+    grams = {*words, *pairs}
+    grams.update([f"{word[:_PREFIX]}*" for word in words if len(word) > _PREFIX])
+    if words:
+        grams.update((f"^{words[0]}", f"{words[-1]}$"))
+    if pairs:
+        grams.add(f"^{pairs[0]}")
+    return grams
+
+
+def _tokenize(text: str) -> list[str]:
+    """Return the words; of scripts without spaces, pairs of characters."""
+    if text.isascii():
+        return _ASCII_WORD.findall(text)
+    found = _WORD.findall(text)
+    if _UNSPACED.search(text) is None:
+        return found
+    return [piece for word in found for piece in _split_word(word)]
+
+
+def _split_word(word: str) -> list[str]:
+    if len(word) == 1 or _UNSPACED.search(word) is None:
+        return [word]
+    return [word[i : i + 2] for i in range(len(word) - 1)]

@@ -1,0 +1,1 @@
+"""Maps of texts: vectors, places in the plane, topics."""

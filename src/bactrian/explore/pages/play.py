@@ -1,0 +1,153 @@
+"""Play a conversation from a page: start, watch, pause, stop, and take the part of an agent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from bactrian.api.arguments import Critic, PlayOptions
+from bactrian.api.models import build_model_options, choose_models
+from bactrian.api.play import AGENTS, EXAMPLE, build_session_order
+from bactrian.errors import InputError
+from bactrian.explore.playing import SEATS, LiveStage, start_play, stop_play
+from bactrian.explore.rendering import get_explorer, read_form, render_page
+from bactrian.play.critic.critic import CRITIC
+from bactrian.play.run_session import SessionOrder
+from bactrian.records.session import Role
+
+PLAYED = "played.db"
+"""The run in the working folder that stores what is played."""
+_LONGEST = 4000
+"""Characters of an idea or a name."""
+
+
+async def show_play(request: Request) -> Response:
+    """Show the form of a new conversation, and the conversation that is being played."""
+    explorer = get_explorer(request)
+    return render_page(request, "play.html", example=EXAMPLE, stage=explorer.stage, models=explorer.models)
+
+
+async def begin_play(request: Request) -> Response:
+    """Begin a conversation and show it."""
+    _check_edit(request)
+    explorer = get_explorer(request)
+    form = await read_form(request)
+    if explorer.stage is not None and explorer.stage.is_running:
+        raise InputError("A conversation is being played.", next="Stop it first, on its page.")
+    order = _read_order(form, explorer.models, Path(PLAYED))
+    one = await explorer.add_played(Path(PLAYED))
+    agents = SEATS if order.setup.critic else SEATS[:2]
+    stage = LiveStage(one.name, agents, {agent for agent in agents if form.get(f"take_{agent}")})
+    explorer.stage = stage
+    start_play(order, stage)
+    await stage.began.wait()
+    if not stage.session:
+        raise InputError(
+            stage.problem or "The conversation did not begin.", next="Go back and change the form."
+        )
+    return RedirectResponse(f"/c/{stage.data}/{stage.session}#live", 303)
+
+
+async def handle_control(request: Request) -> Response:
+    """Pause, resume or stop the conversation, take or release a part, or answer for it."""
+    _check_edit(request)
+    form = await read_form(request)
+    stage = get_explorer(request).stage
+    if stage is None or not stage.is_running:
+        raise InputError("No conversation is being played.", next="Begin one on the page Play.")
+    match form.get("do"):
+        case "pause":
+            stage.pause()
+        case "resume":
+            stage.resume()
+        case "stop":
+            await stop_play(stage)
+        case "take" if form.get("agent") in stage.agents:
+            stage.take(form["agent"])
+        case "release" if form.get("agent") in stage.agents:
+            stage.release(form["agent"])
+        case "answer":
+            if not stage.answer(form.get("text", "")):
+                raise InputError("Nothing is being asked now.", next="Go back; copy your text first.")
+        case _:
+            raise InputError("This is not an action.", next="Go back and reload the page.")
+    if request.headers.get("accept") == "application/json":
+        return JSONResponse(describe_stage(stage))
+    return RedirectResponse(f"/c/{stage.data}/{stage.session}#live", 303)
+
+
+def describe_stage(stage: LiveStage) -> dict[str, object]:
+    """Return the state of the play as JSON values."""
+    question = stage.question
+    return {
+        "running": stage.is_running,
+        "paused": stage.is_paused,
+        "taken": sorted(stage.taken),
+        "asks": question.agent if question else None,
+        "question": question.text[-20_000:] if question else None,
+        "problem": stage.problem,
+    }
+
+
+def _check_edit(request: Request) -> None:
+    if not get_explorer(request).edit:
+        raise HTTPException(403)
+
+
+def _read_order(form: Mapping[str, str], models: tuple[str, ...], run: Path) -> SessionOrder:
+    """Return the order that the form describes.
+
+    Raises:
+        InputError: a number or the model is not valid, or the idea is empty.
+    """
+
+    def read(name: str, default: str = "") -> str:
+        return form.get(name, "").strip()[:_LONGEST] or default
+
+    model = read("model", models[0])
+    if model not in models:
+        raise InputError(
+            f"The model {model!r} was not named when the explorer was started.",
+            next=f"Start it with --model {model}, or choose one of: {', '.join(models)}.",
+        )
+    critic = Critic(read("critic"), _read_count(form, "proposals", 3, 10)) if read("critic") else None
+    options = PlayOptions(
+        specify="specify" in form,
+        word_limit=_read_count(form, "words", 50, 1000),
+        max_messages=_read_count(form, "messages", 12, 50),
+        language=read("language") or None,
+        seed=_read_count(form, "seed", 1, 1 << 31),
+    )
+    agents = (*AGENTS, CRITIC) if critic else AGENTS
+    return build_session_order(
+        read("idea", EXAMPLE[0]),
+        (Role(read("assistant", EXAMPLE[1])), Role(read("user", EXAMPLE[2]))),
+        choose_models(agents, model),
+        build_model_options(),
+        options,
+        critic=critic,
+        run=run,
+    )
+
+
+def _read_count(form: Mapping[str, str], name: str, default: int, most: int) -> int:
+    text = form.get(name, "").strip()
+    if not text:
+        return default
+    if not text.isdecimal() or not 1 <= int(text) <= most:
+        raise InputError(
+            f"{text!r} is not a number from 1 to {most:,}.", where=name, next="Go back and change it."
+        )
+    return int(text)
+
+
+ROUTES = (
+    Route("/play", show_play, methods=["GET"]),
+    Route("/play", begin_play, methods=["POST"]),
+    Route("/play/control", handle_control, methods=["POST"]),
+)

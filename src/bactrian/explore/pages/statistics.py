@@ -1,0 +1,160 @@
+"""Statistics of a filter: every bar is a filter, and the heat map of role pairs is the way in."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from bactrian.analyze.report import COOPERATION, PAPER
+from bactrian.explore.filters import ListFilter
+from bactrian.explore.index.lists import count_pairs, count_total, count_values
+from bactrian.explore.rendering import get_explorer, render_page
+from bactrian.stats.proportion import Proportion
+
+LARGEST_MAP = 40
+"""Most roles on an axis of the heat map; those with the most conversations are shown."""
+_LENGTHS = ((0, 1), (2, 3), (4, 7), (8, 15), (16, 23), (24, 31), (32, 39), (40, 40), (41, None))
+_SECTIONS = (
+    ("ending", "Endings"),
+    ("behaviour", "Behaviours"),
+    ("language", "Languages"),
+    ("assistant", "AI assistants"),
+    ("user", "AI users"),
+    ("mark", "Marks"),
+)
+_ROLES_SHOWN = 15
+
+
+@dataclass(frozen=True, slots=True)
+class StatisticsBar:
+    """A share of the conversations, with its interval and the list behind it."""
+
+    label: str
+    share: Proportion
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class HeatCell:
+    """A pair of roles."""
+
+    share: Proportion
+    address: str
+
+    @property
+    def level(self) -> int:
+        """0 to 4, the depth of its colour."""
+        return min(4, round(self.share.rate * 4 + 0.3)) if self.share.count else 0
+
+
+@dataclass(frozen=True, slots=True)
+class HeatMap:
+    """Role pairs: AI assistants down, AI users across."""
+
+    users: Sequence[str]
+    rows: Sequence[tuple[str, Sequence[HeatCell | None]]]
+    left_out: int
+    """Roles that have no row or column."""
+
+
+def show_statistics(request: Request) -> Response:
+    """Show the shares of a filter."""
+    wanted = ListFilter.read(request.query_params)
+    sides = get_explorer(request).library.list_sides(wanted.data)
+    total = count_total(sides.values(), wanted)
+    by = request.query_params.get("by", COOPERATION)
+    codes = sorted(code for code, _ in count_values(list(sides.values()), ListFilter(), "behaviour"))
+    sections = [
+        (name, title, bars)
+        for name, title in _SECTIONS
+        if (bars := list(_list_bars(sides.values(), wanted, name, total)))
+    ]
+    sections.insert(2, ("turns", "Messages", list(_list_lengths(sides.values(), wanted, total))))
+    return render_page(
+        request,
+        "statistics.html",
+        filter=wanted,
+        total=total,
+        sections=sections,
+        by=by,
+        measures=[COOPERATION, *codes],
+        map=_build_map(sides, wanted, by),
+    )
+
+
+def report_statistics(request: Request) -> Response:
+    """Return the counts of a filter as JSON."""
+    wanted = ListFilter.read(request.query_params)
+    sides = get_explorer(request).library.list_sides(wanted.data)
+    counts: dict[str, Any] = {"conversations": count_total(sides.values(), wanted)}
+    for name, _ in _SECTIONS:
+        counts[name] = dict(count_values(list(sides.values()), wanted, name))
+    return JSONResponse(counts)
+
+
+def _list_bars(sides: Iterable[Path], wanted: ListFilter, name: str, total: int) -> Iterator[StatisticsBar]:
+    limit = _ROLES_SHOWN if name in ("assistant", "user") else 40
+    for value, count in count_values(list(sides), wanted, name, limit):
+        if name == "behaviour":
+            changed: Any = tuple(dict.fromkeys((*wanted.behaviour, value)))
+        else:
+            changed = (value,) if name == "ending" else value
+        label = value.replace("_", " ") if name in ("ending", "behaviour") else value
+        yield StatisticsBar(
+            label, Proportion(count, total), f"/conversations{wanted.write(**{name: changed})}"
+        )
+
+
+def _list_lengths(sides: Iterable[Path], wanted: ListFilter, total: int) -> Iterator[StatisticsBar]:
+    counts: Counter[tuple[int, int | None]] = Counter()
+    for turns, count in count_values(list(sides), wanted, "turns", 100_000):
+        number = int(turns)
+        counts[next(span for span in _LENGTHS if span[1] is None or number <= span[1])] += count
+    for span in _LENGTHS:
+        if counts[span]:
+            first, last = span
+            address = f"/conversations{wanted.write(least=first, most=last)}"
+            yield StatisticsBar(_name_span(first, last), Proportion(counts[span], total), address)
+
+
+def _name_span(first: int, last: int | None) -> str:
+    if last is None:
+        return f"{first} or more"
+    return f"{first} to {last}" if last > first else str(first)
+
+
+def _build_map(sides: Mapping[str, Path], wanted: ListFilter, by: str) -> HeatMap | None:
+    """Return the share of conversations that show ``by``, by role pair; None if there is only one pair."""
+    codes = PAPER if by == COOPERATION else (by,)
+    cells: defaultdict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
+    for assistant, user, shown, count in count_pairs(sides.values(), wanted, codes):
+        cell = cells[assistant, user]
+        cell[0] += shown
+        cell[1] += count
+    if len(cells) < 2:
+        return None
+    sums: tuple[Counter[str], Counter[str]] = (Counter(), Counter())
+    for pair, (_, count) in cells.items():
+        for side, role in zip(sums, pair, strict=True):
+            side[role] += count
+    axes = [sorted(name for name, _ in side.most_common(LARGEST_MAP)) for side in sums]
+
+    def make_cell(pair: tuple[str, str]) -> HeatCell | None:
+        if pair not in cells:
+            return None
+        more: dict[str, Any] = {} if by == COOPERATION else {"behaviour": (by,)}
+        address = wanted.write(assistant=pair[0], user=pair[1], sort="findings", **more)
+        return HeatCell(Proportion(*cells[pair]), f"/conversations{address}")
+
+    rows = [(role, [make_cell((role, user)) for user in axes[1]]) for role in axes[0]]
+    return HeatMap(axes[1], rows, sum(map(len, sums)) - sum(map(len, axes)))
+
+
+ROUTES = (Route("/statistics", show_statistics), Route("/statistics.json", report_statistics))

@@ -1,0 +1,217 @@
+"""A conversation that is played from a page: watched, paused, stopped, and taken over by a person at any turn."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+
+from bactrian.errors import BactrianError
+from bactrian.models.model import Model, Reply, ReplyChoice, Request
+from bactrian.models.registry import load_local, open_model
+from bactrian.models.wrappers.base import Wrapper
+from bactrian.play.human import HUMAN, write_as_said
+from bactrian.play.run_session import SessionOrder, play_one
+from bactrian.records.events import Ended, Event, Started
+from bactrian.records.text import Text, clean_text
+from bactrian.records.turn import Speaker
+from bactrian.records.usage import Usage
+
+SEATS: tuple[str, ...] = ("user", "assistant", "critic")
+"""Agents whose part a person can take."""
+_NUMBERS = re.compile(r"\s*(\d{1,3}(?:\s*[,>]\s*\d{1,3})*)\b[\s.:,-]*(.*)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class PersonQuestion:
+    """What a person is asked for."""
+
+    agent: str
+    text: str
+    """The last message to the agent: for a critic, the proposals."""
+
+
+@dataclass(slots=True)
+class LiveStage:
+    """The state of a played conversation, shared by the models, the page and the streams to browsers."""
+
+    data: str
+    """The data set that stores it."""
+    agents: tuple[str, ...]
+    """Those that take part and could be taken over."""
+    taken: set[str] = field(default_factory=set[str])
+    """Agents whose part a person plays."""
+    session: str = ""
+    """The session's id, once it began."""
+    problem: str = ""
+    """Why the play ended too early; empty if it did not."""
+    question: PersonQuestion | None = None
+    """What is being asked now."""
+    task: asyncio.Task[None] | None = None
+    began: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set once the session began, or failed to."""
+    _going: asyncio.Event = field(default_factory=asyncio.Event)
+    _answer: asyncio.Future[str | None] | None = None
+    _queues: set[asyncio.Queue[tuple[str, str]]] = field(default_factory=set[asyncio.Queue[tuple[str, str]]])
+
+    @property
+    def is_paused(self) -> bool:
+        """True if the next request waits."""
+        return not self._going.is_set()
+
+    @property
+    def is_running(self) -> bool:
+        """True until the play ended, failed or was stopped."""
+        return self.task is not None and not self.task.done()
+
+    def subscribe(self) -> asyncio.Queue[tuple[str, str]]:
+        """Return a queue of what happens from now on: a kind and a text."""
+        queue: asyncio.Queue[tuple[str, str]] = asyncio.Queue(10_000)
+        self._queues.add(queue)
+        return queue
+
+    def unsubscribe(self, queue: asyncio.Queue[tuple[str, str]]) -> None:
+        """Forget a queue."""
+        self._queues.discard(queue)
+
+    def tell(self, kind: str, text: str = "") -> None:
+        """Put something into all queues; a browser that does not read loses pieces, but no turn."""
+        for queue in self._queues:
+            if not queue.full():
+                queue.put_nowait((kind, text))
+
+    def hear(self, speaker: Speaker, piece: str) -> None:
+        """Receive the next piece of text of ``speaker``."""
+        self.tell("piece", f"{speaker}\n{piece}")
+
+    def restart(self, speaker: Speaker) -> None:
+        """Discard the pieces of this turn."""
+        self.tell("restart", speaker)
+
+    def pause(self) -> None:
+        """Let the next request wait."""
+        self._going.clear()
+        self.tell("state")
+
+    def resume(self) -> None:
+        """Go on."""
+        self._going.set()
+        self.tell("state")
+
+    def take(self, agent: str) -> None:
+        """Let a person play the part of ``agent`` from its next turn on."""
+        self.taken.add(agent)
+        self.tell("state")
+
+    def release(self, agent: str) -> None:
+        """Give the part of ``agent`` back to its model; a question that waits is answered by the model."""
+        self.taken.discard(agent)
+        if self.question is not None and self.question.agent == agent:
+            self.answer(None)
+        self.tell("state")
+
+    def answer(self, text: str | None) -> bool:
+        """Answer the question that waits; return False if none does. None leaves the answer to the model."""
+        if self._answer is None or self._answer.done():
+            return False
+        self._answer.set_result(text)
+        return True
+
+    async def ask(self, request: Request) -> str | None:
+        """Return what the person answers in the place of a model; None if the model is to answer."""
+        self._answer = asyncio.get_running_loop().create_future()
+        last = request.messages[-1].text if request.messages else ""
+        self.question = PersonQuestion(request.agent, last)
+        self.tell("state")
+        try:
+            return await self._answer
+        finally:
+            self.question, self._answer = None, None
+            self.tell("state")
+
+    async def wait_until_going(self) -> None:
+        """Wait while the play is paused."""
+        await self._going.wait()
+
+
+class TakeOver(Wrapper):
+    """A model whose part a person can take, and that waits while the play is paused."""
+
+    def __init__(self, model: Model, stage: LiveStage) -> None:
+        super().__init__(model)
+        self._stage = stage
+
+    async def reply(self, request: Request) -> Reply:
+        """Ask the person if the part is taken, and the model otherwise."""
+        await self._stage.wait_until_going()
+        while request.agent in self._stage.taken:
+            line = await self._stage.ask(request)
+            if line is None:
+                break
+            if text := write_reply(line, request):
+                return Reply((ReplyChoice(Text(text)),), Usage(), HUMAN)
+        return await self._model.reply(request)
+
+
+def write_reply(line: str, request: Request) -> str:
+    """Return a person's line as the reply of the agent: a turn of the protocol, or a critic's choice.
+
+    A critic's line begins with the number of a proposal, or with several, best first, for a search.
+    """
+    if request.agent != "critic":
+        return write_as_said(line, request.agent)
+    match = _NUMBERS.fullmatch(clean_text(line))
+    if match is None:
+        return ""
+    ranks = request.response_format is not None and request.response_format.name == "ranking"
+    if ranks or "," in match[1]:
+        return f"Ranking: {match[1]}\n{match[2]}"
+    return f"Choice: {match[1]}\n{match[2]}"
+
+
+def start_play(order: SessionOrder, stage: LiveStage) -> None:
+    """Begin to play ``order`` in the running event loop."""
+    stage.resume()
+    stage.task = asyncio.create_task(_play(order, stage))
+
+
+async def stop_play(stage: LiveStage) -> None:
+    """Stop the play. Its turns are stored, and the same order resumes it."""
+    if stage.task is not None and not stage.task.done():
+        stage.task.cancel()
+        await asyncio.wait([stage.task])
+
+
+async def _play(order: SessionOrder, stage: LiveStage) -> None:
+    try:
+        async with aclosing(_open_and_play(order, stage)) as events:
+            async for event in events:
+                match event:
+                    case Started(session):
+                        stage.session = session.id
+                        stage.began.set()
+                    case Ended(_, error) if error is not None:
+                        stage.problem = str(error)
+                    case _:
+                        pass
+                stage.tell("event")
+    except BactrianError as error:
+        stage.problem = str(error)
+    finally:
+        stage.began.set()
+        stage.tell("state")
+
+
+async def _open_and_play(order: SessionOrder, stage: LiveStage) -> AsyncGenerator[Event]:
+    """Open the models behind those that a person can replace, and yield the events."""
+    names = set(order.setup.models.values())
+    inner = {name: open_model(name, order.options) for name in names}
+    for model in inner.values():
+        await load_local(model)
+    objects = {name: TakeOver(model, stage) for name, model in inner.items()}
+    options = replace(order.options, objects={**order.options.objects, **objects})
+    async with aclosing(play_one(replace(order, options=options), stage)) as events:
+        async for event in events:
+            yield event

@@ -1,0 +1,79 @@
+"""Percentile bootstrap over clusters, for statistics whose observations depend on each other within a cluster.
+
+The verdicts on one task, in both orders and by several judges, are one cluster: they are drawn together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any, TypeVar
+
+RESAMPLES = 2000
+_SEED = 20230331
+_Cluster = TypeVar("_Cluster")
+
+
+@dataclass(frozen=True, slots=True)
+class BootstrapEstimate:
+    """A statistic with its 95 % interval."""
+
+    value: float | None
+    """None if it is not defined, for example a share of nothing."""
+    low: float | None
+    """2.5th percentile of the resamples; None for fewer than two clusters, or if it is rarely defined."""
+    high: float | None
+    """97.5th percentile."""
+    clusters: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the estimate as JSON content."""
+        return {"value": self.value, "low": self.low, "high": self.high, "clusters": self.clusters}
+
+
+def bootstrap_clusters(
+    clusters: Sequence[_Cluster],
+    measure: Callable[[Sequence[_Cluster]], Sequence[float | None]],
+    *,
+    resamples: int = RESAMPLES,
+    seed: int = _SEED,
+) -> list[BootstrapEstimate]:
+    """Estimate statistics of ``clusters`` with 95 % percentile intervals.
+
+    All statistics share the same resamples. ``measure`` returns None for a statistic that is not defined.
+    """
+    values = measure(clusters)
+    draw = Random(seed)  # noqa: S311
+    count = len(clusters)
+    drawn = [measure(draw.choices(clusters, k=count)) for _ in range(resamples if count > 1 else 0)]
+    estimates: list[BootstrapEstimate] = []
+    for position, value in enumerate(values):
+        known = sorted(one for row in drawn if (one := row[position]) is not None)
+        low, high = _find_percentiles(known) if known and len(known) >= resamples / 2 else (None, None)
+        estimates.append(BootstrapEstimate(value, low, high, count))
+    return estimates
+
+
+def measure_ratios(rows: Sequence[Sequence[tuple[float, float]]]) -> list[float | None]:
+    """Return the sum of the numerators divided by that of the denominators, column by column; None for 0 / 0.
+
+    Args:
+        rows: For each cluster, a numerator and a denominator for each statistic.
+    """
+    ratios: list[float | None] = []
+    for column in zip(*rows, strict=True):
+        bottom = sum(pair[1] for pair in column)
+        ratios.append(sum(pair[0] for pair in column) / bottom if bottom else None)
+    return ratios
+
+
+def _find_percentiles(known: Sequence[float]) -> tuple[float, float]:
+    return _interpolate(known, 0.025), _interpolate(known, 0.975)
+
+
+def _interpolate(known: Sequence[float], share: float) -> float:
+    place = share * (len(known) - 1)
+    below = int(place)
+    above = min(below + 1, len(known) - 1)
+    return known[below] + (place - below) * (known[above] - known[below])

@@ -1,0 +1,116 @@
+"""``bactrian behaviours``: list, show, train, label."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bactrian.analyze.behaviours.own import read_behaviours
+from bactrian.records.finding import BEHAVIOURS
+from tests.helpers.command import bactrian, clean_environment
+from tests.helpers.runs import make_run, session
+
+SORRY = (
+    "Sorry about that, the {} was my mistake.",
+    "I apologise for the {}.",
+    "My apologies, the {} should have been better.",
+    "I am so sorry for the {}!",
+)
+PLAIN = (
+    "The {} has three parts: a dial, a bell and a spring.",
+    "Put the {} on the left side.",
+    "A {} costs about 12 euros.",
+    "Paint the {} red and let it dry for two hours.",
+)
+THINGS = ("timer", "shelf", "garden", "letter", "poster", "menu", "bridge", "song")
+
+
+def write_data(path: Path) -> None:
+    lines: list[str] = []
+    for number, thing in enumerate(THINGS * 3):
+        for label, texts in (("apology", SORRY), (None, PLAIN)):
+            said = texts[number % 4].format(thing)
+            turns = [
+                {"speaker": "user", "text": f"Instruction: Describe the {thing}.", "labels": []},
+                {"speaker": "assistant", "text": said, "labels": [label] if label else []},
+            ]
+            lines.append(json.dumps({"author": f"author {number % 4}", "turns": turns}))
+    path.write_text("\n".join(lines), "utf-8")
+
+
+def test_all_behaviours_are_listed_and_defined(tmp_path: Path) -> None:
+    listed = bactrian("behaviours", cwd=tmp_path)
+    assert listed.returncode == 0, listed.stderr
+    assert [line.split()[0] for line in listed.stdout.splitlines()] == list(BEHAVIOURS)
+    assert "promises" in bactrian("behaviours", "show", "flake_reply", cwd=tmp_path).stdout
+    unknown = bactrian("behaviours", "show", "flake", cwd=tmp_path)
+    assert unknown.returncode == 2
+    assert "flake_reply" in unknown.stderr
+
+
+async def test_a_behaviour_is_learned_from_examples_and_found_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_data(tmp_path / "data.jsonl")
+    home = str(tmp_path / "home")
+    trained = bactrian("behaviours", "train", "data.jsonl", cwd=tmp_path, BACTRIAN_DATA=home)
+    assert trained.returncode == 0, trained.stderr
+    assert "4 parts left out in turn" in trained.stdout
+    assert "apology" in bactrian("behaviours", cwd=tmp_path, BACTRIAN_DATA=home).stdout
+    again = bactrian("behaviours", "train", "data.jsonl", cwd=tmp_path, BACTRIAN_DATA=home)
+    assert again.returncode == 2
+    texts = ("Instruction: Describe the lamp.", "I apologise for the lamp, I am so sorry.")
+    plain = ("Instruction: Describe the lamp.", "The lamp has two parts: a foot and a shade.")
+    await make_run(tmp_path / "run.db", [session("1", texts=texts), session("2", texts=plain)])
+    analyzed = bactrian("analyze", "run.db", "--json", cwd=tmp_path, BACTRIAN_DATA=home)
+    assert json.loads(analyzed.stdout)["behaviours"]["apology"]["sessions"] == 1
+    monkeypatch.setenv("BACTRIAN_DATA", home)
+    (own,) = read_behaviours(["apology"])
+    assert own.code == "apology"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{}", "not a labelled conversation"),
+        ('{"turns": [{"speaker": "user", "text": "Hi", "labels": ["rude"]}]}', "Too few turns"),
+        ('{"turns": [{"speaker": "user", "text": "Hi", "labels": []}]}', "no behaviour"),
+    ],
+)
+def test_data_from_which_nothing_can_be_learned_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "data.jsonl").write_text(text, "utf-8")
+    refused = bactrian("behaviours", "train", "data.jsonl", cwd=tmp_path)
+    assert refused.returncode == 2
+    assert said in refused.stderr
+
+
+async def test_a_person_labels_doubtful_turns_in_a_terminal(tmp_path: Path) -> None:
+    texts = (
+        "Instruction: Write a poem on rain.\nInput: None",
+        "Of course! Rain is a lovely topic for a poem. You want it on rain, and rain it shall be.",
+    )
+    await make_run(tmp_path / "run.db", [session("1", texts=texts)])
+    keyboard, terminal = pty.openpty()
+    command = [sys.executable, "-m", "bactrian", "behaviours", "label", "run.db"]
+    os.write(keyboard, b"y\n" * 9)
+    done = subprocess.run(
+        command, stdin=terminal, capture_output=True, cwd=tmp_path, env=clean_environment(), check=False
+    )
+    os.close(keyboard)
+    os.close(terminal)
+    assert done.returncode == 0, done.stderr
+    lines = [json.loads(line) for line in (tmp_path / "run.labels.jsonl").read_text("utf-8").splitlines()]
+    assert [(line["turn"], line["shown"]) for line in lines] == [(2, True)]
+    assert b"1 labels on flake_reply" in done.stdout
+
+
+def test_labelling_without_a_terminal_says_so(tmp_path: Path) -> None:
+    refused = bactrian("behaviours", "label", "run.db", cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "terminal" in refused.stderr

@@ -1,0 +1,101 @@
+"""The learned detector: what it is made from, and that it gives the same everywhere."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from bactrian.analyze.behaviours.catalogue import find_behaviours
+from bactrian.detect.features import describe_turns
+from bactrian.detect.model import load_model, read_model, write_model
+from bactrian.detect.training import hash_conversations
+from bactrian.detect.turns import read_turns
+from benchmarks.behaviours import BEGIN, END, PAGE, WEIGHTS, list_training
+from benchmarks.corpus import BEHAVIOURS
+from benchmarks.labelled import conversation, read_cases
+
+HOW = "run: python -m benchmarks.behaviours --write"
+
+
+def test_the_model_was_trained_on_the_data_as_it_is() -> None:
+    assert load_model().about["data"] == hash_conversations(list_training()), HOW
+
+
+def test_the_page_holds_its_tables() -> None:
+    text = PAGE.read_text("utf-8")
+    assert BEGIN in text
+    assert END in text
+    for behaviour in BEHAVIOURS:
+        assert f"| `{behaviour}` | turns |" in text.partition(BEGIN)[2], HOW
+
+
+def test_the_weights_are_small_and_survive_reading_and_writing() -> None:
+    text = WEIGHTS.read_text("utf-8")
+    assert len(text.encode()) < 2_000_000
+    assert json.loads(write_model(read_model(text))) == json.loads(text)
+
+
+def test_detection_needs_no_package_beyond_the_core() -> None:
+    code = (
+        "import sys\n"
+        "for name in ('numpy', 'sklearn', 'scipy'): sys.modules[name] = None\n"
+        "from bactrian.detect.loops import is_loop\n"
+        "from bactrian.detect.model import load_model\n"
+        "from bactrian.detect.turns import read_turns\n"
+        "class Turn:\n"
+        "    def __init__(self, speaker, text): self.speaker, self.text = speaker, text\n"
+        "turns = [Turn('user', 'Thank you!'), Turn('assistant', 'You are welcome!')] * 4\n"
+        "assert is_loop(turns, 8)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("behaviour", BEHAVIOURS)
+def test_the_older_cases_are_mostly_judged_as_they_are_labelled(behaviour: str) -> None:
+    """The model was trained on them: a regression test, no measure of accuracy."""
+    cases = read_cases(behaviour)
+    right = sum(
+        case.label is any(one.turn == case.turn for one in find_behaviours(case.session, [behaviour]))
+        for case in cases
+    )
+    assert right / len(cases) >= 0.9
+
+
+def test_a_finding_says_why_and_quotes_the_sentence() -> None:
+    (found,) = find_behaviours(
+        conversation(
+            "Instruction: Write the scraper.\nInput: None",
+            "Solution: Sure. I will write the scraper for you right away.\nNext request.",
+        ),
+        ["flake_reply"],
+    )
+    assert found.quote == "I will write the scraper for you right away."
+    assert "it promises" in found.reason or "no sentence of work" in found.reason
+
+
+def test_markers_in_other_languages_and_misspelt_ones_are_no_part_of_what_is_said() -> None:
+    texts = (
+        "Instuction: Name a river.\nInput: None",
+        "Lösung: Die Oder.\nNächste Anfrage.",
+        "指令：说出一条河\n输入：无",
+    )
+    turns = read_turns(conversation(*texts).turns)
+    assert [turn.prose for turn in turns] == ["name a river.", "die oder.", "说出一条河"]
+    assert [(turn.instructs, turn.solves, turn.asks_next) for turn in turns] == [
+        (True, False, False),
+        (False, True, True),
+        (True, False, False),
+    ]
+
+
+def test_overlap_and_news_are_measured_against_the_turn_before() -> None:
+    echo, answer = (
+        describe_turns(read_turns(conversation("Instruction: Name the longest river.", text).turns))[1]
+        for text in ("Solution: Name the longest river.", "Solution: It is the Nile, with 6650 km.")
+    )
+    assert (echo["said_before"], echo["new_words"], echo["covers_asked"]) == (1.0, 0, 1.0)
+    assert answer["said_before"] < 0.5
+    assert answer["new_numbers"] == 1

@@ -1,0 +1,226 @@
+"""``bactrian evaluate agents`` and ``extract`` as a user calls them, with endpoints that judge in a known way."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bactrian.store import open_store
+from tests.helpers.command import Command, bactrian, clean_environment
+from tests.helpers.endpoint import Answer, Endpoint, Plan, Raw, Received, completion
+from tests.helpers.runs import make_run, session
+
+TASKS = 6
+
+
+@pytest.fixture
+async def folder(tmp_path: Path) -> Path:
+    made = [
+        session(f"{number:03}_001_001", task=f"Build tea timer {number}", rounds=1 + number % 3)
+        for number in range(1, 11)
+    ]
+    await make_run(tmp_path / "run.db", [*made, session("011_001_001", code=None)])
+    return tmp_path
+
+
+def find_answers(request: Received) -> tuple[str, str] | None:
+    """The two answers that a judge is shown, or None if the request is for a solution."""
+    text = request.json["messages"][-1]["content"]
+    if "[Start of the answer by Assistant 1]" not in text:
+        return None
+    first, second = (
+        text.split(f"[Start of the answer by Assistant {number}]\n")[1].split(
+            f"\n[End of the answer by Assistant {number}]"
+        )[0]
+        for number in (1, 2)
+    )
+    return first, second
+
+
+def solve(request: Received) -> str:
+    text = request.json["messages"][-1]["content"]
+    if "Write the whole solution" in text:
+        return "Solution: The timer has a dial, a spring and a bell, and it rings.\nNext request."
+    return "A clock."
+
+
+def serve(judge: Callable[[str, str], Plan]) -> Callable[[Received], Plan]:
+    def reply(request: Received) -> Plan:
+        answers = find_answers(request)
+        return solve(request) if answers is None else judge(*answers)
+
+    return reply
+
+
+def write_scores(first: float, second: float) -> str:
+    return json.dumps({"reason": "So it is.", "assistant_1": first, "assistant_2": second})
+
+
+def judge_by_length(first: str, second: str) -> Plan:
+    return write_scores(9, 3) if len(first) > len(second) else write_scores(3, 9)
+
+
+def build_command(endpoint: Endpoint, *options: str, tasks: int = TASKS) -> tuple[str, ...]:
+    models = ("--model", "openai:solver", "--judge", "openai:judge", "--base-url", endpoint.url)
+    return ("evaluate", "agents", "run.db", *models, "--tasks", str(tasks), "--seed", "4", *options)
+
+
+async def run(folder: Path, *command: str) -> tuple[int, str, str]:
+    done = await asyncio.to_thread(lambda: bactrian(*command, cwd=folder))
+    return done.returncode, done.stdout, done.stderr
+
+
+async def test_role_plays_are_compared_with_single_answers_in_both_orders(folder: Path) -> None:
+    async with Endpoint([serve(judge_by_length)]) as endpoint:
+        command = build_command(endpoint, "--report", "page.html", "--dilemma", "votes.zip", "--json")
+        code, out, err = await run(folder, *command)
+        assert code == 0, err
+        asked = len(endpoint.requests)
+        (folder / "votes.zip").unlink()
+        again, same, _ = await run(folder, *command)
+        assert (again, json.loads(same)) == (0, json.loads(out))
+        assert len(endpoint.requests) == asked == 4 * TASKS
+        judged = [answers for one in endpoint.requests if (answers := find_answers(one))]
+    report: dict[str, Any] = json.loads(out)
+    (found,) = report["comparisons"]
+    assert found["counts"] == {"draw": 0, "loss": 0, "win": TASKS, "unreadable": 0}
+    assert found["first_seat"]["value"] == 0.5
+    assert [row["win"] for row in found["paper"]] == [73.0, 76.0]
+    assert any("of one family" in one for one in report["warnings"]) is False
+    # Nothing in a solution tells who wrote it.
+    assert {answer for pair in judged for answer in pair} == {
+        "The timer has a dial, a spring and a bell, and it rings.",
+        "A clock.",
+    }
+    page = (folder / "page.html").read_text()
+    assert "Role-play wins" in page
+    assert "<script" not in page
+    with zipfile.ZipFile(folder / "votes.zip") as archive:
+        rows = [json.loads(archive.read(name)) for name in archive.namelist()]
+    assert len(rows) == TASKS
+    assert all(
+        list(row) == ["specified_task", "gpt_solution", "summary", "solution_extraction"] for row in rows
+    )
+
+
+async def test_the_draw_depends_on_the_seed_and_a_file_names_its_own(folder: Path) -> None:
+    async with Endpoint([solve]) as endpoint:
+        drawn: list[list[str]] = []
+        for seed in ("1", "1", "2"):
+            command = ("evaluate", "extract", "run.db", "--model", "openai:any", "--base-url", endpoint.url)
+            options = ("--tasks", "4", "--seed", seed, "--out", f"draw{len(drawn)}", "--json")
+            code, out, err = await run(folder, *command, *options)
+            assert code == 0, err
+            drawn.append([json.loads(line)["session"] for line in out.splitlines()])
+        assert len(drawn[0]) == 4
+        assert drawn[0] == drawn[1] != drawn[2]
+        (folder / "names.txt").write_text("003_001_001\n\n007_001_001\n")
+        command = ("evaluate", "extract", "run.db", "--model", "openai:any", "--base-url", endpoint.url)
+        code, out, err = await run(folder, *command, "--only", "names.txt", "--json")
+        rows = [json.loads(line) for line in out.splitlines()]
+        assert [row["session"] for row in rows] == ["003_001_001", "007_001_001"]
+        assert rows[0]["solution"] == "The timer has a dial, a spring and a bell, and it rings."
+        (folder / "names.txt").write_text("011_001_001\n")
+        code, _, err = await run(folder, *command, "--only", "names.txt")
+        assert (code, "is no conversation of the run that has ended" in err) == (2, True)
+
+
+async def test_unreadable_and_failed_verdicts_are_kept_apart(folder: Path) -> None:
+    replies = iter(["No idea.", write_scores(8, 8), Answer(status=400)])
+
+    def judge(first: str, second: str) -> Plan:
+        return next(replies, judge_by_length(first, second))
+
+    async with Endpoint([serve(judge)]) as endpoint:
+        command = build_command(endpoint, "--concurrency", "1", "--json")
+        code, out, _ = await run(folder, *command)
+        (found,) = json.loads(out)["comparisons"]
+        assert code == 4
+        assert found["counts"] == {"draw": 0, "loss": 0, "win": TASKS - 2, "unreadable": 1}
+        assert found["unreadable"] == 1
+        code, out, _ = await run(folder, *command, "--retry-failed")
+        (found,) = json.loads(out)["comparisons"]
+        assert (code, sum(found["counts"].values())) == (0, TASKS)
+    async with open_store(folder / "run.agents" / "verdicts.openai-judge.db", read_only=True) as store:
+        texts = [turn.text async for one in store.sessions() for turn in one.turns]
+    assert "No idea." in texts
+
+
+async def test_a_kill_loses_no_answer_and_asks_none_twice(folder: Path) -> None:
+    async with Endpoint([serve(judge_by_length)]) as endpoint:
+        command = build_command(endpoint, "--concurrency", "2", "--json")
+        killed = 0
+        for stop_after in (3, 9, 17):
+            process = Command(command, folder, clean_environment())
+            while len(endpoint.requests) < stop_after and process.returncode is None:
+                await asyncio.sleep(0.005)
+            process.send_signal(signal.SIGKILL)
+            await process.communicate()
+            killed += 1
+        code, out, err = await run(folder, *command)
+        assert code == 0, err
+        # A kill may repeat what was in flight, two requests at most, and nothing else.
+        assert 4 * TASKS <= len(endpoint.requests) <= 4 * TASKS + 2 * killed
+    (found,) = json.loads(out)["comparisons"]
+    assert found["counts"]["win"] == TASKS
+
+
+async def test_a_judge_that_hangs_ends_the_command_and_its_run_goes_on_later(folder: Path) -> None:
+    async with Endpoint([serve(lambda *_: Raw(ending="hang"))]) as endpoint:
+        code, out, err = await run(folder, *build_command(endpoint, "--timeout", "0.5", tasks=2))
+        assert (code, "win rate" in out) == (1, False), err
+        assert "No verdict was given yet" in err
+        address = endpoint.url
+    async with Endpoint([serve(judge_by_length)]) as endpoint:
+        assert endpoint.url != address
+        code, out, err = await run(folder, *build_command(endpoint, "--json", tasks=2))
+        assert code == 0, err
+        assert sum(find_answers(one) is None for one in endpoint.requests) == 0
+
+
+async def test_a_limit_of_tokens_holds_for_solutions_and_judges_together(folder: Path) -> None:
+    def reply(request: Received) -> Plan:
+        answers = find_answers(request)
+        text = solve(request) if answers is None else write_scores(8, 5)
+        return {**completion(text), "usage": {"prompt_tokens": 1000, "completion_tokens": 500}}
+
+    async with Endpoint([reply]) as endpoint:
+        command = build_command(endpoint, "--concurrency", "1")
+        code, _, err = await run(folder, *command, "--max-tokens", "24000")
+        assert code == 3, err
+        asked = len(endpoint.requests)
+        assert 2 * TASKS <= asked < 4 * TASKS
+        code, _, err = await run(folder, *command, "--max-tokens", "60000")
+        assert code == 0, err
+        assert len(endpoint.requests) == 4 * TASKS
+
+
+async def test_a_forecast_of_both_runs_asks_nothing(folder: Path) -> None:
+    async with Endpoint([solve]) as endpoint:
+        code, out, err = await run(folder, *build_command(endpoint, "--forecast", "--json"))
+        assert code == 0, err
+        assert endpoint.requests == []
+    calls = [json.loads(line)["calls"]["value"] for line in out.splitlines()]
+    assert calls == [2 * TASKS, 2 * TASKS]
+    assert not (folder / "run.agents").exists()
+
+
+async def test_a_run_without_endings_is_refused(tmp_path: Path) -> None:
+    await make_run(tmp_path / "run.db", [session("001", code=None)])
+    code, _, err = await run(tmp_path, "evaluate", "agents", "run.db", "--model", "openai:any")
+    assert code == 2
+    assert "no conversation that has ended" in err
+
+
+def test_the_papers_figures_are_shown_with_what_they_stand_beside(tmp_path: Path) -> None:
+    done = bactrian("evaluate", "agents", "--paper", cwd=tmp_path)
+    assert done.returncode == 0
+    assert "Table 8" in done.stdout
+    assert "76.3" in done.stdout

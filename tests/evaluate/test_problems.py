@@ -1,0 +1,98 @@
+"""Problems: HumanEval, files in its format, MBPP's and EvalPlus's."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bactrian.errors import InputError
+from bactrian.evaluate.judging.judge import Judge
+from bactrian.evaluate.problems.human_eval import read_human_eval
+from bactrian.evaluate.problems.own import read_problems
+from bactrian.evaluate.scoring import VerdictFile, judge_solutions
+from bactrian.evaluate.solutions import CodeSample
+from bactrian.sandbox.limits import Limits
+
+MBPP = {
+    "task_id": 2,
+    "text": "Write a function to find the shared elements of two lists.",
+    "code": "def shared(a, b):\n    return tuple(set(a) & set(b))",
+    "test_list": [
+        "assert set(shared((3, 4), (4, 5))) == set((4,))",
+        "assert math.floor(len(shared((), ()))) == 0",
+    ],
+    "test_setup_code": "import math",
+    "challenge_test_list": [],
+}
+PLUS = {
+    "task_id": "HumanEval/x",
+    "prompt": "def half(x):\n    '''Halve x.'''\n",
+    "entry_point": "half",
+    "canonical_solution": "    return x / 2\n",
+    "base_input": [[4]],
+    "plus_input": [[5], [1e300], [-0.5]],
+    "atol": 0,
+}
+
+
+def write(path: Path, *rows: object) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    return path
+
+
+def test_all_canonical_solutions_of_human_eval_pass(tmp_path: Path) -> None:
+    problems = read_human_eval()
+    assert len(problems) == 164
+    solutions = [CodeSample(one.id, one, one.build_module(one.canonical)) for one in problems]
+    verdicts = VerdictFile(tmp_path / "verdicts.jsonl")
+    judged = judge_solutions(solutions, verdicts, Limits(), workers=2, on_verdict=lambda _: None)
+    assert [verdict for verdict in judged if not verdict.passed] == []
+
+
+def test_stubs_of_human_eval_do_not_pass(tmp_path: Path) -> None:
+    problems = read_human_eval()[:20]
+    solutions = [CodeSample(one.id, one, one.build_module("    return None\n")) for one in problems]
+    verdicts = VerdictFile(tmp_path / "verdicts.jsonl")
+    judged = judge_solutions(solutions, verdicts, Limits(), workers=2, on_verdict=lambda _: None)
+    assert {verdict.kind for verdict in judged} <= {"wrong", "error"}
+
+
+def test_mbpp_problems_are_read(tmp_path: Path) -> None:
+    (problem,) = read_problems(write(tmp_path / "mbpp.jsonl", MBPP))
+    assert problem.functions == ("shared",)
+    assert "assert set(shared" in problem.prompt
+    with Judge() as judge:
+        assert judge.judge(problem, problem.canonical).passed
+        assert judge.judge(problem, "def shared(a, b): return a").kind == "wrong"
+
+
+def test_plus_problems_take_expected_values_from_the_canonical_solution(tmp_path: Path) -> None:
+    (problem,) = read_problems(write(tmp_path / "plus.jsonl", PLUS))
+    with Judge() as judge:
+        assert judge.judge(problem, problem.build_module(problem.canonical)).passed
+        assert judge.judge(problem, "def half(x): return x // 2").kind == "wrong"
+        assert judge.judge(problem, "def half(x): return x * 0.5").passed
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "[1]\n",
+        "{not json}\n",
+        '{"task_id": 1}\n',
+        '{"task_id": 1, "text": "x", "test_list": ["assert 1 == 1"]}\n',
+        '{"task_id": 1, "text": "x", "test_list": ["assert ("]}\n',
+        '{"task_id": 1, "text": "x", "test_list": 5}\n',
+        2 * (json.dumps(MBPP) + "\n"),
+        "[" * 100_000 + "\n",
+    ],
+)
+def test_a_file_that_holds_no_problems_is_refused(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "problems.jsonl"
+    path.write_text(content, "utf-8")
+    with pytest.raises(InputError) as caught:
+        read_problems(path)
+    assert str(path) in str(caught.value)

@@ -1,0 +1,119 @@
+"""Marks and notes are kept in the run, and a filter is exported."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Generator
+from pathlib import Path
+from urllib.parse import urlencode
+
+import pytest
+
+from bactrian.records.run import Mark
+from bactrian.store import open_store
+from tests.helpers.command import bactrian
+from tests.helpers.explorer import RunningExplorer, explore
+from tests.helpers.runs import make_run, session
+
+
+@pytest.fixture
+def editable(tmp_path: Path) -> Generator[RunningExplorer]:
+    """An explorer that may write, over a run of ten conversations."""
+    sessions = [session(f"s{number}", assistant="Poet" if number < 4 else "Cook") for number in range(10)]
+    asyncio.run(make_run(tmp_path / "run.db", sessions))
+    with explore(tmp_path, "run.db", "--edit", sessions=10) as one:
+        yield one
+
+
+def send(one: RunningExplorer, path: str, **fields: str) -> tuple[int, str]:
+    """Send a form as the page would."""
+    token = re.search(r'name="csrf" value="([^"]+)"', one.get("/c/run/s1").text)
+    assert token is not None
+    data = urlencode({"csrf": token[1], **fields}).encode()
+    answer = one.get(path, data, Origin=one.address)
+    return answer.status, answer.text
+
+
+def read_marks(folder: Path) -> list[Mark]:
+    """The marks in the run."""
+
+    async def read() -> list[Mark]:
+        async with open_store(folder / "run.db", read_only=True) as store:
+            return await store.marks()
+
+    return asyncio.run(read())
+
+
+def count(one: RunningExplorer, query: str) -> int:
+    """The conversations that fit."""
+    return json.loads(one.get(f"/conversations.json?{query}").text)["count"]
+
+
+def test_a_mark_is_stored_in_the_run_shown_and_found(editable: RunningExplorer, tmp_path: Path) -> None:
+    assert send(editable, "/c/run/s1/marks", mark="look again", note="<b>why</b>")[0] == 303
+    assert [(one.session, one.mark, one.note) for one in read_marks(tmp_path)] == [
+        ("s1", "look again", "<b>why</b>")
+    ]
+    assert "&lt;b&gt;why" in editable.get("/c/run/s1").text
+    editable.wait(lambda _: count(editable, "mark=look+again") == 1)
+    (stored,) = read_marks(tmp_path)
+    assert (
+        send(editable, "/c/run/s1/marks", mark="look again", remove="1", seen=f"{stored.created}")[0] == 303
+    )
+    assert read_marks(tmp_path) == []
+
+
+def test_a_note_that_somebody_else_changed_is_not_overwritten(
+    editable: RunningExplorer, tmp_path: Path
+) -> None:
+    send(editable, "/c/run/s1/marks", mark="good", note="first")
+    (seen,) = read_marks(tmp_path)
+    assert send(editable, "/c/run/s1/marks", mark="good", note="theirs", seen=f"{seen.created}")[0] == 303
+    status, text = send(editable, "/c/run/s1/marks", mark="good", note="mine", seen=f"{seen.created}")
+    assert status == 409
+    assert "theirs" in text
+    assert "mine" in text
+    assert [one.note for one in read_marks(tmp_path)] == ["theirs"]
+
+
+def test_a_filter_is_marked_and_exported_by_the_command_that_is_shown(
+    editable: RunningExplorer, tmp_path: Path
+) -> None:
+    assert send(editable, "/marks?q=dial&assistant=Poet", mark="poets")[0] == 303
+    editable.wait(lambda _: count(editable, "mark=poets") == 4)
+    text = editable.get("/export?mark=poets").text
+    command = re.search(r"<pre[^>]*><code>bactrian (export .*?)</code>", text)
+    assert command is not None
+    done = bactrian(*command[1].split(), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    written = [json.loads(line) for line in (tmp_path / "chosen.jsonl").read_text().splitlines()]
+    sent = [json.loads(line) for line in editable.get("/export/messages.jsonl?mark=poets").text.splitlines()]
+    assert [one["messages"] for one in sent] == [one["messages"] for one in written]
+    assert len(written) == 4
+
+
+def test_nothing_is_written_without_the_flag(tmp_path: Path) -> None:
+    asyncio.run(make_run(tmp_path / "run.db", [session("s1")]))
+    with explore(tmp_path, "run.db", sessions=1) as one:
+        assert one.get("/c/run/s1/marks", b"mark=x", Origin=one.address).status == 403
+        assert one.get("/marks?", b"mark=x", Origin=one.address).status == 403
+    assert read_marks(tmp_path) == []
+
+
+@pytest.mark.parametrize("name", ["", "   ", "x" * 61])
+def test_a_mark_without_a_usable_name_is_refused(editable: RunningExplorer, name: str) -> None:
+    assert send(editable, "/c/run/s1/marks", mark=name)[0] == 400
+
+
+def test_a_run_that_is_being_written_says_so_and_keeps_the_mark_out(
+    editable: RunningExplorer, tmp_path: Path
+) -> None:
+    async def hold() -> tuple[int, str]:
+        async with open_store(tmp_path / "run.db"):
+            return await asyncio.to_thread(send, editable, "/c/run/s1/marks", mark="good")
+
+    status, text = asyncio.run(hold())
+    assert status == 500
+    assert "being written by another process" in text

@@ -1,0 +1,201 @@
+"""Conversations that are being written are seen at once; from the page they are played, paused and taken over."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import queue
+import re
+import threading
+from collections.abc import Generator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, expect
+
+from bactrian.records.session import Session
+from bactrian.store import open_store
+from tests.helpers.explorer import RunningExplorer, explore, needs_chromium
+from tests.helpers.runs import make_run, session
+
+pytestmark = needs_chromium
+SCRIPT = {
+    "task_specifier": ["Build a small tea timer."],
+    "user": [
+        *({"text": f"Instruction: Name part {n}.\nInput: None", "delay": 0.3} for n in range(1, 5)),
+        "<CAMEL_TASK_DONE>",
+    ],
+    "assistant": [{"text": f"Solution: Part {n}.\nNext request.", "delay": 0.3} for n in range(1, 5)],
+}
+CHOICES = {
+    "user": [
+        ["Instruction: Name a tea.\nInput: None", "Instruction: Name a cup.\nInput: None"],
+        "<CAMEL_TASK_DONE>",
+    ],
+    "assistant": [["Solution: Sencha.\nNext request.", "Solution: Assam.\nNext request."]],
+    "critic": ["Choice: 1\nIt is clear."] * 4,
+}
+
+
+@pytest.fixture
+def stage(tmp_path: Path, chromium: Browser) -> Generator[tuple[RunningExplorer, Page]]:
+    """An explorer that may play two scripts, and a page of it."""
+    (tmp_path / "script.json").write_text(json.dumps(SCRIPT))
+    (tmp_path / "choices.json").write_text(json.dumps(CHOICES))
+    models = [
+        part for name in ("script", "choices") for part in ("--model", f"scripted:{tmp_path}/{name}.json")
+    ]
+    chromium_context = chromium.new_context()
+    page = chromium_context.new_page()
+    with explore(tmp_path, "run.db", "--edit", *models, sessions=1) as one:
+        yield one, page
+        chromium_context.close()
+
+
+@pytest.fixture(autouse=True)
+def run(tmp_path: Path) -> None:
+    """A run with one conversation, made before the browser's event loop runs."""
+    done = threading.Thread(target=lambda: asyncio.run(make_run(tmp_path / "run.db", [session("first")])))
+    done.start()
+    done.join()
+
+
+def read_played(folder: Path) -> Session:
+    """The conversation that was played."""
+    made: list[Session] = []
+
+    async def read() -> None:
+        async with open_store(folder / "played.db", read_only=True) as store:
+            made.extend([one async for one in store.sessions()])
+
+    reader = threading.Thread(target=lambda: asyncio.run(read()))
+    reader.start()
+    reader.join()
+    return made[-1]
+
+
+def test_a_conversation_is_played_paused_and_watched_to_its_end(
+    stage: tuple[RunningExplorer, Page], tmp_path: Path
+) -> None:
+    one, page = stage
+    page.goto(one.address + "/play")
+    assert Axe().run(page).violations_count == 0
+    page.get_by_role("textbox", name="Idea").fill("Build a tea timer")
+    page.get_by_role("button", name="Begin").click()
+    expect(page.locator("#turn-1")).to_be_visible()
+    page.get_by_role("button", name="Pause").click()
+    expect(page.get_by_text("Paused")).to_be_visible()
+    page.wait_for_timeout(700)
+    before = page.locator("article.turn").count()
+    page.wait_for_timeout(900)
+    assert page.locator("article.turn").count() == before < 9
+    assert Axe().run(page).violations_count == 0
+    page.reload()
+    page.get_by_role("button", name="Resume").click()
+    expect(page.get_by_role("heading", name="task done")).to_be_visible(timeout=20_000)
+    expect(page.locator("article.turn")).to_have_count(9)
+    assert len(read_played(tmp_path).turns) == 9
+
+
+def test_a_person_takes_a_part_and_gives_it_back(stage: tuple[RunningExplorer, Page], tmp_path: Path) -> None:
+    one, page = stage
+    page.goto(one.address + "/play")
+    page.get_by_label("the AI assistant").check()
+    page.get_by_role("button", name="Begin").click()
+    expect(page.get_by_text("You are the AI assistant")).to_be_visible()
+    page.get_by_role("textbox", name="You are").fill("A glass of <b>sand</b>.")
+    page.keyboard.press("Control+Enter")
+    expect(page.locator("#turn-2")).to_contain_text("A glass of <b>sand</b>.")
+    page.get_by_role("button", name="Give the assistant back").click()
+    expect(page.get_by_role("heading", name="task done")).to_be_visible(timeout=20_000)
+    said = read_played(tmp_path).turns
+    assert said[1].text == "Solution: A glass of <b>sand</b>.\nNext request."
+    assert said[1].model == "human"
+    assert said[3].model != "human"
+
+
+def test_a_person_is_the_critic(stage: tuple[RunningExplorer, Page], tmp_path: Path) -> None:
+    one, page = stage
+    page.goto(one.address + "/play")
+    page.get_by_label("Model").select_option(index=1)
+    page.get_by_label("Let the task specifier").uncheck()
+    page.get_by_label("Critic, a role").fill("Tea taster")
+    page.get_by_label("Proposals").fill("2")
+    page.get_by_label("the critic", exact=True).check()
+    page.get_by_role("button", name="Begin").click()
+    expect(page.get_by_text("You are the critic")).to_be_visible()
+    expect(page.locator("#question")).to_contain_text("Name a cup.")
+    page.get_by_role("textbox", name="You are").fill("2 because cups come first")
+    page.get_by_role("button", name="Say it").click()
+    expect(page.locator("#turn-1")).to_contain_text("Name a cup.")
+    page.get_by_role("button", name="Give the critic back").click()
+    expect(page.get_by_role("heading", name="task done")).to_be_visible(timeout=20_000)
+    page.get_by_text("2 proposals, and the critic's decision").first.click()
+    expect(page.get_by_text("because cups come first")).to_be_visible()
+
+
+def test_a_stopped_conversation_is_kept_and_resumed_by_the_same_form(
+    stage: tuple[RunningExplorer, Page], tmp_path: Path
+) -> None:
+    one, page = stage
+    page.goto(one.address + "/play")
+    page.get_by_role("button", name="Begin").click()
+    expect(page.locator("#turn-2")).to_be_visible()
+    page.get_by_role("button", name="Stop").click()
+    expect(page.get_by_role("button", name="Stop")).to_have_count(0)
+    stored = len(read_played(tmp_path).turns)
+    assert stored >= 2
+    page.goto(one.address + "/play")
+    page.get_by_role("button", name="Begin").click()
+    expect(page.get_by_role("heading", name="task done")).to_be_visible(timeout=20_000)
+    assert len(read_played(tmp_path).turns) == 9
+
+
+def test_a_model_that_was_not_named_does_not_play(
+    stage: tuple[RunningExplorer, Page], tmp_path: Path
+) -> None:
+    one, _ = stage
+    token = re.search(r'name="csrf" value="([^"]+)"', one.get("/play").text)
+    assert token is not None
+    answer = one.get("/play", f"csrf={token[1]}&model=scripted:/etc/passwd".encode(), Origin=one.address)
+    assert answer.status == 400
+    assert "was not named" in answer.text
+
+
+def test_what_another_process_writes_appears_and_survives_a_broken_connection(
+    stage: tuple[RunningExplorer, Page], tmp_path: Path
+) -> None:
+    one, page = stage
+    later = session("later")
+    steps = queue.Queue[int]()
+    done = queue.Queue[int]()
+
+    async def write() -> None:
+        async with open_store(tmp_path / "run.db") as store:
+            await store.begin(replace(later, turns=(), ending=None))
+            for turn in later.turns:
+                await asyncio.to_thread(steps.get)
+                await store.add_turn("later", turn)
+                done.put(turn.number)
+            await asyncio.to_thread(steps.get)
+            assert later.ending is not None
+            await store.end("later", later.ending)
+
+    writer = threading.Thread(target=lambda: asyncio.run(write()))
+    writer.start()
+    steps.put(1)
+    done.get()
+    page.goto(one.address + "/c/run/later")
+    expect(page.locator("#turn-1")).to_be_visible()
+    steps.put(1)
+    expect(page.locator("#turn-2")).to_be_visible()
+    page.reload()
+    steps.put(1)
+    expect(page.locator("article.turn")).to_have_count(3)
+    for _ in range(3):
+        steps.put(1)
+    expect(page.get_by_role("heading", name="task done")).to_be_visible()
+    writer.join()
+    expect(page.locator("article.turn")).to_have_count(len(later.turns))
