@@ -38,9 +38,10 @@ async def test_a_server_is_found_with_its_chat_models_and_gets_no_other_request(
 
 
 async def test_a_port_that_accepts_and_never_answers_is_given_up(config: Path) -> None:
-    async def keep_silent(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await asyncio.sleep(30)
+    async def keep_silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()  # until the client gives up
         writer.close()
+        await writer.wait_closed()
 
     server = await asyncio.start_server(keep_silent, "127.0.0.1", 0)
     write_row(config, f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1")
@@ -48,6 +49,7 @@ async def test_a_port_that_accepts_and_never_answers_is_given_up(config: Path) -
     assert [one for one in await find_servers() if one.provider == "ollama"] == []
     assert time.monotonic() - begun < 10
     server.close()
+    await asyncio.sleep(0.1)  # The handler ends with its connection.
 
 
 async def test_what_answers_something_else_is_no_model_server(config: Path) -> None:
@@ -55,11 +57,13 @@ async def test_what_answers_something_else_is_no_model_server(config: Path) -> N
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello")
         writer.close()
+        await writer.wait_closed()
 
     server = await asyncio.start_server(greet, "127.0.0.1", 0)
     write_row(config, f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1")
     assert [one for one in await find_servers(5.0) if one.provider == "ollama"] == []
     server.close()
+    await asyncio.sleep(0.1)  # The handler ends with its connection.
 
 
 async def test_addresses_of_other_computers_are_not_asked(config: Path) -> None:
