@@ -7,8 +7,8 @@ import random
 import pytest
 
 from bactrian.analyze.diversity import measure_diversity
+from bactrian.analyze.page.charts import HEIGHT, WIDTH, build_curve
 from bactrian.analyze.sample import LARGEST, HashSample
-from bactrian.analyze.svg_chart import HEIGHT, WIDTH, build_curve
 from bactrian.stats.bootstrap import resample
 from bactrian.stats.proportion import Proportion
 from bactrian.stats.streaming import StreamingMean, StreamingQuantiles

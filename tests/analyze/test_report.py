@@ -10,8 +10,8 @@ import pytest
 
 from bactrian.analyze.aggregate import Aggregate
 from bactrian.analyze.compare import compare_reports
-from bactrian.analyze.html import render_report
 from bactrian.analyze.measure import measure
+from bactrian.analyze.page.render import render_report
 from bactrian.analyze.report import build_report
 from bactrian.errors import InputError
 from bactrian.models.wrappers.budget import Price

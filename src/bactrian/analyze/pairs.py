@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from bactrian.analyze.aggregate import Aggregate
+from bactrian.analyze.excerpts import choose_pairs
 from bactrian.analyze.report import COOPERATION, PAPER, to_interval_object
 from bactrian.analyze.session_summary import UNFINISHED, SessionSummary
 from bactrian.stats.proportion import PairedProportions
@@ -39,6 +40,7 @@ def compare_pairs(before: Aggregate, after: Aggregate) -> dict[str, Any] | None:
             code: _compare(pairs, lambda one, code=code: code in one.behaviours) for code in codes
         },
         COOPERATION: _compare(pairs, lambda one: not one.behaviours.isdisjoint(PAPER)),
+        "examples": choose_pairs(pairs),
         "means": {name: _compare_means(pairs, value) for name, value in _MEANS.items()},
     }
 

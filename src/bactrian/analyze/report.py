@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 from bactrian.analyze.aggregate import Aggregate
 from bactrian.analyze.behaviours.cooperation import PAPER
 from bactrian.analyze.diversity import Diversity, measure_diversity
-from bactrian.analyze.session_summary import SessionSummary
+from bactrian.analyze.excerpts import list_best, list_random, list_worst
+from bactrian.analyze.session_summary import UNFINISHED, SessionSummary
 from bactrian.detect.loops import LOOP, SHORTEST_LOOP
 from bactrian.errors import MissingExtra
 from bactrian.models.wrappers.budget import Price
@@ -27,8 +28,6 @@ COOPERATION = "cooperation_failed"
 """The code for any of the four."""
 _ROUNDS = 25
 """Rounds that are reported separately."""
-_NAMED = 5
-"""Number of worst, and of best, sessions that are listed."""
 
 Prices = Callable[[str], Price | None]
 """Returns the price of a model; None if unknown."""
@@ -88,8 +87,9 @@ def build_report(run: str, part: Aggregate, prices: Prices) -> Json:
                 part.instructions.seen, measure_diversity(part.instructions.list_chosen())
             ),
         },
-        "worst": [_named(one) for one in _worst(facts)],
-        "best": [_named(one) for one in _best(facts)],
+        "worst": [_named(one) for one in list_worst(facts)],
+        "best": [_named(one) for one in list_best(facts)],
+        "random": [_named(one) for one in list_random(facts)],
     }
 
 
@@ -163,11 +163,7 @@ def _behaviours(facts: Sequence[SessionSummary], codes: Sequence[Behaviour], sum
         behaviour: {
             **to_object(of, "sessions"),
             "turns": {
-                speaker: {
-                    "count": int(sums.sums[f"{behaviour} {speaker}"]),
-                    "rate": sums.ratio(f"{behaviour} {speaker}", speaker),
-                    **to_interval_object(sums.interval(f"{behaviour} {speaker}", speaker)),
-                }
+                speaker: _turns(facts, sums, f"{behaviour} {speaker}", speaker)
                 for speaker in ("user", "assistant")
             },
             "per_session": {
@@ -178,6 +174,20 @@ def _behaviours(facts: Sequence[SessionSummary], codes: Sequence[Behaviour], sum
         }
         for behaviour, of in count_behaviours(facts, codes).items()
     }
+
+
+def _turns(facts: Sequence[SessionSummary], sums: BootstrapSums, name: str, speaker: str) -> Json:
+    """Return the share of a speaker's turns that show a behaviour.
+
+    Resampling gives no interval where no turn shows it, or each does. The interval is then Wilson's, with one
+    observation for each session: turns of one session may all depend on each other, so it is rather too wide.
+    """
+    count, turns = int(sums.sums[name]), int(sums.sums[speaker])
+    interval = sums.interval(name, speaker)
+    if turns and count in (0, turns):
+        speaking = sum(one.user_turns > 0 if speaker == "user" else one.assistant_turns > 0 for one in facts)
+        interval = Proportion(speaking if count else 0, speaking).interval
+    return {"count": count, "rate": sums.ratio(name, speaker), **to_interval_object(interval)}
 
 
 def _first_turn(facts: Sequence[SessionSummary], behaviour: Behaviour) -> Json:
@@ -208,6 +218,7 @@ def _length(facts: Sequence[SessionSummary], sums: BootstrapSums) -> Json:
             "mean": sums.ratio("messages", "sessions"),
             **to_interval_object(sums.interval("messages", "sessions")),
             "median": ordered[len(ordered) // 2],
+            **{f"p{share}": _find_quantile(ordered, share) for share in (50, 90, 99)},
             "longest": ordered[-1],
         },
         "solved": {
@@ -216,6 +227,11 @@ def _length(facts: Sequence[SessionSummary], sums: BootstrapSums) -> Json:
         },
         "sessions_by_messages": {str(messages): count[messages] for messages in sorted(count)},
     }
+
+
+def _find_quantile(ordered: Sequence[int], percent: int) -> int:
+    """Return the smallest value that ``percent`` of the values do not exceed."""
+    return ordered[max(-(-len(ordered) * percent // 100), 1) - 1]
 
 
 def _tools(part: Aggregate) -> Json:
@@ -246,6 +262,8 @@ def _usage(part: Aggregate, sums: BootstrapSums, prices: Prices) -> Json:
         else:
             usd += price.cost(used)
     total = sum(agents.values(), Usage())
+    cost = None if unpriced or not total.total else usd
+    finished = sum(one.ending not in (UNFINISHED, "failed") for one in part.facts)
     return {
         **_tokens(total),
         "estimated": total.estimated,
@@ -257,7 +275,8 @@ def _usage(part: Aggregate, sums: BootstrapSums, prices: Prices) -> Json:
             "mean": sums.ratio("tokens", "sessions"),
             **to_interval_object(sums.interval("tokens", "sessions")),
         },
-        "usd": None if unpriced else usd,
+        "usd": cost,
+        "usd_per_finished": None if cost is None or not finished else cost / finished,
         "unpriced": sorted(unpriced),
         "agents": {agent: _tokens(used) for agent, used in sorted(agents.items())},
         "models": sorted({model for _, model in part.usage if model}),
@@ -332,23 +351,6 @@ def _diversity(all_texts: int, measured: Diversity) -> Json:
         **{f"distinct_{n}": _mean("mean", mean) for n, mean in measured.distinct.items()},
         "near_duplicates": to_object(measured.near_duplicates),
     }
-
-
-def _trouble(one: SessionSummary) -> float:
-    """The share of its turns that show something."""
-    return len({seen.turn for seen in one.seen}) / one.messages
-
-
-def _worst(facts: Sequence[SessionSummary]) -> list[SessionSummary]:
-    """Those with the most turns that show something; of equals, the longer ones."""
-    troubled = [one for one in facts if one.seen]
-    return sorted(troubled, key=lambda one: (-_trouble(one), -one.messages, one.id))[:_NAMED]
-
-
-def _best(facts: Sequence[SessionSummary]) -> list[SessionSummary]:
-    """Those that ended well and show nothing; of them, those that solved the most."""
-    good = [one for one in facts if one.ending == "task_done" and not one.seen and one.solved]
-    return sorted(good, key=lambda one: (-one.solved, one.id))[:_NAMED]
 
 
 def _named(one: SessionSummary) -> Mapping[str, Any]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from html import escape
 from io import StringIO
 from pathlib import Path
@@ -13,12 +13,17 @@ from typing import Any
 from rich.console import Console
 
 from bactrian.analyze.aggregate import Aggregate
+from bactrian.analyze.behaviours.catalogue import load_definitions
+from bactrian.analyze.behaviours.own import OwnBehaviour, find_installed
 from bactrian.analyze.compare import compare_reports
-from bactrian.analyze.html import render_report
+from bactrian.analyze.excerpts import AnnotatedSession, choose_sessions, read_annotated
+from bactrian.analyze.page.render import render_report
 from bactrian.analyze.report import Prices, build_report
 from bactrian.analyze.report_tables import WIDE, write_comparison, write_differences, write_report
+from bactrian.api.reading.provenance import read_provenance
 from bactrian.files.atomic import write_atomically
 from bactrian.records.text import show
+from bactrian.store import open_store
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,17 +43,22 @@ class Report(Mapping[str, Any]):
     """The report on each run: one, or several to compare."""
     differences: tuple[Mapping[str, Any], ...] = ()
     """The differences of each run but the first from the first."""
+    conversations: tuple[tuple[AnnotatedSession, ...], ...] = ()
+    """The sessions of each run that the page shows as a whole, the most important first."""
+    definitions: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Definitions of the behaviours, by code."""
 
     @classmethod
     def of(cls, *parts: tuple[str, Aggregate], prices: Prices) -> Report:
         """Make the report on the named runs. Raises MissingExtra if the optional part ``analysis`` is not installed."""
         runs = tuple(build_report(name, part, prices) for name, part in parts)
-        return cls(runs, tuple(compare_reports(parts[0][1], part) for _, part in parts[1:]))
+        changes = tuple(compare_reports(parts[0][1], part) for _, part in parts[1:])
+        return cls(runs, changes, definitions=load_definitions())
 
     def with_judged(self, judged: Mapping[str, Any]) -> Report:
         """Return the report with a judge's decisions on the findings of its first run."""
         first, *others = self.runs
-        return Report(({**first, "judged": judged}, *others), self.differences)
+        return replace(self, runs=({**first, "judged": judged}, *others))
 
     @property
     def data(self) -> Mapping[str, Any]:
@@ -87,7 +97,8 @@ class Report(Mapping[str, Any]):
 
     def render_page(self) -> str:
         """Return the report as one HTML page."""
-        return render_report([dict(one) for one in self.runs], [dict(one) for one in self.differences])
+        runs, changes = [dict(one) for one in self.runs], [dict(one) for one in self.differences]
+        return render_report(runs, changes, self.conversations, self.definitions)
 
     def write(self, console: Console) -> None:
         """Write the report to ``console`` as tables."""
@@ -116,3 +127,38 @@ class Report(Mapping[str, Any]):
     def _repr_html_(self) -> str:
         # Inherit the page's colours; escape all text.
         return f'<pre style="line-height:1.3;overflow-x:auto">{escape(str(self))}</pre>'
+
+
+async def read_report(
+    runs: Sequence[tuple[Path, Aggregate]], prices: Prices, own: Sequence[OwnBehaviour] | None = None
+) -> Report:
+    """Make the report on measured runs, with where they come from, and with the conversations that its page shows.
+
+    Args:
+        runs: The file of each run, and its numbers. A run is named by its file, or by the whole path if two would be
+            named alike.
+        prices: Returns the price of a model; None if unknown.
+        own: User-defined behaviours; those of installed packages if None.
+
+    Raises:
+        MissingExtra: the optional part ``analysis`` is not installed.
+        StoreError: a run cannot be read.
+    """
+    alike = len({path.stem for path, _ in runs}) < len(runs)
+    report = Report.of(*((str(path) if alike else path.stem, part) for path, part in runs), prices=prices)
+    own = find_installed() if own is None else own
+    paired = [change["paired"] for change in report.differences if change["paired"]]
+    examples: list[str] = [one for pairs in paired for one in pairs["examples"]]
+    described: list[Mapping[str, Any]] = []
+    conversations: list[tuple[AnnotatedSession, ...]] = []
+    for (path, part), found in zip(runs, report.runs, strict=True):
+        async with open_store(path, read_only=True) as store:
+            described.append({**found, "provenance": await read_provenance(store, path, part)})
+            ids = dict.fromkeys(examples) or choose_sessions(part.facts, part.behaviours)
+            conversations.append(await read_annotated(store, ids, own))
+    return replace(
+        report,
+        runs=tuple(described),
+        conversations=tuple(conversations),
+        definitions={**report.definitions, **{one.code: one.description for one in own}},
+    )

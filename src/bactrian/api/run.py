@@ -25,7 +25,7 @@ from bactrian.api.reading.selection import (
 )
 from bactrian.api.reading.status import RunStatus, build_forecast_order, read_cost, read_status
 from bactrian.api.reading.stored import read_stored_run
-from bactrian.api.report import Report
+from bactrian.api.report import Report, read_report
 from bactrian.export.format import Format
 from bactrian.generate.forecast import Forecast, forecast_run
 from bactrian.models.pricing import make_pricing
@@ -229,7 +229,7 @@ class Run:
         own = merge_installed(behaviours)
         prices = make_pricing(price or self.price, base_url)
         part = self._read(lambda store: measure(store, own=own, processes=1))
-        return Report.of((self.path.stem, part), prices=prices)
+        return run_sync(read_report([(self.path, part)], prices, own))
 
     def compare(
         self, other: Run | str | Path, behaviours: Iterable[BehaviourLike] = (), *, price: str | None = None
@@ -241,10 +241,8 @@ class Run:
         parts = [one._read(lambda store: measure(store, own=own, processes=1)) for one in (self, second)]
         told = {self.price, second.price}
         given = price or (told.pop() if len(told) == 1 else None)
-        names = [self.path.stem, second.path.stem]
-        if names[0] == names[1]:
-            names = [str(self.path), str(second.path)]
-        return Report.of(*zip(names, parts, strict=True), prices=make_pricing(given, None))
+        runs = list(zip((self.path, second.path), parts, strict=True))
+        return run_sync(read_report(runs, make_pricing(given, None), own))
 
     def forecast(
         self, *, limit: int | None = None, price: str | None = None, base_url: str | None = None

@@ -20,6 +20,7 @@ import typer.main
 import bactrian
 from bactrian.cli.environment import read_dotenv
 from bactrian.cli.terminal.streams import ReaderLeft, guard_streams
+from bactrian.cli.verbs import HELP_NAMES, VerbGroup, normalize_app
 from bactrian.errors import BactrianError, BactrianWarning, InputError
 
 _WRONG_PATH = frozenset({ENAMETOOLONG, ENOENT, ENOTDIR, EISDIR, ELOOP, EACCES, EPERM})
@@ -42,12 +43,10 @@ class LazyCommand:
         """Import the command."""
         found = getattr(import_module(f"bactrian.cli.commands.{self.module}"), self.attribute)
         if not isinstance(found, typer.Typer):
-            app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+            app = typer.Typer(pretty_exceptions_enable=False)
             app.command(name)(found)
             found = app
-        for command in found.registered_commands:
-            command.cls = StrictCommand
-        made = typer.main.get_command(found)
+        made = typer.main.get_command(normalize_app(found))
         made.name = name
         return made
 
@@ -62,7 +61,7 @@ COMMANDS = {
     "runs": LazyCommand("stored.runs", "runs", "List runs: recipe, size, endings, state, cost and age."),
     "list": LazyCommand("stored.runs", "runs", "", hidden=True),
     "status": LazyCommand(
-        "stored.status", "status", "Say how far a run has come, what it cost, and the command that goes on."
+        "stored.status", "status", "Show the progress and the cost of a run, and the command that resumes it."
     ),
     "show": LazyCommand(
         "stored.show", "show", "Show the conversations of a run: a list, or one of them whole."
@@ -70,7 +69,7 @@ COMMANDS = {
     "resume": LazyCommand(
         "stored.resume",
         "resume",
-        "Go on with an interrupted run or session; everything it needs but keys is stored in it.",
+        "Resume an interrupted run or session. The run stores all its options; keys come from the environment.",
     ),
     "failures": LazyCommand(
         "stored.failures", "failures", "List the jobs that failed, with the reason and the response received."
@@ -110,31 +109,20 @@ COMMANDS = {
     "doctor": LazyCommand(
         "doctor", "doctor", "Check which optional parts are installed, and whether the model answers."
     ),
+    "help": LazyCommand("help", "show_help", "Show the help of a command."),
 }
-"""The commands in the order of the help."""
+"""The commands."""
+SECTIONS = {
+    "Make conversations": ("play", "generate", "resume", "roles", "import"),
+    "Read them": ("runs", "status", "show", "explore", "failures"),
+    "Measure and use them": ("analyze", "behaviours", "evaluate", "export", "train"),
+    "Look up": ("recipes", "societies", "models", "prompts", "help"),
+}
+"""The commands of each section of the help; all others are in the last section."""
 
 
-class StrictCommand(typer.core.TyperCommand):
-    """Refuses an option that is given twice and can have one value only: the first would be dropped in silence."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse ``args``; raises InputError if an option is repeated."""
-        _, _, order = self.make_parser(ctx).parse_args(args=list(args))
-        for name in {one.name for one in order}:
-            same = [one for one in order if one.name == name]
-            if len(same) > 1 and not (getattr(same[0], "is_flag", True) or same[0].multiple):
-                raise InputError(
-                    f"{same[0].opts[0]} is given {len(same)} times, and takes one value.",
-                    next="Give it once.",
-                )
-        return super().parse_args(ctx, args)
-
-
-class LazyGroup(typer.core.TyperGroup):
-    """Imports a command when it is called, and none to list them.
-
-    Newer versions of Typer include their own click, so no type name is valid for all versions.
-    """
+class LazyGroup(VerbGroup):
+    """Imports a command when it is called, and none to list or complete them."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
         """Return the names of all commands."""
@@ -146,11 +134,29 @@ class LazyGroup(typer.core.TyperGroup):
         return None if found is None else found.load(cmd_name)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
-        """List the commands with their help."""
-        with formatter.section("Commands"):
-            formatter.write_dl(
-                [(name, command.help) for name, command in COMMANDS.items() if not command.hidden]
-            )
+        """List the commands in sections."""
+        others = [name for name in COMMANDS if not any(name in names for names in SECTIONS.values())]
+        width = max(map(len, COMMANDS))
+        for title, names in (*SECTIONS.items(), ("Check and repair", others)):
+            with formatter.section(title):
+                formatter.write_dl(
+                    [
+                        (name.ljust(width), COMMANDS[name].help)
+                        for name in names
+                        if name in COMMANDS and not COMMANDS[name].hidden
+                    ]
+                )
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        """Return the commands that begin with ``incomplete``; versions of Typer without this class import them."""
+        item: Any = vars(typer.core).get("CompletionItem")
+        if item is None or incomplete.startswith("-"):
+            return super().shell_complete(ctx, incomplete)
+        return [
+            item(name, help=command.help)
+            for name, command in COMMANDS.items()
+            if name.startswith(incomplete) and not command.hidden
+        ]
 
 
 app = typer.Typer(
@@ -159,8 +165,8 @@ app = typer.Typer(
     help="Two language-model agents role-play until a task is solved.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    add_completion=False,
     rich_markup_mode=None,
+    context_settings=HELP_NAMES,
 )
 
 
@@ -191,7 +197,7 @@ def main() -> None:
     try:
         with guard_streams(), _explaining():
             read_dotenv()
-            app()
+            app(prog_name="bactrian")
     except ReaderLeft as gone:
         sys.exit(gone.exit_code)
     except BactrianError as error:

@@ -10,11 +10,23 @@ from typing import Any, get_type_hints
 
 import typer
 
+SHORT_NAMES = {"--model": "-m", "--run": "-r", "--out": "-o", "--quiet": "-q", "--count": "-n"}
+"""Short names of options, the same in every command."""
 
-def declare_option(names: str, text: str, **more: Any) -> Any:
-    """Declare an option that can also be set by ``BACTRIAN_…`` in the environment."""
-    variable = names.split("/", maxsplit=1)[0].removeprefix("--").replace("-", "_").upper()
-    return typer.Option(names, envvar=f"BACTRIAN_{variable}", help=text, show_envvar=False, **more)
+
+def declare_option(names: str, text: str, *, short: str | None = None, **more: Any) -> Any:
+    """Declare an option, with its short name, that ``BACTRIAN_…`` in the environment sets, too."""
+    name = names.split("/", maxsplit=1)[0]
+    variable = name.removeprefix("--").replace("-", "_").upper()
+    letter = short or SHORT_NAMES.get(name)
+    return typer.Option(
+        *((letter,) if letter else ()),
+        names,
+        envvar=f"BACTRIAN_{variable}",
+        help=text,
+        show_envvar=False,
+        **more,
+    )
 
 
 def flatten_groups(command: Callable[..., None]) -> Callable[..., None]:

@@ -102,7 +102,7 @@ class ModelFlags:
         float,
         declare_option(
             "--max-wait",
-            "Most seconds to wait at an endpoint's request; three times as long for one that fails.",
+            "Longest wait that an endpoint may ask for, in seconds; three times as long if it fails.",
             min=0,
         ),
     ] = 600.0
@@ -151,7 +151,7 @@ class CriticFlags:
         list[str] | None,
         declare_option(
             "--critic",
-            "Role that chooses each turn among several proposals; human is you.",
+            "Role that chooses each turn among several proposals; human stands for you.",
             callback=_keep_words_together,
         ),
     ] = None
@@ -170,7 +170,7 @@ class CriticFlags:
     ] = None
     search: Annotated[
         str | None,
-        declare_option("--search", "beam:WIDTHxDEPTH: number of lines kept, and turns of look-ahead."),
+        declare_option("--search", "Search ahead: the number of lines to keep, and of turns to look ahead."),
     ] = None
     unreadable: Annotated[
         Unreadable,
@@ -217,7 +217,10 @@ class ToolFlags:
 
     tools: Annotated[
         list[str] | None,
-        declare_option("--tools", "Python functions that an agent may call: FILE.py or FILE.py:NAME,NAME."),
+        declare_option(
+            "--tools",
+            "Python functions that an agent may call: FILE.py or FILE.py:NAME,NAME. Can be repeated.",
+        ),
     ] = None
     mcp: Annotated[
         list[str] | None,
@@ -256,18 +259,26 @@ class SessionFlags:
     plan: Annotated[bool, declare_option("--plan", "Divide the task into subtasks first.")] = False
     protocol: Annotated[
         Protocol | None,
-        declare_option("--protocol", "Default: enforced if the built-in model plays both, else free."),
+        declare_option(
+            "--protocol",
+            "Whether grammars enforce the protocol. Default: enforced if the built-in model plays both, else free.",
+        ),
     ] = None
     endings: Annotated[
         str,
         declare_option(
             "--endings",
-            "default, paper, camel, or single endings, as in task_done,user_no_instruct=3,max_messages=40.",
+            "Rules that end the conversation: default, paper, camel, or a list as in "
+            "task_done,user_no_instruct=3,max_messages=40.",
         ),
     ] = "default"
     max_messages: Annotated[
         int | None,
-        declare_option("--max-messages", "Default: 40, or 12 if the built-in model plays both.", min=1),
+        declare_option(
+            "--max-messages",
+            "Maximum number of messages. Default: 40, or 12 if the built-in model plays both.",
+            min=1,
+        ),
     ] = None
     seed: Annotated[int | None, declare_option("--seed", "Seed of the sampling.")] = None
     language: Annotated[str | None, declare_option("--language", "Language of the conversation.")] = None

@@ -15,11 +15,11 @@ SPEAKERS = ("assistant", "user", "task", "critic")
 _FLAGS = {
     "temperature": (
         "temperature",
-        "Sampling temperature of all agents. The value none omits the parameter, here and in the flags below.",
+        "Sampling temperature of all agents. The value none omits the parameter, also in the options below.",
     ),
     "top_p": ("top-p", "Nucleus sampling of all agents."),
-    "max_tokens": ("reply-length", "Maximum length of a reply of any agent, in tokens."),
-    "stop": ("stop", "Text that ends a reply of any agent."),
+    "max_tokens": ("reply-length", "Maximum length of the replies of all agents, in tokens."),
+    "stop": ("stop", "Text that ends the replies of all agents."),
     "reasoning_effort": ("reasoning-effort", "Reasoning effort of all agents: usually low, medium or high."),
     "body": ("body", "Further fields of all requests, as in 'top_k=40'. Can be repeated."),
     "seed": ("seed", ""),
@@ -74,8 +74,8 @@ def _declare(agent: str | None, key: str) -> Any:
     kind = list[str] | None if key == "body" else str | None
     name = f"--{flag}" if agent is None else f"--{agent}-{flag}"
     if key == "temperature" and agent is None:
-        text += " Flags of one agent begin with its name, as in --assistant-temperature."
-    return Annotated[kind, declare_option(name, text, hidden=agent is not None, metavar="VALUE")]
+        text += " Options of one agent begin with its name: --assistant-temperature."
+    return Annotated[kind, declare_option(name, text, hidden=agent is not None)]
 
 
 def _read(key: str, written: str) -> object:

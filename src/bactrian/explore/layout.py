@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import Any, cast
 
 from bactrian.explore.index.words import Term, find_hits
+from bactrian.language.quotation import find_quotation
 from bactrian.records.turn import Instruction, Solution, Turn
 
 LONGEST = 20_000
@@ -79,24 +80,12 @@ def arrange_turn(
         whole: True to show all of a long text.
     """
     text = turn.text if whole else turn.text[:LONGEST]
-    marks = [_Mark(*place, number) for number, quote in evidence for place in _find_quote(text, quote)]
+    marks = [_Mark(*place, number) for number, quote in evidence if (place := find_quotation(text, quote))]
     marks += [_Mark(begin, end) for begin, end in find_hits(text, terms)]
     return tuple(
         FieldBlock(name, tuple(_split_code(text, begin, end, marks)))
         for name, begin, end in _find_fields(turn, text)
     )
-
-
-def _find_quote(text: str, quote: str) -> Iterator[tuple[int, int]]:
-    """Yield the place of a quotation, which may have been shortened or put on one line; nothing if not found."""
-    said = quote.strip().removesuffix("…").rstrip()
-    if not said:
-        return
-    begin = text.find(said)
-    if begin >= 0:
-        yield begin, begin + len(said)
-    elif found := re.search(r"\s+".join(map(re.escape, said.split())), text):
-        yield found.span()
 
 
 def _find_fields(turn: Turn, text: str) -> Iterator[tuple[str, int, int]]:

@@ -46,6 +46,11 @@ FORMATS: Mapping[str, Format] = MappingProxyType({module.FORMAT.name: module.FOR
 """The built-in formats."""
 
 
+def list_formats() -> tuple[str, ...]:
+    """Return the names of the built-in formats, ``lists`` among them."""
+    return (*FORMATS, lists.NAME)
+
+
 def find_format(name: str) -> Format:
     """Return the format of this name; built-in formats take precedence.
 
@@ -56,7 +61,7 @@ def find_format(name: str) -> Format:
         return FORMATS[name]
     others = {one.name: one for one in entry_points(group=GROUP)}
     if name not in others:
-        known = (*FORMATS, lists.NAME, *others)
+        known = (*list_formats(), *others)
         raise InputError(
             f"There is no format {name!r}.{suggest_name(name, known)}",
             where="--format",

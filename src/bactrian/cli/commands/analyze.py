@@ -20,7 +20,7 @@ from bactrian.analyze.judging.sample_turns import JudgeSample, correct_rates, li
 from bactrian.analyze.measure import measure
 from bactrian.analyze.report import check_installed
 from bactrian.analyze.report_tables import WIDE
-from bactrian.api.report import Report
+from bactrian.api.report import read_report
 from bactrian.api.run import open_run
 from bactrian.cli.model_options import read_model_options
 from bactrian.cli.options import declare_option
@@ -68,10 +68,10 @@ def analyze(
         int, declare_option("--concurrency", "Concurrent questions to the judge.", min=1)
     ] = 16,
     budget: Annotated[
-        float | None, declare_option("--budget", "Most US dollars that the judge may cost.", min=0)
+        float | None, declare_option("--budget", "Maximum cost of the judge, in US dollars.", min=0)
     ] = None,
     max_tokens: Annotated[
-        int | None, declare_option("--max-tokens", "Most tokens that the judge may use.", min=0)
+        int | None, declare_option("--max-tokens", "Maximum number of tokens for the judge.", min=0)
     ] = None,
     price: Annotated[
         str | None,
@@ -146,10 +146,7 @@ async def _analyze(
         found: list[Finding] = []
         parts = [(run_file, await _read(run_file, found.extend if judge else keep))]
         parts += [(other, await _read(other, None)) for other in others]
-        alike = len({path.stem for path, _ in parts}) < len(parts)
-        report = Report.of(
-            *((str(path) if alike else path.stem, part) for path, part in parts), prices=prices
-        )
+        report = await read_report(parts, prices)
         if judge is not None:
             facts = parts[0][1].facts
             said = sum(one.usage.completion for one in facts) / max(sum(one.messages for one in facts), 1)

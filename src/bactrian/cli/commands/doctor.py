@@ -11,6 +11,7 @@ import typer
 
 import bactrian
 from bactrian.cli.model_options import read_model_options
+from bactrian.cli.options import declare_option
 from bactrian.cli.run_async import run_async
 from bactrian.cli.terminal.console import to_printable
 from bactrian.cli.view.containment import try_tiers
@@ -41,14 +42,10 @@ LARGER_MODELS = (
 
 
 def doctor(
-    model: Annotated[
-        str, typer.Option("--model", envvar="BACTRIAN_MODEL", help="The model to ask.")
-    ] = "local",
-    base_url: Annotated[
-        str | None, typer.Option("--base-url", envvar="BACTRIAN_BASE_URL", help="Endpoint of openai:NAME.")
-    ] = None,
+    model: Annotated[str, declare_option("--model", "The model to ask.")] = "local",
+    base_url: Annotated[str | None, declare_option("--base-url", "Endpoint of openai:NAME.")] = None,
     sandbox: Annotated[
-        bool, typer.Option("--sandbox", help="Only run hostile programs, to see what each sandbox holds.")
+        bool, declare_option("--sandbox", "Only run hostile programs, to see what each sandbox contains.")
     ] = False,
 ) -> None:
     """Check optional parts, look for model servers on this computer, and ask the model."""

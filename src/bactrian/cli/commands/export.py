@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,10 +11,11 @@ from typing import Annotated, Any
 import typer
 
 from bactrian.api.export import ExportChoices, export_session_data
-from bactrian.cli.options import declare_option
+from bactrian.cli.options import declare_option, flatten_groups
 from bactrian.cli.run_async import run_async
 from bactrian.cli.terminal.console import open_output, open_progress, to_printable
 from bactrian.export.manifest import list_written
+from bactrian.export.registry import list_formats
 from bactrian.export.split import read_split
 from bactrian.language.escape import to_line
 
@@ -33,38 +35,60 @@ class TrainingTool(StrEnum):
     llama_factory = "llama-factory"
 
 
-def export(
-    run_file: Annotated[Path, typer.Argument(metavar="RUN", help="The run.")],
-    form: Annotated[str, declare_option("--format", "Name of the format; an unknown name lists all.")],
-    out: Annotated[Path, declare_option("--out", "File or folder to write.")],
-    side: Annotated[
-        ExportSide, declare_option("--side", "Agent whose messages a model is to learn.")
-    ] = ExportSide.assistant,
+@dataclass(frozen=True, slots=True)
+class SelectionFlags:
+    """The sessions to export."""
+
     only: Annotated[
         list[str] | None, declare_option("--only", "Only sessions with ending=CODE. Can be repeated.")
-    ] = None,
+    ] = None
     drop: Annotated[
         list[str] | None,
         declare_option("--drop", "Leave out sessions with finding=CODE or ending=CODE. Can be repeated."),
-    ] = None,
+    ] = None
     ids: Annotated[
-        list[str] | None, declare_option("--id", "Only sessions with this id; * stands for any characters.")
-    ] = None,
-    role: Annotated[list[str] | None, declare_option("--role", "Only sessions with this role.")] = None,
+        list[str] | None,
+        declare_option("--id", "Only sessions with this id; * stands for any characters. Can be repeated."),
+    ] = None
+    role: Annotated[
+        list[str] | None, declare_option("--role", "Only sessions with this role. Can be repeated.")
+    ] = None
     pair: Annotated[
-        list[str] | None, declare_option("--pair", "Only this pair of roles: 'ASSISTANT x USER'.")
-    ] = None,
-    task: Annotated[list[str] | None, declare_option("--task", "Only tasks with these words.")] = None,
-    mark: Annotated[list[str] | None, declare_option("--mark", "Only sessions with this mark.")] = None,
-    min_rounds: Annotated[int, declare_option("--min-rounds", "Minimum rounds of a session.", min=0)] = 0,
-    unfinished: Annotated[bool, declare_option("--unfinished", "Include unfinished sessions.")] = False,
-    dedup: Annotated[bool, declare_option("--dedup", "Keep only the first of identical sessions.")] = False,
+        list[str] | None,
+        declare_option("--pair", "Only this pair of roles: 'ASSISTANT x USER'. Can be repeated."),
+    ] = None
+    task: Annotated[
+        list[str] | None, declare_option("--task", "Only tasks with these words. Can be repeated.")
+    ] = None
+    mark: Annotated[
+        list[str] | None, declare_option("--mark", "Only sessions with this mark. Can be repeated.")
+    ] = None
+    min_rounds: Annotated[int, declare_option("--min-rounds", "Minimum rounds of a session.", min=0)] = 0
+    unfinished: Annotated[bool, declare_option("--unfinished", "Include unfinished sessions.")] = False
+    dedup: Annotated[bool, declare_option("--dedup", "Keep only the first of identical sessions.")] = False
     decontaminate: Annotated[
         Path | None,
         declare_option(
             "--decontaminate", "Leave out sessions that quote this benchmark file (HumanEval's format)."
         ),
-    ] = None,
+    ] = None
+
+
+@flatten_groups
+def export(
+    run_file: Annotated[Path, typer.Argument(metavar="RUN", help="The run.")],
+    form: Annotated[
+        str,
+        declare_option(
+            "--format", f"Format of the data: {', '.join(list_formats())}, or one of another package."
+        ),
+    ],
+    out: Annotated[Path, declare_option("--out", "File or folder to write.")],
+    *,
+    selection: SelectionFlags,
+    side: Annotated[
+        ExportSide, declare_option("--side", "Agent whose messages a model is to learn.")
+    ] = ExportSide.assistant,
     redact: Annotated[
         bool,
         declare_option("--redact", "Remove secrets, e-mail addresses, telephone, card and account numbers."),
@@ -75,14 +99,17 @@ def export(
     ] = False,
     split: Annotated[
         list[str] | None,
-        declare_option("--split", "Fraction of the role pairs to put into another split: validation=0.05."),
+        declare_option(
+            "--split",
+            "Fraction of the role pairs to put into another split: validation=0.05. Can be repeated.",
+        ),
     ] = None,
     tool: Annotated[
         TrainingTool | None, declare_option("--for", "Also write this tool's configuration.")
     ] = None,
     license_name: Annotated[str, declare_option("--license", "Licence of the data, for its card.")] = "",
     prompts: Annotated[
-        str | None, declare_option("--prompts", "Your prompt pack that the run was made with.")
+        str | None, declare_option("--prompts", "Prompt pack of the run, if it is your own.")
     ] = None,
     overwrite: Annotated[bool, declare_option("--overwrite", "Replace an existing export.")] = False,
     json: Annotated[bool, declare_option("--json", "Write the manifest.")] = False,
@@ -90,24 +117,30 @@ def export(
     """Export a run in a format that other tools read."""
     more = ExportChoices(
         side=side.value,
-        min_rounds=min_rounds,
-        unfinished=unfinished,
-        dedup=dedup,
-        decontaminate=decontaminate,
+        min_rounds=selection.min_rounds,
+        unfinished=selection.unfinished,
+        dedup=selection.dedup,
+        decontaminate=selection.decontaminate,
         redact=redact,
         thoughts=thoughts,
         split=split or [],
         tool=tool.value if tool else None,
         license=license_name,
         prompts=prompts,
-        id=ids or (),
-        role=role or (),
-        pair=pair or (),
-        task=task or (),
-        mark=mark or (),
+        id=selection.ids or (),
+        role=selection.role or (),
+        pair=selection.pair or (),
+        task=selection.task or (),
+        mark=selection.mark or (),
     )
     work = export_session_data(
-        run_file, form, out, only=only or (), drop=drop or (), overwrite=overwrite, more=more
+        run_file,
+        form,
+        out,
+        only=selection.only or (),
+        drop=selection.drop or (),
+        overwrite=overwrite,
+        more=more,
     )
     run_async(_export(work, out, read_split(split or []).names, json=json), resume="Nothing was written.")
 

@@ -65,7 +65,7 @@ def generate(
         declare_option("--jobs", "A .csv or .jsonl file with a job a row, in place of all combinations."),
     ] = None,
     limit: Annotated[
-        int | None, declare_option("--limit", "Only the first N jobs of the recipe.", min=1)
+        int | None, declare_option("--limit", "Only the first N jobs of the recipe.", short="-n", min=1)
     ] = None,
     sample: Annotated[
         int | None,
@@ -82,7 +82,9 @@ def generate(
     concurrency: Annotated[
         int | None,
         declare_option(
-            "--concurrency", "Most concurrent conversations. Default: 64; 4 on a local model.", min=1
+            "--concurrency",
+            "Maximum number of concurrent conversations. Default: 64; 4 on a local model.",
+            min=1,
         ),
     ] = None,
     budget: Annotated[
@@ -100,10 +102,11 @@ def generate(
         ),
     ] = None,
     requests_per_minute: Annotated[
-        float | None, declare_option("--requests-per-minute", "Most requests a minute.", min=0.001)
+        float | None,
+        declare_option("--requests-per-minute", "Maximum number of requests per minute.", min=0.001),
     ] = None,
     tokens_per_minute: Annotated[
-        float | None, declare_option("--tokens-per-minute", "Most tokens a minute.", min=0.001)
+        float | None, declare_option("--tokens-per-minute", "Maximum number of tokens per minute.", min=0.001)
     ] = None,
     seed: Annotated[int | None, declare_option("--seed", "Seed of the sampling.")] = None,
     window: Annotated[
@@ -116,7 +119,7 @@ def generate(
         float,
         declare_option(
             "--max-wait",
-            "Most seconds to wait at an endpoint's request; three times as long for one that fails.",
+            "Longest wait that an endpoint may ask for, in seconds; three times as long if it fails.",
             min=0,
         ),
     ] = 600.0,
@@ -142,7 +145,7 @@ def generate(
         ),
     ] = False,
     json: Annotated[bool, declare_option("--json", "Write progress as JSON lines.")] = False,
-    quiet: Annotated[bool, declare_option("--quiet", "Write nothing but warnings and errors.")] = False,
+    quiet: Annotated[bool, declare_option("--quiet", "Write only warnings and errors.")] = False,
     sampling: Mapping[str, Any] = MappingProxyType({}),
 ) -> None:
     """Generate the conversations of a recipe, or resume an interrupted run."""

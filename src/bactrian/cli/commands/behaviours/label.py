@@ -32,7 +32,9 @@ def label(
     behaviour: Annotated[
         str, declare_option("--behaviour", "The behaviour to label: a built-in one or your own.")
     ] = "flake_reply",
-    limit: Annotated[int, declare_option("--limit", "Most turns to ask about.", min=1)] = 20,
+    limit: Annotated[
+        int, declare_option("--limit", "Maximum number of turns to ask about.", short="-n", min=1)
+    ] = 20,
     out: Annotated[
         Path | None,
         declare_option("--out", "Where the labels are kept.", show_default="RUN with .labels.jsonl"),

@@ -6,9 +6,9 @@ import os
 import sys
 from typing import Annotated
 
-import typer
 from rich.table import Table
 
+from bactrian.cli.options import declare_option
 from bactrian.cli.terminal.console import open_output
 from bactrian.files.plugins import list_plugins
 from bactrian.language.escape import to_json
@@ -19,7 +19,7 @@ _CONSTRAINED = {"schema": "JSON schema", "grammar": "grammar", "none": "nothing"
 
 
 def models(
-    json: Annotated[bool, typer.Option("--json", help="Write one JSON object.")] = False,
+    json: Annotated[bool, declare_option("--json", "Write one JSON object.")] = False,
 ) -> None:
     """List models and providers, whether their keys are set, and what constrains their replies."""
 

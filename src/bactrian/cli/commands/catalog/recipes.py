@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from bactrian.cli.options import declare_option
 from bactrian.language.escape import to_line, to_printable
 from bactrian.recipes.load import list_recipes, load_recipe, read_recipe_text
 from bactrian.recipes.registry import find_recipe_model
@@ -17,7 +18,7 @@ app = typer.Typer(help="List the recipes, or show one.", rich_markup_mode=None)
 @app.callback(invoke_without_command=True)
 def recipes(
     context: typer.Context,
-    schema: Annotated[bool, typer.Option("--schema", help="Write the JSON schema of a recipe.")] = False,
+    schema: Annotated[bool, declare_option("--schema", "Write the JSON schema of a recipe.")] = False,
 ) -> None:
     """List the built-in recipes, with the number of their jobs."""
     if context.invoked_subcommand:

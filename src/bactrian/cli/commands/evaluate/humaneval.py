@@ -42,9 +42,9 @@ class SpendingFlags:
     """Where samples are asked for, and how much that may cost."""
 
     base_url: Annotated[str | None, declare_option("--base-url", "Endpoint of openai:NAME.")] = None
-    concurrency: Annotated[int | None, declare_option("--concurrency", "Most requests at once.", min=1)] = (
-        None
-    )
+    concurrency: Annotated[
+        int | None, declare_option("--concurrency", "Maximum number of concurrent requests.", min=1)
+    ] = None
     budget: Annotated[
         float | None,
         declare_option("--budget", "Stop before the run costs more than this many US dollars.", min=0),
@@ -100,14 +100,7 @@ def humaneval(
     ] = Path("humaneval.db"),
     samples: Annotated[
         int,
-        typer.Option(
-            "-n",
-            "--samples",
-            envvar="BACTRIAN_SAMPLES",
-            show_envvar=False,
-            help="Samples of each problem.",
-            min=1,
-        ),
+        declare_option("--samples", "Samples of each problem.", short="-n", min=1),
     ] = 1,
     ks: Annotated[str, typer.Option("-k", help="Values of k in pass@k, separated by commas.")] = "1,10,100",
     temperature: Annotated[

@@ -46,7 +46,7 @@ def run(
 ) -> None:
     """Run a Python program in a sandbox, and say how it ended and what it tried."""
     if unsafe_exec and tier:
-        raise InputError("--unsafe-exec is no sandbox.", where="--tier", next="Use one of the two options.")
+        raise InputError("--unsafe-exec uses no sandbox.", where="--tier", next="Use one of the two options.")
     limits = Limits(
         cpu=cpu, wall=wall, memory=memory * MIB, processes=processes, disk=disk * MIB, output=output << 10
     )

@@ -20,22 +20,20 @@ _NEEDED = ("starlette", "uvicorn")
 
 def explore(
     paths: Annotated[
-        list[Path], typer.Argument(metavar="RUN…", help="Runs; exports and archives of chats, too.")
+        list[Path], typer.Argument(metavar="RUN", help="Runs; exports and archives of chats, too.")
     ],
     host: Annotated[
         str,
         declare_option(
-            "--host", "Address to listen at. Any but this computer's own needs a token, which is shown."
+            "--host", "Address to listen on. Any other than loopback needs a token, which is printed."
         ),
     ] = "127.0.0.1",
-    port: Annotated[int, declare_option("--port", "Port to listen at.", min=1, max=65_535)] = 8642,
+    port: Annotated[int, declare_option("--port", "Port to listen on.", min=1, max=65_535)] = 8642,
     show: Annotated[bool, declare_option("--open", "Open the page in the browser.")] = False,
-    edit: Annotated[bool, declare_option("--edit", "Let pages write marks, and play.")] = False,
+    edit: Annotated[bool, declare_option("--edit", "Let the pages write marks and play sessions.")] = False,
     models: Annotated[
         list[str] | None,
-        typer.Option(
-            "--model", "-m", help="A model that pages may play with. Can be repeated. Default: local."
-        ),
+        declare_option("--model", "A model that the pages may play with. Can be repeated. Default: local."),
     ] = None,
 ) -> None:
     """Look at runs and conversations in the browser: filter, search, read."""

@@ -36,7 +36,9 @@ def resume(
             metavar="[ID]", help="A session of `bactrian play`. Default: the only unfinished one."
         ),
     ] = None,
-    limit: Annotated[int | None, declare_option("--limit", "Another number of jobs.", min=1)] = None,
+    limit: Annotated[
+        int | None, declare_option("--limit", "Another number of jobs.", short="-n", min=1)
+    ] = None,
     budget: Annotated[
         float | None, declare_option("--budget", "Another budget, in US dollars for the whole run.", min=0)
     ] = None,
@@ -47,7 +49,7 @@ def resume(
         int | None, declare_option("--max-messages", "Another limit of messages, for a session.", min=1)
     ] = None,
     concurrency: Annotated[
-        int | None, declare_option("--concurrency", "Most concurrent conversations.", min=1)
+        int | None, declare_option("--concurrency", "Maximum number of concurrent conversations.", min=1)
     ] = None,
     price: Annotated[
         str | None, declare_option("--price", "US dollars per million tokens, prompt/completion[/cached].")
@@ -58,17 +60,19 @@ def resume(
         declare_option("--send-keys-to", "Address in the run that may receive your key. Can be repeated."),
     ] = None,
     tools: Annotated[
-        list[str] | None, declare_option("--tools", "The session's tools: FILE.py or FILE.py:NAME,NAME.")
+        list[str] | None,
+        declare_option("--tools", "The session's tools: FILE.py or FILE.py:NAME,NAME. Can be repeated."),
     ] = None,
     mcp: Annotated[
-        list[str] | None, declare_option("--mcp", "The session's MCP servers: their command lines.")
+        list[str] | None,
+        declare_option("--mcp", "Command line of an MCP server of the session. Can be repeated."),
     ] = None,
     retry_failed: Annotated[
         bool, declare_option("--retry-failed", "Retry failed jobs and incomplete lists.")
     ] = False,
     json: Annotated[bool, declare_option("--json", "Write JSON lines.")] = False,
 ) -> None:
-    """Go on with an interrupted run or session; everything it needs but keys is stored in it."""
+    """Resume an interrupted run or session. The run stores all its options; keys come from the environment."""
     run = find_run(run_file)
     given = ResumeOptions(
         limit=limit,

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from enum import StrEnum
-from json import dumps
 from pathlib import Path
 from typing import Annotated
 
@@ -30,7 +29,7 @@ from bactrian.cli.run_async import run_async
 from bactrian.cli.terminal.console import open_output, open_progress, to_printable
 from bactrian.cli.view.conversation import ConversationView
 from bactrian.errors import InputError
-from bactrian.language.escape import to_line
+from bactrian.language.escape import to_json, to_line
 from bactrian.records.events import Ended, Spoke, Started
 from bactrian.records.run import Mark
 from bactrian.records.session import Session
@@ -58,20 +57,29 @@ def show(
         str | None, declare_option("--grep", "Only sessions in which a turn matches this regular expression.")
     ] = None,
     role: Annotated[
-        list[str] | None, declare_option("--role", "Only sessions with this role; * stands for any letters.")
+        list[str] | None,
+        declare_option("--role", "Only sessions with this role; * stands for any letters. Can be repeated."),
     ] = None,
     pair: Annotated[
-        list[str] | None, declare_option("--pair", "Only this pair of roles: 'ASSISTANT x USER'.")
+        list[str] | None,
+        declare_option("--pair", "Only this pair of roles: 'ASSISTANT x USER'. Can be repeated."),
     ] = None,
-    task: Annotated[list[str] | None, declare_option("--task", "Only tasks with these words.")] = None,
+    task: Annotated[
+        list[str] | None, declare_option("--task", "Only tasks with these words. Can be repeated.")
+    ] = None,
     ending: Annotated[
-        list[str] | None, declare_option("--ending", "Only this ending, or unfinished.")
+        list[str] | None, declare_option("--ending", "Only this ending, or unfinished. Can be repeated.")
     ] = None,
     behaviour: Annotated[
-        list[str] | None, declare_option("--behaviour", "Only sessions that show this behaviour.")
+        list[str] | None,
+        declare_option("--behaviour", "Only sessions that show this behaviour. Can be repeated."),
     ] = None,
-    marked: Annotated[list[str] | None, declare_option("--marked", "Only sessions with this mark.")] = None,
-    sample: Annotated[int | None, declare_option("--sample", "Choose N at random.", min=1)] = None,
+    marked: Annotated[
+        list[str] | None, declare_option("--marked", "Only sessions with this mark. Can be repeated.")
+    ] = None,
+    sample: Annotated[
+        int | None, declare_option("--sample", "Choose N at random.", short="-n", min=1)
+    ] = None,
     seed: Annotated[int, declare_option("--seed", "Seed of --sample.")] = 0,
     full: Annotated[bool, declare_option("--full", "Show whole conversations instead of a list.")] = False,
     form: Annotated[ShowFormat, declare_option("--format", "Form of whole conversations.")] = ShowFormat.text,
@@ -189,7 +197,7 @@ class _Writer:
                 if self.whole
                 else _list_facts(found, marks)
             )
-            print(dumps(line, ensure_ascii=False))
+            print(to_json(line))
         elif self.form is ShowFormat.markdown:
             print(write_markdown(session, find_behaviours(session), marks))
         elif self.whole:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from json import dumps
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +10,7 @@ import typer
 from bactrian.api.reading.status import read_status
 from bactrian.cli.options import declare_option
 from bactrian.cli.run_async import run_async
+from bactrian.language.escape import to_json
 from bactrian.store import find_run
 
 
@@ -20,11 +20,11 @@ def status(
     ],
     json: Annotated[bool, declare_option("--json", "Write one JSON object.")] = False,
 ) -> None:
-    """Say how far a run has come, what it cost, and the command that goes on."""
+    """Show the progress and the cost of a run, and the command that resumes it."""
     run_async(_show(find_run(run_file), json=json), resume="The run is unchanged.")
 
 
 async def _show(run: Path, *, json: bool) -> int:
     found = await read_status(run)
-    print(dumps(found.describe(), ensure_ascii=False) if json else found)
+    print(to_json(found.describe()) if json else found)
     return 0

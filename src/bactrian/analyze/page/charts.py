@@ -1,8 +1,8 @@
-"""The coordinates of a curve with its interval, for an SVG chart."""
+"""The coordinates of SVG charts: a curve with its interval, and a histogram."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, floor, log10
 
@@ -51,6 +51,48 @@ def build_curve(points: Sequence[Point]) -> Curve | None:
         across=tuple((x(at), at) for at in _ticks(first, last, whole=True)),
         up=tuple((y(value), value) for value in _ticks(0.0, top)),
     )
+
+
+_BARS = 16
+"""Most bars of a histogram."""
+
+
+@dataclass(frozen=True, slots=True)
+class HistogramBar:
+    """A bar of a histogram, with the numbers to write at it."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    label: str
+    """A value, or the first and the last of several."""
+    count: int
+
+    @property
+    def middle(self) -> float:
+        """Where its labels stand."""
+        return round(self.x + self.width / 2, 1)
+
+
+def build_histogram(counts: Mapping[int, int]) -> tuple[HistogramBar, ...]:
+    """Return the bars for how often each value occurs; several values share a bar if there are more than 16."""
+    if not counts:
+        return ()
+    first, last = min(counts), max(counts)
+    size = max(ceil((last - first + 1) / _BARS), 1)
+    begins = range(first, last + 1, size)
+    sums = [sum(counts.get(value, 0) for value in range(begin, begin + size)) for begin in begins]
+    step, top = WIDTH / len(sums), max(sums)
+    bars: list[HistogramBar] = []
+    for place, (begin, count) in enumerate(zip(begins, sums, strict=True)):
+        height = round(HEIGHT * count / top, 1)
+        end = min(begin + size - 1, last)
+        label = str(begin) if begin == end else f"{begin}–{end}"
+        width = min(round(0.84 * step, 1), 90.0)
+        x = round(step * (place + 0.5) - width / 2, 1)
+        bars.append(HistogramBar(x, round(HEIGHT - height, 1), width, height, label, count))
+    return tuple(bars)
 
 
 def _points(pairs: Sequence[tuple[float, float]]) -> str:

@@ -1,0 +1,247 @@
+"""The report as one self-contained HTML file: no scripts, no fonts, no network."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from bactrian.analyze.behaviours.cooperation import PAPER
+from bactrian.analyze.excerpts import AnnotatedSession
+from bactrian.analyze.page.charts import build_curve, build_histogram
+from bactrian.analyze.page.passages import (
+    ALL_CONVERSATIONS,
+    ShownConversation,
+    choose_quotations,
+    fit_conversations,
+)
+from bactrian.analyze.page.verdict import (
+    find_change,
+    is_sure,
+    write_comparison_verdict,
+    write_dollars,
+    write_points,
+    write_verdict,
+    write_words,
+)
+from bactrian.analyze.report import COOPERATION, Json
+from bactrian.language.escape import to_line, to_printable
+from bactrian.stats.proportion import Proportion
+
+LARGEST_MAP = 20
+"""Most roles on an axis of the heat map; those with the most sessions are shown."""
+LONGEST_TABLE = 100
+"""Most roles in a table."""
+_LONGEST_NAME = 120
+"""Characters of a name."""
+
+
+def render_report(
+    reports: Sequence[Json],
+    changes: Sequence[Json],
+    conversations: Sequence[Sequence[AnnotatedSession]] = (),
+    definitions: Mapping[str, str] | None = None,
+) -> str:
+    """Return the page on one run, or on several and the differences of all others from the first.
+
+    Args:
+        reports: The reports on the runs.
+        changes: The differences of each run but the first from the first.
+        conversations: The sessions of each run to show as a whole, as far as they fit; the first ones first.
+        definitions: Definitions of behaviours, by code.
+    """
+    shared = {
+        "cooperation": COOPERATION,
+        "paper": PAPER,
+        "definitions": {code: _split_definition(text) for code, text in (definitions or {}).items()},
+    }
+    room = ALL_CONVERSATIONS // max(len(reports), 1)
+    shown = [fit_conversations(some, f"c{run}", room) for run, some in enumerate(conversations, start=1)]
+    if not changes:
+        report = reports[0]
+        return _render(
+            "run.html.j2",
+            report=report,
+            charts=_draw(report),
+            verdict=write_verdict(report),
+            shown=shown[0] if shown else (),
+            groups=_group(report, shown[0] if shown else ()),
+            quotations=choose_quotations(shown[0]) if shown else {},
+            roles={side: _sort_roles(report["roles"][side]) for side in ("assistant", "user")},
+            **shared,
+        )
+    return _render(
+        "comparison.html.j2",
+        reports=reports,
+        changes=changes,
+        verdict=write_comparison_verdict(reports, changes),
+        is_sure=is_sure,
+        rows=_list_rows(reports, changes),
+        examples=_match_conversations(shown),
+        shown=shown,
+        **shared,
+    )
+
+
+def _render(template: str, **context: Any) -> str:
+    environment = Environment(
+        loader=PackageLoader("bactrian.analyze.page"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_finalize,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(
+        percent=_write_percent,
+        short=_write_short,
+        dollars=write_dollars,
+        points=write_points,
+        spell=write_words,
+        brief=_shorten,
+        text=_keep_lines,
+    )
+    return environment.get_template(template).render(**context)
+
+
+def _finalize(value: object) -> object:
+    """Return a value as the page shows it: direction marks in a name would turn what follows around."""
+    return to_line(value) if type(value) is str else value
+
+
+def _keep_lines(text: str) -> Markup:
+    """Return printable text of several lines."""
+    return escape(to_printable(text))
+
+
+def _shorten(name: str) -> str:
+    line = to_line(name)
+    return line if len(line) <= _LONGEST_NAME else f"{line[:_LONGEST_NAME]}…"
+
+
+def _split_definition(text: str) -> tuple[str, ...]:
+    """Return the paragraphs of a definition."""
+    return tuple(" ".join(part.split()) for part in text.strip().split("\n\n"))
+
+
+def _draw(report: Json) -> dict[str, Any]:
+    rounds = [
+        (one["round"], one["behaviours"].get(COOPERATION) or _count(0, one["sessions"]))
+        for one in report["rounds"]
+    ]
+    counts = {int(messages): count for messages, count in report["length"]["sessions_by_messages"].items()}
+    return {
+        "growth": build_curve(
+            [(one["turn"], one["prompt_tokens"], one["low"], one["high"]) for one in report["growth"]]
+        ),
+        "rounds": build_curve([(number, of["rate"], of["low"], of["high"]) for number, of in rounds]),
+        "lengths": build_histogram(counts),
+        "map": _map(report),
+    }
+
+
+def _count(count: int, sessions: int) -> Json:
+    """Return ``count`` of ``sessions`` as a share with its interval."""
+    found = Proportion(count, sessions)
+    low, high = found.interval
+    return {"rate": found.rate, "low": low, "high": high}
+
+
+def _sort_roles(roles: Json) -> list[tuple[str, Json]]:
+    """Return roles by how often their cooperation fails, the worst first; of equals, those with more sessions."""
+    return sorted(
+        roles.items(), key=lambda item: (-item[1][COOPERATION]["rate"], -item[1]["sessions"], item[0])
+    )[:LONGEST_TABLE]
+
+
+def _map(report: Json) -> dict[str, Any] | None:
+    """Return the share of failed cooperations for each role pair, the worst roles first; None for a single pair."""
+    if len(report["pairs"]) < 2:
+        return None
+    sides: list[list[str]] = []
+    for roles in (report["roles"]["assistant"], report["roles"]["user"]):
+        most = sorted(roles, key=lambda role, of=roles: (-of[role]["sessions"], role))[:LARGEST_MAP]
+        sides.append([role for role, _ in _sort_roles({role: roles[role] for role in most})])
+    cells = {(one["assistant"], one["user"]): one for one in report["pairs"]}
+    left_out = sum(
+        len(report["roles"][side]) - len(chosen)
+        for side, chosen in zip(("assistant", "user"), sides, strict=True)
+    )
+    return {
+        "users": sides[1],
+        "rows": [(role, [cells.get((role, user)) for user in sides[1]]) for role in sides[0]],
+        "left_out": left_out,
+    }
+
+
+def _group(
+    report: Json, shown: Sequence[ShownConversation]
+) -> list[tuple[str, str, list[ShownConversation]]]:
+    """Return the conversations under titles, each once."""
+    left = {one.session.id: one for one in shown}
+    groups: list[tuple[str, str, list[ShownConversation]]] = []
+    for title, note, name in (
+        ("Worst", "the largest share of turns that show a behaviour", "worst"),
+        ("Best", "the task done, no behaviour shown, most instructions solved", "best"),
+        ("At random", "ten by the hash of their id, without those above", "random"),
+    ):
+        mine = [left.pop(one["session"]) for one in report[name] if one["session"] in left]
+        if mine:
+            groups.append((title, note, mine))
+    if left:
+        groups.append(("Quoted above", "further conversations with a quoted turn", list(left.values())))
+    return groups
+
+
+def _list_rows(reports: Sequence[Json], changes: Sequence[Json]) -> list[tuple[str, list[tuple[str, Json]]]]:
+    """Return the rows of the comparison under titles: for each name, the rate in each run and the differences."""
+    rows: list[tuple[str, str, Json]] = []
+    for kind in ("endings", "behaviours"):
+        codes = list(dict.fromkeys(code for report in reports for code in report[kind]))
+        if kind == "behaviours":
+            rows.append((kind, COOPERATION, _make_row(reports, changes, COOPERATION, None)))
+        made = [(kind, code, _make_row(reports, changes, code, kind)) for code in codes]
+        rows += sorted(
+            (row for row in made if any(one["rate"] for one in row[2]["runs"])),
+            key=lambda row: -max(one["rate"] for one in row[2]["runs"]),
+        )
+    return [(kind, [row[1:] for row in some]) for kind, some in groupby(rows, key=lambda row: row[0])]
+
+
+def _make_row(reports: Sequence[Json], changes: Sequence[Json], code: str, kind: str | None) -> Json:
+    differences = [find_change(change, code) for change in changes]
+    if len(changes) == 1 and (paired := changes[0]["paired"]):
+        pairs: int = paired["pairs"]
+        rates = (differences[0]["before"], differences[0]["after"])
+        return {"runs": [_count(round(rate * pairs), pairs) for rate in rates], "changes": differences}
+    nothing = [_count(0, report["sessions"]) for report in reports]
+    found = [
+        (report if kind is None else report[kind]).get(code) or empty
+        for report, empty in zip(reports, nothing, strict=True)
+    ]
+    return {"runs": found, "changes": differences}
+
+
+def _match_conversations(
+    shown: Sequence[Sequence[ShownConversation]],
+) -> list[tuple[str, list[ShownConversation | None]]]:
+    """Return the conversations with the same id side by side: one column for each run."""
+    columns = [{one.session.id: one for one in some} for some in shown]
+    ids = dict.fromkeys(name for column in columns for name in column)
+    return [(name, [column.get(name) for column in columns]) for name in ids]
+
+
+def _write_percent(rate: float | None) -> str:
+    if rate is None:
+        return "–"
+    return f"{rate:.0%}" if rate in (0.0, 1.0) else f"{rate:.1%}"
+
+
+def _write_short(value: float | None) -> str:
+    """Return a number with three significant digits."""
+    if value is None:
+        return "–"
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"

@@ -1,0 +1,19 @@
+"""``bactrian help``: the help of a command."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+
+def show_help(
+    verb: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="COMMAND", help="Words of a command. Default: all commands."),
+    ] = None,
+) -> None:
+    """Show the help of a command."""
+    from bactrian.cli.main import app
+
+    app([*(verb or ()), "--help"], prog_name="bactrian")

@@ -1,0 +1,185 @@
+"""The page of a report: what it shows, what it links to, how large it may be, and how it looks in a browser."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator, Sequence
+from pathlib import Path
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, sync_playwright
+
+import bactrian as bt
+from bactrian.analyze.page.charts import build_histogram
+from bactrian.analyze.page.passages import find_cap
+from bactrian.records.session import Session
+from tests.helpers.explorer import CHROMIUM, needs_chromium
+from tests.helpers.runs import make_run, session
+
+FLAKE = (
+    "Instruction: Design the dial of the timer.\nInput: None",
+    "Solution: I will get started right away.\nNext request.",
+)
+FLIP = ("Instruction: Name part 1 of the timer.\nInput: None", "Instruction: Name it yourself.\nInput: None")
+EVIL = "<script>document.title='owned'</script><img src=x> \u202etxt"
+
+
+def list_sessions(*, flaky: int = 5) -> list[Session]:
+    """Thirty conversations, some of which fail, with a hostile one."""
+    good = [
+        session(
+            f"s{number:02}", rounds=1 + number % 4, assistant="Cook" if number % 2 else "Poet", user="Nurse"
+        )
+        for number in range(24)
+    ]
+    bad = [session(f"b{number}", texts=FLAKE, code="max_messages") for number in range(flaky)]
+    hostile = session("evil", texts=(FLIP[0], f"{FLIP[1]} {EVIL}"), code="assistant_instruct", assistant=EVIL)
+    return [*good, *bad, hostile]
+
+
+async def save_page(folder: Path, *runs: Sequence[Session]) -> Path:
+    """Write the report on a run, or the comparison of two."""
+    opened = [
+        bt.open_run(await make_run(folder / f"{name}.db", some))
+        for name, some in zip("ab", runs, strict=False)
+    ]
+    report = opened[0].report() if len(opened) == 1 else opened[0].compare(opened[1])
+    report.save(folder / "page.html")
+    return folder / "page.html"
+
+
+async def test_a_behaviour_unfolds_to_its_definition_and_three_quotations_with_links(tmp_path: Path) -> None:
+    text = (await save_page(tmp_path, list_sessions())).read_text("utf-8")
+    start = text.index('<span class="name">flake reply')
+    shown = text[start : text.index("</details>", start)]
+    assert "The AI assistant promises" in " ".join(shown.split()) or "promises, accepts" in shown
+    assert shown.count("<blockquote>") == 3
+    assert shown.count("<mark>") == 3
+    targets = re.findall(r'href="#([^"]+)"', text)
+    assert targets
+    assert [one for one in targets if f'id="{one}"' not in text] == []
+
+
+async def test_behaviours_that_were_not_seen_are_folded_and_have_an_interval(tmp_path: Path) -> None:
+    page = await save_page(tmp_path, list_sessions())
+    text = page.read_text("utf-8")
+    assert re.search(r'<span class="name">\d+ not seen</span><span class="n">0%</span>', text)
+    assert "0% – 0%" not in text
+    assert "(0% – 0%)" not in text
+    unseen = bt.open_run(tmp_path / "a.db").report()["behaviours"]["infinite_loop"]
+    assert unseen["turns"]["user"]["low"] == 0.0
+    assert unseen["turns"]["user"]["high"] == pytest.approx(0.1135, abs=0.001)  # Wilson's for 0 of 30
+
+
+async def test_what_a_run_does_not_know_is_unknown_and_never_free(tmp_path: Path) -> None:
+    page = await save_page(tmp_path, list_sessions())
+    text = page.read_text("utf-8")
+    assert "cost<b>unknown</b>" in text
+    assert "cost of a finished conversation<b>unknown</b>" in text
+    assert "$0" not in text
+
+
+async def test_hostile_words_in_quotations_and_conversations_stay_words(tmp_path: Path) -> None:
+    text = (await save_page(tmp_path, list_sessions())).read_text("utf-8")
+    assert text.count("&lt;script&gt;document") >= 2
+    assert "<script" not in text
+    assert "<img" not in text
+    assert "\u202e" not in text
+
+
+async def test_the_page_stays_small_however_long_the_conversations_are(tmp_path: Path) -> None:
+    long = [
+        session(
+            f"s{number:03}", texts=["Instruction: <&> x.\nInput: None", "Solution: " + "<word> " * 9000] * 4
+        )
+        for number in range(60)
+    ]
+    page = await save_page(tmp_path, long)
+    assert page.stat().st_size < 1_500_000
+    assert "characters are left out" in page.read_text("utf-8")
+
+
+async def test_a_comparison_shows_the_same_job_side_by_side_and_repeats_no_report(tmp_path: Path) -> None:
+    page = await save_page(tmp_path, list_sessions(flaky=5), [session(f"b{n}", rounds=2) for n in range(5)])
+    text = page.read_text("utf-8")
+    assert "On the same 5 jobs" in text
+    assert text.count("<h3>b") == 5
+    assert 'id="c1-1"' in text
+    assert 'id="c2-1"' in text
+    assert "Distinct-n" not in text
+    assert text.count("<h1>") == 1
+
+
+def test_a_cap_uses_all_room_and_no_more() -> None:
+    assert find_cap([10, 20, 30], 100) == 30
+    assert find_cap([10, 20, 30], 40) == 15
+    assert find_cap([], 5) == 0
+
+
+def test_a_histogram_counts_every_value_once() -> None:
+    bars = build_histogram({2: 5, 3: 1, 40: 7})
+    assert sum(bar.count for bar in bars) == 13
+    assert len(bars) <= 16
+    assert all(bar.y + bar.height == pytest.approx(220) for bar in bars)
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """A report and a comparison."""
+    import asyncio
+
+    one, two = tmp_path_factory.mktemp("one"), tmp_path_factory.mktemp("two")
+    return [
+        asyncio.run(asyncio.to_thread(lambda: asyncio.run(save_page(one, list_sessions())))),
+        asyncio.run(
+            asyncio.to_thread(lambda: asyncio.run(save_page(two, list_sessions(), list_sessions(flaky=2))))
+        ),
+    ]
+
+
+@pytest.fixture(scope="module")
+def browser(pages: list[Path]) -> Generator[Browser]:
+    """A browser, in which pages run no scripts of their own."""
+    with sync_playwright() as tool:
+        opened = tool.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+@needs_chromium
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_no_page_has_a_barrier_that_axe_finds(
+    pages: list[Path], browser: Browser, theme: str, width: int
+) -> None:
+    # axe runs as a script, which the policy of the page forbids.
+    context = browser.new_context(
+        color_scheme="dark" if theme == "dark" else "light",
+        viewport={"width": width, "height": 900},
+        bypass_csp=True,
+    )
+    view = context.new_page()
+    found: list[str] = []
+    for page in pages:
+        view.goto(page.as_uri())
+        view.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
+        barriers = Axe().run(view).response["violations"]
+        found += [f"{page}: {one['id']} {one['nodes'][0]['html'][:90]}" for one in barriers]
+        if view.evaluate("document.documentElement.scrollWidth > innerWidth"):
+            found.append(f"{page}: wider than the window")
+    context.close()
+    assert found == []
+
+
+@needs_chromium
+def test_a_quotation_leads_to_its_turn_without_any_script(pages: list[Path], browser: Browser) -> None:
+    context = browser.new_context(java_script_enabled=False)
+    view = context.new_page()
+    view.goto(pages[0].as_uri())
+    link = view.locator("blockquote a").first
+    target = (link.get_attribute("href") or "")[1:]
+    assert not view.locator(f"[id='{target}']").is_visible()
+    link.click()
+    assert view.locator(f"[id='{target}']").is_visible()
+    context.close()
