@@ -58,9 +58,10 @@ def draw(command: list[str], lines: list[tuple[float, str]]) -> str:
         for row, (at, line) in enumerate(shown)
         if line
     ]
+    size = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
     return "\n".join(
         (
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}">',
+            f'<svg xmlns="http://www.w3.org/2000/svg" {size}>',
             f"<title>{escape(shlex.join(command))}</title>",
             f"<style>{_STYLE}</style>",
             f'<rect width="{width}" height="{height}" rx="8" fill="#1d2430"/>',
