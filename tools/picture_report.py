@@ -7,7 +7,7 @@ from pathlib import Path
 
 from playwright.sync_api import sync_playwright
 
-SIZE = {"width": 1200, "height": 900}
+WIDTH, HEIGHT = 1200, 900
 
 
 def main() -> None:
@@ -15,7 +15,7 @@ def main() -> None:
     report, out = Path(sys.argv[1]).resolve(), sys.argv[2]
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
-        page = browser.new_page(viewport=SIZE)
+        page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
         page.goto(report.as_uri())
         page.screenshot(path=out)
         browser.close()
