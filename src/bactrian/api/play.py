@@ -240,8 +240,10 @@ def build_session_order(
         Path(run) if run is not None else None,
         functions,
         name,
-        describe_session(idea, roles, models.names, options, critic=critic, tools=tools, endings=endings),
-        complete_as_before(setup, specify, prompts),
+        command=describe_session(
+            idea, roles, models.names, options, critic=critic, tools=tools, endings=endings
+        ),
+        before=complete_as_before(setup, specify, prompts),
     )
 
 

@@ -19,6 +19,7 @@ from bactrian.api.play import (
 )
 from bactrian.api.society import SocietyOptions, build_society_run
 from bactrian.cli.commands.roles import choose_roles
+from bactrian.cli.embodied import ask_consent, check_embodied, play_alone
 from bactrian.cli.options import declare_option, flatten_groups
 from bactrian.cli.play_flags import CriticFlags, ModelFlags, RoleFlags, SessionFlags, ToolFlags
 from bactrian.cli.run_async import run_async
@@ -78,9 +79,15 @@ def play(
         idea, flags = EXAMPLE[0], replace(flags, seed=EXAMPLE_SEED if flags.seed is None else flags.seed)
     text = _read_idea(idea)
     defaults = choose_role_names(text)
+    if roles.embodied is not None:
+        check_embodied(roles, flags, critic)
+        ask_consent(roles.embodied, tools, yes=roles.yes)
+        if roles.user is None:
+            keeper = PlayKeeper(run_file, keep=keep, json=json, raw=raw)
+            play_alone(text, roles, models, flags, tools, sampling, keeper)
     pair = choose_roles(
         roles.roles,
-        (roles.assistant, defaults[0], roles.assistant_description),
+        (roles.embodied or roles.assistant, defaults[0], roles.assistant_description),
         (roles.user, defaults[1], roles.user_description),
     )
     chosen = _choose_models(roles, models, critic)
@@ -110,6 +117,7 @@ def play(
         endings=flags.endings,
         run=run_file,
     )
+    order = replace(order, embodied=roles.embodied is not None)
     keeper = PlayKeeper(run_file, keep=keep, json=json, raw=raw)
     by_default = models.model is None and set(chosen.names.values()) <= {LOCAL, HUMAN}
     work = watch_session(order, keeper, suggest=by_default and not json)
@@ -129,6 +137,7 @@ def check_flags(
         "--user": roles.user,
         "--roles": roles.roles,
         "--as": roles.as_,
+        "--embodied": roles.embodied,
         "--critic": critic.critic,
         "--plan": flags.plan,
         "--tools": tools.tools,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from bactrian.cli.terminal.console import open_progress, to_printable
 from bactrian.cli.view.audience import choose_viewer
 from bactrian.cli.view.servers import suggest_servers
 from bactrian.models.registry import ModelOptions
+from bactrian.play.agent import Listener
 from bactrian.play.run_session import SessionOrder, play_one
 from bactrian.play.society.stages import SocietyRun, play_one_society
 from bactrian.records.ending import Ending
@@ -98,8 +99,15 @@ async def watch_session(order: SessionOrder, keeper: PlayKeeper, *, suggest: boo
     """Play the session and return the exit code; with ``suggest``, name better models of this computer first."""
     if suggest:
         await suggest_servers()
+    return await watch_events(lambda listener, store: play_one(order, listener, kept_in=store), keeper)
+
+
+async def watch_events(
+    play: Callable[[Listener | None, Store | None], AsyncGenerator[Event]], keeper: PlayKeeper
+) -> int:
+    """Show the events of a session and return the exit code."""
     watching = choose_viewer(json=keeper.json, raw=keeper.raw)
-    async with keeper.open() as store, aclosing(play_one(order, watching.listener, kept_in=store)) as events:
+    async with keeper.open() as store, aclosing(play(watching.listener, store)) as events:
         with watching.show_waiting("thinking about the task"):
             event = await anext(events)
         if isinstance(event, Started):
