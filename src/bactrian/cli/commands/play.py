@@ -21,6 +21,7 @@ from bactrian.api.play import (
 )
 from bactrian.api.society import SocietyOptions, build_society_run
 from bactrian.cli.commands.roles import choose_roles
+from bactrian.cli.model_options import check_base_url
 from bactrian.cli.options import declare_option, flatten_groups
 from bactrian.cli.play_flags import CriticFlags, ModelFlags, RoleFlags, SessionFlags, ToolFlags
 from bactrian.cli.run_async import run_async
@@ -82,7 +83,9 @@ def play(
         (roles.assistant, EXAMPLE[1], roles.assistant_description),
         (roles.user, EXAMPLE[2], roles.user_description),
     )
+    critic.check(models.critic_model, sampling)
     chosen = _choose_models(roles, models, critic)
+    check_base_url(models.base_url, chosen.names.values())
     person = HUMAN in (*chosen.names.values(), critic.critic)
     options, stop_control = models.open(person=person, idea=idea)
     order = build_session_order(
