@@ -32,6 +32,20 @@ COMMANDS = [
     *(("export", "run.db", "--format", form, "--out", f"{form}.out") for form in FORMATS),
     ("export", "run.db", "--format", "messages", "--out", "json.out", "--json"),
 ]
+READERS = [
+    ("runs", "."),
+    ("runs", ".", "--json"),
+    ("status", "run.db"),
+    ("status", "run.db", "--json"),
+    ("show", "run.db"),
+    *(("show", "run.db", "--full", "--format", form) for form in ("text", "json", "markdown", "html")),
+    ("show", "run.db", "no such"),
+    ("resume", "run.db"),
+    *(
+        ("export", "run.db", "--format", form, "--out", f"{form}.out")
+        for form in ("camel-science", "camel-translated", "camel-lists", "preference")
+    ),
+]
 EVERYTHING = "\n".join(HOSTILE.values())
 
 
@@ -56,10 +70,10 @@ def check(folder: Path, *command: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+@pytest.mark.parametrize("command", [*COMMANDS, *READERS], ids=" ".join)
 def test_a_hostile_run_steers_no_terminal(folder: Path, command: tuple[str, ...]) -> None:
     out = check(folder, *command)
-    if "--json" in command and "failures" not in command:
+    if "--json" in command and command[0] not in ("failures", "runs"):
         json.loads(out)
 
 
@@ -237,6 +251,20 @@ def test_hostile_chats_are_imported_and_steer_no_terminal(tmp_path: Path) -> Non
     for command in COMMANDS:
         if "broken.db" not in command:
             check(tmp_path, *command)
+
+
+def test_a_provider_s_hostile_row_steers_no_terminal(tmp_path: Path) -> None:
+    rows = tmp_path / "providers.toml"
+    for text in HOSTILE.values():
+        written = "".join(
+            f"\\U{ord(one):08x}" for one in text.encode("utf-8", "replace").decode() if one != "\0"
+        )
+        rows.write_text(
+            f'[[providers]]\nname = "{written}"\naddress = "http://{written}"\nkey = "{written}"\n'
+        )
+        done = bactrian("models", cwd=tmp_path, BACTRIAN_CONFIG=str(tmp_path))
+        assert done.returncode == 2
+        assert find_steering(done.stdout + done.stderr) == set()
 
 
 def test_lines_of_a_megabyte_are_shown_and_exported(tmp_path: Path) -> None:

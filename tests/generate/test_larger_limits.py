@@ -95,6 +95,20 @@ async def test_a_run_of_a_society_goes_on_with_its_last_stage(folder: Path) -> N
     assert {one.id: len(one.turns) for one in await stored(folder)} == {"001": 4, "001-plan": 2}
 
 
+async def test_a_run_of_a_society_that_states_no_limit_goes_on(folder: Path) -> None:
+    stages = SOCIETY.rpartition("[[stages]]")
+    (folder / "pair.toml").write_text(stages[0] + stages[1] + stages[2].replace("max_messages = 2", ""))
+    (folder / "small.toml").write_text(OF_SOCIETY)
+    async with Endpoint([said]) as endpoint:
+        code, _, err = await generate(folder, endpoint)
+        assert code == 0, err
+        lengths = {one.id: len(one.turns) for one in await stored(folder)}
+        code, _, err = await generate(folder, endpoint, "--set", "max_messages=42")
+        assert code == 0, err
+    assert lengths == {"001": 40, "001-plan": 2}
+    assert {one.id: len(one.turns) for one in await stored(folder)} == {"001": 42, "001-plan": 2}
+
+
 async def test_a_society_that_is_played_goes_on_with_a_larger_limit(folder: Path) -> None:
     (folder / "pair.toml").write_text(SOCIETY)
     async with Endpoint([said]) as endpoint:

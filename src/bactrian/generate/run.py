@@ -31,6 +31,7 @@ from bactrian.models.pricing import FREE
 from bactrian.models.registry import ModelOptions, find_traits
 from bactrian.models.seeds import RunSeeds
 from bactrian.models.wrappers.budget import UsageMeter
+from bactrian.play.sampling_defaults import MAX_MESSAGES
 from bactrian.play.tools.loading import open_tools
 from bactrian.recipes.axis import LIST_FILE, Axis
 from bactrian.recipes.load import list_earlier_recipes, read_recipe_content
@@ -169,7 +170,7 @@ def _is_longer(kind: JobKind[Any], frozen: Mapping[str, Any], content: Mapping[s
         return False
     stored = replace(kind.plan, recipe=read_recipe_content(frozen["recipe"]))
     before, after = type(kind)(stored).limit, kind.limit
-    return before is not None and after is not None and before < after
+    return after is not None and (before or MAX_MESSAGES) < after
 
 
 async def _reopen_shorter(store: Store, ids: JobIds, limit: int | None) -> None:

@@ -14,6 +14,7 @@ from bactrian.analyze.behaviours.own import BehaviourLike, OwnBehaviour, find_in
 from bactrian.analyze.session_summary import UNFINISHED
 from bactrian.errors import InputError
 from bactrian.files.toml import suggest_name
+from bactrian.language.escape import to_line
 from bactrian.records.ending import ENDING_CODES
 from bactrian.records.finding import BEHAVIOURS, Finding
 from bactrian.records.session import Session
@@ -187,12 +188,12 @@ async def find_session(store: RunReader, name: str) -> Session:
         raise InputError(
             f"{len(begun):,} sessions have an id that begins with {name!r}.",
             where=where,
-            next=f"Give more of it: {', '.join(begun[:5])}{' …' if len(begun) > 5 else ''}",
+            next=f"Give more of it: {', '.join(map(to_line, begun[:5]))}{' …' if len(begun) > 5 else ''}",
         )
     raise InputError(
         f"The run has no session {name!r}.{suggest_name(name, ids)}",
         where=where,
-        next=f"Its ids are like {', '.join(ids[:5])}." if ids else "It is empty.",
+        next=f"Its ids are like {', '.join(map(to_line, ids[:5]))}." if ids else "It is empty.",
     )
 
 

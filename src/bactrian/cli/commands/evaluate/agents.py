@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +31,7 @@ from bactrian.evaluate.agents.drawing import (
 )
 from bactrian.evaluate.agents.solution_jobs import Solutions, Way
 from bactrian.evaluate.agents.verdict_jobs import read_solutions
+from bactrian.language.escape import to_json
 from bactrian.store import find_run, open_store
 
 _JUDGING, _SPENDING = ComparisonFlags(), SpendingFlags()
@@ -204,7 +204,7 @@ async def _extract(wanted: _Wanted, judging: ComparisonFlags, folder: Path, stop
         for session in sorted(solved, key=lambda one: one.id):
             solution = read_solutions(session)["extraction"]
             row = {"session": session.values["task"], "task": session.task.text, "solution": solution}
-            typer.echo(json.dumps(row, ensure_ascii=False))
+            typer.echo(to_json(row))
     typer.echo(
         f"Solutions: {plan.solutions}\nTo read them: bactrian show {shlex.quote(str(plan.solutions))}",
         err=True,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,6 +25,7 @@ from bactrian.evaluate.agents.scores import Style
 from bactrian.evaluate.agents.solution_jobs import Way
 from bactrian.generate.forecast import forecast_run
 from bactrian.generate.run import RunOrder
+from bactrian.language.escape import to_json
 from bactrian.models.wrappers.budget import RAISE_LIMIT
 from bactrian.recipes.schema import Recipe
 
@@ -129,7 +129,7 @@ async def compare_solutions(
     if judging.report is not None:
         write_comparison_page(judging.report, report)
     if judging.as_json:
-        print(json.dumps(report, ensure_ascii=False))
+        print(to_json(report))
     else:
         show_comparison(report)
     return code

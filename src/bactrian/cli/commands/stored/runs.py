@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from json import dumps
 from pathlib import Path
 from typing import Annotated
 
@@ -15,6 +14,7 @@ from bactrian.api.reading.status import write_dollars
 from bactrian.cli.options import declare_option
 from bactrian.cli.run_async import run_async
 from bactrian.cli.terminal.console import open_output, open_progress, to_printable
+from bactrian.language.escape import to_json
 from bactrian.store import find_data_folder
 
 _ENDINGS = 3
@@ -36,7 +36,7 @@ async def _list(folders: list[Path], *, json: bool) -> int:
     found = await list_runs(folders)
     if json:
         for one in found:
-            print(dumps(one.describe(), ensure_ascii=False))
+            print(to_json(one.describe()))
         return 0
     if not found:
         where = ", ".join(map(str, folders)) or f"{find_data_folder()} or here"

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from enum import StrEnum
-from json import dumps
 from pathlib import Path
 from typing import Annotated
 
@@ -30,7 +29,7 @@ from bactrian.cli.run_async import run_async
 from bactrian.cli.terminal.console import open_output, open_progress, to_printable
 from bactrian.cli.view.conversation import ConversationView
 from bactrian.errors import InputError
-from bactrian.language.escape import to_line
+from bactrian.language.escape import to_json, to_line
 from bactrian.records.events import Ended, Spoke, Started
 from bactrian.records.run import Mark
 from bactrian.records.session import Session
@@ -198,7 +197,7 @@ class _Writer:
                 if self.whole
                 else _list_facts(found, marks)
             )
-            print(dumps(line, ensure_ascii=False))
+            print(to_json(line))
         elif self.form is ShowFormat.markdown:
             print(write_markdown(session, find_behaviours(session), marks))
         elif self.whole:

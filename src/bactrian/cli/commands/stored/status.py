@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from json import dumps
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +10,7 @@ import typer
 from bactrian.api.reading.status import read_status
 from bactrian.cli.options import declare_option
 from bactrian.cli.run_async import run_async
+from bactrian.language.escape import to_json
 from bactrian.store import find_run
 
 
@@ -26,5 +26,5 @@ def status(
 
 async def _show(run: Path, *, json: bool) -> int:
     found = await read_status(run)
-    print(dumps(found.describe(), ensure_ascii=False) if json else found)
+    print(to_json(found.describe()) if json else found)
     return 0
