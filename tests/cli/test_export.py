@@ -114,11 +114,6 @@ def test_a_code_alone_says_its_kind(tmp_path: Path, run: Path) -> None:
         (["--format", "messages", "--only", "role_flip"], "is not a valid filter"),
         (["--format", "trl"], "--format messages --for trl"),
         (["--format", "jsonl"], "Did you mean 'messages'?"),
-        (["--format", "camel-chat", "--out", "out.jsonl"], "Name a folder: --out out"),
-        (
-            ["--format", "messages", "--split", "validation=0.5", "--out", "out.jsonl"],
-            "Name a folder: --out out",
-        ),
         (["--format", "messages", "--drop", "finding=flip"], "Did you mean 'role_flip'?"),
         (["--format", "messages", "--split", "validation=2"], "is not a split"),
         (["--format", "messages", "--min-rounds", "9"], "No session is left to write"),

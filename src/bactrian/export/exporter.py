@@ -97,11 +97,15 @@ async def _export(store: RunReader, options: ExportOptions) -> dict[str, Any]:
 
 _FILES = frozenset((".jsonl", ".json", ".csv", ".parquet"))
 """Suffixes of data files, which no folder should have."""
+_FOLDERS = frozenset(("", ".zip"))
+"""Suffixes of formats that write a folder, unless the target's own suffix asks for an archive."""
 
 
 def _check_options(options: ExportOptions) -> None:
     divided = len(options.split.names) > 1
-    if options.out.suffix in _FILES and (divided or not options.format.suffix or options.format.layout):
+    if options.out.suffix in _FILES and (
+        divided or options.format.layout or options.format.suffix in _FOLDERS
+    ):
         raise InputError(
             f"{'A split' if divided else options.format.name} is a folder and not one file.",
             where=str(options.out),
