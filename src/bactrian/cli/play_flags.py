@@ -65,6 +65,14 @@ class RoleFlags:
             "Output of `bactrian roles --json`: first the role that solves, then the role that instructs.",
         ),
     ] = None
+    embodied: Annotated[
+        str | None,
+        declare_option(
+            "--embodied",
+            "Role that acts by Python it writes, run in a sandbox; alone, or as the role that solves with --user.",
+        ),
+    ] = None
+    yes: Annotated[bool, declare_option("--yes", "Let --embodied run code without asking first.")] = False
     as_: Annotated[Side | None, declare_option("--as", "The side that you play yourself.")] = None
 
 

@@ -8,10 +8,9 @@ import textwrap
 import warnings
 
 from bactrian.evaluate.problems.problem import Problem
+from bactrian.language.fences import PYTHON, find_blocks
 from bactrian.language.think import split_thought
 
-_FENCE = re.compile(r"^[ \t]*(?:```|~~~)[ \t]*([\w+-]*)[^\n]*$", re.MULTILINE)
-_PYTHON = ("", "python", "python3", "py")
 _CODE = re.compile(r"(?:from\s+\S+\s+import\b|import\s|async\s+def\s|def\s|class\s|@\w)")
 _STOPS = re.compile(r"^(?:class |def |#|if |print)", re.MULTILINE)
 """Where the body of a function ends (Chen et al. 2021, section 3.1)."""
@@ -34,19 +33,8 @@ def extract_module(problem: Problem, reply: str) -> str:
 
 
 def _find_blocks(text: str) -> list[str]:
-    """Return the fenced blocks of Python, or of no stated language. A block that is not closed ends with the text."""
-    blocks: list[str] = []
-    begun: re.Match[str] | None = None
-    for fence in _FENCE.finditer(text):
-        if begun is None:
-            begun = fence
-            continue
-        if begun[1].lower() in _PYTHON:
-            blocks.append(text[begun.end() + 1 : fence.start()])
-        begun = None
-    if begun is not None and begun[1].lower() in _PYTHON:
-        blocks.append(text[begun.end() + 1 :])
-    return [block for block in blocks if block.strip()]
+    """Return the fenced blocks of Python, or of no stated language."""
+    return [one.code for one in find_blocks(text) if one.language in PYTHON and one.code.strip()]
 
 
 def _defines(code: str, name: str) -> bool:

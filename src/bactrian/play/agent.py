@@ -109,10 +109,14 @@ class View:
             self._hear_among_others(turn)
             return
         if turn.speaker == self.agent.speaker:
-            self.messages += to_messages(turn.uses) if turn.uses else []
+            self.messages += to_messages(turn.uses) if turn.uses and not self._repeats_text else []
             self.messages.append(Message("assistant", turn.text))
         else:
             self.messages.append(Message("user", turn.text))
+
+    @property
+    def _repeats_text(self) -> bool:
+        return self.agent.toolbox is not None and self.agent.toolbox.in_text
 
     def question(self) -> list[Message]:
         """Return the messages of the agent's next request; the last one is from the user."""
@@ -161,7 +165,7 @@ async def ask_agent(
         messages=[*view.question(), *used] if used else view.question(),
         sampling=derive_sampling(agent.sampling, agent.speaker, number),
         response_format=agent.form,
-        tools=agent.toolbox.kit.tools if agent.toolbox else (),
+        tools=agent.toolbox.offered if agent.toolbox else (),
         allow_tool_calls=allow_tool_calls,
         session=session,
         agent=agent.speaker,

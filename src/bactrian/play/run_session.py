@@ -16,6 +16,7 @@ from bactrian.errors import ModelError
 from bactrian.models.model import Model
 from bactrian.models.registry import ModelOptions
 from bactrian.play.agent import Listener
+from bactrian.play.embodied.body import open_body
 from bactrian.play.endings.rules import Rule
 from bactrian.play.open_models import open_models
 from bactrian.play.persist import persist_events
@@ -23,7 +24,7 @@ from bactrian.play.prepare import prepare
 from bactrian.play.scene import Scene, build_role_play
 from bactrian.play.session import play_session
 from bactrian.play.setup import RolePlaySetup, list_earlier_ids, list_shorter_ids, new_session
-from bactrian.play.tools.loading import open_tools
+from bactrian.play.tools.loading import DEFAULT_LIMITS, open_tools
 from bactrian.play.tools.toolbox import NO_TOOLS, Runnable, Toolbox
 from bactrian.prompts.pack import Pack
 from bactrian.recipes.schema import ToolsSpec
@@ -53,6 +54,8 @@ class SessionOrder:
     """More tools by agent: Python functions and other objects."""
     name: str | None = None
     """The id of the stored session to go on with; None for the id that the options give."""
+    embodied: bool = False
+    """True if the assistant acts by Python that it writes; its tools are the actions (paper, appendix N)."""
     command: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """The options as JSON values, without keys, to store with the session."""
 
@@ -70,6 +73,11 @@ async def play_one(
     """
     async with AsyncExitStack() as stack:
         tools = await stack.enter_async_context(open_tools(order.tools, order.functions))
+        body = None
+        if order.embodied:
+            limits = tools["assistant"].kit if "assistant" in tools else DEFAULT_LIMITS
+            body = await stack.enter_async_context(open_body(tools.get("assistant"), limits))
+            tools = {**tools, "assistant": body}
         setup = replace(order.setup, tools={agent: box.kit for agent, box in tools.items()})
         session = new_session(setup, order.pack, name=order.name)
         store = await stack.enter_async_context(open_store(order.run)) if order.run else kept_in
@@ -83,6 +91,8 @@ async def play_one(
             session = await resume_shorter(session, setup.limit, store)
             if session.ending is None:
                 await store.add_command(Command.begin("play", order.command, session.id))
+        if body is not None:
+            body.resume(session, None if store is None else store.path)
         sink = store.add_call if store is not None else None
         continues = session.ending is None or not session.ending.final
         names = (

@@ -62,6 +62,7 @@ def build_role_play(
     origin = session.provenance
     said = render_inception(session, pack)
     enforced = origin.protocol == "enforced"
+    box = find_toolbox(session, "assistant", tools)
     # The small grammar does not admit code.
     small_talk = get_traits(models["assistant"]).small and not origin.needs_code
     return Scene(
@@ -81,11 +82,13 @@ def build_role_play(
             "assistant": Agent(
                 speaker="assistant",
                 role=session.assistant,
-                system=_add_fields(said.assistant, "assistant", models["assistant"], enforced=enforced),
+                system=_add_actions(
+                    _add_fields(said.assistant, "assistant", models["assistant"], enforced=enforced), box
+                ),
                 model=models["assistant"],
                 sampling=origin.sampling.get("assistant", Sampling()),
                 form=build_assistant_format(small=small_talk) if enforced else None,
-                toolbox=find_toolbox(session, "assistant", tools),
+                toolbox=box,
                 language=origin.language,
             ),
         },
@@ -131,6 +134,12 @@ def _add_fields(system: str, speaker: str, model: Model, *, enforced: bool) -> T
     """Return the system prompt, with a description of the fields if a JSON schema constrains the model."""
     told = enforced and get_traits(model).constrained_by == "schema" and not isinstance(model, Human)
     return Text(f"{system}\n\n{describe_fields(speaker)}" if told else system)
+
+
+def _add_actions(system: Text, toolbox: Toolbox | None) -> Text:
+    """Return the system prompt, with what the toolbox says about itself."""
+    told = toolbox.describe() if toolbox is not None else ""
+    return Text(f"{system}\n\n{told}") if told else system
 
 
 def find_toolbox(session: Session, agent: Speaker, tools: Mapping[str, Toolbox]) -> Toolbox | None:

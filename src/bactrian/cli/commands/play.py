@@ -21,6 +21,7 @@ from bactrian.api.play import (
 )
 from bactrian.api.society import SocietyOptions, build_society_run
 from bactrian.cli.commands.roles import choose_roles
+from bactrian.cli.embodied import ask_consent, check_embodied, play_alone
 from bactrian.cli.model_options import check_base_url
 from bactrian.cli.options import declare_option, flatten_groups
 from bactrian.cli.play_flags import CriticFlags, ModelFlags, RoleFlags, SessionFlags, ToolFlags
@@ -78,9 +79,15 @@ def play(
         _play_society(society, idea, models, flags, run_file, keep=keep, json=json, raw=raw)
     if idea is None:
         idea, flags = EXAMPLE[0], replace(flags, seed=EXAMPLE_SEED if flags.seed is None else flags.seed)
+    if roles.embodied is not None:
+        check_embodied(roles, flags, critic)
+        ask_consent(roles.embodied, tools, yes=roles.yes)
+        if roles.user is None:
+            keeper = PlayKeeper(run_file, keep=keep, json=json, raw=raw)
+            play_alone(_read_idea(idea), roles, models, flags, tools, sampling, keeper)
     pair = choose_roles(
         roles.roles,
-        (roles.assistant, EXAMPLE[1], roles.assistant_description),
+        (roles.embodied or roles.assistant, EXAMPLE[1], roles.assistant_description),
         (roles.user, EXAMPLE[2], roles.user_description),
     )
     critic.check(models.critic_model, sampling)
@@ -112,6 +119,7 @@ def play(
         endings=flags.endings,
         run=run_file,
     )
+    order = replace(order, embodied=roles.embodied is not None)
     keeper = PlayKeeper(run_file, keep=keep, json=json, raw=raw)
     run_async(watch_session(order, keeper), resume=keeper, stop_control=stop_control)
 
@@ -129,6 +137,7 @@ def check_flags(
         "--user": roles.user,
         "--roles": roles.roles,
         "--as": roles.as_,
+        "--embodied": roles.embodied,
         "--critic": critic.critic,
         "--plan": flags.plan,
         "--tools": tools.tools,

@@ -15,6 +15,7 @@ from bactrian.cli.terminal.console import to_printable
 from bactrian.cli.view.markdown import MarkdownWriter
 from bactrian.language.escape import to_line
 from bactrian.play.agent import Listener
+from bactrian.play.embodied.blocks import RESULTS, is_body
 from bactrian.records.candidate import Decision, Proposal
 from bactrian.records.ending import Ending
 from bactrian.records.events import Called, Chose, Ended, Event, Proposed, Returned, Spoke, Started
@@ -45,6 +46,7 @@ class ConversationView:
         self._out = out
         self._progress = progress
         self._roles: dict[Speaker, str] = {}
+        self._embodied: set[str] = set()
         self._speaking: Speaker | None = None
         self._held = ""
         self._column = 0
@@ -102,6 +104,7 @@ class ConversationView:
         cast = {name: role.name for name, role in session.provenance.cast.items()}
         names = cast or {"assistant": session.assistant.name, "user": session.user.name}
         self._roles = {agent: to_line(name) for agent, name in names.items()}
+        self._embodied = {agent for agent, kit in session.provenance.tools.items() if is_body(kit)}
         self._turns, self._seconds, self._usage = 0, 0.0, Usage()
         title = " × ".join(map(to_printable, self._roles.values()))
         self._out.print(Rule(Text(title), style="dim"))
@@ -152,15 +155,21 @@ class ConversationView:
         if self._speaking is not None:  # The text beside its calls was streamed already.
             self._finish_text()
             self._speaking = None
-        elif call.text:
+        elif call.text and call.speaker not in self._embodied:
             self._announce(call.speaker)
             self._write(call.text)
             self._finish_text()
             self._speaking = None
+        if call.speaker in self._embodied:
+            return
         self._out.print() if call.place == 1 else None
         self._dim(f"{self._roles[call.speaker]} calls {call.wanted.name} {_short(call.wanted.arguments)}")
 
     def _return(self, result: ToolResult) -> None:
+        if result.speaker in self._embodied:
+            # Without a terminal the turn is written as a whole, and holds its results.
+            self._dim(f"\n{RESULTS}\n{result.text}") if self.listener is not None else None
+            return
         wrong = " (wrong)" if result.problem else ""
         self._dim(f"{result.name} says{wrong}, after {result.seconds:.1f} s: {_short(result.text)}")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from pathlib import Path
 
@@ -11,6 +11,7 @@ from bactrian.api.play import raise_failure
 from bactrian.cli.terminal.console import open_progress, to_printable
 from bactrian.cli.view.audience import choose_viewer
 from bactrian.models.registry import ModelOptions
+from bactrian.play.agent import Listener
 from bactrian.play.run_session import SessionOrder, play_one
 from bactrian.play.society.stages import SocietyRun, play_one_society
 from bactrian.records.ending import Ending
@@ -95,8 +96,15 @@ class PlayKeeper:
 
 async def watch_session(order: SessionOrder, keeper: PlayKeeper) -> int:
     """Play the session and return the exit code."""
+    return await watch_events(lambda listener, store: play_one(order, listener, kept_in=store), keeper)
+
+
+async def watch_events(
+    play: Callable[[Listener | None, Store | None], AsyncGenerator[Event]], keeper: PlayKeeper
+) -> int:
+    """Show the events of a session and return the exit code."""
     watching = choose_viewer(json=keeper.json, raw=keeper.raw)
-    async with keeper.open() as store, aclosing(play_one(order, watching.listener, kept_in=store)) as events:
+    async with keeper.open() as store, aclosing(play(watching.listener, store)) as events:
         with watching.show_waiting("thinking about the task"):
             event = await anext(events)
         if isinstance(event, Started):

@@ -13,7 +13,7 @@ from functools import wraps
 from hashlib import sha256
 from pathlib import Path
 from types import ModuleType
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
@@ -27,6 +27,7 @@ from bactrian.prompts.engine import render_prompt
 from bactrian.records.tool import Tool
 
 _Any = Callable[..., Any]
+_Result = TypeVar("_Result")
 
 
 class FunctionTool:
@@ -65,7 +66,7 @@ class FunctionTool:
                 if inspect.iscoroutinefunction(self._function):
                     value = await self._function(**given)
                 else:
-                    value = await _in_thread(lambda: self._function(**given))
+                    value = await run_in_thread(lambda: self._function(**given))
         except SystemExit as error:  # Uncaught, it would end the program.
             raise ToolFailed(render_prompt("tool_exit", name=self.tool.name)) from error
         return value if isinstance(value, str) else to_json(value, fallback=str).decode()
@@ -219,13 +220,13 @@ def _first_line(error: Exception) -> str:
     return str(error).partition("\n")[0]
 
 
-async def _in_thread(work: Callable[[], object]) -> object:
+async def run_in_thread(work: Callable[[], _Result]) -> _Result:
     """Return the result of ``work`` in a daemon thread: a tool that never returns must not block the program's exit."""
     loop = asyncio.get_running_loop()
-    done: asyncio.Future[object] = loop.create_future()
+    done: asyncio.Future[_Result] = loop.create_future()
     context = copy_context()
 
-    def tell(value: object, error: BaseException | None) -> None:
+    def tell(value: Any, error: BaseException | None) -> None:
         if done.done():
             return
         if error is None:

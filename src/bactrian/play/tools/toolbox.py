@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from types import MappingProxyType
 from typing import Protocol, runtime_checkable
 
+from bactrian.models.model import Reply
 from bactrian.prompts.engine import render_prompt
+from bactrian.records.message import Message
 from bactrian.records.text import Text, clean_text
-from bactrian.records.tool import Problem, Tool, ToolCall, Toolkit, ToolResult
+from bactrian.records.tool import Problem, Tool, ToolCall, Toolkit, ToolResult, Use, to_messages
 
 
 class BadArguments(Exception):
@@ -48,6 +50,32 @@ class Toolbox:
     kit: Toolkit
     tools: Mapping[str, Runnable]
     """By name."""
+
+    @property
+    def offered(self) -> tuple[Tool, ...]:
+        """The tools that a request names."""
+        return self.kit.tools
+
+    @property
+    def in_text(self) -> bool:
+        """True if the text of a turn holds its calls and results."""
+        return False
+
+    def describe(self) -> str:
+        """Return an addition to the system prompt; empty for none."""
+        return ""
+
+    def read_calls(self, reply: Reply) -> Reply:
+        """Return ``reply`` with the calls that its text holds."""
+        return reply
+
+    def write_messages(self, uses: Sequence[Use], *, last: bool) -> list[Message]:  # noqa: ARG002
+        """Return the calls and results of an unfinished turn; ``last`` if no more calls are allowed."""
+        return to_messages(uses)
+
+    def finish_text(self, text: Text, uses: Sequence[Use]) -> Text:  # noqa: ARG002
+        """Return the text of a turn with calls."""
+        return text
 
     async def call(self, call: ToolCall) -> ToolResult:
         """Call a tool. A failure becomes its result."""

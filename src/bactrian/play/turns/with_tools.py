@@ -15,7 +15,7 @@ from bactrian.play.tools.toolbox import Toolbox
 from bactrian.play.turns.state import SessionState
 from bactrian.records.events import Called, Returned, Spoke
 from bactrian.records.text import Text
-from bactrian.records.tool import ToolCall, ToolResult, Use, group_rounds, to_messages
+from bactrian.records.tool import ToolCall, ToolResult, Use, group_rounds
 from bactrian.records.turn import Turn
 from bactrian.records.usage import Usage
 
@@ -78,10 +78,11 @@ class ToolLoop:
                 state.number,
                 session=state.scene.session.id,
                 call_index=state.call_index + done,
-                used=to_messages(self.uses),
+                used=toolbox.write_messages(self.uses, last=not allow_tool_calls),
                 allow_tool_calls=allow_tool_calls,
                 listener=state.scene.listener,
             )
+            reply = toolbox.read_calls(reply) if allow_tool_calls else reply
             self._reply, self._seconds = reply, perf_counter() - begun
             if not allow_tool_calls or not reply.choices[0].calls:
                 break
@@ -111,9 +112,11 @@ class ToolLoop:
 
     def turn(self) -> Turn:
         """Make the turn of the final reply, with the usage and time of all replies."""
-        turn = self.draft()
+        turn, toolbox = self.draft(), self._state.view.agent.toolbox
+        assert toolbox is not None
         return replace(
             turn,
+            text=toolbox.finish_text(turn.text, self.uses),
             usage=self.usage + turn.usage,
             seconds=turn.seconds + self.seconds,
             uses=tuple(self.uses),

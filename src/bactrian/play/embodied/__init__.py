@@ -1,0 +1,1 @@
+"""The embodied agent (paper, appendix N): it acts by Python that it writes, in a sandbox."""
