@@ -23,7 +23,7 @@ LINES_OF_A_FUNCTION = 80
 
 VERBS = frozenset(
     """abort accept acquire add aggregate align allocate allow analyze annotate answer append apply arrange
-    ask assign attach await back begin bind bootstrap build calibrate call can cancel cap capture carry catch
+    ask assign attach await back begin bind bootstrap build calibrate call can cancel cap capture carry cast catch
     check choose claim clean clear close collect combine compare compile complete compute configure
     confirm connect continue convert copy correct count cover create cross cut decide declare decode defer delete
     derive describe detect discard dispatch divide doctor download draw drop dump edit emit enable
@@ -44,7 +44,7 @@ VERBS = frozenset(
     split start stem stop store stream strip subtract suggest sum summarize supply swap sweep switch
     sync take takes tell terminate test time to tokenize touch trace train transform translate
     traverse treat trim try tune turn undo unlock unpack unwrap update upgrade use validate verify
-    view vote wait wake walk warn watch weigh wrap write yield """.split()
+    view vote wait wake walk warn watch weigh widen wrap write yield """.split()
 )
 """First words of a public function. A word that is missing is added here; a noun is not."""
 NOUNS = {

@@ -74,4 +74,5 @@ def test_a_solution_keeps_its_code_and_loses_the_words_of_the_protocol() -> None
     assert strip_markers(text) == (
         "Print it.\n```python\n# Input: none\nprint('Next request.')\n```\nrun it.\nIt works."
     )
+    assert strip_markers("It has a dial. Solution: it rings.") == "It has a dial. it rings."
     assert strip_markers("The next request is served at once.") == "The next request is served at once."

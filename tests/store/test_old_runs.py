@@ -24,7 +24,7 @@ from tests.helpers.command import bactrian
 from tests.helpers.exports import handed, lines
 
 OLD = Path(__file__).parents[1] / "data" / "runs"
-VERSIONS = range(1, 11)
+VERSIONS = range(1, 13)
 LINES: dict[str, list[Any]] = json.loads((OLD / "lines.json").read_text("utf-8"))
 WHOLE = [said[0] for pair in zip(LINES["user"], [*LINES["assistant"], [DONE]], strict=True) for said in pair]
 """What a session says from its first turn on, if the first of the alternatives is taken each time."""
@@ -107,8 +107,8 @@ async def test_an_old_run_is_analyzed_and_exported(tmp_path: Path, version: int)
         measured = await measure(store)
         assert len(measured.facts) == len(sessions)
         if version >= 6:
-            (said,) = await store.confirmations("scripted:judge.json")
-            assert (said.behaviour, said.turn, said.holds) == ("missing_marker", 4, True)
+            answers = await store.confirmations("scripted:judge.json")
+            assert ("missing_marker", 4, True) in [(one.behaviour, one.turn, one.holds) for one in answers]
     await handed(path, "messages", tmp_path / "out.jsonl")
     (row,) = lines(tmp_path / "out.jsonl")
     assert [message["content"] for message in row["messages"]][1:7] == WHOLE[:6]

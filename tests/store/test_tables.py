@@ -23,6 +23,7 @@ TABLES: dict[str, tuple[set[str], list[RecordMapping]]] = {  # type: ignore[type
     "tools": ({"row", "session"}, [schema.TOOL_CALLS, schema.TOOL_RESULTS]),
     "confirmations": ({"row"}, [schema.CONFIRMATIONS]),
     "marks": ({"row"}, [schema.MARKS]),
+    "votes": ({"row"}, [schema.VOTES]),
     "commands": ({"row"}, [schema.COMMANDS]),
 }
 LATER = {

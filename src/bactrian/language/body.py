@@ -18,6 +18,7 @@ _NEXT_REQUEST = re.compile(
 _NEXT_LINE = re.compile(
     r"(?:^[ \t>*_-]*|(?<=[.!?:)])[ \t*_]+)Next request\.?[*_]*[ \t]*$", re.MULTILINE | re.IGNORECASE
 )
+_INNER = re.compile(r"(?<=[.!?])([ \t]+)[*_]*Solution[*_]*:[*_]*[ \t]*")
 _CODE = re.compile(r"(^[ \t]*(?:```.*?(?:^[ \t]*```|\Z)|~~~.*?(?:^[ \t]*~~~|\Z)))", re.MULTILINE | re.DOTALL)
 _TAIL = 60
 """Characters at the end that are searched for the request for the next instruction; the whole text would be slow."""
@@ -46,8 +47,12 @@ def strip_markers(text: str) -> str:
     """
     parts: list[str] = []
     for number, piece in enumerate(_CODE.split(text)):
-        parts.append(piece if number % 2 else _NEXT_LINE.sub("", _MARKERS.sub("", piece.replace(DONE, ""))))
+        parts.append(piece if number % 2 else _strip_prose(piece))
     return "".join(parts).strip()
+
+
+def _strip_prose(text: str) -> str:
+    return _NEXT_LINE.sub("", _INNER.sub(r"\1", _MARKERS.sub("", text.replace(DONE, ""))))
 
 
 def is_blank(body: str, *, by_user: bool) -> bool:

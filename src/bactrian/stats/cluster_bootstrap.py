@@ -10,8 +10,11 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, TypeVar
 
+from bactrian.stats.proportion import Proportion
+
 RESAMPLES = 2000
 _SEED = 20230331
+_FEW = 30
 _Cluster = TypeVar("_Cluster")
 
 
@@ -66,6 +69,17 @@ def measure_ratios(rows: Sequence[Sequence[tuple[float, float]]]) -> list[float 
         bottom = sum(pair[1] for pair in column)
         ratios.append(sum(pair[0] for pair in column) / bottom if bottom else None)
     return ratios
+
+
+def widen_interval(found: BootstrapEstimate, count: int, total: int) -> BootstrapEstimate:
+    """Return a share with Wilson's interval for ``count`` of ``total`` where the bootstrap's would be too narrow.
+
+    That is so for fewer than 30 clusters, and for a share of 0 or 1, whose resamples are all equal.
+    """
+    if not total or (found.clusters >= _FEW and 0 < count < total):
+        return found
+    low, high = Proportion(count, total).interval
+    return BootstrapEstimate(found.value, low, high, found.clusters)
 
 
 def _find_percentiles(known: Sequence[float]) -> tuple[float, float]:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from bactrian.records.candidate import Decision, Deliberation, Proposal
 from bactrian.records.ending import Ending
 from bactrian.records.finding import Confirmation
-from bactrian.records.run import Call, Command, Failure, ItemList, Mark, Outline, Progress, SpokenText
+from bactrian.records.run import Call, Command, Failure, ItemList, Mark, Outline, Progress, SpokenText, Vote
 from bactrian.records.session import Session
 from bactrian.records.tool import ToolCall, ToolResult
 from bactrian.records.turn import Turn
@@ -64,6 +64,10 @@ class RunWriter(Protocol):
 
     async def remove_mark(self, session: str, mark: str) -> None:
         """Remove a mark of the session with this id; do nothing if the session does not have it."""
+        ...
+
+    async def add_vote(self, vote: Vote) -> None:
+        """Store a vote on solutions of a session that is stored, or replace the one of the same voter on the pair."""
         ...
 
     async def add_command(self, command: Command) -> None:
@@ -162,6 +166,10 @@ class RunReader(Protocol):
 
     async def marks(self, session: str | None = None) -> list[Mark]:
         """Return the marks of all sessions, or of the session with this id, in the order of their first setting."""
+        ...
+
+    async def votes(self) -> list[Vote]:
+        """Return all votes in the order in which they were first given."""
         ...
 
     async def commands(self) -> list[Command]:

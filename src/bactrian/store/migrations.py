@@ -271,6 +271,28 @@ def _m012_thoughts_before_calls_and_decisions(connection: Connection) -> None:
     _add_column(connection, "verdicts", "thought", "TEXT DEFAULT '' NOT NULL")
 
 
+def _m013_votes(connection: Connection) -> None:
+    """Votes of people on pairs of solutions."""
+    _create(
+        connection,
+        "votes",
+        """
+        "row" INTEGER NOT NULL PRIMARY KEY,
+        session TEXT NOT NULL REFERENCES sessions (id),
+        pair TEXT NOT NULL,
+        voter TEXT NOT NULL, -- a pseudonym
+        repeated INTEGER NOT NULL, -- 1 if the pair was shown again, the other way round
+        "left" TEXT NOT NULL,
+        choice TEXT NOT NULL,
+        comment TEXT NOT NULL,
+        texts TEXT NOT NULL, -- SHA-256 of what was shown
+        seconds FLOAT NOT NULL,
+        created FLOAT NOT NULL, -- seconds since 1970
+        UNIQUE (session, pair, voter, repeated)
+        """,
+    )
+
+
 MIGRATIONS: tuple[Callable[[Connection], None], ...] = (
     _m001_sessions_and_turns,
     _m002_calls,
@@ -284,6 +306,7 @@ MIGRATIONS: tuple[Callable[[Connection], None], ...] = (
     _m010_marks,
     _m011_commands,
     _m012_thoughts_before_calls_and_decisions,
+    _m013_votes,
 )
 """In order; the number of a migration is its position, from 1."""
 

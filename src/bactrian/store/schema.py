@@ -14,7 +14,7 @@ from sqlalchemy import TableClause, column, table
 from bactrian.records.candidate import Decision, Proposal
 from bactrian.records.ending import Ending
 from bactrian.records.finding import Confirmation
-from bactrian.records.run import Call, Command, ItemList, Mark, Progress
+from bactrian.records.run import Call, Command, ItemList, Mark, Progress, Vote
 from bactrian.records.session import Session
 from bactrian.records.tool import ToolCall, ToolResult
 from bactrian.records.turn import Turn
@@ -73,6 +73,7 @@ RESULT = TOOL_RESULTS.pick("result", "problem", "tool_seconds", "cut")
 CONFIRMATIONS = declare_table(Confirmation)
 COMMANDS = declare_table(Command, options=Json())
 MARKS = declare_table(Mark)
+VOTES = declare_table(Vote)
 CALLS = declare_table(Call, usage=Json())
 LISTS = declare_table(ItemList, items=Json(), usage=Json())
 
@@ -93,6 +94,20 @@ tools = _make_table("tools", ("row", "session"), TOOL_CALLS, TOOL_RESULTS)
 confirmations = _make_table("confirmations", ("row",), CONFIRMATIONS)
 marks = _make_table("marks", ("row",), MARKS)
 commands = _make_table("commands", ("row",), COMMANDS)
+votes = _make_table("votes", ("row",), VOTES)
 
-TABLES = (sessions, turns, run, lists, calls, proposals, verdicts, tools, confirmations, marks, commands)
+TABLES = (
+    sessions,
+    turns,
+    run,
+    lists,
+    calls,
+    proposals,
+    verdicts,
+    tools,
+    confirmations,
+    marks,
+    commands,
+    votes,
+)
 """In the order in which they can be filled: a turn references its session."""

@@ -36,7 +36,7 @@ class Passage:
 
 
 @dataclass(frozen=True, slots=True)
-class ShownMessage:
+class ExcerptMessage:
     """A turn as the page shows it."""
 
     anchor: str
@@ -48,12 +48,12 @@ class ShownMessage:
 
 
 @dataclass(frozen=True, slots=True)
-class ShownConversation:
+class Excerpt:
     """A session as the page shows it."""
 
     anchor: str
     session: Session
-    messages: tuple[ShownMessage, ...]
+    messages: tuple[ExcerptMessage, ...]
     codes: tuple[Behaviour, ...]
     """The behaviours that it shows."""
 
@@ -72,9 +72,9 @@ class Quotation:
 
 def fit_conversations(
     sessions: Sequence[AnnotatedSession], prefix: str, room: int = ALL_CONVERSATIONS
-) -> tuple[ShownConversation, ...]:
+) -> tuple[Excerpt, ...]:
     """Return the sessions that fit into ``room`` bytes, the first ones first. ``prefix`` begins their anchors."""
-    shown: list[ShownConversation] = []
+    shown: list[Excerpt] = []
     for number, one in enumerate(sessions, start=1):
         sizes = [_measure(turn.text) for turn in one.session.turns]
         longest = find_cap(sizes, max(_ONE_CONVERSATION - _MARKUP * len(sizes), 0))
@@ -97,7 +97,7 @@ def find_cap(sizes: Sequence[int], room: int) -> int:
 
 
 def choose_quotations(
-    conversations: Sequence[ShownConversation],
+    conversations: Sequence[Excerpt],
 ) -> Mapping[Behaviour, tuple[Quotation, ...]]:
     """Return three quotations of each behaviour, the surest first, each from another conversation where possible."""
     places = [
@@ -122,15 +122,15 @@ def _measure(text: str) -> int:
     return len(text.encode(errors="replace")) + 4 * sum(map(text.count, "<>&\"'"))
 
 
-def _arrange(one: AnnotatedSession, anchor: str, longest: int) -> ShownConversation:
-    messages: list[ShownMessage] = []
+def _arrange(one: AnnotatedSession, anchor: str, longest: int) -> Excerpt:
+    messages: list[ExcerptMessage] = []
     for turn in one.session.turns:
         mine = tuple(found for found in one.findings if found.turn == turn.number)
         whole = to_printable(turn.text)
         share = min(1.0, longest / max(_measure(turn.text), 1))
         text = whole if share == 1.0 else whole[: int(len(whole) * share)]
         messages.append(
-            ShownMessage(
+            ExcerptMessage(
                 f"{anchor}-{turn.number}",
                 turn,
                 tuple(_split(text.strip(), mine)),
@@ -139,7 +139,7 @@ def _arrange(one: AnnotatedSession, anchor: str, longest: int) -> ShownConversat
             )
         )
     codes = tuple(dict.fromkeys(found.behaviour for found in one.findings))
-    return ShownConversation(anchor, one.session, tuple(messages), codes)
+    return Excerpt(anchor, one.session, tuple(messages), codes)
 
 
 def _split(text: str, findings: Sequence[Finding]) -> Iterator[Passage]:
@@ -161,7 +161,7 @@ def _split(text: str, findings: Sequence[Finding]) -> Iterator[Passage]:
         yield Passage(text[begin:end], codes, is_code)
 
 
-def _quote(finding: Finding, message: ShownMessage) -> Quotation:
+def _quote(finding: Finding, message: ExcerptMessage) -> Quotation:
     text = to_printable(message.turn.text)
     place = find_quotation(text, to_printable(finding.quote))
     if place is None:

@@ -14,7 +14,7 @@ from bactrian.analyze.excerpts import AnnotatedSession
 from bactrian.analyze.page.charts import build_curve, build_histogram
 from bactrian.analyze.page.passages import (
     ALL_CONVERSATIONS,
-    ShownConversation,
+    Excerpt,
     choose_quotations,
     fit_conversations,
 )
@@ -177,12 +177,10 @@ def _map(report: Json) -> dict[str, Any] | None:
     }
 
 
-def _group(
-    report: Json, shown: Sequence[ShownConversation]
-) -> list[tuple[str, str, list[ShownConversation]]]:
+def _group(report: Json, shown: Sequence[Excerpt]) -> list[tuple[str, str, list[Excerpt]]]:
     """Return the conversations under titles, each once."""
     left = {one.session.id: one for one in shown}
-    groups: list[tuple[str, str, list[ShownConversation]]] = []
+    groups: list[tuple[str, str, list[Excerpt]]] = []
     for title, note, name in (
         ("Worst", "the largest share of turns that show a behaviour", "worst"),
         ("Best", "the task done, no behaviour shown, most instructions solved", "best"),
@@ -226,8 +224,8 @@ def _make_row(reports: Sequence[Json], changes: Sequence[Json], code: str, kind:
 
 
 def _match_conversations(
-    shown: Sequence[Sequence[ShownConversation]],
-) -> list[tuple[str, list[ShownConversation | None]]]:
+    shown: Sequence[Sequence[Excerpt]],
+) -> list[tuple[str, list[Excerpt | None]]]:
     """Return the conversations with the same id side by side: one column for each run."""
     columns = [{one.session.id: one for one in some} for some in shown]
     ids = dict.fromkeys(name for column in columns for name in column)

@@ -14,15 +14,13 @@ from bactrian.stats.cluster_bootstrap import (
     BootstrapEstimate,
     bootstrap_clusters,
     measure_ratios,
+    widen_interval,
 )
 from bactrian.stats.length_control import fit_length_controlled_rate, scale_lengths
 from bactrian.stats.paired_sign import compute_sign_test, count_tasks_needed
-from bactrian.stats.proportion import Proportion
 
 OUTCOMES: tuple[Outcome, ...] = ("draw", "loss", "win")
 """In the order of the paper's columns: draw, the other's win, CAMEL's win."""
-_FEW = 30
-"""Below this many clusters, and for shares of 0 or 1, the interval is Wilson's: the bootstrap's is too narrow there."""
 _GOOD, _BAD = 7.0, 4.0
 _WORTH: dict[Outcome, float] = {"win": 1.0, "draw": 0.5, "loss": 0.0}
 
@@ -94,7 +92,7 @@ def compare_pair(
     rows = [_sum_rows([_measure_task(task) for task in cluster]) for cluster in clusters]
     found = dict(zip(_NAMES, bootstrap_clusters(rows, measure_ratios, resamples=resamples), strict=True))
     shares = {
-        name: _widen(found[name], outcomes[name], len(tasks) - outcomes["unreadable"], len(clusters))
+        name: widen_interval(found[name], outcomes[name], len(tasks) - outcomes["unreadable"])
         for name in OUTCOMES
     }
     controlled = [_list_lengths(cluster) for cluster in clusters]
@@ -192,14 +190,6 @@ def _control_length(clusters: Sequence[Sequence[tuple[float, float]]]) -> list[f
     pairs = [pair for cluster in clusters for pair in cluster]
     scaled = scale_lengths([difference for _, difference in pairs])
     return [fit_length_controlled_rate([win for win, _ in pairs], scaled)]
-
-
-def _widen(found: BootstrapEstimate, count: int, total: int, clusters: int) -> BootstrapEstimate:
-    """Return ``found`` with Wilson's interval where the bootstrap's would be too narrow."""
-    if not total or (clusters >= _FEW and 0 < count < total):
-        return found
-    low, high = Proportion(count, total).interval
-    return BootstrapEstimate(found.value, low, high, found.clusters)
 
 
 def _count_order(tasks: Sequence[JudgedTask], *, swapped: bool) -> dict[str, int]:

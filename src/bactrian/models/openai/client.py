@@ -42,6 +42,8 @@ _STREAM_ROOM = 16
 _SLACK = 1.02
 """Safety factor on token counts estimated from bytes, because a request that does not fit by a few tokens fails."""
 _LARGEST_LIST = 1 << 20
+_SECRET = 16
+"""Characters from which a key is taken out of replies, too."""
 _LAST_BYTES = 1.0
 """Seconds to wait for the end of a stream whose reply is complete, so that its connection can be reused."""
 
@@ -260,7 +262,7 @@ class OpenAIModel:
         return self._pool
 
     async def _read_whole(self, response: Response, request: Request, sent: int) -> Reply:
-        reply = wire.read_reply(await response.read_all(), sent=sent, usage=self._usage)
+        reply = wire.read_reply(self._hide_key(await response.read_all()), sent=sent, usage=self._usage)
         form = request.response_format
         if form is not None and not has_grammar(form, self._dialect):
             try:
@@ -276,7 +278,7 @@ class OpenAIModel:
     async def _read_streamed(self, response: Response, request: Request, sent: int, started: float) -> Reply:
         assert request.on_text is not None
         gathered = await stream_reader.read_stream(response, request.on_text, request.on_restart)
-        raw = bytes(gathered.raw)
+        raw = self._hide_key(bytes(gathered.raw))
         if gathered.empty:
             reply = wire.read_reply(raw, sent=sent, usage=self._usage)
             request.on_text(reply.text)
@@ -324,6 +326,16 @@ class OpenAIModel:
             response.status, complaint, sample, after, key_variable=self._dialect.key_variable
         )
 
+    @property
+    def _shown_key(self) -> str:
+        return f"…{self._key[-4:]}" if len(self._key) > 8 else "…"
+
+    def _hide_key(self, body: bytes) -> bytes:
+        """Return ``body`` without the key: some servers send back what they were sent. A short key may be a word."""
+        if len(self._key) < _SECRET:
+            return body
+        return body.replace(self._key.encode(errors="surrogateescape"), self._shown_key.encode())
+
     def _convert_fault(self, fault: TransportFault | ModelError) -> ModelError:
         """Convert a fault to an error of our own, with the endpoint's address and without the key."""
         error = (
@@ -334,9 +346,9 @@ class OpenAIModel:
         error.where = str(self._url)
         error.spent = fault.spent
         if self._key:
-            shown = f"…{self._key[-4:]}" if len(self._key) > 8 else "…"
-            error.what = error.what.replace(self._key, shown)
-            error.sample = error.sample.replace(self._key.encode(errors="surrogateescape"), shown.encode())
+            error.what = error.what.replace(self._key, self._shown_key)
+            key = self._key.encode(errors="surrogateescape")
+            error.sample = error.sample.replace(key, self._shown_key.encode())
         error.what = to_line(error.what)
         error.next = error.next and to_line(error.next)
         error.args = (error.what,)

@@ -28,7 +28,7 @@ from sqlalchemy.sql.base import ReadOnlyColumnCollection
 from bactrian.errors import StoreError
 from bactrian.records.candidate import Deliberation
 from bactrian.records.finding import Confirmation
-from bactrian.records.run import Command, Failure, ItemList, Mark, Outline, Progress, SpokenText
+from bactrian.records.run import Command, Failure, ItemList, Mark, Outline, Progress, SpokenText, Vote
 from bactrian.records.session import IMPORTED, Session
 from bactrian.records.tool import Use
 from bactrian.records.turn import Turn
@@ -90,6 +90,12 @@ class Reader:
             query = query.where(schema.marks.c.session == session)
         with explain_errors(self._path), self._engine.connect() as connection:
             return list(map(schema.MARKS.read, connection.execute(query)))
+
+    def votes(self) -> list[Vote]:
+        """Return all votes in the order in which they were first given."""
+        query = _select(schema.votes.c, schema.VOTES).order_by(schema.votes.c.row)
+        with explain_errors(self._path), self._engine.connect() as connection:
+            return list(map(schema.VOTES.read, connection.execute(query)))
 
     def commands(self) -> list[Command]:
         """Return the commands that worked on the run, the oldest first."""

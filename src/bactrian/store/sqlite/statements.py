@@ -87,6 +87,7 @@ ADD_TOOL_RESULT = _update(
 ADD_MARK = _replace(13, "marks", "session, mark", *schema.MARKS.names)
 REMOVE_MARK = Statement(14, "DELETE FROM marks WHERE session = ? AND mark = ?")
 ADD_COMMAND = _insert(15, "commands", *schema.COMMANDS.names)
+ADD_VOTE = _replace(16, "votes", "session, pair, voter, repeated", *schema.VOTES.names)
 REOPEN_SESSION = Statement(
     12,
     "UPDATE sessions SET "  # noqa: S608

@@ -13,7 +13,7 @@ from bactrian.errors import StoreError
 from bactrian.records.candidate import Decision, Deliberation, Proposal
 from bactrian.records.ending import Ending
 from bactrian.records.finding import Confirmation
-from bactrian.records.run import Call, Command, Failure, ItemList, Mark, Outline, Progress, SpokenText
+from bactrian.records.run import Call, Command, Failure, ItemList, Mark, Outline, Progress, SpokenText, Vote
 from bactrian.records.session import Session
 from bactrian.records.tool import ToolCall, ToolResult
 from bactrian.records.turn import Turn
@@ -100,6 +100,14 @@ class SqliteStore:
     async def marks(self, session: str | None = None) -> list[Mark]:
         """Return the marks of all sessions, or of the session with this id, in the order of their first setting."""
         return await asyncio.to_thread(self._reader.marks, session)
+
+    async def add_vote(self, vote: Vote) -> None:
+        """Store a vote, or replace the one of the same voter on the same pair."""
+        await self._write(statements.ADD_VOTE, schema.VOTES.write(vote))
+
+    async def votes(self) -> list[Vote]:
+        """Return all votes in the order in which they were first given."""
+        return await asyncio.to_thread(self._reader.votes)
 
     async def add_command(self, command: Command) -> None:
         """Store a command that works on the run."""

@@ -6,6 +6,8 @@ import typer
 
 from bactrian.cli.commands.evaluate.agents import agents, extract
 from bactrian.cli.commands.evaluate.humaneval import humaneval
+from bactrian.cli.commands.evaluate.pairwise import pairwise
+from bactrian.cli.commands.evaluate.vote import vote
 
 app = typer.Typer(help="Measure models and conversations.", rich_markup_mode=None, no_args_is_help=True)
 
@@ -18,3 +20,5 @@ def evaluate() -> None:
 app.command("agents")(agents)
 app.command("extract")(extract)
 app.command("humaneval")(humaneval)
+app.command("pairwise")(pairwise)
+app.command("vote")(vote)

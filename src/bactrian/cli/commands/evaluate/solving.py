@@ -99,13 +99,19 @@ def name_verdicts(folder: Path, judge: str, style: Style) -> Path:
 
 
 async def compare_solutions(
-    plan: SolutionPlan, judging: ComparisonFlags, spending: SpendingFlags, stop_control: StopControl
+    plan: SolutionPlan,
+    judging: ComparisonFlags,
+    spending: SpendingFlags,
+    stop_control: StopControl,
+    *,
+    math: bool = False,
 ) -> int:
-    """Write the solutions, ask the judges, print the report, and return the exit code.
+    """Write the solutions, ask the judges, print the report, and return the exit code. ``math`` sets the flag.
 
     Raises:
         BudgetReached: a limit is used up; what was paid for is stored.
     """
+    judging = replace(judging, math=judging.math or math)
     order = _order_run(plan.recipe, plan.solutions, plan.models, spending, judging)
     verdicts = {judge: name_verdicts(plan.folder, judge, judging.style) for judge in judging.judge or ()}
     if judging.forecast:
