@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, TypedDict
+from typing import Annotated, Any, TypedDict
 
 import typer
 
@@ -202,6 +203,21 @@ class CriticFlags:
                 next="Give one; several critics are a society: --society panel, or a file of your own.",
             )
         return self.critics[0] if self.critics else None
+
+    def check(self, model: str | None, sampling: Mapping[str, Any]) -> None:
+        """Refuse options of a critic if there is none.
+
+        Raises:
+            InputError: such an option was given.
+        """
+        given = {
+            "--critic-model": None if model == os.environ.get("BACTRIAN_CRITIC_MODEL") else model,
+            "--critic-temperature or its like": sampling.get("critic"),
+        }
+        if self.critic is None and (flag := next((name for name, value in given.items() if value), None)):
+            raise InputError(
+                "This is for the critic, and there is no critic.", where=flag, next="Give --critic ROLE, too."
+            )
 
     def read(self) -> Critic | None:
         """Return the critic; None if not given. Raises InputError for a search without a critic."""

@@ -22,6 +22,7 @@ from bactrian.api.play import (
 from bactrian.api.society import SocietyOptions, build_society_run
 from bactrian.cli.commands.roles import choose_roles
 from bactrian.cli.embodied import ask_consent, check_embodied, play_alone
+from bactrian.cli.model_options import check_base_url
 from bactrian.cli.options import declare_option, flatten_groups
 from bactrian.cli.play_flags import CriticFlags, ModelFlags, RoleFlags, SessionFlags, ToolFlags
 from bactrian.cli.run_async import run_async
@@ -75,7 +76,17 @@ def play(
         if sampling:
             raise refuse_flag("--temperature and its like")
         check_flags(roles, models, flags, critic, tools)
-        _play_society(society, idea, models, flags, run_file, keep=keep, json=json, raw=raw)
+        _play_society(
+            society,
+            idea,
+            models,
+            flags,
+            run_file,
+            human=critic.critic == HUMAN,
+            keep=keep,
+            json=json,
+            raw=raw,
+        )
     if idea is None:
         idea, flags = EXAMPLE[0], replace(flags, seed=EXAMPLE_SEED if flags.seed is None else flags.seed)
     if roles.embodied is not None:
@@ -89,7 +100,9 @@ def play(
         (roles.embodied or roles.assistant, EXAMPLE[1], roles.assistant_description),
         (roles.user, EXAMPLE[2], roles.user_description),
     )
+    critic.check(models.critic_model, sampling)
     chosen = _choose_models(roles, models, critic)
+    check_base_url(models.base_url, chosen.names.values())
     person = HUMAN in (*chosen.names.values(), critic.critic)
     options, stop_control = models.open(person=person, idea=idea)
     order = build_session_order(
@@ -135,7 +148,7 @@ def check_flags(
         "--roles": roles.roles,
         "--as": roles.as_,
         "--embodied": roles.embodied,
-        "--critic": critic.critic,
+        "--critic": None if critic.critic == HUMAN else critic.critic,
         "--plan": flags.plan,
         "--tools": tools.tools,
         "--mcp": tools.mcp,
@@ -176,18 +189,25 @@ def _play_society(
     flags: SessionFlags,
     run_file: Path | None,
     *,
+    human: bool,
     keep: bool,
     json: bool,
     raw: bool,
 ) -> NoReturn:
     """Play a society and end the command."""
     society, _ = load_society(name)
+    if human and not any(stage.critic for stage in society.stages):
+        raise InputError(
+            "No stage of this society has a critic.",
+            where="--critic",
+            next="Give a stage a [stages.critic] in a file of your own: docs/societies.md.",
+        )
     usual = models.model or LOCAL
     names = name_models(
         society,
         usual,
         task_model=models.task_model or usual,
-        critic_model=models.critic_model or usual,
+        critic_model=HUMAN if human else models.critic_model or usual,
     )
     options, stop_control = models.open(person=HUMAN in names.values(), idea=idea)
     given = {usual, models.task_model, models.critic_model}
