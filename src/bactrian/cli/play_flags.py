@@ -12,13 +12,13 @@ from typing import Annotated, Any, TypedDict
 import typer
 
 from bactrian.api.arguments import Critic
-from bactrian.api.play import EXAMPLE
 from bactrian.cli.model_options import read_model_options
 from bactrian.cli.options import declare_option
 from bactrian.cli.run_async import StopControl
 from bactrian.cli.terminal.keyboard import add_person
 from bactrian.errors import InputError
 from bactrian.models.registry import ModelOptions
+from bactrian.play.defaults import ROLES
 
 
 class Protocol(StrEnum):
@@ -47,11 +47,9 @@ class RoleFlags:
     """The roles."""
 
     assistant: Annotated[
-        str | None, declare_option("--assistant", f"Role that solves. Default: {EXAMPLE[1]}.")
+        str | None, declare_option("--assistant", f"Role that solves. Default: {ROLES[0]}.")
     ] = None
-    user: Annotated[str | None, declare_option("--user", f"Role that instructs. Default: {EXAMPLE[2]}.")] = (
-        None
-    )
+    user: Annotated[str | None, declare_option("--user", f"Role that instructs. Default: {ROLES[1]}.")] = None
     assistant_description: Annotated[
         str, declare_option("--assistant-description", "Description of the role that solves.")
     ] = ""
@@ -272,7 +270,13 @@ class ToolFlags:
 class SessionFlags:
     """The task, the protocol and the endings."""
 
-    specify: Annotated[bool, declare_option("--specify/--no-specify", "Make the idea concrete first.")] = True
+    specify: Annotated[
+        bool | None,
+        declare_option(
+            "--specify/--no-specify",
+            "Make the idea concrete first. Default: yes; no for your own idea on the built-in model.",
+        ),
+    ] = None
     word_limit: Annotated[int, declare_option("--word-limit", "Word limit of the specified task.", min=1)] = (
         50
     )
@@ -305,6 +309,6 @@ class SessionFlags:
     prompts: Annotated[
         str | None,
         declare_option(
-            "--prompts", "Prompt pack: a name or a .toml file. Default: ai-society, or its small one."
+            "--prompts", "Prompt pack: a name or a .toml file. Default: ai-society, or a small one."
         ),
     ] = None

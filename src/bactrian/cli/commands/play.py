@@ -15,8 +15,6 @@ from bactrian.api.arguments import PlayOptions
 from bactrian.api.models import LOCAL, ChosenModels, choose_models
 from bactrian.api.play import (
     AGENTS,
-    EXAMPLE,
-    EXAMPLE_SEED,
     build_session_order,
 )
 from bactrian.api.society import SocietyOptions, build_society_run
@@ -29,6 +27,7 @@ from bactrian.cli.run_async import run_async
 from bactrian.cli.sampling_options import SPEAKERS, add_sampling_flags
 from bactrian.cli.view.watching import PlayKeeper, watch_session, watch_society
 from bactrian.errors import InputError
+from bactrian.play.defaults import EXAMPLE, EXAMPLE_SEED, choose_role_names
 from bactrian.play.human import HUMAN
 from bactrian.play.society.stages import name_models
 from bactrian.recipes.society import load_society
@@ -89,16 +88,18 @@ def play(
         )
     if idea is None:
         idea, flags = EXAMPLE[0], replace(flags, seed=EXAMPLE_SEED if flags.seed is None else flags.seed)
+    text = _read_idea(idea)
+    defaults = choose_role_names(text)
     if roles.embodied is not None:
         check_embodied(roles, flags, critic)
         ask_consent(roles.embodied, tools, yes=roles.yes)
         if roles.user is None:
             keeper = PlayKeeper(run_file, keep=keep, json=json, raw=raw)
-            play_alone(_read_idea(idea), roles, models, flags, tools, sampling, keeper)
+            play_alone(text, roles, models, flags, tools, sampling, keeper)
     pair = choose_roles(
         roles.roles,
-        (roles.embodied or roles.assistant, EXAMPLE[1], roles.assistant_description),
-        (roles.user, EXAMPLE[2], roles.user_description),
+        (roles.embodied or roles.assistant, defaults[0], roles.assistant_description),
+        (roles.user, defaults[1], roles.user_description),
     )
     critic.check(models.critic_model, sampling)
     chosen = _choose_models(roles, models, critic)
@@ -106,7 +107,7 @@ def play(
     person = HUMAN in (*chosen.names.values(), critic.critic)
     options, stop_control = models.open(person=person, idea=idea)
     order = build_session_order(
-        _read_idea(idea),
+        text,
         pair,
         chosen,
         options,
@@ -131,7 +132,9 @@ def play(
     )
     order = replace(order, embodied=roles.embodied is not None)
     keeper = PlayKeeper(run_file, keep=keep, json=json, raw=raw)
-    run_async(watch_session(order, keeper), resume=keeper, stop_control=stop_control)
+    by_default = models.model is None and set(chosen.names.values()) <= {LOCAL, HUMAN}
+    work = watch_session(order, keeper, suggest=by_default and not json)
+    run_async(work, resume=keeper, stop_control=stop_control)
 
 
 def check_flags(
