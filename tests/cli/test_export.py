@@ -87,6 +87,23 @@ def test_every_flag_reaches_the_data(tmp_path: Path, run: Path) -> None:
     assert (tmp_path / "tea" / "tea.axolotl.yaml").exists()
 
 
+@pytest.mark.parametrize("arguments", [["camel-chat"], ["messages", "--split", "validation=0.5"]])
+def test_a_folder_never_has_the_name_of_a_file(tmp_path: Path, run: Path, arguments: list[str]) -> None:
+    done = bactrian("export", run.name, "--out", "out.jsonl", "--format", *arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "Name a folder: --out out" in done.stderr
+    assert not list(tmp_path.glob("out*"))
+
+
+def test_a_code_alone_says_its_kind(tmp_path: Path, run: Path) -> None:
+    def count(name: str, *filters: str) -> str:
+        bactrian("export", run.name, "--format", "messages", "--out", name, *filters, cwd=tmp_path)
+        return (tmp_path / name).read_text("utf-8")
+
+    assert count("short", "--drop", "role_flip") == count("long", "--drop", "finding=role_flip")
+    assert count("one", "--only", "task_done") == count("other", "--only", "ending=task_done")
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -94,7 +111,9 @@ def test_every_flag_reaches_the_data(tmp_path: Path, run: Path) -> None:
         (["--format", "camel-science"], "camel-science cannot hold"),
         (["--format", "preference"], "holds no choices"),
         (["--format", "messages", "--only", "ending=done"], "There is no ending 'done'"),
-        (["--format", "messages", "--only", "task_done"], "is not a valid filter"),
+        (["--format", "messages", "--only", "role_flip"], "is not a valid filter"),
+        (["--format", "trl"], "--format messages --for trl"),
+        (["--format", "jsonl"], "Did you mean 'messages'?"),
         (["--format", "messages", "--drop", "finding=flip"], "Did you mean 'role_flip'?"),
         (["--format", "messages", "--split", "validation=2"], "is not a split"),
         (["--format", "messages", "--min-rounds", "9"], "No session is left to write"),
@@ -110,6 +129,7 @@ def test_a_wish_that_cannot_be_granted_is_explained_in_three_lines_and_writes_no
     assert said in done.stderr
     assert len(done.stderr.splitlines()) <= 3
     assert "Traceback" not in done.stderr
+    assert "never awaited" not in done.stderr
     assert not [path.name for path in tmp_path.iterdir() if "out" in path.name]
 
 

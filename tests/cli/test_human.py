@@ -214,3 +214,35 @@ def test_a_person_mends_a_proposal_in_their_editor(
         keys=[(b"edit N", b"edit 1\n"), (b"edit N", b"stop\n")],
     )
     assert stored(tmp_path).turns[0].text == "Instruction: Simmer.\nInput: None", seen
+
+
+SOCIETY = """name = "tea"
+task = "tea"
+[[agents]]
+name = "asker"
+role = "Guest"
+[[agents]]
+name = "maker"
+role = "Host"
+[[stages]]
+name = "make"
+user = "asker"
+assistant = "maker"
+[stages.critic]
+role = "{role}"
+proposals = 2
+"""
+
+
+@pytest.mark.parametrize(("role", "more"), [("human", []), ("Taster", ["--critic", "human"])])
+def test_a_person_is_the_critic_of_a_society(
+    tmp_path: Path, command: list[str], role: str, more: list[str]
+) -> None:
+    (tmp_path / "tea.toml").write_text(SOCIETY.format(role=role))
+    arguments = [one for one in command if one != "--no-specify"]
+    done = bactrian(
+        *(*arguments, "--society", "tea.toml", *more, "--json"), cwd=tmp_path, text=b"2\n2\n1\n1\n1\n1\n1\n"
+    )
+    said = events(done.stdout)
+    assert [line["place"] for line in said if line["event"] == "chose"][:3] == [2, 2, 1], done.stderr
+    assert said[-1]["code"] == "task_done"

@@ -76,7 +76,15 @@ def test_a_stored_session_is_told_again_and_replayed(tmp_path: Path, script: str
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        (("play", "tea", "--model", "opneai:x"), 2, "Did you mean 'openai'"),
+        (("play", "tea", "--model", "opneai:x"), 2, "Did you mean 'openai:x'?"),
+        (("play", "tea", "--model", "acme"), 2, "There is no model named 'acme'.\nA model is one of"),
+        (("play", "tea", "--critic-temperature", "0.5"), 2, "there is no critic"),
+        (("play", "tea", "--critic-model", "local"), 2, "there is no critic"),
+        (
+            ("play", "tea", "--model", "groq:x", "--base-url", "http://127.0.0.1:9/v1"),
+            2,
+            "groq:x@http://127.0.0.1",
+        ),
         (("play", "tea", "--model", "openai:x"), 1, "OPENAI_API_KEY"),
         (("play", "tea", "--model", "openai:x", "--base-url", "http://127.0.0.1:9/v1"), 1, "Cannot connect"),
         (("play", "tea", "--model", "openai:x", "--base-url", "nonsense"), 2, "base URL"),

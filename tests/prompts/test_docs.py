@@ -27,7 +27,7 @@ CLAUSES = read_clauses()
 
 
 def test_every_built_in_pack_has_a_table_of_clauses() -> None:
-    assert {*CLAUSES, "ai-society-small"} == {*list_packs()}
+    assert {*CLAUSES, "ai-society-small", "plain-small"} == {*list_packs()}
 
 
 @pytest.mark.parametrize("pack", CLAUSES)

@@ -73,8 +73,8 @@ class Critic:
 class PlayOptions(TypedDict, total=False):
     """Keyword options of :func:`play` and :func:`stream`."""
 
-    specify: bool
-    """Make the idea concrete first; default True."""
+    specify: bool | None
+    """Make the idea concrete first; default True, but False for an idea of your own on the built-in model."""
     word_limit: int
     """Word limit of the specified task; default 50."""
     plan: bool

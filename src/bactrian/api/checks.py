@@ -34,7 +34,7 @@ class PlayTypes(_Options):
     assistant: str | Role | None = None
     user: str | Role | None = None
     run: str | Path | None = None
-    specify: bool = True
+    specify: bool | None = None
     word_limit: _Count = 1
     plan: bool = False
     protocol: Literal["free", "enforced"] | None = None

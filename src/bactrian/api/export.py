@@ -195,8 +195,11 @@ def _shows(session: Session, code: str, own: Sequence[OwnBehaviour]) -> bool:
 def _read_code(
     text: str, flag: str, kinds: tuple[str, ...], known: dict[str, tuple[str, ...]]
 ) -> tuple[str, str]:
-    """Split ``ending=task_done`` at the equals sign and check both sides."""
-    kind, _, code = text.partition("=")
+    """Split ``ending=task_done`` at the equals sign and check both sides; ``task_done`` alone is enough."""
+    kind, equals, code = text.partition("=")
+    if not equals:
+        # A code alone says its kind, as no ending is called like a behaviour.
+        kind, code = next(((one, text) for one in kinds if text in known[one]), (kind, code))
     if kind not in kinds or not code:
         raise InputError(
             f"{text!r} is not a valid filter.",

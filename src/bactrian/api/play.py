@@ -18,10 +18,16 @@ from bactrian.api.models import ChosenModels, ModelLike, build_model_options, ch
 from bactrian.errors import BactrianError, BactrianWarning, ContextFull, InputError, ModelError
 from bactrian.models.registry import ModelOptions
 from bactrian.play.critic.critic import CRITIC
+from bactrian.play.defaults import (
+    EXAMPLE,
+    EXAMPLE_SEED,
+    choose_role_names,
+    complete_as_before,
+    complete_setup,
+)
 from bactrian.play.endings.own import EndingLike, read_endings
 from bactrian.play.run_session import SessionOrder, play_one
 from bactrian.play.setup import WORD_LIMIT, RolePlaySetup
-from bactrian.prompts.pack import load_pack
 from bactrian.recipes.parameters import read_parameters
 from bactrian.records.ending import Ending
 from bactrian.records.events import Ended, Event, Spoke, Started
@@ -29,10 +35,6 @@ from bactrian.records.session import Role, Session
 from bactrian.records.text import write_count
 from bactrian.records.turn import Turn
 
-EXAMPLE = ("Develop a trading bot for the stock market", "Python Programmer", "Stock Trader")
-"""The paper's example: idea, assistant role, user role."""
-EXAMPLE_SEED = 7
-"""The seed with which the built-in model plays the conversation in the README."""
 AGENTS = ("task_specifier", "task_planner", "user", "assistant")
 _ARGUMENTS = (
     *("assistant", "user", "model", "models", "critic", "tools", "endings", "run"),
@@ -159,6 +161,7 @@ async def stream(
     if idea is None:
         idea = EXAMPLE[0]
         options.setdefault("seed", EXAMPLE_SEED)
+    defaults = choose_role_names(idea)
     chosen = Critic(critic) if isinstance(critic, str) else critic
     agents = (*AGENTS, CRITIC) if chosen else AGENTS
     access = build_model_options(
@@ -169,7 +172,7 @@ async def stream(
     )
     order = build_session_order(
         idea,
-        (read_role(assistant, EXAMPLE[1]), read_role(user, EXAMPLE[2])),
+        (read_role(assistant, defaults[0]), read_role(user, defaults[1])),
         choose_models(agents, model, models),
         access,
         options,
@@ -215,7 +218,6 @@ def build_session_order(
         user=roles[1],
         models=models.names,
         earlier_models=models.earlier,
-        specify=options.get("specify", True),
         word_limit=options.get("word_limit", WORD_LIMIT),
         plan=options.get("plan", False),
         protocol=options.get("protocol"),
@@ -227,18 +229,21 @@ def build_session_order(
         critic=critic.settings() if critic else None,
         parameters=read_parameters(options.get("parameters", {})).by_agent(),
     )
-    pack = load_pack(options.get("prompts") or setup.pack)
-    pack.check_axes((), next=_NO_AXES)
+    specify, prompts = options.get("specify"), options.get("prompts")
+    complete = complete_setup(setup, specify, prompts)
+    complete.pack.check_axes((), next=_NO_AXES)
     specs, functions = read_tools(tools or (), options)
     return SessionOrder(
-        setup,
-        pack,
+        complete,
         replace(access, objects={**access.objects, **limit_time(models.objects, access.timeout)}),
         specs,
         Path(run) if run is not None else None,
         functions,
         name,
-        describe_session(idea, roles, models.names, options, critic=critic, tools=tools, endings=endings),
+        command=describe_session(
+            idea, roles, models.names, options, critic=critic, tools=tools, endings=endings
+        ),
+        before=complete_as_before(setup, specify, prompts),
     )
 
 

@@ -39,6 +39,8 @@ EXAMPLES = {
         "bactrian evaluate agents society.db --judge openai:gpt-4o --judge anthropic:claude-sonnet-4-5 --forecast",
     ),
     "evaluate extract": ("bactrian evaluate extract society.db",),
+    "evaluate vote": ("bactrian evaluate vote society.db",),
+    "evaluate pairwise": ("bactrian evaluate pairwise openai:gpt-4o-mini local --questions math --forecast",),
     "behaviours": ("bactrian behaviours", "bactrian behaviours show role_flip"),
     "behaviours show": ("bactrian behaviours show role_flip",),
     "behaviours label": ("bactrian behaviours label society.db --behaviour flake_reply -n 50",),

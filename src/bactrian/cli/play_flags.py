@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, TypedDict
+from typing import Annotated, Any, TypedDict
 
 import typer
 
 from bactrian.api.arguments import Critic
-from bactrian.api.play import EXAMPLE
 from bactrian.cli.model_options import read_model_options
 from bactrian.cli.options import declare_option
 from bactrian.cli.run_async import StopControl
 from bactrian.cli.terminal.keyboard import add_person
 from bactrian.errors import InputError
 from bactrian.models.registry import ModelOptions
+from bactrian.play.defaults import ROLES
 
 
 class Protocol(StrEnum):
@@ -46,11 +47,9 @@ class RoleFlags:
     """The roles."""
 
     assistant: Annotated[
-        str | None, declare_option("--assistant", f"Role that solves. Default: {EXAMPLE[1]}.")
+        str | None, declare_option("--assistant", f"Role that solves. Default: {ROLES[0]}.")
     ] = None
-    user: Annotated[str | None, declare_option("--user", f"Role that instructs. Default: {EXAMPLE[2]}.")] = (
-        None
-    )
+    user: Annotated[str | None, declare_option("--user", f"Role that instructs. Default: {ROLES[1]}.")] = None
     assistant_description: Annotated[
         str, declare_option("--assistant-description", "Description of the role that solves.")
     ] = ""
@@ -203,6 +202,21 @@ class CriticFlags:
             )
         return self.critics[0] if self.critics else None
 
+    def check(self, model: str | None, sampling: Mapping[str, Any]) -> None:
+        """Refuse options of a critic if there is none.
+
+        Raises:
+            InputError: such an option was given.
+        """
+        given = {
+            "--critic-model": None if model == os.environ.get("BACTRIAN_CRITIC_MODEL") else model,
+            "--critic-temperature or its like": sampling.get("critic"),
+        }
+        if self.critic is None and (flag := next((name for name, value in given.items() if value), None)):
+            raise InputError(
+                "This is for the critic, and there is no critic.", where=flag, next="Give --critic ROLE, too."
+            )
+
     def read(self) -> Critic | None:
         """Return the critic; None if not given. Raises InputError for a search without a critic."""
         if self.critic is not None:
@@ -256,7 +270,13 @@ class ToolFlags:
 class SessionFlags:
     """The task, the protocol and the endings."""
 
-    specify: Annotated[bool, declare_option("--specify/--no-specify", "Make the idea concrete first.")] = True
+    specify: Annotated[
+        bool | None,
+        declare_option(
+            "--specify/--no-specify",
+            "Make the idea concrete first. Default: yes; no for your own idea on the built-in model.",
+        ),
+    ] = None
     word_limit: Annotated[int, declare_option("--word-limit", "Word limit of the specified task.", min=1)] = (
         50
     )
@@ -289,6 +309,6 @@ class SessionFlags:
     prompts: Annotated[
         str | None,
         declare_option(
-            "--prompts", "Prompt pack: a name or a .toml file. Default: ai-society, or its small one."
+            "--prompts", "Prompt pack: a name or a .toml file. Default: ai-society, or a small one."
         ),
     ] = None

@@ -95,7 +95,22 @@ async def _export(store: RunReader, options: ExportOptions) -> dict[str, Any]:
     return manifest
 
 
+_FILES = frozenset((".jsonl", ".json", ".csv", ".parquet"))
+"""Suffixes of data files, which no folder should have."""
+_FOLDERS = frozenset(("", ".zip"))
+"""Suffixes of formats that write a folder, unless the target's own suffix asks for an archive."""
+
+
 def _check_options(options: ExportOptions) -> None:
+    divided = len(options.split.names) > 1
+    if options.out.suffix in _FILES and (
+        divided or options.format.layout or options.format.suffix in _FOLDERS
+    ):
+        raise InputError(
+            f"{'A split' if divided else options.format.name} is a folder and not one file.",
+            where=str(options.out),
+            next=f"Name a folder: --out {options.out.with_suffix('')}",
+        )
     if options.tool:
         check_tool(options.tool, options.format.name)
     if options.thoughts and not options.format.thoughts:

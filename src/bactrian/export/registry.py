@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from importlib.metadata import entry_points
 from types import MappingProxyType
+from typing import get_args
 
 from bactrian.errors import InputError
 from bactrian.export import lists
@@ -26,6 +27,7 @@ from bactrian.export.formats import (
     preference,
     sharegpt,
 )
+from bactrian.export.training_configs import Tool
 from bactrian.files.toml import suggest_name
 
 GROUP = "bactrian.export_formats"
@@ -44,6 +46,17 @@ _MODULES = (
 )
 FORMATS: Mapping[str, Format] = MappingProxyType({module.FORMAT.name: module.FORMAT for module in _MODULES})
 """The built-in formats."""
+_OTHER_NAMES = {
+    "jsonl": "messages",
+    "json": "messages",
+    "chatml": "messages",
+    "openai": "messages",
+    "dpo": "preference",
+    "huggingface": "hf",
+    "datasets": "hf",
+    "camel": "camel-chat",
+}
+"""What other programs call our formats."""
 
 
 def list_formats() -> tuple[str, ...]:
@@ -62,8 +75,16 @@ def find_format(name: str) -> Format:
     others = {one.name: one for one in entry_points(group=GROUP)}
     if name not in others:
         known = (*list_formats(), *others)
+        if name in get_args(Tool):
+            raise InputError(
+                f"{name} is a training tool and not a format.",
+                where="--format",
+                next=f"Write a format that it reads, and its configuration: --format messages --for {name}",
+            )
+        other = _OTHER_NAMES.get(name.lower())
+        hint = f" Did you mean {other!r}?" if other else suggest_name(name, known)
         raise InputError(
-            f"There is no format {name!r}.{suggest_name(name, known)}",
+            f"There is no format {name!r}.{hint}",
             where="--format",
             next=f"Formats: {', '.join(known)}.",
         )

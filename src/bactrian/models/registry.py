@@ -7,13 +7,16 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cache, partial
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from bactrian.errors import InputError
 from bactrian.files.plugins import list_plugins, load_plugin
 from bactrian.models.model import Model
 from bactrian.models.traits import BUILT_IN_MODEL, OWN_WEIGHTS, Traits, get_traits
 from bactrian.models.wrappers.retry import MAX_WAIT
+
+if TYPE_CHECKING:
+    from bactrian.models.providers import Provider
 
 MODEL_NAMES = {
     "local": "the built-in model, SmolLM2-135M-Instruct, in this process",
@@ -162,18 +165,25 @@ def _open_other(name: str, access: ModelOptions) -> Model:
         return opener(rest, access)
     if not rest and kind in providers:
         raise InputError(f"{name!r} is a provider and not a model.", next=f"Name its model: {name}:NAME.")
-    own = [row.name for row in providers.values() if row.families and name.lower().startswith(row.families)]
-    kinds = {*providers, *_KINDS, *list_plugins(PLUGINS)}
-    near = get_close_matches(kind, kinds, n=1)
-    if own and not rest:
-        near = [f"{own[0]}:{name}"]
-    elif not near and not rest:
-        near = [f"openai:{name}"]
-    hint = f" Did you mean {near[0]!r}?" if near else ""
     raise InputError(
-        f"There is no model named {name!r}.{hint}",
-        next=f"A model is one of: {', '.join(MODEL_NAMES)}.",
+        f"There is no model named {name!r}.{_suggest_model(kind, rest, providers)}",
+        next=f"A model is one of: {', '.join(MODEL_NAMES)}. `bactrian models` lists the providers.",
     )
+
+
+def _suggest_model(kind: str, rest: str, providers: Mapping[str, Provider]) -> str:
+    """Return a hint that leads to a model: a whole name, with its provider; empty if nothing is near."""
+    own = [row.name for row in providers.values() if row.families and kind.lower().startswith(row.families)]
+    if own and not rest:
+        return f" Did you mean '{own[0]}:{kind}'?"
+    alone = [name for name, traits in _KINDS.items() if not rest and traits is OWN_WEIGHTS]
+    known = {*alone, *providers, *list_plugins(PLUGINS), *(("scripted", "recorded") if rest else ())}
+    # A bare name is rather that of a model than of a provider, so only a slip of the pen counts.
+    near = get_close_matches(kind, known, n=1, cutoff=0.6 if rest else 0.8)
+    if not near:
+        return ""
+    found = near[0] if near[0] in alone else f"{near[0]}:{rest or 'NAME'}"
+    return f" Did you mean {found!r}?"
 
 
 @cache

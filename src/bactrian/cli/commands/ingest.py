@@ -18,6 +18,7 @@ from bactrian.files.identity import check_replaceable
 from bactrian.ingest.importer import ImportReport, find_chats, import_chats
 from bactrian.ingest.parsed import Found, Origin
 from bactrian.language.escape import to_json, to_line
+from bactrian.records.text import write_count
 from bactrian.store import list_run_files, open_store
 
 SOME_SKIPPED = 4
@@ -81,6 +82,7 @@ def _say(report: ImportReport, run_file: Path, *, json: bool) -> None:
         print(to_json(asdict(report)))
     else:
         open_output().print(
-            f"{run_file}: {report.stored:,} conversations with {report.messages:,} messages stored,"
+            f"{run_file}: {write_count(report.stored, 'conversation')} with"
+            f" {write_count(report.messages, 'message')} stored,"
             f" {report.already:,} stored before, {report.broken:,} skipped"
         )

@@ -15,19 +15,19 @@ from bactrian.api.arguments import PlayOptions
 from bactrian.api.models import LOCAL, ChosenModels, choose_models
 from bactrian.api.play import (
     AGENTS,
-    EXAMPLE,
-    EXAMPLE_SEED,
     build_session_order,
 )
 from bactrian.api.society import SocietyOptions, build_society_run
 from bactrian.cli.commands.roles import choose_roles
 from bactrian.cli.embodied import ask_consent, check_embodied, play_alone
+from bactrian.cli.model_options import check_base_url
 from bactrian.cli.options import declare_option, flatten_groups
 from bactrian.cli.play_flags import CriticFlags, ModelFlags, RoleFlags, SessionFlags, ToolFlags
 from bactrian.cli.run_async import run_async
 from bactrian.cli.sampling_options import SPEAKERS, add_sampling_flags
 from bactrian.cli.view.watching import PlayKeeper, watch_session, watch_society
 from bactrian.errors import InputError
+from bactrian.play.defaults import EXAMPLE, EXAMPLE_SEED, choose_role_names
 from bactrian.play.human import HUMAN
 from bactrian.play.society.stages import name_models
 from bactrian.recipes.society import load_society
@@ -75,25 +75,39 @@ def play(
         if sampling:
             raise refuse_flag("--temperature and its like")
         check_flags(roles, models, flags, critic, tools)
-        _play_society(society, idea, models, flags, run_file, keep=keep, json=json, raw=raw)
+        _play_society(
+            society,
+            idea,
+            models,
+            flags,
+            run_file,
+            human=critic.critic == HUMAN,
+            keep=keep,
+            json=json,
+            raw=raw,
+        )
     if idea is None:
         idea, flags = EXAMPLE[0], replace(flags, seed=EXAMPLE_SEED if flags.seed is None else flags.seed)
+    text = _read_idea(idea)
+    defaults = choose_role_names(text)
     if roles.embodied is not None:
         check_embodied(roles, flags, critic)
         ask_consent(roles.embodied, tools, yes=roles.yes)
         if roles.user is None:
             keeper = PlayKeeper(run_file, keep=keep, json=json, raw=raw)
-            play_alone(_read_idea(idea), roles, models, flags, tools, sampling, keeper)
+            play_alone(text, roles, models, flags, tools, sampling, keeper)
     pair = choose_roles(
         roles.roles,
-        (roles.embodied or roles.assistant, EXAMPLE[1], roles.assistant_description),
-        (roles.user, EXAMPLE[2], roles.user_description),
+        (roles.embodied or roles.assistant, defaults[0], roles.assistant_description),
+        (roles.user, defaults[1], roles.user_description),
     )
+    critic.check(models.critic_model, sampling)
     chosen = _choose_models(roles, models, critic)
+    check_base_url(models.base_url, chosen.names.values())
     person = HUMAN in (*chosen.names.values(), critic.critic)
     options, stop_control = models.open(person=person, idea=idea)
     order = build_session_order(
-        _read_idea(idea),
+        text,
         pair,
         chosen,
         options,
@@ -118,7 +132,9 @@ def play(
     )
     order = replace(order, embodied=roles.embodied is not None)
     keeper = PlayKeeper(run_file, keep=keep, json=json, raw=raw)
-    run_async(watch_session(order, keeper), resume=keeper, stop_control=stop_control)
+    by_default = models.model is None and set(chosen.names.values()) <= {LOCAL, HUMAN}
+    work = watch_session(order, keeper, suggest=by_default and not json)
+    run_async(work, resume=keeper, stop_control=stop_control)
 
 
 def check_flags(
@@ -135,7 +151,7 @@ def check_flags(
         "--roles": roles.roles,
         "--as": roles.as_,
         "--embodied": roles.embodied,
-        "--critic": critic.critic,
+        "--critic": None if critic.critic == HUMAN else critic.critic,
         "--plan": flags.plan,
         "--tools": tools.tools,
         "--mcp": tools.mcp,
@@ -176,18 +192,25 @@ def _play_society(
     flags: SessionFlags,
     run_file: Path | None,
     *,
+    human: bool,
     keep: bool,
     json: bool,
     raw: bool,
 ) -> NoReturn:
     """Play a society and end the command."""
     society, _ = load_society(name)
+    if human and not any(stage.critic for stage in society.stages):
+        raise InputError(
+            "No stage of this society has a critic.",
+            where="--critic",
+            next="Give a stage a [stages.critic] in a file of your own: docs/societies.md.",
+        )
     usual = models.model or LOCAL
     names = name_models(
         society,
         usual,
         task_model=models.task_model or usual,
-        critic_model=models.critic_model or usual,
+        critic_model=HUMAN if human else models.critic_model or usual,
     )
     options, stop_control = models.open(person=HUMAN in names.values(), idea=idea)
     given = {usual, models.task_model, models.critic_model}

@@ -16,6 +16,7 @@ from bactrian.models.wrappers.budget import Budget, Price, UsageMeter
 from bactrian.models.wrappers.concurrency import ConcurrencyLimit
 from bactrian.models.wrappers.retry import Retry
 from bactrian.records.finding import Confirmation, Finding
+from bactrian.records.text import write_count
 from bactrian.records.usage import Usage
 from bactrian.store import open_store
 
@@ -74,6 +75,6 @@ def _forecast(left: int, there: int, turn_tokens: float, name: str, price: Price
     used = Usage(round(left * (QUESTION_TOKENS + TURNS_SHOWN * turn_tokens)), left * ANSWER_TOKENS)
     cost = "" if price is None else f", ${price.cost(used):,.4f}"
     return (
-        f"{name} is asked about {left:,} findings (about {used.total:,} tokens{cost});"
+        f"{name} is asked about {write_count(left, 'finding')} (about {used.total:,} tokens{cost});"
         f" {there:,} answers are stored already."
     )

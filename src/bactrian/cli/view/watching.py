@@ -10,6 +10,7 @@ from pathlib import Path
 from bactrian.api.play import raise_failure
 from bactrian.cli.terminal.console import open_progress, to_printable
 from bactrian.cli.view.audience import choose_viewer
+from bactrian.cli.view.servers import suggest_servers
 from bactrian.models.registry import ModelOptions
 from bactrian.play.agent import Listener
 from bactrian.play.run_session import SessionOrder, play_one
@@ -94,8 +95,10 @@ class PlayKeeper:
         return f"All turns are stored. To resume: bactrian resume {self._name} {shlex.quote(self._session)}"
 
 
-async def watch_session(order: SessionOrder, keeper: PlayKeeper) -> int:
-    """Play the session and return the exit code."""
+async def watch_session(order: SessionOrder, keeper: PlayKeeper, *, suggest: bool = False) -> int:
+    """Play the session and return the exit code; with ``suggest``, name better models of this computer first."""
+    if suggest:
+        await suggest_servers()
     return await watch_events(lambda listener, store: play_one(order, listener, kept_in=store), keeper)
 
 

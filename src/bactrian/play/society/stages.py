@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from bactrian.errors import InputError
 from bactrian.language.protocol import DONE, is_done
 from bactrian.models.model import Model
 from bactrian.models.registry import ModelOptions
@@ -18,6 +19,7 @@ from bactrian.play.agent import Listener
 from bactrian.play.critic.critic import CRITIC
 from bactrian.play.endings.own import find_code
 from bactrian.play.endings.rules import Rule
+from bactrian.play.human import HUMAN
 from bactrian.play.open_models import open_models
 from bactrian.play.run_session import begin_session, resume_shorter, run_role_play, run_scene
 from bactrian.play.setup import RolePlaySetup, new_session
@@ -92,14 +94,25 @@ class SocietyRun:
 
 
 def name_models(society: Society, model: str, *, task_model: str, critic_model: str) -> dict[str, str]:
-    """Return the model name of each agent, and of the helpers in role-plays."""
+    """Return the model name of each agent, and of the helpers in role-plays. A critic called ``human`` is a person.
+
+    Raises:
+        InputError: one critic is a person, and another one is not.
+    """
     names = {agent.name: agent.model or model for agent in society.agents}
     if any(stage.specify for stage in society.stages):
         names["task_specifier"] = task_model
     if any(stage.plan for stage in society.stages):
         names["task_planner"] = task_model
-    if any(stage.critic for stage in society.stages):
-        names[CRITIC] = critic_model
+    critics = {stage.critic.role == HUMAN for stage in society.stages if stage.critic}
+    if len(critics) > 1:
+        raise InputError(
+            "One critic of this society is a person, and another one is not.",
+            where=society.name,
+            next="Give all its critics the role human, or none of them.",
+        )
+    if critics:
+        names[CRITIC] = HUMAN if True in critics else critic_model
     return names
 
 

@@ -1,0 +1,17 @@
+"""Tells a person who plays on the built-in model about the better models of this computer."""
+
+from __future__ import annotations
+
+from bactrian.cli.terminal.console import open_progress, to_printable
+from bactrian.models.discovery import find_servers
+
+
+async def suggest_servers() -> None:
+    """Say on standard error which model servers answer on this computer, and how to use them."""
+    say = open_progress()
+    for server in await find_servers():
+        if server.models:
+            say.print(
+                to_printable(f"{server.title} runs on this computer. To use it: --model {server.models[0]}"),
+                style="dim",
+            )

@@ -1,0 +1,42 @@
+"""``bactrian evaluate pairwise``: two models on the same questions."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bactrian.errors import InputError
+from bactrian.evaluate.questions.question_set import SETS, load_questions
+from tests.helpers.command import bactrian
+
+WORSE_FIRST = ["I solve it.\nAssistant 1: 2\nAssistant 2: 9", "I solve it.\nAssistant 1: 9\nAssistant 2: 2"]
+
+
+def test_two_models_are_compared_on_a_set_whose_judge_solves_first(tmp_path: Path) -> None:
+    script = {"first": ["Four."], "second": ["It is four, as two and two are."], "judge": WORSE_FIRST}
+    (tmp_path / "script.json").write_text(json.dumps(script))
+    models = ("scripted:script.json", "scripted:script.json")
+    options = ("--questions", "math", "--judge", "scripted:script.json", "--limit", "5", "--out", "here")
+    done = bactrian("evaluate", "pairwise", *models, *options, "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (found,) = json.loads(done.stdout)["comparisons"]
+    assert found["counts"] == {"draw": 0, "loss": 5, "win": 0, "unreadable": 0}
+    assert (tmp_path / "here" / "verdicts.scripted-script.json.math.db").exists()
+
+
+def test_the_sets_have_as_many_questions_as_the_papers() -> None:
+    counts = {name: len(set(load_questions(name).questions)) for name in SETS}
+    assert counts == {"ai-society": 20, "code": 20, "math": 20, "science": 60}
+
+
+def test_a_file_of_questions_is_read_and_a_bad_one_names_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "mine.jsonl"
+    path.write_text('{"text": "Why?"}\n\nHow?\n')
+    assert load_questions(str(path)).questions == ("Why?", "How?")
+    path.write_text('{"text": "Why?"}\n{"question": "How?"}\n')
+    with pytest.raises(InputError, match="no `text`"):
+        load_questions(str(path))
+    with pytest.raises(InputError, match=r"no set of questions 'maths'.*math"):
+        load_questions("maths")
