@@ -376,10 +376,7 @@ def _ignore_report(_text: str) -> None:
 
 
 def _check_key(url: Address, key: str, dialect: Dialect) -> None:
-    """Check that the key can be sent, and that it is present if it is known to be required.
-
-    Self-hosted servers rarely need a key, so it is required only for a provider's own endpoint.
-    """
+    """Check that the key can be sent, and that it is present where it is known to be required."""
     if not key and dialect.needs_key:
         raise Denied(
             f"{url.host} needs a key.",
