@@ -93,7 +93,7 @@ async def test_a_limit_is_normal_and_the_command_that_is_named_goes_on(
 async def test_no_key_is_kept(tmp_path: Path, data: dict[str, Any]) -> None:
     address = "http://me:sk-secret-password@127.0.0.1:9/v1"
     bactrian(
-        *("play", "Tea", "--model", write_script(tmp_path), "--base-url", address),
+        *("play", "Tea", "--model", "openai:any", "--base-url", address, "--max-wait", "0"),
         cwd=tmp_path,
         OPENAI_API_KEY="sk-secret-key",
         **data,
@@ -102,6 +102,14 @@ async def test_no_key_is_kept(tmp_path: Path, data: dict[str, Any]) -> None:
     kept = run.read_bytes()
     assert b"127.0.0.1:9" in kept
     assert b"sk-secret" not in kept
+
+
+def test_an_address_that_no_model_takes_is_refused_without_its_password(tmp_path: Path) -> None:
+    address = "http://me:sk-secret-password@127.0.0.1:9/v1"
+    refused = bactrian("play", "Tea", "--model", write_script(tmp_path), "--base-url", address, cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "@http://127.0.0.1:9/v1" in refused.stderr
+    assert "secret" not in refused.stderr
 
 
 async def test_a_killed_run_is_found_and_finished_without_its_command(

@@ -13,6 +13,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColum
 from bactrian.api.models import build_model_options
 from bactrian.cli.terminal.console import open_progress, to_printable
 from bactrian.errors import InputError
+from bactrian.models.http.address import read_address
 from bactrian.models.registry import ModelOptions
 
 _WARN_EVERY = 60.0
@@ -47,7 +48,7 @@ def check_base_url(base_url: str | None, names: Iterable[str]) -> None:
     raise InputError(
         "This is the address of openai:NAME, and no agent has such a model.",
         where="--base-url",
-        next=f"Write the address behind the name: --model {other}@{base_url}",
+        next=f"Write the address behind the name: --model {other}@{read_address(base_url)}",
     )
 
 
