@@ -29,7 +29,7 @@ from bactrian.detect.training import LabelledConversation, TrainingSet, hash_con
 from bactrian.records.session import Session
 from bactrian.stats.agreement import measure_alpha
 from bactrian.stats.bootstrap import BootstrapSums, resample
-from benchmarks.corpus import BEHAVIOURS, Conversation, read_corpus, read_older_cases
+from benchmarks.corpus import BEHAVIOURS, Conversation, read_corpus, read_older_cases, read_real
 from benchmarks.labelled import read_cases
 
 ROOT = Path(__file__).parents[1]
@@ -205,6 +205,7 @@ def main() -> None:
         others |= {one.id: find_failures(sessions[one.id], model) for one in fold.held_out}
     model = calibrate_model(train_model(data), scores)
     natural = [one for one in corpus if one.style == "natural"]
+    real = read_real()
     foreign = [one for one in corpus if one.language != "en"]
     text = "\n".join(
         (
@@ -226,6 +227,10 @@ def main() -> None:
             *write_reliability(folds),
             "\nAgreement of author and second reader:\n",
             *write_agreement(corpus),
+            "\nConversations of the built-in model, read by two readers; nothing was trained on them:\n",
+            *write_main(real, {one.session.id: find_failures(one.session, model) for one in real}),
+            "\nAgreement of these two readers:\n",
+            *write_agreement(real),
             "\nOlder cases, on which the detector was trained:\n",
             *write_older(model),
         )

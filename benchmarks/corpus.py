@@ -66,6 +66,12 @@ def read_corpus() -> Iterator[Conversation]:
                 yield _read_conversation(json.loads(line), file.stem, number)
 
 
+def read_real() -> list[Conversation]:
+    """Read conversations that the built-in model had, labelled by two readers; no detector is trained on them."""
+    lines = (FOLDER / "real.jsonl").read_text("utf-8").splitlines()
+    return [_read_conversation(json.loads(line), "real", number) for number, line in enumerate(lines, 1)]
+
+
 def read_older_cases() -> list[LabelledConversation]:
     """Read the older cases: one labelled turn each."""
     older: list[LabelledConversation] = []

@@ -100,16 +100,15 @@ def test_a_model_is_asked_and_its_samples_are_judged_and_kept(folder: Path) -> N
         "problems.jsonl",
         "--limit",
         "1",
-        "-n",
-        "2",
         "--run",
         "s.db",
     )
-    done = bactrian(*command, "--model", f"scripted:{script}", "--json", cwd=folder)
+    two = ("-n", "2")
+    done = bactrian(*command, *two, "--model", f"scripted:{script}", "--json", cwd=folder)
     assert done.returncode == 0, done.stderr
     score = json.loads(done.stdout)
     assert (score["samples"], score["missing"], score["kinds"]) == (2, 0, {"passed": 2})
-    again = bactrian(*command, "--model", f"scripted:{script}", "--json", cwd=folder)
+    again = bactrian(*command, *two, "--model", f"scripted:{script}", "--json", cwd=folder)
     assert json.loads(again.stdout)["kinds"] == score["kinds"]
     other = bactrian(*command, "--model", f"scripted:{script}", "-n", "3", cwd=folder)
     assert other.returncode == 2

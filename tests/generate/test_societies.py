@@ -127,9 +127,9 @@ async def test_a_stage_that_is_refused_by_the_model_fails_its_job_alone(folder: 
         return said(request)
 
     async with Endpoint([picky]) as endpoint:
-        code, out, _ = await generate(folder, endpoint)
+        code, out, err = await generate(folder, endpoint)
     last = json.loads(out.splitlines()[-1])
-    assert code == 4
+    assert code == 4, err
     assert last["endings"]["failed"] == 1
     assert last["done"] == 3
 

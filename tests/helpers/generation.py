@@ -54,9 +54,8 @@ def said(request: Received) -> str:
 def start(folder: Path, endpoint: Endpoint | None, *options: str) -> Command:
     """Start ``bactrian generate`` on the small recipe of ``folder``."""
     where = ["--model", "openai:any", "--base-url", endpoint.url] if endpoint else []
-    return Command(
-        ("generate", "small.toml", "--run", "run.db", *where, *options), folder, clean_environment()
-    )
+    run = () if "--run" in options else ("--run", "run.db")
+    return Command(("generate", "small.toml", *run, *where, *options), folder, clean_environment())
 
 
 async def generate(

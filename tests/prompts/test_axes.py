@@ -59,7 +59,8 @@ async def test_an_axis_that_the_recipe_lacks_is_an_error_before_any_request(fold
         code, _, err = await generate(folder, endpoint, "--set", "prompts=code")
         assert code == 2
         assert "'programming_language', 'domain'" in " ".join(err.split())
-        played = bactrian("play", "tea", "--prompts", "code", "--base-url", endpoint.url, cwd=folder)
+        where = ("--model", "openai:any", "--base-url", endpoint.url)
+        played = bactrian("play", "tea", "--prompts", "code", *where, cwd=folder)
         assert played.returncode == 2
         assert "not made by a recipe" in " ".join(played.stderr.split())
         assert endpoint.requests == []

@@ -113,6 +113,14 @@ def test_both_legal_shapes_are_shown_to_the_user_as_they_are_read() -> None:
 
 LEFT_OUT = {
     "v2": {"Solution:", "Next request."},
+    "plain-small": {
+        "Solution:",
+        "Next request.",
+        "Instruction:",
+        "Input:",
+        "Input: None",
+        "<CAMEL_TASK_DONE>",
+    },
     "ablated": {"Solution:", "Next request.", "Instruction:", "Input:", "Input: None"},
 }
 """Words of the protocol that a pack leaves out: that is what it is for."""

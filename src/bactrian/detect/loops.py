@@ -11,12 +11,15 @@ from collections.abc import Sequence
 from bactrian.detect.features import REMEMBERED
 from bactrian.detect.model import DetectedConversation, load_model
 from bactrian.detect.turns import Spoken, read_turns
+from bactrian.language.similarity import compute_jaccard
 
 LOOP = "infinite_loop"
 SHORTEST_LOOP = 4
 """Turns in a row (two rounds) that make a loop."""
 _SHORT = 200
 """Characters of a turn that may be mere courtesy."""
+_ALIKE = 0.9
+"""Least Jaccard similarity of the words of turns that say the same again."""
 _NEWS = 0.6
 """Share of new words, above which turns are no loop."""
 
@@ -27,7 +30,24 @@ def count_void_turns(detected: DetectedConversation) -> list[int]:
     for turn, scored in zip(detected.turns, detected.score(detected.model.get_head(LOOP)), strict=True):
         is_void = (scored.is_shown or not turn.stems) and not turn.is_done
         counts.append((counts[-1] + 1 if counts else 1) if is_void else 0)
+    return [max(pair) for pair in zip(counts, _count_repeats(detected.turns), strict=True)]
+
+
+def _count_repeats(turns: Sequence[Spoken]) -> list[int]:
+    """Return, for each turn, how many turns up to it say the same again in a row, the first round included."""
+    words = [set(turn.text.lower().split()) for turn in turns]
+    counts: list[int] = []
+    row = 0
+    for place, mine in enumerate(words):
+        alike = place > 1 and _is_alike(mine, words[place - 2])
+        row = row + 1 if alike else 0
+        counts.append(row and row + 2)
     return counts
+
+
+def _is_alike(one: set[str], other: set[str]) -> bool:
+    """Return True if two turns have the same words but for a few, and the same numbers."""
+    return compute_jaccard(one, other) >= _ALIKE and not any(map(str.isdigit, "".join(one ^ other)))
 
 
 def can_be_loop(turns: Sequence[Spoken], length: int) -> bool:
