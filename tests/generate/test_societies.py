@@ -127,7 +127,7 @@ async def test_a_stage_that_is_refused_by_the_model_fails_its_job_alone(folder: 
         return said(request)
 
     async with Endpoint([picky]) as endpoint:
-        code, out, err = await generate(folder, endpoint)
+        code, out, err = await generate(folder, endpoint, "--concurrency", "1")
     last = json.loads(out.splitlines()[-1])
     assert code == 4, err
     assert last["endings"]["failed"] == 1
