@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from bactrian.detect.features import REMEMBERED
 from bactrian.detect.model import DetectedConversation, load_model
-from bactrian.detect.turns import Spoken, read_turns
+from bactrian.detect.turns import ReadTurn, Spoken, read_turns
 from bactrian.language.similarity import compute_jaccard
 
 LOOP = "infinite_loop"
@@ -33,7 +33,7 @@ def count_void_turns(detected: DetectedConversation) -> list[int]:
     return [max(pair) for pair in zip(counts, _count_repeats(detected.turns), strict=True)]
 
 
-def _count_repeats(turns: Sequence[Spoken]) -> list[int]:
+def _count_repeats(turns: Sequence[ReadTurn]) -> list[int]:
     """Return, for each turn, how many turns up to it say the same again in a row, the first round included."""
     words = [set(turn.text.lower().split()) for turn in turns]
     counts: list[int] = []
