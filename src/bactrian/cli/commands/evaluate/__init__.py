@@ -6,6 +6,7 @@ import typer
 
 from bactrian.cli.commands.evaluate.agents import agents, extract
 from bactrian.cli.commands.evaluate.humaneval import humaneval
+from bactrian.cli.commands.evaluate.invite import invite
 from bactrian.cli.commands.evaluate.pairwise import pairwise
 from bactrian.cli.commands.evaluate.vote import vote
 
@@ -20,5 +21,6 @@ def evaluate() -> None:
 app.command("agents")(agents)
 app.command("extract")(extract)
 app.command("humaneval")(humaneval)
+app.command("invite")(invite)
 app.command("pairwise")(pairwise)
 app.command("vote")(vote)

@@ -10,12 +10,7 @@ from typing import Annotated
 import typer
 
 from bactrian.cli.commands.evaluate.humaneval import SpendingFlags
-from bactrian.cli.commands.evaluate.solving import (
-    ComparisonFlags,
-    SolutionPlan,
-    compare_solutions,
-    name_folder,
-)
+from bactrian.cli.commands.evaluate.solving import ComparisonFlags, SolutionPlan, compare_solutions
 from bactrian.cli.options import declare_option, flatten_groups
 from bactrian.cli.run_async import StopControl, run_async
 from bactrian.cli.view.comparison import show_paper
@@ -31,6 +26,7 @@ from bactrian.evaluate.agents.drawing import (
 )
 from bactrian.evaluate.agents.solution_jobs import Solutions, Way
 from bactrian.evaluate.agents.verdict_jobs import read_solutions
+from bactrian.evaluate.votes.study import name_folder
 from bactrian.language.escape import to_json
 from bactrian.store import find_run, open_store
 

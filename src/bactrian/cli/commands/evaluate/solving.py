@@ -23,6 +23,7 @@ from bactrian.evaluate.agents.html import write_comparison_page
 from bactrian.evaluate.agents.report import build_comparison_report
 from bactrian.evaluate.agents.scores import Style
 from bactrian.evaluate.agents.solution_jobs import Way
+from bactrian.evaluate.votes.study import name_solutions
 from bactrian.generate.forecast import forecast_run
 from bactrian.generate.run import RunOrder
 from bactrian.language.escape import to_json
@@ -80,16 +81,6 @@ class SolutionPlan:
     def solutions(self) -> Path:
         """The run of the solutions."""
         return name_solutions(self.folder)
-
-
-def name_solutions(folder: Path) -> Path:
-    """Return the run of the solutions in the folder of an evaluation."""
-    return folder / "solutions.db"
-
-
-def name_folder(run: Path, out: Path | None) -> Path:
-    """Return the folder of an evaluation of ``run``: beside it, unless ``out`` names another."""
-    return (out or run.with_name(f"{run.stem}.agents")).absolute()
 
 
 def name_verdicts(folder: Path, judge: str, style: Style) -> Path:

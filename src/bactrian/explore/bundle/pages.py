@@ -1,0 +1,52 @@
+"""Requests pages from the application in this process, without a network."""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from starlette.types import ASGIApp
+
+_HOST = b"127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedPage:
+    """What the application answered."""
+
+    status: int
+    body: bytes
+
+
+async def fetch_page(app: ASGIApp, address: str) -> FetchedPage:
+    """Return the page at ``address``, which begins with a slash."""
+    parts = urlsplit(address)
+    scope: dict[str, Any] = {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": "GET",
+        "scheme": "http",
+        "path": unquote(parts.path),
+        "raw_path": parts.path.encode(),
+        "query_string": parts.query.encode(),
+        "root_path": "",
+        "headers": [(b"host", _HOST)],
+        "client": None,
+        "server": None,
+    }
+    status = 0
+    body = bytearray()
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        nonlocal status
+        status = message.get("status", status)
+        body.extend(message.get("body", b""))
+
+    await app(scope, receive, send)
+    return FetchedPage(status, bytes(body))
