@@ -39,6 +39,7 @@ PAGES: Sequence[BaseRoute] = (
     LazyPages("play", ("/play", "/play/")),
     LazyPages("votes", ("/vote", "/vote/", "/votes")),
     LazyPages("export", ("/export", "/export/")),
+    LazyPages("files", ("/c/",)),
     LazyPages("live", ("/c/",)),
     LazyPages("marks", ("/c/", "/marks")),
     LazyPages("conversation", ("/c/",)),

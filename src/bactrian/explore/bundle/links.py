@@ -9,7 +9,7 @@ from html import escape, unescape
 from urllib.parse import parse_qsl, quote, urljoin, urlsplit
 
 # In pages of ours an attribute holds neither quotes nor brackets of a text: those are escaped.
-_LINK = re.compile(r'(<(?:a|link|script)\b[^>]*?\s)(href|src)="([^"]*)"')
+_LINK = re.compile(r'(<(?:a|img|link|script)\b[^>]*?\s)(href|src)="([^"]*)"')
 _FORM = re.compile(r"<form\b.*?</form>", re.S)
 _ANCHOR = re.compile(r'<a\b[^>]*?\shref="([^"]*)"')
 _HEAD = '<meta charset="utf-8">'

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -18,6 +18,8 @@ class FetchedPage:
 
     status: int
     body: bytes
+    headers: Mapping[str, str]
+    """By name, in small letters."""
 
 
 async def fetch_page(app: ASGIApp, address: str) -> FetchedPage:
@@ -38,6 +40,7 @@ async def fetch_page(app: ASGIApp, address: str) -> FetchedPage:
         "server": None,
     }
     status = 0
+    headers: dict[str, str] = {}
     body = bytearray()
 
     async def receive() -> dict[str, Any]:
@@ -46,7 +49,8 @@ async def fetch_page(app: ASGIApp, address: str) -> FetchedPage:
     async def send(message: MutableMapping[str, Any]) -> None:
         nonlocal status
         status = message.get("status", status)
+        headers.update((name.decode().lower(), value.decode()) for name, value in message.get("headers", ()))
         body.extend(message.get("body", b""))
 
     await app(scope, receive, send)
-    return FetchedPage(status, bytes(body))
+    return FetchedPage(status, bytes(body), headers)

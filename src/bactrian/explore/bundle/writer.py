@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
@@ -38,6 +38,8 @@ _VIEWS = ("from", "whole")
 """Parameters of a conversation's address that show another part of it."""
 _SAID = frozenset(("ending", "behaviour", "assistant", "user", "mark", "data"))
 """Conditions that the search of a copy can say in words."""
+_PICTURES = frozenset((".png", ".jpg", ".jpeg", ".gif", ".webp"))
+"""Files of agents that are copied: in a published folder, others could run scripts."""
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _LONGEST_NAME = 80
 _PAUSE = 0.25
@@ -195,6 +197,8 @@ class _BundleCopy:
             same = replace(ListFilter.read(_read_parameters(address)), after="") == self.wanted
             return f"{path} {query.get('after', '')}" if same and "by" not in query else ""
         if path.startswith("/c/") and "/".join(path.split("/")[:4]) in self._chosen:
+            if "/files/" in path and PurePosixPath(path).suffix.lower() not in _PICTURES:
+                return ""
             return " ".join((path, *(f"{name}={query[name]}" for name in _VIEWS if name in query)))
         return path if path == "/help" else ""
 
@@ -235,6 +239,8 @@ class _BundleCopy:
             return f"{path.strip('/')}.html"
         _, _, data, name, *more = path.split("/")
         view = "".join(f"-{part}-{_make_slug(query[part])}" for part in _VIEWS if part in query)
+        if more and more[0] == "files":
+            return f"c/{_make_slug(unquote(data))}/{_make_slug(unquote(name))}-files/{_make_slug(unquote(more[1]))}"
         ending = {"markdown": ".md", "json": ".json"}.get(more[0], f"-{more[0]}.html") if more else ".html"
         return f"c/{_make_slug(unquote(data))}/{_make_slug(unquote(name))}{view}{ending}"
 

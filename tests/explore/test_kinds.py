@@ -1,0 +1,163 @@
+"""What is special about some kinds of conversations: searches, group chats, translations, embodied agents."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bactrian.explore.bundle.pages import FetchedPage, fetch_page
+from bactrian.explore.bundle.writer import BundleOrder, write_bundle
+from bactrian.explore.deliberation import Branch, list_rounds
+from bactrian.explore.kept_files import list_kept_files
+from bactrian.explore.library import open_library
+from bactrian.explore.rendering import Explorer
+from bactrian.explore.server import build_app
+from bactrian.play.embodied.kept_files import name_folder
+from bactrian.recipes.society import load_society
+from bactrian.records.candidate import CriticSettings, Decision, Deliberation, Proposal
+from bactrian.records.session import Role
+from bactrian.records.text import Text
+from bactrian.records.usage import Usage
+from bactrian.store import open_store
+from tests.helpers.runs import ORIGIN, make_run, session, turn
+
+
+async def fetch(runs: Sequence[Path], address: str) -> FetchedPage:
+    """Return one page of an explorer over ``runs``."""
+    async with open_library(runs) as library:
+        return await fetch_page(build_app(Explorer(library), host="127.0.0.1"), address)
+
+
+def propose(number: int, place: int, text: str, parent: int | None = None) -> Proposal:
+    return Proposal(number, 1, place, "user", Text(text), Usage(), 0.0, "m", "stop", parent=parent)
+
+
+def decide(number: int, *kept: int) -> Decision:
+    return Decision(number, 1, 1, "user", "Critic", Text("x"), kept[0], kept=kept)
+
+
+def outline(branches: Sequence[Branch]) -> list[object]:
+    """The tree as nested lists: text, ``!`` if spoken, ``+`` if the search went on."""
+    return [
+        [f"{one.proposal.text}{'!' * one.chosen}{'+' * one.survives}", *outline(one.children)]
+        for one in branches
+    ]
+
+
+def test_a_search_is_one_tree_over_all_its_turns_with_the_line_that_was_spoken() -> None:
+    known = Deliberation(
+        (
+            *(propose(1, place, f"a{place}") for place in (1, 2, 3)),
+            *(propose(2, place, f"b{place}", parent) for place, parent in ((1, 2), (2, 2), (3, 1), (4, 1))),
+            propose(3, 1, "c1", 3),
+            propose(3, 2, "c2", 1),
+        ),
+        (decide(1, 2, 1), decide(2, 3, 1), decide(3, 1)),
+    )
+    critic = CriticSettings("Critic", width=2, depth=3)
+    (tree,) = list_rounds(known, 1, critic, ())
+    assert outline(tree.roots) == [
+        ["a1!+", ["b3!+", ["c1!+"]], ["b4"]],
+        ["a2+", ["b1+", ["c2"]], ["b2"]],
+        ["a3"],
+    ]
+    assert (tree.count, tree.last, len(tree.verdicts)) == (9, 3, 3)
+    assert list(list_rounds(known, 2, critic, ())) == []
+
+
+def test_proposals_that_were_all_the_same_show_which_was_spoken() -> None:
+    known = Deliberation((propose(1, 1, "a"), propose(1, 2, "a")))
+    (round_,) = list_rounds(known, 1, CriticSettings("Critic"), (turn(1, "a"),))
+    assert outline(round_.roots) == [["a!"], ["a"]]
+
+
+async def test_a_group_chat_says_who_does_not_hear_a_message(tmp_path: Path) -> None:
+    society, _ = load_society("tech-lead")
+    names = [agent.name for agent in society.agents]
+    content = society.model_dump(mode="json", exclude_none=True)
+    content["agents"][1]["hears"] = [names[2]]
+    cast = {name: Role(f"Role {name}") for name in names}
+    talk = replace(session("talk", texts=["Hello"]), provenance=replace(ORIGIN, cast=cast))
+    talk = replace(talk, turns=(replace(talk.turns[0], speaker=names[0]),))
+    run = await make_run(tmp_path / "run.db", [talk])
+    async with open_store(run) as store:
+        await store.freeze({"recipe": {"name": "x"}, "society": content})
+    page = await fetch([run], "/c/run/talk")
+    assert f'Not heard by <span dir="auto">Role {names[1]}</span>'.encode() in page.body
+
+
+async def test_a_translation_and_its_original_lead_to_each_other(tmp_path: Path) -> None:
+    original = await make_run(tmp_path / "run.db", [session("001")])
+    german = replace(
+        session("de_001", texts=["Anweisung"]),
+        values={"language": "de", "source": "001"},
+        provenance=replace(ORIGIN, models={"translator": "openai:one"}, language="German"),
+    )
+    translated = await make_run(tmp_path / "de.db", [german])
+    async with open_store(translated) as store:
+        recipe = {
+            "translate": {"source": "run.db", "languages": {"de": "German"}},
+            "axes": [{"given": ["de"]}],
+        }
+        await store.freeze({"recipe": recipe})
+    beside = "/compare/conversations?pick=run/001&amp;pick=de/de_001"
+    assert f'href="{beside}"'.encode() in (await fetch([original, translated], "/c/run/001")).body
+    back = "/compare/conversations?pick=de/de_001&amp;pick=run/001"
+    assert f'href="{back}"'.encode() in (await fetch([original, translated], "/c/de/de_001")).body
+    assert b"side by side" not in (await fetch([translated], "/c/de/de_001")).body
+
+
+FILES: Mapping[str, bytes] = {"camel.png": b"\x89PNG", "page.html": b"<script>1</script>", "a.svg": b"<svg/>"}
+
+
+@pytest.fixture
+def embodied(tmp_path: Path) -> Path:
+    """A run whose conversation has files, and a link out of its folder."""
+    run = asyncio.run(make_run(tmp_path / "run.db", [session("001"), session("002")]))
+    folder = name_folder(run, "001")
+    folder.mkdir(parents=True)
+    for name, content in FILES.items():
+        (folder / name).write_bytes(content)
+    (tmp_path / "secret.txt").write_text("secret")
+    (folder / "link.txt").symlink_to(tmp_path / "secret.txt")
+    (folder / ".hidden").write_text("secret")
+    return run
+
+
+async def read_folder(run: Path, name: str) -> FetchedPage:
+    return await fetch([run], f"/c/run/001/files/{name}")
+
+
+def test_files_of_an_embodied_agent_are_shown_and_lead_nowhere_else(embodied: Path) -> None:
+    page = asyncio.run(fetch([embodied], "/c/run/001")).body
+    assert b'<img src="/c/run/001/files/camel.png" alt="camel.png"' in page
+    assert b'<img src="/c/run/001/files/page.html"' not in page
+    assert b"/files/" not in asyncio.run(fetch([embodied], "/c/run/002")).body
+    assert [one.name for one in list_kept_files(embodied, "001")] == ["a.svg", "camel.png", "page.html"]
+    for name, content in FILES.items():
+        answer = asyncio.run(read_folder(embodied, name))
+        assert (answer.status, answer.body) == (200, content)
+        assert answer.headers["content-disposition"].startswith("attachment")
+        assert answer.headers["x-content-type-options"] == "nosniff"
+    for name in ("link.txt", ".hidden", "..%2Fsecret.txt", "%2e%2e", "secret.txt"):
+        assert asyncio.run(read_folder(embodied, name)).status == 404
+
+
+async def test_a_copy_takes_pictures_and_no_other_files(tmp_path: Path) -> None:
+    run = await make_run(tmp_path / "run.db", [session("001")])
+    folder = name_folder(run, "001")
+    folder.mkdir(parents=True)
+    for name, content in FILES.items():
+        (folder / name).write_bytes(content)
+    await write_bundle(BundleOrder([run], tmp_path / "copy"))
+    made = [one.name for one in (tmp_path / "copy").rglob("*") if one.parent.name == "001-files"]
+    assert made == ["camel.png"]
+    page = (tmp_path / "copy" / "c" / "run" / "001.html").read_text()
+    assert '<img src="001-files/camel.png"' in page
+    assert "page.html</a>" in page
+    assert json.loads((tmp_path / "copy" / "manifest.json").read_text())["conversations"] == 1
