@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-
-import pytest
 
 from bactrian.explore.bundle.pages import FetchedPage, fetch_page
 from bactrian.explore.bundle.writer import BundleOrder, write_bundle
@@ -27,10 +24,11 @@ from bactrian.store import open_store
 from tests.helpers.runs import ORIGIN, make_run, session, turn
 
 
-async def fetch(runs: Sequence[Path], address: str) -> FetchedPage:
-    """Return one page of an explorer over ``runs``."""
+async def fetch(runs: Sequence[Path], *addresses: str) -> list[FetchedPage]:
+    """Return pages of an explorer over ``runs``."""
     async with open_library(runs) as library:
-        return await fetch_page(build_app(Explorer(library), host="127.0.0.1"), address)
+        app = build_app(Explorer(library), host="127.0.0.1")
+        return [await fetch_page(app, address) for address in addresses]
 
 
 def propose(number: int, place: int, text: str, parent: int | None = None) -> Proposal:
@@ -87,7 +85,7 @@ async def test_a_group_chat_says_who_does_not_hear_a_message(tmp_path: Path) -> 
     run = await make_run(tmp_path / "run.db", [talk])
     async with open_store(run) as store:
         await store.freeze({"recipe": {"name": "x"}, "society": content})
-    page = await fetch([run], "/c/run/talk")
+    (page,) = await fetch([run], "/c/run/talk")
     assert f'Not heard by <span dir="auto">Role {names[1]}</span>'.encode() in page.body
 
 
@@ -105,59 +103,55 @@ async def test_a_translation_and_its_original_lead_to_each_other(tmp_path: Path)
             "axes": [{"given": ["de"]}],
         }
         await store.freeze({"recipe": recipe})
+    pages = await fetch([original, translated], "/c/run/001", "/c/de/de_001")
     beside = "/compare/conversations?pick=run/001&amp;pick=de/de_001"
-    assert f'href="{beside}"'.encode() in (await fetch([original, translated], "/c/run/001")).body
+    assert f'href="{beside}"'.encode() in pages[0].body
     back = "/compare/conversations?pick=de/de_001&amp;pick=run/001"
-    assert f'href="{back}"'.encode() in (await fetch([original, translated], "/c/de/de_001")).body
-    assert b"side by side" not in (await fetch([translated], "/c/de/de_001")).body
+    assert f'href="{back}"'.encode() in pages[1].body
+    (alone,) = await fetch([translated], "/c/de/de_001")
+    assert b"side by side" not in alone.body
 
 
 FILES: Mapping[str, bytes] = {"camel.png": b"\x89PNG", "page.html": b"<script>1</script>", "a.svg": b"<svg/>"}
 
 
-@pytest.fixture
-def embodied(tmp_path: Path) -> Path:
-    """A run whose conversation has files, and a link out of its folder."""
-    run = asyncio.run(make_run(tmp_path / "run.db", [session("001"), session("002")]))
-    folder = name_folder(run, "001")
-    folder.mkdir(parents=True)
+async def make_embodied(folder: Path) -> Path:
+    """Write a run whose first conversation has files, and a link out of their folder."""
+    run = await make_run(folder / "run.db", [session("001"), session("002")])
+    kept = name_folder(run, "001")
+    kept.mkdir(parents=True)
     for name, content in FILES.items():
-        (folder / name).write_bytes(content)
-    (tmp_path / "secret.txt").write_text("secret")
-    (folder / "link.txt").symlink_to(tmp_path / "secret.txt")
-    (folder / ".hidden").write_text("secret")
+        (kept / name).write_bytes(content)
+    (folder / "secret.txt").write_text("secret")
+    (kept / "link.txt").symlink_to(folder / "secret.txt")
+    (kept / ".hidden").write_text("secret")
     return run
 
 
-async def read_folder(run: Path, name: str) -> FetchedPage:
-    return await fetch([run], f"/c/run/001/files/{name}")
-
-
-def test_files_of_an_embodied_agent_are_shown_and_lead_nowhere_else(embodied: Path) -> None:
-    page = asyncio.run(fetch([embodied], "/c/run/001")).body
-    assert b'<img src="/c/run/001/files/camel.png" alt="camel.png"' in page
-    assert b'<img src="/c/run/001/files/page.html"' not in page
-    assert b"/files/" not in asyncio.run(fetch([embodied], "/c/run/002")).body
-    assert [one.name for one in list_kept_files(embodied, "001")] == ["a.svg", "camel.png", "page.html"]
-    for name, content in FILES.items():
-        answer = asyncio.run(read_folder(embodied, name))
+async def test_files_of_an_embodied_agent_are_shown_and_lead_nowhere_else(tmp_path: Path) -> None:
+    run = await make_embodied(tmp_path)
+    assert [one.name for one in list_kept_files(run, "001")] == ["a.svg", "camel.png", "page.html"]
+    strange = ("link.txt", ".hidden", "..%2Fsecret.txt", "%2e%2e", "secret.txt")
+    names = (*FILES, *strange)
+    page, other, *files = await fetch(
+        [run], "/c/run/001", "/c/run/002", *(f"/c/run/001/files/{name}" for name in names)
+    )
+    assert b'<img src="/c/run/001/files/camel.png" alt="camel.png"' in page.body
+    assert b'<img src="/c/run/001/files/page.html"' not in page.body
+    assert b"/files/" not in other.body
+    for answer, content in zip(files, FILES.values(), strict=False):
         assert (answer.status, answer.body) == (200, content)
         assert answer.headers["content-disposition"].startswith("attachment")
         assert answer.headers["x-content-type-options"] == "nosniff"
-    for name in ("link.txt", ".hidden", "..%2Fsecret.txt", "%2e%2e", "secret.txt"):
-        assert asyncio.run(read_folder(embodied, name)).status == 404
+    assert {one.status for one in files[len(FILES) :]} == {404}
 
 
 async def test_a_copy_takes_pictures_and_no_other_files(tmp_path: Path) -> None:
-    run = await make_run(tmp_path / "run.db", [session("001")])
-    folder = name_folder(run, "001")
-    folder.mkdir(parents=True)
-    for name, content in FILES.items():
-        (folder / name).write_bytes(content)
+    run = await make_embodied(tmp_path)
     await write_bundle(BundleOrder([run], tmp_path / "copy"))
     made = [one.name for one in (tmp_path / "copy").rglob("*") if one.parent.name == "001-files"]
     assert made == ["camel.png"]
     page = (tmp_path / "copy" / "c" / "run" / "001.html").read_text()
     assert '<img src="001-files/camel.png"' in page
     assert "page.html</a>" in page
-    assert json.loads((tmp_path / "copy" / "manifest.json").read_text())["conversations"] == 1
+    assert json.loads((tmp_path / "copy" / "manifest.json").read_text())["conversations"] == 2

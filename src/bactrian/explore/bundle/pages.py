@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any
@@ -43,8 +44,11 @@ async def fetch_page(app: ASGIApp, address: str) -> FetchedPage:
     headers: dict[str, str] = {}
     body = bytearray()
 
+    requests = [{"type": "http.request", "body": b"", "more_body": False}]
+
     async def receive() -> dict[str, Any]:
-        return {"type": "http.request", "body": b"", "more_body": False}
+        # A response that is sent from a file waits meanwhile for the client to leave, which this one never does.
+        return requests.pop() if requests else await asyncio.get_running_loop().create_future()
 
     async def send(message: MutableMapping[str, Any]) -> None:
         nonlocal status
