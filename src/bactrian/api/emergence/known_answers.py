@@ -34,7 +34,7 @@ class KnownAnswerOrder:
     out: Path
     """Folder of the experiment; it holds a folder for each seed."""
     seeds: tuple[int, ...]
-    size: FactSize = FactSize()
+    size: FactSize = field(default_factory=FactSize)
     base: str = NOTHING
     """What is trained."""
     stages: tuple[StageModel, ...] = ()
