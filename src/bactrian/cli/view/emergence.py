@@ -1,9 +1,9 @@
-"""The matrix of stages and domains as text."""
+"""What the stages of a training know, as text: exact answers, and judged pairs in the layout of table 2."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.table import Table
@@ -75,3 +75,44 @@ def _write_seeds(of: Mapping[str, Any] | None) -> str:
     if of is None or of["low_over_seeds"] is None:
         return ""
     return f"{100 * of['low_over_seeds']:.1f}–{100 * of['high_over_seeds']:.1f}"
+
+
+def show_stages(report: Mapping[str, Any]) -> None:
+    """Print the report on judged pairs of stages, and its warnings on standard error."""
+    out = open_output()
+    judges = list(dict.fromkeys(row["judge"] for row in report["rows"]))
+    for judge in judges:
+        heads = ("questions", "model 1", "model 2", "draw", "1", "2", "paper", "both good", "both bad")
+        table = Table(
+            *heads, "2's rate, draws as half", box=None, pad_edge=False, padding=(0, 2, 0, 0), show_edge=False
+        )
+        for column in table.columns[3:]:
+            column.justify = "right"
+        for row in report["rows"]:
+            if row["judge"] == judge:
+                table.add_row(*_list_cells(row))
+        out.print(f'Judge {judge}: questions by winner; "paper" is table 2 (draw/1/2, judge GPT-4).')
+        out.print(table)
+        out.print()
+        for stage, of in report["strengths"].get(judge, {}).items():
+            ends = "" if of["low"] is None else f" [{of['low']:+.2f}, {of['high']:+.2f}]"
+            value = "–" if of["value"] is None else f"{of['value']:+.2f}"
+            out.print(f"strength (Bradley–Terry) {report['titles'][stage]:<16}{value}{ends}")
+    for warning in report["warnings"]:
+        print(to_printable(f"bactrian: warning: {warning}"), file=sys.stderr)
+
+
+def _list_cells(row: Mapping[str, Any]) -> Sequence[str]:
+    paper = row["paper"]
+    rate = row["second_rate"]
+    beside = "" if paper is None else f"{paper['draw']}/{paper['first_wins']}/{paper['second_wins']}"
+    return (
+        row["questions"],
+        row["first"],
+        row["second"],
+        *(str(row[key]) for key in ("draw", "first_wins", "second_wins")),
+        beside,
+        str(row["draws"]["good"]),
+        str(row["draws"]["bad"]),
+        f"{_write_share(rate)} [{_write_interval(rate)}]",
+    )

@@ -127,7 +127,7 @@ class EmergenceMatrix:
                         if (number, key) in self.cells
                     },
                     "untaught": self.untaught[number].to_json() if number in self.untaught else None,
-                    "in_form": self.in_form[number].to_json(),
+                    "in_form": self.in_form[number].to_json() if number in self.in_form else None,
                 }
                 for number, name in enumerate(self.stages)
             ],
