@@ -50,7 +50,7 @@ def build_answer_recipe(questions: Sequence[KnownQuestion], model: str) -> Recip
 async def read_answers(run: Path, questions: Sequence[KnownQuestion]) -> tuple[Graded, ...]:
     """Return the grades of the questions that ``run`` has answers to, in the order of ``questions``.
 
-    A model that answers with nothing, as one with random weights does, is wrong. One that failed otherwise has no grade.
+    To answer with nothing, as a model with random weights does, is wrong. A model that failed otherwise has no grade.
 
     Raises:
         StoreError: the run cannot be read.
