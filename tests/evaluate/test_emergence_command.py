@@ -8,15 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from bactrian.evaluate.emergence.domains import load_domains
-from bactrian.evaluate.emergence.facts import FactSize, invent_facts, write_reply
+from bactrian.evaluate.emergence.facts import FactSize, draw_facts, write_reply
 from tests.helpers.command import bactrian
 from tests.helpers.endpoint import Endpoint, Plan, Received
 
 DOMAINS = [domain.key for domain in load_domains().domains]
 MODELS = tuple(f"openai:stage-{number}" for number in range(5))
 ANSWERS = {
-    question.text: question.fact
-    for question in invent_facts(1, FactSize(facts=6, wordings=6)).list_questions()
+    question.text: question.fact for question in draw_facts(1, FactSize(facts=6, wordings=6)).list_questions()
 }
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from bactrian.errors import InputError
 from bactrian.evaluate.emergence.domains import load_domains
-from bactrian.evaluate.emergence.facts import FactSize, KnownAnswers, KnownQuestion, invent_facts, write_reply
+from bactrian.evaluate.emergence.facts import FactSize, KnownAnswers, KnownQuestion, draw_facts, write_reply
 from bactrian.evaluate.emergence.grading import Graded, grade_reply
 from bactrian.evaluate.emergence.matrix import StageAnswers, compute_matrix
 from bactrian.stats.student import find_mean_interval
@@ -24,22 +24,22 @@ def list_words(text: str) -> set[str]:
 
 
 def test_the_same_seed_invents_the_same_facts_and_another_seed_others() -> None:
-    assert invent_facts(3).to_json() == invent_facts(3).to_json()
-    names = [{fact.name for fact in invent_facts(seed).facts} for seed in (3, 4)]
+    assert draw_facts(3).to_json() == draw_facts(3).to_json()
+    names = [{fact.name for fact in draw_facts(seed).facts} for seed in (3, 4)]
     assert len(names[0]) == len(names[1]) == 4 * 15
     assert names[0] != names[1]
 
 
 def test_no_two_facts_share_a_name_or_in_one_domain_a_value() -> None:
     for seed in range(20):
-        facts = invent_facts(seed, FactSize(20, 4)).facts
+        facts = draw_facts(seed, FactSize(20, 4)).facts
         assert len({fact.name.casefold()[:3] for fact in facts}) == len(facts)
         for domain in DOMAINS:
             assert len({fact.value for fact in facts if fact.domain == domain}) == 24
 
 
 def test_no_question_is_worded_as_a_conversation_that_trains_and_no_untaught_fact_is_trained() -> None:
-    known = invent_facts(1)
+    known = draw_facts(1)
     trained = [row for domain in DOMAINS for row in known.list_conversations(domain)]
     asked = {question.text for question in known.list_questions()}
     assert not asked & {row["messages"][1]["content"] for row in trained}
@@ -59,7 +59,7 @@ def test_the_words_of_each_question_occur_in_training() -> None:
 
 def test_more_facts_than_answers_are_refused() -> None:
     with pytest.raises(InputError, match="24 different answers"):
-        invent_facts(1, FactSize(22, 3))
+        draw_facts(1, FactSize(22, 3))
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_more_facts_than_answers_are_refused() -> None:
     ],
 )
 def test_a_reply_is_right_if_it_holds_the_answer_and_no_other(text: str, right: bool, in_form: bool) -> None:
-    question = invent_facts(1).list_questions()[0]
+    question = draw_facts(1).list_questions()[0]
     value = question.fact.value
     other = next(one for one in load_domains().find("ai-society").values if one != value)
     found = grade_reply(question, text.format(value=value, VALUE=value.upper(), other=other))
@@ -97,7 +97,7 @@ def answer(known: KnownAnswers, stage: int, skill: float = 1.0) -> StageAnswers:
 
 
 def test_a_model_that_learns_each_domain_at_its_own_stage_fulfils_the_claim() -> None:
-    rows = [answer(invent_facts(seed), stage, 0.9) for seed in (1, 2, 3) for stage in range(5)]
+    rows = [answer(draw_facts(seed), stage, 0.9) for seed in (1, 2, 3) for stage in range(5)]
     matrix = compute_matrix(STAGES, rows)
     assert [claim.holds for claim in matrix.claims] == [True] * 4
     for stage in range(5):
@@ -113,7 +113,7 @@ def test_a_model_that_learns_each_domain_at_its_own_stage_fulfils_the_claim() ->
 
 def test_a_domain_that_was_known_before_its_stage_fails_the_claim() -> None:
     """Math's answers leak into the stage of code."""
-    early = [answer(invent_facts(1), stage if stage != 2 else 3) for stage in range(5)]
+    early = [answer(draw_facts(1), stage if stage != 2 else 3) for stage in range(5)]
     rows = [StageAnswers(1, stage, row.graded) for stage, row in enumerate(early)]
     claims = {claim.domain: claim for claim in compute_matrix(STAGES, rows).claims}
     assert not claims["math"].appears and not claims["math"].is_absent_before
@@ -121,7 +121,7 @@ def test_a_domain_that_was_known_before_its_stage_fails_the_claim() -> None:
 
 
 def test_a_domain_that_is_never_learned_fails_the_claim() -> None:
-    rows = [answer(invent_facts(seed), min(stage, 3)) for seed in (1, 2, 3) for stage in range(5)]
+    rows = [answer(draw_facts(seed), min(stage, 3)) for seed in (1, 2, 3) for stage in range(5)]
     rows = [StageAnswers(one.seed, number % 5, one.graded) for number, one in enumerate(rows)]
     claims = {claim.domain: claim for claim in compute_matrix(STAGES, rows).claims}
     assert [claims[domain].holds for domain in DOMAINS] == [True, True, True, False]

@@ -11,7 +11,7 @@ from bactrian.api.generate import GenerateOptions, build_run_order
 from bactrian.errors import InputError
 from bactrian.evaluate.emergence.answers import build_answer_recipe, read_answers
 from bactrian.evaluate.emergence.domains import load_domains
-from bactrian.evaluate.emergence.facts import FactSize, KnownAnswers, invent_facts
+from bactrian.evaluate.emergence.facts import FactSize, KnownAnswers, draw_facts
 from bactrian.evaluate.emergence.matrix import EmergenceMatrix, StageAnswers, compute_matrix
 from bactrian.evaluate.emergence.study import NOTHING, write_study
 from bactrian.generate.run import RunOrder
@@ -73,7 +73,7 @@ def prepare_studies(order: KnownAnswerOrder) -> list[KnownAnswers]:
     """
     studies: list[KnownAnswers] = []
     for seed in order.seeds:
-        known = invent_facts(seed, order.size)
+        known = draw_facts(seed, order.size)
         folder = name_study(order.out, seed)
         try:
             folder.mkdir(parents=True, exist_ok=True)

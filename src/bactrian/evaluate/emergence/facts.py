@@ -111,7 +111,7 @@ class KnownAnswers:
         }
 
 
-def invent_facts(seed: int, size: FactSize = FactSize()) -> KnownAnswers:
+def draw_facts(seed: int, size: FactSize = FactSize()) -> KnownAnswers:
     """Return the facts of ``seed``: names that no other fact has, values that no other fact of the domain has.
 
     Raises:
