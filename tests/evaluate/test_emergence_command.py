@@ -57,7 +57,7 @@ async def test_the_matrix_shows_what_each_stage_knows_and_asks_nothing_twice(tmp
     assert rates == [[float(place < stage) for place in range(4)] for stage in range(5)]
     assert all(stage["untaught"]["value"] == 0.0 for stage in report["stages"])
     assert all(claim["appears"] for claim in report["claims"])
-    assert "AI Society: gains +100.0 points [+100.0, +100.0] at its own stage" in shown
+    assert "AI Society: gains +100.0 points [+61.0, +100.0] at its own stage" in shown
 
 
 async def test_a_folder_of_other_facts_is_refused_and_keeps_its_answers(tmp_path: Path) -> None:

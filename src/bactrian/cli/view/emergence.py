@@ -33,8 +33,9 @@ def show_matrix(report: Mapping[str, Any]) -> None:
     out.print()
     for claim in report["claims"]:
         out.print(_describe_claim(claim, titles))
+    of = "Each domain" if len(report["claims"]) == len(titles) else "Each of these domains"
     out.print(
-        "Each domain appears at its own stage and not before."
+        f"{of} appears at its own stage and not before."
         if report["holds"]
         else "NOT shown: that each domain appears at its own stage and not before."
     )
@@ -82,16 +83,24 @@ def show_stages(report: Mapping[str, Any]) -> None:
     out = open_output()
     judges = list(dict.fromkeys(row["judge"] for row in report["rows"]))
     for judge in judges:
-        heads = ("questions", "model 1", "model 2", "draw", "1", "2", "paper", "both good", "both bad")
-        table = Table(
-            *heads, "2's rate, draws as half", box=None, pad_edge=False, padding=(0, 2, 0, 0), show_edge=False
-        )
-        for column in table.columns[3:]:
+        heads = ("model 1", "model 2", "draw", "1", "2", "paper", "good/bad", "2's rate")
+        table = Table(*heads, box=None, pad_edge=False, padding=(0, 2, 0, 0))
+        for column in table.columns[2:]:
             column.justify = "right"
+            column.no_wrap = True
+        shown = ""
         for row in report["rows"]:
             if row["judge"] == judge:
+                if row["questions"] != shown:
+                    shown = row["questions"]
+                    table.add_row(shown, style="bold")
                 table.add_row(*_list_cells(row))
-        out.print(f'Judge {judge}: questions by winner; "paper" is table 2 (draw/1/2, judge GPT-4).')
+        out.print(
+            f"Judge {judge}: questions by winner. Beside them table 2 of the paper (draw/1/2, judge GPT-4),"
+        )
+        out.print(
+            "draws with both good and both bad, and 2's win rate in %, a draw as half, with its 95 % interval."
+        )
         out.print(table)
         out.print()
         for stage, of in report["strengths"].get(judge, {}).items():
@@ -107,12 +116,10 @@ def _list_cells(row: Mapping[str, Any]) -> Sequence[str]:
     rate = row["second_rate"]
     beside = "" if paper is None else f"{paper['draw']}/{paper['first_wins']}/{paper['second_wins']}"
     return (
-        row["questions"],
         row["first"],
         row["second"],
         *(str(row[key]) for key in ("draw", "first_wins", "second_wins")),
         beside,
-        str(row["draws"]["good"]),
-        str(row["draws"]["bad"]),
+        f"{row['draws']['good']}/{row['draws']['bad']}",
         f"{_write_share(rate)} [{_write_interval(rate)}]",
     )
