@@ -120,7 +120,7 @@ async def build_comparison_report(
             for one in comparisons
         ],
         "strengths": {
-            judge: rate_systems(of) for judge, of in judged.items() if _count_systems(of) >= _SYSTEMS
+            judge: estimate_strengths(of) for judge, of in judged.items() if _count_systems(of) >= _SYSTEMS
         },
         "warnings": list(_list_warnings(state, comparisons, list(verdicts))),
     }
@@ -157,7 +157,7 @@ def _count_systems(judged: Mapping[tuple[str, str], object]) -> int:
     return len({way for pair in judged for way in pair})
 
 
-def rate_systems(judged: Mapping[tuple[str, str], Sequence[JudgedTask]]) -> Json:
+def estimate_strengths(judged: Mapping[tuple[str, str], Sequence[JudgedTask]]) -> Json:
     """Return the strength of each system, with intervals by bootstrap over the tasks."""
     names = sorted({way for pair in judged for way in pair})
     by_task: dict[str, list[tuple[tuple[str, str], float]]] = {}

@@ -9,7 +9,7 @@ from typing import Any
 
 from bactrian.evaluate.agents.judged import JudgedTask, read_judged_tasks
 from bactrian.evaluate.agents.paper_stages import TABLE_2
-from bactrian.evaluate.agents.report import build_comparison_report, rate_systems
+from bactrian.evaluate.agents.report import build_comparison_report, estimate_strengths
 
 Json = dict[str, Any]
 
@@ -41,7 +41,9 @@ async def build_stage_report(sets: Mapping[str, StageRuns]) -> Json:
     return {
         "rows": rows,
         "titles": next(iter(reports.values()))["titles"],
-        "strengths": {judge: rate_systems(of) for judge, of in pooled.items() if len(_list_stages(of)) > 2},
+        "strengths": {
+            judge: estimate_strengths(of) for judge, of in pooled.items() if len(_list_stages(of)) > 2
+        },
         "sets": reports,
         "warnings": [f"{name}: {warning}" for name, of in reports.items() for warning in of["warnings"]],
     }

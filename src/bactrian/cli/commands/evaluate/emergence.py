@@ -19,10 +19,11 @@ from bactrian.cli.commands.evaluate.staging import compare_stages
 from bactrian.cli.commands.generate import SOME_FAILED, watch_run
 from bactrian.cli.options import declare_option, flatten_groups
 from bactrian.cli.run_async import StopControl, run_async
-from bactrian.cli.view.emergence import show_matrix
+from bactrian.cli.view.emergence import show_harness, show_matrix
 from bactrian.cli.view.progress import choose_progress_view
 from bactrian.errors import InputError
 from bactrian.evaluate.emergence.facts import FactSize
+from bactrian.evaluate.emergence.lm_eval import read_results, write_commands
 from bactrian.evaluate.emergence.stage_plan import read_stages
 from bactrian.evaluate.emergence.study import NOTHING
 from bactrian.evaluate.questions.question_set import SETS, load_questions
@@ -87,11 +88,21 @@ def emergence(
     asked: QuestionFlags = QuestionFlags(),
     judging: ComparisonFlags = _JUDGING,
     spending: SpendingFlags = _SPENDING,
+    lm_eval: Annotated[
+        bool,
+        declare_option(
+            "--lm-eval",
+            "Table 7: show the results in files of lm-evaluation-harness (STAGES), or without files its commands.",
+        ),
+    ] = False,
     out: Annotated[
         Path, declare_option("--out", "Folder of the experiment; the same command resumes it.")
     ] = Path("emergence"),
 ) -> None:
-    """Measure what each stage of a training adds (tables 2 and 6 of the paper)."""
+    """Measure what each stage of a training adds (tables 2, 6 and 7 of the paper)."""
+    if lm_eval:
+        _show_harness(stages or (), as_json=judging.as_json)
+        return
     stop_control = StopControl()
     if known.known_answers:
         order = _order_known_answers(stages or (), known, judging, spending, out)
@@ -112,6 +123,18 @@ def emergence(
             longest=asked.longest,
         )
     run_async(work, resume=_RESUME, stop_control=stop_control)
+
+
+def _show_harness(files: Sequence[str], *, as_json: bool) -> None:
+    if not files:
+        for command in write_commands("MODEL"):
+            typer.echo(command)
+        return
+    results = read_results([Path(file).expanduser() for file in files])
+    if as_json:
+        print(to_json({"models": [one.to_json() for one in results]}))
+    else:
+        show_harness(results)
 
 
 def _order_known_answers(
