@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from bactrian.cli.commands.evaluate.agents import agents, extract
+from bactrian.cli.commands.evaluate.emergence import emergence
 from bactrian.cli.commands.evaluate.humaneval import humaneval
 from bactrian.cli.commands.evaluate.invite import invite
 from bactrian.cli.commands.evaluate.pairwise import pairwise
@@ -19,6 +20,7 @@ def evaluate() -> None:
 
 
 app.command("agents")(agents)
+app.command("emergence")(emergence)
 app.command("extract")(extract)
 app.command("humaneval")(humaneval)
 app.command("invite")(invite)
