@@ -18,8 +18,8 @@ from bactrian.evaluate.votes.invitations import (
     read_invitations,
     withdraw_invitation,
 )
-from bactrian.explore.rate_limit import RateLimit
 from bactrian.explore.security import is_for_voters, make_access_rules
+from bactrian.explore.visit_limit import VisitLimit
 from bactrian.store import open_store
 from tests.helpers.command import bactrian
 from tests.helpers.explorer import Answer, RunningExplorer
@@ -203,7 +203,7 @@ def test_a_damaged_file_of_invitations_is_named(tmp_path: Path) -> None:
 
 
 def test_a_limit_frees_what_is_older_than_its_time() -> None:
-    limit = RateLimit(2, 1000.0)
+    limit = VisitLimit(2, 1000.0)
     assert [limit.take("heron") > 0 for _ in range(3)] == [False, False, True]
     assert limit.take("tern") == 0
-    assert RateLimit(1, 0.0).take("heron") == 0
+    assert VisitLimit(1, 0.0).take("heron") == 0

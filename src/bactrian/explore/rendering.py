@@ -22,7 +22,7 @@ from starlette.responses import HTMLResponse
 from bactrian.errors import InputError
 from bactrian.explore.layout import make_visible
 from bactrian.explore.library import DataSet, Library, add_data_set
-from bactrian.explore.rate_limit import RateLimit
+from bactrian.explore.visit_limit import VisitLimit
 from bactrian.files.identity import is_same_file
 from bactrian.store import open_store
 
@@ -49,9 +49,9 @@ class Explorer:
     """The conversation that is being played, or was played last."""
     voting: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while a vote is stored."""
-    votes: RateLimit = field(default_factory=lambda: RateLimit(30, 60.0))
+    votes: VisitLimit = field(default_factory=lambda: VisitLimit(30, 60.0))
     """Of each voter."""
-    guesses: RateLimit = field(default_factory=lambda: RateLimit(20, 60.0))
+    guesses: VisitLimit = field(default_factory=lambda: VisitLimit(20, 60.0))
     """Invitations that are not valid, by the address of the computer."""
     stack: AsyncExitStack = field(default_factory=AsyncExitStack)
     """Closes what is opened while the server runs."""

@@ -10,7 +10,7 @@ _MOST_NAMES = 10_000
 
 
 @dataclass(slots=True)
-class RateLimit:
+class VisitLimit:
     """At most ``count`` actions of one name within ``seconds``."""
 
     count: int
