@@ -1,0 +1,172 @@
+# pyright: basic, reportMissingImports=false
+"""Trains one stage, and writes its model."""
+
+from __future__ import annotations
+
+import gc
+import resource
+import shutil
+import time
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from datasets import concatenate_datasets
+from transformers import set_seed
+
+from bactrian.errors import BactrianError
+from bactrian.train.folder import StageFolder, list_stage_folders, read_plan, write_json
+from bactrian.train.gguf.writer import write_gguf
+from bactrian.train.recipe import TrainRecipe
+from bactrian.train.worker.callbacks import StageWatch, find_checkpoint
+from bactrian.train.worker.encode import load_part
+from bactrian.train.worker.events import Emit
+from bactrian.train.worker.load import is_encoder_decoder
+from bactrian.train.worker.logits import write_expected
+from bactrian.train.worker.machine import find_machine, measure_peak
+from bactrian.train.worker.settings import count_steps
+from bactrian.train.worker.tokens import open_tokenizer
+from bactrian.train.worker.trainer import build_trainer
+
+LIBRARIES = ("torch", "transformers", "trl", "peft", "accelerate", "datasets", "gguf")
+
+
+def train_stage(root: Path, number: int, emit: Emit) -> bool:
+    """Train stage ``number``, resuming its newest checkpoint. Return False if it was stopped before its end.
+
+    Raises:
+        BactrianError: the loss is not a number, or memory or disk space ran out.
+    """
+    recipe = TrainRecipe.model_validate(read_plan(root)["recipe"])
+    folders = list_stage_folders(root, [one.name for one in recipe.stages])
+    stage = folders[number]
+    stage.checkpoints.mkdir(parents=True, exist_ok=True)
+    torch.set_num_threads(_count_threads())
+    machine = find_machine(recipe.training)
+    emit("machine", device=machine.device, name=machine.name, bf16=machine.bf16)
+    base = find_model(folders[0])
+    start = base if recipe.origin == "union" else find_model(folders[number - 1])
+    own = folders[1 : number + 1] if recipe.origin == "union" else [stage]
+    data = concatenate_datasets([load_part(one, "train") for one in own])
+    held_out = concatenate_datasets([load_part(one, "held-out") for one in folders[1:]])
+    steps = count_steps(recipe.training, len(data))
+    set_seed(recipe.training.seed)
+    tokenizer = open_tokenizer(str(base))
+    tokens = sum(map(len, data["input_ids"]))
+    watch = StageWatch(recipe.training, emit, tokens / len(data) * recipe.training.batch)
+    trainer = build_trainer(
+        start, tokenizer, recipe.training, machine, (data, held_out), stage.checkpoints, steps, watch
+    )
+    checkpoint = find_checkpoint(stage.checkpoints)
+    begun, cpu = time.monotonic(), _read_cpu_seconds()
+    emit("began", step=int(checkpoint.name.rpartition("-")[2]) if checkpoint else 0, of=steps)
+    _train(trainer, checkpoint, stage)
+    if watch.stopped:
+        return False
+    _save(trainer, tokenizer, stage, base)
+    report = _report(trainer, tokens * steps * recipe.training.batch / len(data), machine.name)
+    report |= {"seconds": time.monotonic() - begun, "cpu_seconds": _read_cpu_seconds() - cpu}
+    encoder_decoder = is_encoder_decoder(start)
+    del trainer
+    gc.collect()
+    source = read_base(folders[0]).get("gguf_source")
+    write = read_base(folders[0]).get("gguf") is not None and not encoder_decoder
+    if write:
+        emit("converting")
+        write_gguf(
+            stage.path / "model", stage.path / "model.gguf", "f16", source=Path(source) if source else None
+        )
+        write_expected(stage.path, data)
+    report["peak_bytes"] = measure_peak()
+    write_json(stage.path / "trained.json", report | {"gguf": "model.gguf" if write else None})
+    return True
+
+
+def find_model(folder: StageFolder) -> Path:
+    """Return the model of a finished stage."""
+    return folder.path / str(folder.read_manifest()["model"])
+
+
+def read_base(folder: StageFolder) -> dict[str, Any]:
+    """Return the manifest of the base model."""
+    return folder.read_manifest()
+
+
+def _train(trainer: Any, checkpoint: Path | None, stage: StageFolder) -> None:
+    try:
+        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    except torch.OutOfMemoryError as error:
+        raise BactrianError(
+            "The GPU has too little memory for this training.",
+            where=stage.name,
+            next="Lower per_device (the batch stays), set checkpointing=true, or use method=lora.",
+        ) from error
+    except (OSError, RuntimeError) as error:
+        if "CUDA" in str(error) or "NCCL" in str(error):
+            raise BactrianError(
+                f"The GPU was lost: {str(error).splitlines()[0]}",
+                where=stage.name,
+                next="Run the same command: it resumes at the last checkpoint.",
+            ) from error
+        if "No space left" in str(error) or "PytorchStreamWriter" in str(error):
+            raise BactrianError(
+                "No space is left for a checkpoint.",
+                where=str(stage.checkpoints),
+                next="Free some space, and run the same command: it resumes at the last checkpoint.",
+            ) from error
+        raise
+
+
+def _save(trainer: Any, tokenizer: Any, stage: StageFolder, base: Path) -> None:
+    """Write the model with its adapters merged, whole or not at all."""
+    part = stage.path / ".model.part"
+    shutil.rmtree(part, ignore_errors=True)
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    if hasattr(model, "merge_and_unload"):
+        adapter = stage.path / "adapter"
+        model.save_pretrained(adapter)
+        model = model.merge_and_unload()
+    model.config.use_cache = True
+    kind = _read_dtype(base)
+    model.to(kind).save_pretrained(part)
+    tokenizer.save_pretrained(part)
+    shutil.rmtree(stage.path / "model", ignore_errors=True)
+    part.rename(stage.path / "model")
+
+
+def _read_dtype(base: Path) -> Any:
+    """Return the type of the base's weights, which the trained model is written in."""
+    from transformers import AutoConfig
+
+    given = getattr(AutoConfig.from_pretrained(base), "dtype", None)
+    return given if given in (torch.bfloat16, torch.float16) else torch.float32
+
+
+def _report(trainer: Any, tokens: float, machine: str) -> dict[str, Any]:
+    history = trainer.state.log_history
+    losses = [one["loss"] for one in history if "loss" in one]
+    held_out = [one["eval_loss"] for one in history if "eval_loss" in one]
+    return {
+        "steps": trainer.state.global_step,
+        "tokens": round(tokens),
+        "loss": {
+            "first": losses[0] if losses else None,
+            "train": losses[-1] if losses else None,
+            "held_out_before": held_out[0] if held_out else None,
+            "held_out": held_out[-1] if held_out else None,
+        },
+        "machine": machine,
+        "versions": {name: version(name) for name in LIBRARIES},
+    }
+
+
+def _read_cpu_seconds() -> float:
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+
+
+def _count_threads() -> int:
+    import os
+
+    return int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count() or 1)
