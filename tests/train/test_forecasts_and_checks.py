@@ -56,6 +56,12 @@ def test_a_forecast_counts_evaluations() -> None:
     assert found.seconds == pytest.approx((2 * 2000 + 2 * 4 * 300 / 3) / 50)
 
 
+def test_a_last_step_of_fewer_examples_counts_what_it_has() -> None:
+    recipe = parse_train_recipe(RECIPE.format(origin="union"))
+    assert recipe.training.count_steps_of_epoch(21) == 3
+    assert recipe.training.count_seen(21, 2100) == 4200
+
+
 def test_a_forecast_without_a_probe_is_reckoned_from_the_weights() -> None:
     prepared = {"stages": [count(1000, 1_000_000)] * 4, "probe": None, "weights": 2 * 6_700_000_000}
     found = forecast_stages(load_train_recipe("camel-7b"), prepared)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bactrian.language.escape import to_code_span, to_json, to_markdown
-from bactrian.train.recipe import TrainRecipe
+from bactrian.train.recipe import NEW, TrainRecipe
 
 _NOT_STATED = "not stated"
 
@@ -24,7 +24,7 @@ def _write(manifest: Mapping[str, Any], recipe: TrainRecipe) -> str:
     parts = [
         "---",
         f"license: {to_json(base['license'] or 'other')}",
-        f"base_model: {to_json(base['name'])}",
+        *([f"base_model: {to_json(base['name'])}"] if base["name"] != NEW else []),
         "library_name: transformers",
         "tags: [bactrian, role-play, sft]",
         "---",
@@ -36,7 +36,9 @@ def _write(manifest: Mapping[str, Any], recipe: TrainRecipe) -> str:
         "## Terms",
         "",
         (
-            f"- Base model: {to_code_span(base['name'])}, licence: {to_markdown(license_name)}. "
+            "- Base model: none; the weights began at random."
+            if base["name"] == NEW
+            else f"- Base model: {to_code_span(base['name'])}, licence: {to_markdown(license_name)}. "
             "The trained model inherits it."
         ),
         *_list_data_terms(manifest),

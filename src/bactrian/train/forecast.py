@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from math import ceil
 from typing import Any
 
 from bactrian.train.recipe import TrainRecipe
@@ -70,8 +69,7 @@ def forecast_stages(recipe: TrainRecipe, prepared: Mapping[str, Any]) -> Trainin
         own = counts[: number + 1] if recipe.origin == "union" else counts[number : number + 1]
         examples = sum(one["train"]["examples"] for one in own)
         tokens = sum(one["train"]["tokens"] for one in own)
-        steps = training.steps or max(1, ceil(ceil(examples / training.batch) * training.epochs))
-        seen = round(tokens * steps * training.batch / max(1, examples))
+        steps, seen = training.count_steps(examples), training.count_seen(examples, tokens)
         evaluations = training.evaluations + 1 if evaluated and training.evaluations else 0
         seconds = (seen + evaluations * evaluated * _FORWARD) / rate
         stages.append(StageForecast(stage.name, examples, steps, seen, seconds))

@@ -108,9 +108,10 @@ def _apply_setting(setting: str, data: dict[str, Any]) -> Place:
         parts = ["training", *parts]
     table = data
     for part in parts[:-1]:
-        table = cast("dict[str, Any]", table.setdefault(part, {}))
-        if not isinstance(table, dict):
+        found: object = table.setdefault(part, {})
+        if not isinstance(found, dict):
             raise InputError(f"{key!r} cannot be set.", where="--set", next="For example: training.epochs=1")
+        table = cast("dict[str, Any]", found)
     table[parts[-1]] = parse_value(written.strip())
     if parts[0] == "base" and parts[1] in ("model", "new"):  # the one stands for the other
         check_table(data.get("base")).pop("new" if parts[1] == "model" else "model", None)
@@ -136,6 +137,6 @@ def _resolve_paths(data: dict[str, Any], folder: Path) -> None:
 def _resolve_source(source: object, folder: Path) -> object:
     if isinstance(source, str):
         return str(folder / source)
-    if isinstance(source, dict) and isinstance(path := cast("dict[str, object]", source).get("path"), str):
-        return {**source, "path": str(folder / path)}
-    return cast("object", source)
+    table = check_table(source)
+    path = table.get("path")
+    return {**table, "path": str(folder / path)} if isinstance(path, str) else source

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from math import ceil
+from typing import Annotated, Literal, Self, cast
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
@@ -11,6 +12,8 @@ from bactrian.records.turn import Speaker
 
 BUILT_IN_BASE = "built-in"
 """The base model that comes with the program."""
+NEW = "made from nothing"
+"""Name of a base model that a recipe made."""
 Method = Literal["full", "lora", "qlora"]
 Count = Annotated[int, Field(gt=0, strict=True)]
 Share = Annotated[float, Field(ge=0, lt=1)]
@@ -42,6 +45,9 @@ class Base(Part):
     new: NewModel | None = None
     revision: Filled | None = Field(default=None, description="Commit of the model on the Hub.")
     license: Filled | None = Field(default=None, description="Its licence, where the model does not say.")
+    template: Filled | None = Field(
+        default=None, description="Chat template in place of its own: chatml, vicuna, or a file in Jinja."
+    )
 
     @model_validator(mode="after")
     def _is_one_of_both(self) -> Self:
@@ -98,6 +104,8 @@ class Training(Part):
             raise make_fault("batch must be a multiple of per_device times devices", "batch")
         if self.devices > 1 and self.accelerate is None:
             raise make_fault('several devices need a configuration: accelerate = "fsdp"', "devices")
+        if self.devices > 1 and self.method != "full":
+            raise make_fault('several devices train in full: method = "full"', "method")
         return self
 
     @property
@@ -109,6 +117,21 @@ class Training(Part):
     def accumulation(self) -> int:
         """Batches whose gradients are added up to one step."""
         return self.batch // (self.held_at_once * self.devices)
+
+    def count_steps_of_epoch(self, examples: int) -> int:
+        """Return the steps of one pass over so many examples; the last may have fewer examples than ``batch``."""
+        batches = ceil(examples / (self.held_at_once * self.devices))
+        return max(1, ceil(batches / self.accumulation))
+
+    def count_steps(self, examples: int) -> int:
+        """Return the steps of a stage with so many examples."""
+        if self.steps is not None:
+            return self.steps
+        return max(1, ceil(self.count_steps_of_epoch(examples) * self.epochs))
+
+    def count_seen(self, examples: int, tokens: int) -> int:
+        """Return the tokens that a stage trains on: those of its examples, each as often as it is seen."""
+        return round(tokens * self.count_steps(examples) / self.count_steps_of_epoch(examples))
 
 
 class DataSource(Part):
@@ -126,7 +149,7 @@ class DataSource(Part):
 
 
 class Stage(Part):
-    """A stage of a training: its own data, and what it changes of the training."""
+    """A stage of a training, with its own data."""
 
     name: Annotated[str, Field(pattern=_STAGE_NAME)]
     data: tuple[DataSource, ...] = ()
@@ -135,10 +158,11 @@ class Stage(Part):
     @field_validator("data", mode="before")
     @classmethod
     def _reads_paths(cls, given: object) -> object:
-        sources = [given] if isinstance(given, str | dict) else given
-        if not isinstance(sources, list | tuple):
-            return sources
-        return [{"path": one} if isinstance(one, str) else one for one in sources]  # pyright: ignore[reportUnknownVariableType]
+        if isinstance(given, str | dict):
+            given = [given]
+        if not isinstance(given, list | tuple):
+            return given
+        return [{"path": one} if isinstance(one, str) else one for one in cast("list[object]", given)]
 
 
 class TrainRecipe(Part):

@@ -6,10 +6,12 @@ roles), nor 13 consecutive words of what is said.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, cast
 
 from bactrian.errors import InputError
 from bactrian.export.decontaminate import GRAM, list_grams
@@ -18,6 +20,8 @@ from bactrian.train.data.conversation import Conversation, Said, hash_messages
 
 MOST_HELD_OUT = 500
 """Conversations; more would not make the loss on them more certain, and cost time."""
+_NOT_SAID = frozenset(("id", "question_id", "role", "category"))
+"""Keys whose values are no texts."""
 _WORD = re.compile(r"[^\W_]+")
 
 
@@ -131,26 +135,21 @@ def read_forbidden(paths: Iterable[Path]) -> ForbiddenTexts:
 
 
 def _list_strings(line: str) -> list[str]:
-    import json
-
+    """Return the texts of a line: all strings of a JSON value that are said, or the line itself."""
     try:
         value = json.loads(line)
     except ValueError:
         return [line]
     found: list[str] = []
-    stack: list[object] = [value]
+    stack: list[Any] = [value]
     while stack:
-        match stack.pop():
-            case str(text):
-                found.append(text)
-            case dict(table):
-                stack += [
-                    one for key, one in table.items() if key not in ("id", "question_id", "role", "category")
-                ]  # pyright: ignore
-            case list(items):
-                stack += items  # pyright: ignore
-            case _:
-                pass
+        one = stack.pop()
+        if isinstance(one, str):
+            found.append(one)
+        elif isinstance(one, dict):
+            stack += [each for key, each in cast("dict[str, Any]", one).items() if key not in _NOT_SAID]
+        elif isinstance(one, list):
+            stack += cast("list[Any]", one)
     return found
 
 

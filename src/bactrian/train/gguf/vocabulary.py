@@ -33,8 +33,8 @@ def find_pre_tokenizer(folder: Path) -> str | None:
     return None
 
 
-def add_vocabulary(writer: GGUFWriter, folder: Path) -> None:
-    """Write tokens, merges, control tokens and the chat template."""
+def add_vocabulary(writer: GGUFWriter, folder: Path, template: str | None = None) -> None:
+    """Write tokens, merges, control tokens and the chat template: ``template``, or the model's own."""
     raw = _read_tokenizer(folder)
     config = json.loads((folder / "config.json").read_text("utf-8"))
     names: dict[int, str] = {number: token for token, number in raw["model"]["vocab"].items()}
@@ -59,9 +59,9 @@ def add_vocabulary(writer: GGUFWriter, folder: Path) -> None:
         if known is not None:
             add(known)
     writer.add_add_bos_token(_adds_bos(raw))
-    template = folder / "chat_template.jinja"
-    if template.exists():
-        writer.add_chat_template(template.read_text("utf-8"))
+    own = folder / "chat_template.jinja"
+    if template or own.exists():
+        writer.add_chat_template(template or own.read_text("utf-8"))
 
 
 def _adds_bos(raw: dict[str, Any]) -> bool:

@@ -21,6 +21,7 @@ _KINDS = {
 }
 _OWN = frozenset(("general.architecture", "general.file_type", "general.quantization_version"))
 """Keys that are written anew."""
+_TEMPLATE = "tokenizer.chat_template"
 _ROWS = 32
 """Values of a block of Q8_0; a row of another length stays F16."""
 
@@ -36,7 +37,9 @@ def can_write(folder: Path) -> bool:
     )
 
 
-def write_gguf(folder: Path, target: Path, kind: str, *, source: Path | None = None) -> None:
+def write_gguf(
+    folder: Path, target: Path, kind: str, *, source: Path | None = None, template: str | None = None
+) -> None:
     """Write the model in ``folder`` to ``target``, whole or not at all.
 
     Args:
@@ -44,16 +47,19 @@ def write_gguf(folder: Path, target: Path, kind: str, *, source: Path | None = N
         target: The file.
         kind: ``f16`` or ``q8_0``; vectors are always 32-bit.
         source: The GGUF file that the base was made from; its metadata is copied, the vocabulary with it.
+        template: A chat template in place of the model's own.
     """
     config = _read_config(folder)
     part = target.with_name(f".{target.name}.part")
     tensor_kind, file_kind = _KINDS[kind]
     writer = GGUFWriter(part, "llama")
     if source is not None:
-        _copy_metadata(writer, source)
+        _copy_metadata(writer, source, without=frozenset((_TEMPLATE,) if template else ()))
+        if template:
+            writer.add_chat_template(template)
     else:
         _add_shape(writer, config, folder)
-        add_vocabulary(writer, folder)
+        add_vocabulary(writer, folder, template)
     writer.add_file_type(file_kind)
     writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, config["num_hidden_layers"])
@@ -101,9 +107,9 @@ def _iterate_tensors(folder: Path) -> Any:
                 yield name, file.get_tensor(name)
 
 
-def _copy_metadata(writer: GGUFWriter, source: Path) -> None:
+def _copy_metadata(writer: GGUFWriter, source: Path, without: frozenset[str]) -> None:
     for key, field in GGUFReader(source).fields.items():
-        if key.startswith("GGUF.") or key in _OWN:
+        if key.startswith("GGUF.") or key in _OWN | without:
             continue
         inner = field.types[-1] if field.types[0] == GGUFValueType.ARRAY else None
         writer.add_key_value(key, field.contents(), field.types[0], sub_type=inner)

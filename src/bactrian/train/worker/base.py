@@ -18,7 +18,8 @@ from bactrian.models.local.weights import BUILT_IN, fetch_weights, find_cache_fo
 from bactrian.train.folder import StageFolder
 from bactrian.train.gguf.reader import read_metadata
 from bactrian.train.gguf.writer import can_write, write_gguf
-from bactrian.train.recipe import BUILT_IN_BASE, TrainRecipe
+from bactrian.train.recipe import BUILT_IN_BASE, NEW, Base, TrainRecipe
+from bactrian.train.templates import read_template
 
 _LARGEST_COPY = 4_000_000_000
 """Bytes of a base model of which a GGUF copy is written without being asked."""
@@ -52,15 +53,15 @@ def open_base(recipe: TrainRecipe, stage: StageFolder, texts: Iterable[str]) -> 
     path = Path(base.model)
     if base.model == BUILT_IN_BASE:
         path = fetch_weights(BUILT_IN, find_cache_folder())
-        return _convert(path, "SmolLM2-135M-Instruct (built-in)", base.license)
+        return _convert(path, "SmolLM2-135M-Instruct (built-in)", base, stage)
     if path.suffix == ".gguf" and not path.is_file():
         raise InputError("There is no such file.", where=base.model, next="Check base.model.")
     if path.is_file():
-        return _convert(path, path.name, base.license)
+        return _convert(path, path.name, base, stage)
     folder = path if path.is_dir() else _download(base.model, base.revision)
     gguf = stage.path / "model.gguf"
     if can_write(folder) and _weigh(folder) <= _LARGEST_COPY:
-        write_gguf(folder, gguf, "f16")
+        write_gguf(folder, gguf, "f16", template=_read_own_template(base))
     name = base.model if base.revision is None else f"{base.model} at {base.revision}"
     return OpenBase(
         folder.resolve(),
@@ -80,10 +81,10 @@ def _make_new(recipe: TrainRecipe, stage: StageFolder, texts: Iterable[str]) -> 
     make_new_model(recipe.base.new, texts, recipe.training.seed, folder)
     gguf = stage.path / "model.gguf"
     write_gguf(folder, gguf, "f16")
-    return OpenBase(folder, gguf, None, "made from nothing", _hash_weights(folder), None)
+    return OpenBase(folder, gguf, None, NEW, _hash_weights(folder), None)
 
 
-def _convert(path: Path, name: str, license: str | None) -> OpenBase:  # noqa: A002
+def _convert(path: Path, name: str, base: Base, stage: StageFolder) -> OpenBase:
     """Dequantise a GGUF file once, and keep the result in the cache folder."""
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
@@ -91,14 +92,16 @@ def _convert(path: Path, name: str, license: str | None) -> OpenBase:  # noqa: A
     if not (cached / "model.gguf").exists():
         _convert_to(path, cached)
     stated = read_metadata(path).get("general.license")
-    return OpenBase(
-        cached / "model",
-        cached / "model.gguf",
-        path,
-        name,
-        digest,
-        license or (str(stated) if stated else None),
-    )
+    gguf = cached / "model.gguf"
+    if base.template is not None:
+        gguf = stage.path / "model.gguf"
+        write_gguf(cached / "model", gguf, "f16", source=path, template=_read_own_template(base))
+    terms = base.license or (str(stated) if stated else None)
+    return OpenBase(cached / "model", gguf, path, name, digest, terms)
+
+
+def _read_own_template(base: Base) -> str | None:
+    return read_template(base.template) if base.template is not None else None
 
 
 def _convert_to(path: Path, cached: Path) -> None:

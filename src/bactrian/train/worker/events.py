@@ -15,6 +15,9 @@ Emit = Callable[..., None]
 
 def open_events() -> Emit:
     """Return the function that sends events. What libraries print goes to standard error from now on."""
+    if os.environ.get("RANK", "0") != "0":  # of several GPUs, one speaks
+        os.dup2(2, 1)
+        return lambda _event, **_values: None
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     sys.stdout = sys.stderr

@@ -19,6 +19,7 @@ from bactrian.train.worker.events import Emit
 from bactrian.train.worker.load import is_encoder_decoder
 from bactrian.train.worker.machine import find_machine
 from bactrian.train.worker.probe import probe_training
+from bactrian.train.worker.seq2seq import make_seq2seq_cutter, open_seq2seq_tokenizer
 from bactrian.train.worker.tokens import hash_template, make_cutter, open_tokenizer
 
 PREPARED = "prepared.json"
@@ -38,12 +39,10 @@ def prepare(root: Path, emit: Emit) -> None:
     emit("opening", model=recipe.base.model or "a new model")
     base = open_base(recipe, folders[0], _iterate_texts(folders[1:]))
     if is_encoder_decoder(base.model):
-        from bactrian.train.worker.seq2seq import make_seq2seq_cutter, open_seq2seq_tokenizer
-
         tokenizer = open_seq2seq_tokenizer(str(base.model))
         cutter: Any = make_seq2seq_cutter(tokenizer)
     else:
-        tokenizer = open_tokenizer(str(base.model))
+        tokenizer = open_tokenizer(str(base.model), recipe.base)
         cutter = make_cutter(tokenizer, str(base.model))
     stages: list[dict[str, Any]] = []
     for folder in folders[1:]:
@@ -91,7 +90,7 @@ def _describe(base: OpenBase, folder: StageFolder, tokenizer: Any) -> dict[str, 
         "model": locate(base.model),
         "gguf": locate(base.gguf) if base.gguf else None,
         "gguf_source": str(base.source) if base.source else None,
-        "template": {"sha256": hash_template(tokenizer)},
+        "template": {"sha256": hash_template(tokenizer) if tokenizer.chat_template else None},
     }
 
 

@@ -11,13 +11,6 @@ from bactrian.train.recipe import Training
 from bactrian.train.worker.machine import Machine
 
 
-def count_steps(training: Training, examples: int) -> int:
-    """Return the steps of a stage with so many examples."""
-    if training.steps is not None:
-        return training.steps
-    return max(1, ceil(ceil(examples / training.batch) * training.epochs))
-
-
 def make_arguments(
     training: Training, machine: Machine, output: Path, steps: int, *, evaluates: bool
 ) -> dict[str, Any]:

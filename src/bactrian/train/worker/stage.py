@@ -25,7 +25,7 @@ from bactrian.train.worker.events import Emit
 from bactrian.train.worker.load import is_encoder_decoder
 from bactrian.train.worker.logits import write_expected
 from bactrian.train.worker.machine import find_machine, measure_peak
-from bactrian.train.worker.settings import count_steps
+from bactrian.train.worker.seq2seq import open_seq2seq_tokenizer
 from bactrian.train.worker.tokens import open_tokenizer
 from bactrian.train.worker.trainer import build_trainer
 
@@ -41,6 +41,7 @@ def train_stage(root: Path, number: int, emit: Emit) -> bool:
     recipe = TrainRecipe.model_validate(read_plan(root)["recipe"])
     folders = list_stage_folders(root, [one.name for one in recipe.stages])
     stage = folders[number]
+    begun = time.monotonic()
     stage.checkpoints.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(_count_threads())
     machine = find_machine(recipe.training)
@@ -50,23 +51,30 @@ def train_stage(root: Path, number: int, emit: Emit) -> bool:
     own = folders[1 : number + 1] if recipe.origin == "union" else [stage]
     data = concatenate_datasets([load_part(one, "train") for one in own])
     held_out = concatenate_datasets([load_part(one, "held-out") for one in folders[1:]])
-    steps = count_steps(recipe.training, len(data))
+    steps = recipe.training.count_steps(len(data))
     set_seed(recipe.training.seed)
-    tokenizer = open_tokenizer(str(base))
+    tokenizer = (
+        open_seq2seq_tokenizer(str(base))
+        if is_encoder_decoder(base)
+        else open_tokenizer(str(base), recipe.base)
+    )
     tokens = sum(map(len, data["input_ids"]))
-    watch = StageWatch(recipe.training, emit, tokens / len(data) * recipe.training.batch)
+    watch = StageWatch(recipe.training, emit, tokens / recipe.training.count_steps_of_epoch(len(data)))
     trainer = build_trainer(
         start, tokenizer, recipe.training, machine, (data, held_out), stage.checkpoints, steps, watch
     )
     checkpoint = find_checkpoint(stage.checkpoints)
-    begun, cpu = time.monotonic(), _read_cpu_seconds()
     emit("began", step=int(checkpoint.name.rpartition("-")[2]) if checkpoint else 0, of=steps)
     _train(trainer, checkpoint, stage)
     if watch.stopped:
         return False
+    if trainer.args.world_size > 1:
+        trainer.save_model(str(stage.path / ".model.whole"))  # all processes gather the weights
+        if not trainer.is_world_process_zero():
+            return True
     _save(trainer, tokenizer, stage, base)
-    report = _report(trainer, tokens * steps * recipe.training.batch / len(data), machine.name)
-    report |= {"seconds": time.monotonic() - begun, "cpu_seconds": _read_cpu_seconds() - cpu}
+    report = _report(trainer, recipe.training.count_seen(len(data), tokens), machine.name)
+    report |= {"seconds": time.monotonic() - begun, "cpu_seconds": _read_cpu_seconds()}
     encoder_decoder = is_encoder_decoder(start)
     del trainer
     gc.collect()
@@ -122,7 +130,14 @@ def _save(trainer: Any, tokenizer: Any, stage: StageFolder, base: Path) -> None:
     """Write the model with its adapters merged, whole or not at all."""
     part = stage.path / ".model.part"
     shutil.rmtree(part, ignore_errors=True)
-    model = trainer.accelerator.unwrap_model(trainer.model)
+    whole = stage.path / ".model.whole"
+    if whole.exists():
+        from transformers import AutoModelForCausalLM
+
+        model = AutoModelForCausalLM.from_pretrained(whole, dtype=_read_dtype(base))
+        shutil.rmtree(whole, ignore_errors=True)
+    else:
+        model = trainer.accelerator.unwrap_model(trainer.model)
     if hasattr(model, "merge_and_unload"):
         adapter = stage.path / "adapter"
         model.save_pretrained(adapter)
@@ -143,13 +158,13 @@ def _read_dtype(base: Path) -> Any:
     return given if given in (torch.bfloat16, torch.float16) else torch.float32
 
 
-def _report(trainer: Any, tokens: float, machine: str) -> dict[str, Any]:
+def _report(trainer: Any, tokens: int, machine: str) -> dict[str, Any]:
     history = trainer.state.log_history
     losses = [one["loss"] for one in history if "loss" in one]
     held_out = [one["eval_loss"] for one in history if "eval_loss" in one]
     return {
         "steps": trainer.state.global_step,
-        "tokens": round(tokens),
+        "tokens": tokens,
         "loss": {
             "first": losses[0] if losses else None,
             "train": losses[-1] if losses else None,

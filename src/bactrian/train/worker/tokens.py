@@ -14,16 +14,20 @@ from transformers import AutoTokenizer, GenerationConfig
 from bactrian.errors import InputError
 from bactrian.train.data.conversation import Said
 from bactrian.train.examples import Cutter, encode_protected
+from bactrian.train.recipe import Base
+from bactrian.train.templates import read_template
 
 
-def open_tokenizer(model: str) -> Any:
-    """Open the tokenizer of a model's folder. Raises InputError if it has no chat template."""
+def open_tokenizer(model: str, base: Base) -> Any:
+    """Open the tokenizer of a model's folder, with the recipe's chat template. Raises InputError if there is none."""
     tokenizer = AutoTokenizer.from_pretrained(model)
+    if base.template is not None:
+        tokenizer.chat_template = read_template(base.template)
     if not tokenizer.chat_template:
         raise InputError(
             "The model has no chat template, so nothing says how messages are written to it.",
             where=model,
-            next="Use a chat model (its name often ends in -Instruct or -Chat).",
+            next="Use a chat model (often named -Instruct or -Chat), or a template: --set base.template=vicuna",
         )
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token

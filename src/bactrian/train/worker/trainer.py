@@ -36,7 +36,8 @@ def build_trainer(
     }
     if is_encoder_decoder(folder):
         return _build_seq2seq(model, training, arguments, common)
-    from trl import SFTConfig, SFTTrainer
+    from trl.trainer.sft_config import SFTConfig
+    from trl.trainer.sft_trainer import SFTTrainer
 
     # The examples are tokens already, and fit: TRL truncates, packs and drops nothing.
     config = SFTConfig(**arguments, max_length=None, packing=False, shuffle_dataset=False)
