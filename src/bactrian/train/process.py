@@ -127,8 +127,8 @@ def _explain_death(code: int, log: Path) -> BactrianError:
         return BactrianError(
             "The training process was killed, most likely because memory ran out.",
             where=str(log),
-            next="Run the same command: it resumes at the last checkpoint. Lower per_device or max_length, or set "
-            "checkpointing=true, if it happens again.",
+            next="Run the same command: it resumes at the last checkpoint. If it happens again, add --set per_device=1 "
+            "or --set checkpointing=true: the result is the same.",
         )
     lines = log.read_text("utf-8", "replace").strip().splitlines()[-_LOG_LINES:]
     return BactrianError(

@@ -41,6 +41,8 @@ OnEvent = Callable[[Mapping[str, Any]], None]
 """Receives what happens: dictionaries with the key ``event``."""
 _LOCK = ".lock"
 _WORKER_LOG = "worker.log"
+_FREE = frozenset(("per_device", "checkpointing", "save_minutes", "devices", "accelerate", "tf32"))
+"""Settings of a training that may differ when it is resumed: they change time and memory only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +116,9 @@ async def _prepare(recipe: TrainRecipe, out: Path, tell: OnEvent) -> TrainingFor
     folders = list_stage_folders(out, [stage.name for stage in recipe.stages])
     content = recipe.model_dump(mode="json", by_alias=True)
     if (out / PLAN).exists():
-        _check_same(read_plan(out)["recipe"], content, out)
+        plan = read_plan(out)
+        _check_same(plan["recipe"], content, out)
+        write_json(out / PLAN, {**plan, "recipe": content})
     else:
         _check_unused(out)
         tell({"event": "reading"})
@@ -181,15 +185,19 @@ def _describe(
 
 
 def _check_same(before: Mapping[str, Any], now: Mapping[str, Any], out: Path) -> None:
-    ignored = ("description",)
-    old = {key: value for key, value in before.items() if key not in ignored}
-    new = {key: value for key, value in now.items() if key not in ignored}
+    old, new = _strip_free(before), _strip_free(now)
     if old != new:
         raise InputError(
             f"This folder holds another training: {'; '.join(find_differences(old, new)[:3])}.",
             where=str(out),
             next="Use another --out, or the recipe and the settings that it was begun with.",
         )
+
+
+def _strip_free(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a recipe without what does not change the result."""
+    training = {key: value for key, value in content["training"].items() if key not in _FREE}
+    return {**content, "description": "", "training": training}
 
 
 def _check_unused(out: Path) -> None:

@@ -7,9 +7,10 @@ import sys
 import traceback
 import warnings
 from pathlib import Path
+from typing import NoReturn
 
 from bactrian.errors import BactrianError
-from bactrian.train.worker.events import die_with_parent, open_events
+from bactrian.train.worker.events import Emit, die_with_parent, open_events
 
 STOPPED = 75
 """Exit code of a stage that was stopped and can be resumed."""
@@ -36,30 +37,20 @@ def main() -> None:
             if not train_stage(root, int(sys.argv[3]), emit):
                 os._exit(STOPPED)
     except BactrianError as error:
-        emit("error", what=error.what, where=error.where, next=error.next, exit_code=error.exit_code)
-        os._exit(1)
-    except MemoryError:
-        _emit_memory_error(emit, task)
-    except Exception as error:  # noqa: BLE001  a library failed, and the parent must hear of it
+        _emit_error(emit, error)
+    except BaseException as error:  # noqa: BLE001  a library failed, and the parent must hear of it
         traceback.print_exc()
-        if isinstance(error, RuntimeError) and "can't allocate memory" in str(error):
-            _emit_memory_error(emit, task)
-        first = next(iter(str(error).splitlines()), "")
-        emit("error", what=f"Training failed: {type(error).__name__}: {first}")
-        os._exit(1)
+        from bactrian.train.worker.failures import explain_failure
+
+        _emit_error(emit, explain_failure(error))
     emit("done")
     sys.stderr.flush()
     os._exit(0)  # threads of libraries keep nothing that is needed
 
 
-def _emit_memory_error(emit: object, task: str) -> None:
-    assert callable(emit)
-    emit(
-        "error",
-        what="There is too little memory for this training.",
-        where=task,
-        next="Lower per_device (the batch stays) or max_length, set checkpointing=true, or use method=lora.",
-    )
+def _emit_error(emit: Emit, error: BactrianError) -> NoReturn:
+    emit("error", what=error.what, where=error.where, next=error.next, exit_code=error.exit_code)
+    sys.stderr.flush()
     os._exit(1)
 
 

@@ -63,7 +63,7 @@ class StageWatch(TrainerCallback):
                 raise BactrianError(
                     f"The loss is not a number at step {state.global_step}: the training has diverged.",
                     where="learning_rate",
-                    next='Lower learning_rate, or use precision = "fp32". The checkpoint before it is kept.',
+                    next="Use --set learning_rate=… with a smaller one, or --set precision=fp32, and another --out.",
                 )
         if not state.is_world_process_zero:
             return

@@ -53,7 +53,7 @@ def probe_training(folder: Path, training: Training, machine: Machine, data: Any
         raise BactrianError(
             f"The GPU has too little memory for {size} examples of {max(lengths):,} tokens.",
             where=str(folder),
-            next="Lower per_device (the batch stays), set checkpointing=true, or use method=lora.",
+            next="Add --set per_device=1 (the batch stays) or --set checkpointing=true, or use --set method=lora.",
         ) from error
     timed = measured[1:]
     return {

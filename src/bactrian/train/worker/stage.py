@@ -15,7 +15,6 @@ import torch
 from datasets import concatenate_datasets
 from transformers import set_seed
 
-from bactrian.errors import BactrianError
 from bactrian.train.folder import StageFolder, list_stage_folders, read_plan, write_json
 from bactrian.train.gguf.writer import write_gguf
 from bactrian.train.recipe import TrainRecipe
@@ -36,7 +35,7 @@ def train_stage(root: Path, number: int, emit: Emit) -> bool:
     """Train stage ``number``, resuming its newest checkpoint. Return False if it was stopped before its end.
 
     Raises:
-        BactrianError: the loss is not a number, or memory or disk space ran out.
+        BactrianError: the loss is not a number.
     """
     recipe = TrainRecipe.model_validate(read_plan(root)["recipe"])
     folders = list_stage_folders(root, [one.name for one in recipe.stages])
@@ -65,7 +64,7 @@ def train_stage(root: Path, number: int, emit: Emit) -> bool:
     )
     checkpoint = find_checkpoint(stage.checkpoints)
     emit("began", step=int(checkpoint.name.rpartition("-")[2]) if checkpoint else 0, of=steps)
-    _train(trainer, checkpoint, stage)
+    trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     if watch.stopped:
         return False
     if trainer.args.world_size > 1:
@@ -99,31 +98,6 @@ def find_model(folder: StageFolder) -> Path:
 def read_base(folder: StageFolder) -> dict[str, Any]:
     """Return the manifest of the base model."""
     return folder.read_manifest()
-
-
-def _train(trainer: Any, checkpoint: Path | None, stage: StageFolder) -> None:
-    try:
-        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-    except torch.OutOfMemoryError as error:
-        raise BactrianError(
-            "The GPU has too little memory for this training.",
-            where=stage.name,
-            next="Lower per_device (the batch stays), set checkpointing=true, or use method=lora.",
-        ) from error
-    except (OSError, RuntimeError) as error:
-        if "CUDA" in str(error) or "NCCL" in str(error):
-            raise BactrianError(
-                f"The GPU was lost: {str(error).splitlines()[0]}",
-                where=stage.name,
-                next="Run the same command: it resumes at the last checkpoint.",
-            ) from error
-        if "No space left" in str(error) or "PytorchStreamWriter" in str(error):
-            raise BactrianError(
-                "No space is left for a checkpoint.",
-                where=str(stage.checkpoints),
-                next="Free some space, and run the same command: it resumes at the last checkpoint.",
-            ) from error
-        raise
 
 
 def _save(trainer: Any, tokenizer: Any, stage: StageFolder, base: Path) -> None:
