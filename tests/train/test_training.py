@@ -33,13 +33,14 @@ for name in EXTRA:
 RECIPE = """
 name = "facts"
 from = "{origin}"
+gguf = ["f16", "q8_0"]
 [base.new]
 width = 64
 vocabulary = 320
 [training]
 method = "{method}"
 steps = {steps}
-learning_rate = 1e-2
+learning_rate = 4e-3
 schedule = "constant"
 warmup = 0.0
 batch = 8
@@ -76,7 +77,7 @@ def order_training(folder: Path, **changes: Any) -> TrainOrder:
     values = {
         "origin": "union",
         "method": "full",
-        "steps": 60,
+        "steps": 100,
         "held_out": 0.0,
         "save_minutes": 5,
         "folder": folder,
@@ -113,6 +114,10 @@ async def test_a_stage_teaches_its_facts_to_the_file_that_play_reads(tmp_path: P
     assert first["loss"]["train"] < first["loss"]["first"] / 4
     assert last["gguf_check"]["same_choice"] == last["gguf_check"]["prompts"] > 5
     assert last["gguf_check"]["mean_difference"] < 0.05
+    assert (trained.stages[2].folder / "model-q8_0.gguf").stat().st_size < trained.stages[
+        2
+    ].gguf.stat().st_size
+    assert last["gguf_check_q8_0"]["mean_difference"] < 0.2
     assert len(last["data"]) == 2  # a union
     preview = (tmp_path / "out" / "data" / "01-colours" / "preview.txt").read_text("utf-8")
     assert f"<|im_start|>assistant\n⟦{answer}<|im_end|>⟧" in preview
@@ -122,8 +127,8 @@ async def test_a_stage_teaches_its_facts_to_the_file_that_play_reads(tmp_path: P
     again = await train_recipe(order_training(tmp_path, held_out=0.2), seen.append)
     assert again.stages[2].manifest == last
     assert not [event for event in seen if event["event"] == "step"]
-    with pytest.raises(InputError, match=r"another training: training\.steps: 60 → 61"):
-        await train_recipe(order_training(tmp_path, held_out=0.2, steps=61))
+    with pytest.raises(InputError, match=r"another training: training\.steps: 100 → 101"):
+        await train_recipe(order_training(tmp_path, held_out=0.2, steps=101))
 
 
 async def kill_at_step(order: TrainOrder, step: int) -> None:

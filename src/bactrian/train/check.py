@@ -14,6 +14,7 @@ from bactrian.models.local.gguf import read_info
 from bactrian.models.local.server import LlamaServer, start_server
 from bactrian.records.message import Message
 from bactrian.records.text import Text
+from bactrian.train.folder import name_gguf
 
 EXPECTED = "expected.json"
 PROMPTS = "prompts.json"
@@ -39,8 +40,8 @@ def can_check() -> bool:
     return find_spec("xllamacpp") is not None
 
 
-async def check_stage_gguf(folder: Path) -> dict[str, Any] | None:
-    """Compare ``model.gguf`` with the answers of transformers that the worker wrote. None if llama.cpp is missing.
+async def check_stage_gguf(folder: Path, kind: str = "f16") -> dict[str, Any] | None:
+    """Compare the GGUF file of this kind with the answers of transformers that the worker wrote. None if llama.cpp is missing.
 
     Raises:
         BactrianError: the file computes something else.
@@ -48,7 +49,7 @@ async def check_stage_gguf(folder: Path) -> dict[str, Any] | None:
     if not can_check() or not (folder / EXPECTED).exists():
         return None
     rows = json.loads((folder / EXPECTED).read_bytes())
-    path = folder / "model.gguf"
+    path = folder / name_gguf(kind)
     server = await start_server(path, slots=1, window=min(_WINDOW, read_info(path).window))
     try:
         pairs = [(row["top"], await server.rank_next(row["prompt"], len(row["top"]))) for row in rows]

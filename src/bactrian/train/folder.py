@@ -87,6 +87,11 @@ class TrainedModels:
     stages: tuple[TrainedStage, ...]
 
 
+def name_gguf(kind: str) -> str:
+    """Return the name of a stage's GGUF file of this kind."""
+    return "model.gguf" if kind == "f16" else f"model-{kind}.gguf"
+
+
 def list_stage_folders(root: Path, names: list[str]) -> list[StageFolder]:
     """Return the folders of the base and of all stages."""
     return [StageFolder(root, number, name) for number, name in enumerate([BASE, *names])]

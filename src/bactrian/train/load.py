@@ -104,7 +104,7 @@ def _apply_setting(setting: str, data: dict[str, Any]) -> Place:
     if not equals or not key:
         raise InputError(f"{setting!r} is not key=value.", where="--set", next="For example: epochs=1")
     parts = key.split(".")
-    if len(parts) == 1 and parts[0] not in ("from", "name", "description", "held_out_files"):
+    if len(parts) == 1 and parts[0] not in ("from", "name", "description", "held_out_files", "gguf"):
         parts = ["training", *parts]
     table = data
     for part in parts[:-1]:

@@ -158,11 +158,10 @@ class Stage(Part):
     @field_validator("data", mode="before")
     @classmethod
     def _reads_paths(cls, given: object) -> object:
-        if isinstance(given, str | dict):
-            given = [given]
-        if not isinstance(given, list | tuple):
-            return given
-        return [{"path": one} if isinstance(one, str) else one for one in cast("list[object]", given)]
+        sources: object = [given] if isinstance(given, str | dict) else given
+        if not isinstance(sources, list | tuple):
+            return sources
+        return [{"path": one} if isinstance(one, str) else one for one in cast("list[object]", sources)]
 
 
 class TrainRecipe(Part):
@@ -181,6 +180,9 @@ class TrainRecipe(Part):
     base: Base
     training: Training = Training()
     stages: Annotated[tuple[Stage, ...], Field(min_length=1)]
+    gguf: tuple[Literal["f16", "q8_0"], ...] = Field(
+        default=("f16",), description="Forms of the files for play; f16 is always written."
+    )
     held_out_files: tuple[Filled, ...] = Field(
         default=(), description="Questions that no stage may be trained on: JSON lines, or one text a line."
     )

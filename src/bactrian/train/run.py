@@ -26,6 +26,7 @@ from bactrian.train.folder import (
     StageFolder,
     TrainedModels,
     list_stage_folders,
+    name_gguf,
     read_json,
     read_plan,
     read_training,
@@ -148,8 +149,10 @@ async def _train_stage(
                 tell({"stage": stage.name, **event})
     trained = read_json(stage.path / "trained.json")
     if trained["gguf"] is not None:
-        trained["gguf_check"] = await check_stage_gguf(stage.path)
-        tell({"event": "checked", "stage": stage.name, "check": trained["gguf_check"]})
+        for kind in dict.fromkeys(("f16", *recipe.gguf)):
+            found = await check_stage_gguf(stage.path, kind)
+            trained["gguf_check" if kind == "f16" else f"gguf_check_{kind}"] = found
+            tell({"event": "checked", "stage": stage.name, "file": name_gguf(kind), "check": found})
     draw_curves([stage], stage.path / "curves.svg")
     manifest = _describe(stage, recipe, prepared, trained)
     write_card(stage.path / "README.md", manifest, recipe)

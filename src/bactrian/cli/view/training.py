@@ -142,7 +142,7 @@ def _describe_event(event: Mapping[str, Any]) -> str | None:  # noqa: PLR0912  o
             return f"{event['stage']}: writing the model as GGUF."
         case "checked" if (check := event["check"]) is not None:
             return (
-                f"{event['stage']}: llama.cpp computes the same next token as transformers after "
+                f"{event['stage']}, {event['file']}: llama.cpp computes the same next token as transformers after "
                 f"{check['same_choice']} of {check['prompts']} prompts (log-probabilities differ by "
                 f"{check['mean_difference']:.3f} on average)."
             )

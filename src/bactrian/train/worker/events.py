@@ -17,7 +17,7 @@ def open_events() -> Emit:
     """Return the function that sends events. What libraries print goes to standard error from now on."""
     if os.environ.get("RANK", "0") != "0":  # of several GPUs, one speaks
         os.dup2(2, 1)
-        return lambda _event, **_values: None
+        return _stay_silent
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     sys.stdout = sys.stderr
@@ -27,6 +27,10 @@ def open_events() -> Emit:
         out.flush()
 
     return emit
+
+
+def _stay_silent(_event: str, **_values: Any) -> None:
+    """Send nothing."""
 
 
 def die_with_parent() -> None:

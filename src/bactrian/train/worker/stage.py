@@ -15,7 +15,7 @@ import torch
 from datasets import concatenate_datasets
 from transformers import set_seed
 
-from bactrian.train.folder import StageFolder, list_stage_folders, read_plan, write_json
+from bactrian.train.folder import StageFolder, list_stage_folders, name_gguf, read_plan, write_json
 from bactrian.train.gguf.writer import write_gguf
 from bactrian.train.recipe import TrainRecipe
 from bactrian.train.worker.callbacks import StageWatch, find_checkpoint
@@ -81,9 +81,9 @@ def train_stage(root: Path, number: int, emit: Emit) -> bool:
     write = read_base(folders[0]).get("gguf") is not None and not encoder_decoder
     if write:
         emit("converting")
-        write_gguf(
-            stage.path / "model", stage.path / "model.gguf", "f16", source=Path(source) if source else None
-        )
+        for kind in dict.fromkeys(("f16", *recipe.gguf)):
+            target = stage.path / name_gguf(kind)
+            write_gguf(stage.path / "model", target, kind, source=Path(source) if source else None)
         write_expected(stage.path, data)
     report["peak_bytes"] = measure_peak()
     write_json(stage.path / "trained.json", report | {"gguf": "model.gguf" if write else None})
@@ -104,14 +104,7 @@ def _save(trainer: Any, tokenizer: Any, stage: StageFolder, base: Path) -> None:
     """Write the model with its adapters merged, whole or not at all."""
     part = stage.path / ".model.part"
     shutil.rmtree(part, ignore_errors=True)
-    whole = stage.path / ".model.whole"
-    if whole.exists():
-        from transformers import AutoModelForCausalLM
-
-        model = AutoModelForCausalLM.from_pretrained(whole, dtype=_read_dtype(base))
-        shutil.rmtree(whole, ignore_errors=True)
-    else:
-        model = trainer.accelerator.unwrap_model(trainer.model)
+    model = _take_model(trainer, stage.path / ".model.whole", base)
     if hasattr(model, "merge_and_unload"):
         adapter = stage.path / "adapter"
         model.save_pretrained(adapter)
@@ -122,6 +115,17 @@ def _save(trainer: Any, tokenizer: Any, stage: StageFolder, base: Path) -> None:
     tokenizer.save_pretrained(part)
     shutil.rmtree(stage.path / "model", ignore_errors=True)
     part.rename(stage.path / "model")
+
+
+def _take_model(trainer: Any, whole: Path, base: Path) -> Any:
+    """Return the trained model, from ``whole`` if several devices have gathered it there."""
+    if not whole.exists():
+        return trainer.accelerator.unwrap_model(trainer.model)
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(whole, dtype=_read_dtype(base))
+    shutil.rmtree(whole, ignore_errors=True)
+    return model
 
 
 def _read_dtype(base: Path) -> Any:
