@@ -41,7 +41,7 @@ def can_check() -> bool:
 
 
 async def check_stage_gguf(folder: Path, kind: str = "f16") -> dict[str, Any] | None:
-    """Compare the GGUF file of this kind with the answers of transformers that the worker wrote. None if llama.cpp is missing.
+    """Compare the GGUF file of this kind with what transformers computed; None if llama.cpp is missing.
 
     Raises:
         BactrianError: the file computes something else.
