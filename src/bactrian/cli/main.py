@@ -97,7 +97,7 @@ COMMANDS = {
     ),
     "evaluate": LazyCommand("evaluate", "app", "Measure models and conversations."),
     "train": LazyCommand(
-        "train",
+        "train.train",
         "train",
         "Train a model on conversations, in stages, and write each stage in the format that `play` reads.",
     ),

@@ -15,7 +15,7 @@ from bactrian.train.data.conversation import Conversation, read_prepared
 from bactrian.train.examples import IGNORED, CutCounts, Cutter, Example, cut_conversation
 from bactrian.train.folder import StageFolder
 from bactrian.train.recipe import Training
-from bactrian.train.worker.seq2seq import Seq2SeqCutter
+from bactrian.train.worker.models.seq2seq import Seq2SeqCutter
 
 _FEATURES = Features({"input_ids": Sequence(Value("int32")), "labels": Sequence(Value("int32"))})
 PARTS = ("train", "held-out")

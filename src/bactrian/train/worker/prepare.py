@@ -13,14 +13,14 @@ from bactrian.train.data.conversation import read_prepared
 from bactrian.train.examples import Cutter
 from bactrian.train.folder import StageFolder, list_stage_folders, read_plan, write_json
 from bactrian.train.recipe import TrainRecipe
-from bactrian.train.worker.base import OpenBase, open_base
 from bactrian.train.worker.encode import encode_stage, load_part
 from bactrian.train.worker.events import Emit
-from bactrian.train.worker.load import is_encoder_decoder
 from bactrian.train.worker.machine import find_machine
+from bactrian.train.worker.models.base import OpenBase, open_base
+from bactrian.train.worker.models.load import is_encoder_decoder
+from bactrian.train.worker.models.seq2seq import make_seq2seq_cutter, open_seq2seq_tokenizer
+from bactrian.train.worker.models.tokens import hash_template, make_cutter, open_tokenizer
 from bactrian.train.worker.probe import probe_training
-from bactrian.train.worker.seq2seq import make_seq2seq_cutter, open_seq2seq_tokenizer
-from bactrian.train.worker.tokens import hash_template, make_cutter, open_tokenizer
 
 PREPARED = "prepared.json"
 _PROMPTS_OF_A_STAGE = 5

@@ -12,8 +12,8 @@ import torch
 from bactrian.errors import BactrianError
 from bactrian.train.examples import IGNORED
 from bactrian.train.recipe import Training
-from bactrian.train.worker.load import is_encoder_decoder, load_model, make_adapters
 from bactrian.train.worker.machine import Machine, measure_peak
+from bactrian.train.worker.models.load import is_encoder_decoder, load_model, make_adapters
 
 
 def probe_training(folder: Path, training: Training, machine: Machine, data: Any) -> dict[str, Any]:

@@ -21,11 +21,11 @@ from bactrian.train.recipe import TrainRecipe
 from bactrian.train.worker.callbacks import StageWatch, find_checkpoint
 from bactrian.train.worker.encode import load_part
 from bactrian.train.worker.events import Emit
-from bactrian.train.worker.load import is_encoder_decoder
 from bactrian.train.worker.logits import write_expected
 from bactrian.train.worker.machine import find_machine, measure_peak
-from bactrian.train.worker.seq2seq import open_seq2seq_tokenizer
-from bactrian.train.worker.tokens import open_tokenizer
+from bactrian.train.worker.models.load import is_encoder_decoder
+from bactrian.train.worker.models.seq2seq import open_seq2seq_tokenizer
+from bactrian.train.worker.models.tokens import open_tokenizer
 from bactrian.train.worker.trainer import build_trainer
 
 LIBRARIES = ("torch", "transformers", "trl", "peft", "accelerate", "datasets", "gguf")

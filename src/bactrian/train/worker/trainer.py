@@ -8,8 +8,8 @@ from typing import Any
 
 from bactrian.train.recipe import Training
 from bactrian.train.worker.callbacks import StageWatch
-from bactrian.train.worker.load import is_encoder_decoder, load_model, make_adapters
 from bactrian.train.worker.machine import Machine
+from bactrian.train.worker.models.load import is_encoder_decoder, load_model, make_adapters
 from bactrian.train.worker.settings import make_arguments
 
 

@@ -74,7 +74,7 @@ def open_base(recipe: TrainRecipe, stage: StageFolder, texts: Iterable[str]) -> 
 
 
 def _make_new(recipe: TrainRecipe, stage: StageFolder, texts: Iterable[str]) -> OpenBase:
-    from bactrian.train.worker.new_model import make_new_model
+    from bactrian.train.worker.models.new_model import make_new_model
 
     assert recipe.base.new is not None
     folder = stage.path / "model"

@@ -10,9 +10,9 @@ from typing import Annotated
 
 import typer
 
+from bactrian.cli.commands.train.view import TrainingView, show_forecast_of_training, show_trained
 from bactrian.cli.options import declare_option, flatten_groups
 from bactrian.cli.run_async import run_async
-from bactrian.cli.view.training import TrainingView, show_forecast_of_training, show_trained
 from bactrian.errors import InputError
 from bactrian.language.escape import to_printable
 from bactrian.train.load import list_train_recipes, read_train_recipe_text
