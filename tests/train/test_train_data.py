@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bactrian.errors import InputError
-from bactrian.export.split import place_group
+from bactrian.export.split import locate_group
 from bactrian.train.data.conversation import Conversation, read_json_lines, read_prepared
 from bactrian.train.data.hold_out import divide, make_forbidden, read_forbidden
 from bactrian.train.data.prepare import prepare_data
@@ -117,8 +117,8 @@ def test_a_group_is_held_out_in_all_stages_or_in_none() -> None:
     assert len(first.train) + len(first.held_out) == 60
 
 
-HELD_OUT = next(name for name in map(str, range(99)) if place_group(name) < 0.5)
-TRAINED = next(name for name in map(str, range(99)) if place_group(name) > 0.5)
+HELD_OUT = next(name for name in map(str, range(99)) if locate_group(name) < 0.5)
+TRAINED = next(name for name in map(str, range(99)) if locate_group(name) > 0.5)
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ class Split:
         """
         if not self.shares:
             return TRAIN
-        place = place_group(name_group(session))
+        place = locate_group(name_group(session))
         for name, share in self.shares.items():
             if place < share:
                 return name
@@ -72,6 +72,6 @@ def name_group(session: Session) -> str:
     return f"{session.assistant.name}\0{session.user.name}".casefold()
 
 
-def place_group(group: str) -> float:
+def locate_group(group: str) -> float:
     """Return the place of a group between 0 and 1, the same on every machine."""
     return int.from_bytes(hashlib.sha256(group.encode()).digest()[:8], "big") / 2**64

@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from bactrian.errors import InputError
 from bactrian.export.decontaminate import GRAM, list_grams
-from bactrian.export.split import place_group
+from bactrian.export.split import locate_group
 from bactrian.train.data.conversation import Conversation, Said, hash_messages
 
 MOST_HELD_OUT = 500
@@ -60,7 +60,7 @@ def _divide_by_group(
     train: list[Conversation] = []
     out: list[Conversation] = []
     for one in stage:
-        (out if place_group(one.group) < share else train).append(one)
+        (out if locate_group(one.group) < share else train).append(one)
     return train, out
 
 

@@ -13,7 +13,7 @@ from bactrian.errors import InputError
 from bactrian.export.filters import Filters, SessionFilter
 from bactrian.export.format import ExportContext
 from bactrian.export.formats.messages import FORMAT, build_row
-from bactrian.export.split import name_group, place_group
+from bactrian.export.split import name_group, locate_group
 from bactrian.export.system_prompts import SystemPrompts
 from bactrian.files.toml import suggest_name
 from bactrian.records.ending import ENDING_CODES
@@ -117,7 +117,7 @@ def _make_test(code: str) -> Callable[[Session], bool]:
 
 def _is_in_share(name: str, share: float, counts: ReadCounts) -> bool:
     """Choose by a hash of the id, so that the same conversations are chosen on every machine."""
-    if place_group(f"share\0{name}") >= share:
+    if locate_group(f"share\0{name}") >= share:
         counts.left_out["not in the share"] += 1
         return False
     counts.used += 1

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from bactrian.errors import BactrianError
-from bactrian.train.worker.events import Emit, die_with_parent, open_events
+from bactrian.train.worker.events import Emit, end_with_parent, open_events
 
 STOPPED = 75
 """Exit code of a stage that was stopped and can be resumed."""
@@ -19,7 +19,7 @@ STOPPED = 75
 def main() -> None:
     """Do the step that the arguments name. Errors are events, and the exit code is not 0."""
     emit = open_events()
-    die_with_parent()
+    end_with_parent()
     task, root = sys.argv[1], Path(sys.argv[2])
     os.environ.setdefault(
         "HF_HUB_OFFLINE", "1"

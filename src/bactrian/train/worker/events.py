@@ -33,7 +33,7 @@ def _stay_silent(_event: str, **_values: Any) -> None:
     """Send nothing."""
 
 
-def die_with_parent() -> None:
+def end_with_parent() -> None:
     """End this process when its standard input ends, which happens also if the parent is killed."""
 
     def wait() -> None:
