@@ -13,7 +13,7 @@ from bactrian.errors import InputError
 from bactrian.export.filters import Filters, SessionFilter
 from bactrian.export.format import ExportContext
 from bactrian.export.formats.messages import FORMAT, build_row
-from bactrian.export.split import name_group, locate_group
+from bactrian.export.split import locate_group, name_group
 from bactrian.export.system_prompts import SystemPrompts
 from bactrian.files.toml import suggest_name
 from bactrian.records.ending import ENDING_CODES
