@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 from bactrian.stats.proportion import Proportion
 
 RESAMPLES = 2000
-_SEED = 20230331
+SEED = 20230331
+"""Of all resamples: the same data give the same interval."""
 _FEW = 30
 _Cluster = TypeVar("_Cluster")
 
@@ -40,7 +41,7 @@ def bootstrap_clusters(
     measure: Callable[[Sequence[_Cluster]], Sequence[float | None]],
     *,
     resamples: int = RESAMPLES,
-    seed: int = _SEED,
+    seed: int = SEED,
 ) -> list[BootstrapEstimate]:
     """Estimate statistics of ``clusters`` with 95 % percentile intervals.
 

@@ -8,23 +8,28 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from json import dumps
 from pathlib import Path
-from typing import Annotated, Protocol
+from types import MappingProxyType
+from typing import Annotated, Any, Protocol
 
 import typer
 from rich.console import Console
 from rich.status import Status
 
 from bactrian.analyze.aggregate import Aggregate
+from bactrian.analyze.behaviours.own import OwnBehaviour
 from bactrian.analyze.judging.confirm import Key, list_judged
 from bactrian.analyze.judging.sample_turns import JudgeSample, correct_rates, list_questions, sample_turns
 from bactrian.analyze.measure import measure
 from bactrian.analyze.report import check_installed
 from bactrian.analyze.report_tables import WIDE
+from bactrian.analyze.running.code_fails import CODE as CODE_FAILS
+from bactrian.api.reading.selection import merge_installed
 from bactrian.api.report import read_report
 from bactrian.api.run import open_run
 from bactrian.cli.model_options import read_model_options
 from bactrian.cli.options import declare_option
 from bactrian.cli.run_async import run_async
+from bactrian.cli.sampling_options import add_sampling_flags
 from bactrian.cli.terminal.console import open_output, open_progress, to_printable
 from bactrian.cli.view.judging import JudgeOptions, ask_judge
 from bactrian.errors import InputError
@@ -32,10 +37,13 @@ from bactrian.files.atomic import write_atomically
 from bactrian.files.identity import is_same_file
 from bactrian.models.pricing import make_pricing
 from bactrian.models.wrappers.budget import Price, UsageMeter
+from bactrian.recipes.parameters import SamplingSpec, read_parameters
 from bactrian.records.finding import Confirmation, Finding
+from bactrian.sandbox.run import choose_tier
 from bactrian.store import list_run_files, open_store
 
 
+@add_sampling_flags()
 def analyze(
     run_file: Annotated[Path, typer.Argument(metavar="RUN", help="The run.")],
     others: Annotated[
@@ -60,6 +68,12 @@ def analyze(
             min=1,
         ),
     ] = None,
+    run_code: Annotated[
+        bool,
+        declare_option(
+            "--run-code", "Run the Python of solutions in the sandbox; what fails is found as code_fails."
+        ),
+    ] = False,
     base_url: Annotated[
         str | None,
         declare_option("--base-url", "Address of the judge's endpoint.", show_default="OPENAI_BASE_URL"),
@@ -79,6 +93,8 @@ def analyze(
             "--price", "US dollars per million tokens, prompt/completion[/cached]. Default: a table."
         ),
     ] = None,
+    seed: Annotated[int | None, declare_option("--seed", "Seed of the judge's sampling.")] = None,
+    sampling: Mapping[str, Any] = MappingProxyType({}),
     overwrite: Annotated[bool, declare_option("--overwrite", "Replace existing files.")] = False,
     json: Annotated[bool, declare_option("--json", "Write the report as JSON.")] = False,
 ) -> None:
@@ -90,15 +106,25 @@ def analyze(
         raise InputError("A judge works on one run only.", where="--judge", next="Leave the other runs out.")
     if sample is not None and judge is None:
         raise InputError("A sample is for a judge.", where="--sample", next="Name the judge with --judge.")
+    given = {**sampling, **({} if seed is None else {"seed": seed})}
+    if given and judge is None:
+        raise InputError("Sampling parameters are for a judge.", where="--judge", next="Name the judge.")
+    parameters = read_parameters(given)
     check_installed()
+    if run_code:
+        choose_tier()
+    own = merge_installed((CODE_FAILS,) if run_code else ())
     prices = make_pricing(price or _read_price(run_file, *(others or [])), base_url)
     work = _analyze(
         run_file,
         others or [],
         AnalyzeOutputs(findings, page, overwrite=overwrite, json=json),
         prices,
-        None if judge is None else _judge(judge, base_url, concurrency, budget, max_tokens, prices),
+        None
+        if judge is None
+        else _judge(judge, base_url, concurrency, budget, max_tokens, prices, parameters),
         sample,
+        own,
     )
     run_async(
         work,
@@ -131,6 +157,7 @@ async def _analyze(
     prices: Callable[[str], Price | None],
     judge: JudgeOptions | None,
     sample: int | None,
+    own: Sequence[OwnBehaviour],
 ) -> int:
 
     runs = [name for run in (run_file, *others) for name in list_run_files(run)]
@@ -144,16 +171,16 @@ async def _analyze(
         ]
         keep = None if places[0] is None else _keeper(stack, places[0])
         found: list[Finding] = []
-        parts = [(run_file, await _read(run_file, found.extend if judge else keep))]
-        parts += [(other, await _read(other, None)) for other in others]
-        report = await read_report(parts, prices)
+        parts = [(run_file, await _read(run_file, found.extend if judge else keep, own))]
+        parts += [(other, await _read(other, None, own)) for other in others]
+        report = await read_report(parts, prices, own)
         if judge is not None:
             facts = parts[0][1].facts
             said = sum(one.usage.completion for one in facts) / max(sum(one.messages for one in facts), 1)
             chosen = None if sample is None else await _choose(run_file, found, sample)
             questions = found if chosen is None else list_questions(chosen)
             answers = await ask_judge(run_file, questions, judge, said)
-            judged = list_judged(judge.name, found, answers, len(facts))
+            judged = list_judged(judge.title, found, answers, len(facts))
             if chosen is not None:
                 judged["corrected"] = correct_rates(chosen, answers)
             report = report.with_judged(judged)
@@ -181,7 +208,9 @@ def _open_wide() -> Console:
     return console
 
 
-async def _read(run_file: Path, keep: Callable[[list[Finding]], None] | None) -> Aggregate:
+async def _read(
+    run_file: Path, keep: Callable[[list[Finding]], None] | None, own: Sequence[OwnBehaviour]
+) -> Aggregate:
     """Measure a run, and show the progress."""
 
     async with open_store(run_file, read_only=True) as store:
@@ -190,6 +219,7 @@ async def _read(run_file: Path, keep: Callable[[list[Finding]], None] | None) ->
                 store,
                 keep,
                 lambda done: shown.update(to_printable(f"{run_file.name}: {done:,} sessions read")),
+                own,
             )
 
 
@@ -222,8 +252,9 @@ def _judge(
     budget: float | None,
     max_tokens: int | None,
     prices: Callable[[str], Price | None],
+    parameters: SamplingSpec,
 ) -> JudgeOptions:
 
     price = prices(name)
     meter = UsageMeter(max_tokens, budget, {} if price is None else {name: price})
-    return JudgeOptions(name, read_model_options(base_url), meter, concurrency)
+    return JudgeOptions(name, read_model_options(base_url), meter, concurrency, parameters)
