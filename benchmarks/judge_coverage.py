@@ -3,8 +3,8 @@
 Each study has 100 tasks with effects of their own and a judge that may lean to the first seat and to the longer
 solution. The truth is the mean of a million tasks of the same world.
 
-The intervals are computed for all studies at once, with numpy. They are those of ``compare_pair``: the first studies of
-each world go through it, too, and must give the same limits.
+The intervals are computed with numpy. They are those of ``compare_pair``: the first studies of each world go through
+it, too, and must give the same limits.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from bactrian.evaluate.agents.comparison import compare_pair
 from bactrian.evaluate.agents.judged import JudgedTask, Judgement
-from bactrian.stats.cluster_bootstrap import RESAMPLES, SEED, BootstrapEstimate
+from bactrian.stats.cluster_bootstrap import RESAMPLES, SEED, BootstrapEstimate, find_level
+from bactrian.stats.proportion import Proportion
 
 STUDIES, TASKS, CHECKED = 1000, 100, 5
 Floats = NDArray[np.float64]
@@ -43,7 +44,10 @@ WORLDS = {
     "quality": World(0.5, 1.2),
     "first seat": World(0.3, 1.2, 0.8),
     "ties": World(0.5, 1.2, 0.3, 0.2),
+    "clear winner": World(1.5, 0.8, 0.2),
 }
+OF_TASKS = (0, 1, 2, 5, 6)
+"""Shares of the tasks, with Wilson's interval."""
 SHARES = ("win", "draw", "loss", "win rate", "first seat", "the same verdict", "the winner changes", "ties")
 
 
@@ -105,7 +109,8 @@ def check_studies(signs: NDArray[np.int8], low: Floats, high: Floats) -> None:
         for place, estimate in enumerate(estimates):
             if 0 < (estimate.value or 0) < 1:
                 own = (low[study, place], high[study, place])
-                assert np.allclose(own, (estimate.low, estimate.high), atol=1e-9), (study, SHARES[place], own)
+                limits = (estimate.low or 0.0, estimate.high or 0.0)
+                assert np.allclose(own, limits, atol=1e-9), (study, SHARES[place], own)
 
 
 def main(studies: int) -> None:
@@ -119,7 +124,11 @@ def main(studies: int) -> None:
         limits: list[Floats] = []
         for study in signs:
             above, below = measure_tasks(study)
-            limits.append(np.percentile((counts @ above) / (counts @ below), [2.5, 97.5], axis=0))
+            level = 100 * find_level(TASKS)
+            found = np.percentile((counts @ above) / (counts @ below), [level, 100 - level], axis=0)
+            for place in OF_TASKS:
+                found[:, place] = Proportion(int(above[:, place].sum()), TASKS).interval
+            limits.append(found)
         low, high = np.stack(limits).transpose(1, 0, 2)
         check_studies(signs, low, high)
         covered = ((low <= truth) & (truth <= high)).mean(0)

@@ -6,7 +6,6 @@ import array
 import marshal
 import os
 import selectors
-import shutil
 import socket
 import struct
 import subprocess
@@ -15,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from bactrian.errors import SandboxError
-from bactrian.sandbox.artefacts import Artefact, collect_artefacts
+from bactrian.sandbox.artefacts import Artefact, collect_artefacts, remove_folder
 from bactrian.sandbox.inside.values import Unsupported, pack_frame, unpack_frame
 from bactrian.sandbox.orders import (
     Handles,
@@ -305,7 +304,7 @@ class SandboxProcess:
             os.close(self._scratch)
             self._scratch = -1
         if self._temporary:
-            shutil.rmtree(self._temporary, ignore_errors=True)
+            remove_folder(self._temporary)
 
 
 def _pack_marshal(content: dict[str, object]) -> bytes:

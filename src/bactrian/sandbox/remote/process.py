@@ -8,6 +8,7 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from typing import cast
 
 from bactrian.errors import SandboxError
 from bactrian.sandbox.artefacts import Artefact
@@ -178,12 +179,12 @@ class RemoteProcess:
         match frame:
             case {"ready": True}:
                 self._ready = True
-            case {"message": dict(inner)}:
-                self._frames.append(inner)  # type: ignore[arg-type]
+            case {"message": dict() as inner}:
+                self._frames.append(cast("dict[str, object]", inner))
             case {"output": "stdout" | "stderr" as name, "data": text}:
-                self._add_output(name, read_bytes(text))
-            case {"files": list(rows)}:
-                self._files = [read_file(row) for row in rows]  # type: ignore[misc]
+                self._add_output(str(name), read_bytes(text))
+            case {"files": list() as rows}:
+                self._files = [read_file(row) for row in cast("list[object]", rows)]
             case {"failed": str(why)}:
                 self._failure = why or "no reason given"
             case {"ended": report}:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import selectors
 from collections.abc import Sequence
+from typing import cast
 
 from bactrian.errors import BactrianError, SandboxError
 from bactrian.sandbox.inside.values import Unsupported, pack_frame
@@ -108,8 +109,8 @@ def _relay(connection: _Connection, process: SandboxProcess, messages: list[dict
 def _act(connection: _Connection, process: SandboxProcess, message: dict[str, object]) -> None:
     """Do what the other side asks for."""
     match message:
-        case {"message": dict(inner)}:
-            process.send(inner)  # type: ignore[arg-type]
+        case {"message": dict() as inner}:
+            process.send(cast("dict[str, object]", inner))
         case {"collect": int(most)}:
             connection.send({"files": [write_file(one) for one in process.collect(most)]})
         case {"stop": True} if not process.ended:
