@@ -1,5 +1,8 @@
 """One process in a remote sandbox, as the trusted side sees it."""
 
+# What is read may be forged, so its parts are of any type.
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
+
 from __future__ import annotations
 
 import os

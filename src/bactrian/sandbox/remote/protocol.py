@@ -3,6 +3,9 @@
 The side that asks trusts nothing that it reads here: a program may have taken over the other side.
 """
 
+# What is read may be forged, so its parts are of any type.
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
+
 from __future__ import annotations
 
 import base64

@@ -4,6 +4,9 @@ It runs in a container, from the code that ``bundle.py`` sends there, or on anot
 ``bactrian sandbox serve``.
 """
 
+# What is read may be forged, so its parts are of any type.
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
+
 from __future__ import annotations
 
 import os
