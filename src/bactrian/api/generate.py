@@ -14,8 +14,8 @@ from typing import Any, Literal, TypedDict, Unpack, cast
 from bactrian.api.bridge import run_sync
 from bactrian.api.checks import GenerateTypes, check_names, check_types
 from bactrian.api.commands import describe_run, read_spread
-from bactrian.api.embodied import check_runs_code
 from bactrian.api.models import ModelLike, build_model_options, choose_models, limit_time
+from bactrian.api.playing.embodied import check_runs_code
 from bactrian.api.run import Run
 from bactrian.errors import BactrianWarning, BudgetReached, InputError
 from bactrian.files.toml import suggest_name

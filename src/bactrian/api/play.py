@@ -13,9 +13,9 @@ from bactrian.api.arguments import Critic, PlayOptions, ToolsLike, read_limits, 
 from bactrian.api.bridge import run_sync
 from bactrian.api.checks import PlayTypes, check_names, check_types
 from bactrian.api.commands import describe_session
-from bactrian.api.embodied import build_embodied_order
 from bactrian.api.events import yield_from_task
 from bactrian.api.models import ChosenModels, ModelLike, build_model_options, choose_models, limit_time
+from bactrian.api.playing.embodied import build_embodied_order
 from bactrian.errors import BactrianError, BactrianWarning, ContextFull, InputError, ModelError
 from bactrian.models.registry import ModelOptions
 from bactrian.play.critic.critic import CRITIC

@@ -11,11 +11,11 @@ from typing import Any, TypedDict, cast
 
 from bactrian.api.arguments import Critic, PlayOptions, ToolLike
 from bactrian.api.commands import OWN, describe_run, read_spread
-from bactrian.api.embodied import ALONE, build_embodied_order, check_runs_code
 from bactrian.api.models import ChosenModels, build_model_options
 from bactrian.api.play import build_session_order
+from bactrian.api.playing.embodied import ALONE, build_embodied_order, check_runs_code
+from bactrian.api.playing.society import SocietyOptions, build_society_run
 from bactrian.api.reading.stored import StoredRun
-from bactrian.api.society import SocietyOptions, build_society_run
 from bactrian.errors import InputError
 from bactrian.generate.run import RunOrder
 from bactrian.generate.run_models import RunLimits

@@ -9,8 +9,8 @@ from typing import Any, NoReturn
 import typer
 
 from bactrian.api.arguments import PlayOptions
-from bactrian.api.embodied import build_embodied_order
 from bactrian.api.models import choose_models
+from bactrian.api.playing.embodied import build_embodied_order
 from bactrian.cli.play_flags import CriticFlags, ModelFlags, Protocol, RoleFlags, SessionFlags, ToolFlags
 from bactrian.cli.run_async import run_async
 from bactrian.cli.terminal.console import to_printable

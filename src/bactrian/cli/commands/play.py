@@ -17,7 +17,7 @@ from bactrian.api.play import (
     AGENTS,
     build_session_order,
 )
-from bactrian.api.society import SocietyOptions, build_society_run
+from bactrian.api.playing.society import SocietyOptions, build_society_run
 from bactrian.cli.commands.roles import choose_roles
 from bactrian.cli.embodied import ask_consent, check_embodied, play_alone
 from bactrian.cli.model_options import check_base_url
