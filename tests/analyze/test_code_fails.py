@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bactrian.analyze.running.programs import run_solutions, runs_whole
+from bactrian.analyze.running.programs import check_runs, run_solutions
 from bactrian.records.session import Session
 from tests.helpers.command import bactrian
 from tests.helpers.runs import make_run, session
@@ -75,9 +75,9 @@ def test_a_solution_uses_what_earlier_ones_have_defined() -> None:
 
 
 def test_a_session_runs_if_some_code_runs_and_none_fails() -> None:
-    assert runs_whole(solve(fence("x = 1"), fence("import tea_of_nobody")))
-    assert not runs_whole(solve(fence("x = 1"), fence("1 / 0")))
-    assert not runs_whole(solve("in words"))
+    assert check_runs(solve(fence("x = 1"), fence("import tea_of_nobody")))
+    assert not check_runs(solve(fence("x = 1"), fence("1 / 0")))
+    assert not check_runs(solve("in words"))
 
 
 async def test_code_is_run_only_where_it_is_asked_for(tmp_path: Path) -> None:

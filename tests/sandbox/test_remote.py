@@ -22,9 +22,9 @@ from bactrian.sandbox.session import SandboxSession
 from tests.helpers.command import bactrian
 
 SERVE = (
-    "from bactrian.sandbox.remote.server import serve_sandbox\n"
+    "from bactrian.sandbox.remote.server import provide_sandbox\n"
     "from bactrian.sandbox.tiers import TIERS\n"
-    "serve_sandbox(0, 1, TIERS)"
+    "provide_sandbox(0, 1, TIERS)"
 )
 FAR = CommandTier((sys.executable, "-c", SERVE))
 DOCKER = """#!{python}

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypedDict
 from bactrian.analyze.behaviours.catalogue import find_behaviours
 from bactrian.analyze.behaviours.own import BehaviourLike, OwnBehaviour
 from bactrian.analyze.running.code_fails import CODE as CODE_FAILS
-from bactrian.analyze.running.programs import runs_whole
+from bactrian.analyze.running.programs import check_runs
 from bactrian.api.reading.selection import SelectOptions, Words, merge_installed, read_selection
 from bactrian.errors import InputError
 from bactrian.export import lists
@@ -100,7 +100,7 @@ async def export_session_data(
         unfinished=more.get("unfinished", False),
         dedup=more.get("dedup", False),
         benchmark=read_benchmark(Path(benchmark)) if benchmark else None,
-        require={**await _read_required(run, more), **({RUNS: runs_whole} if RUNS in only else {})},
+        require={**await _read_required(run, more), **({RUNS: check_runs} if RUNS in only else {})},
     )
     options = ExportOptions(
         format=chosen,

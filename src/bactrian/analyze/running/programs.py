@@ -103,7 +103,7 @@ def run_solutions(session: Session, tier: Tier | None = None) -> Iterator[Soluti
         _close(process)
 
 
-def runs_whole(session: Session, tier: Tier | None = None) -> bool:
+def check_runs(session: Session, tier: Tier | None = None) -> bool:
     """Return True if a session's solutions hold Python, some of it ran, and none of it failed.
 
     Raises:

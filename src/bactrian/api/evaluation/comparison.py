@@ -262,7 +262,9 @@ def _make_settings(budget: float | None, options: ComparisonOptions) -> RunSetti
 
 
 def _list_judges(judge: ModelLike | Sequence[ModelLike]) -> list[ModelLike]:
-    return list(judge) if isinstance(judge, (list, tuple)) else [cast("ModelLike", judge)]
+    if isinstance(judge, (list, tuple)):
+        return list(cast("Sequence[ModelLike]", judge))
+    return [cast("ModelLike", judge)]
 
 
 async def _run(order: RunOrder) -> None:

@@ -36,8 +36,8 @@ BOOT = (
     "handle=os.memfd_create('bundle')\n"
     "os.write(handle,read(struct.unpack('>I',read(4))[0]))\n"
     "sys.path.insert(0,'/proc/self/fd/%d'%handle)\n"
-    "from bactrian.sandbox.remote.server import serve_in_container\n"
-    "serve_in_container()"
+    "from bactrian.sandbox.remote.server import provide_in_container\n"
+    "provide_in_container()"
 )
 """The program for ``python -c``: it takes the bundle from standard input."""
 

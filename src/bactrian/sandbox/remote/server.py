@@ -47,7 +47,7 @@ class _Connection:
             frame = frame[os.write(self._writing, frame) :]
 
 
-def serve_sandbox(reading: int, writing: int, tiers: Sequence[Tier]) -> None:
+def provide_sandbox(reading: int, writing: int, tiers: Sequence[Tier]) -> None:
     """Serve one sandbox through two descriptors, until the side that asks closes its own.
 
     Args:
@@ -147,6 +147,6 @@ def _tell_end(connection: _Connection, process: SandboxProcess) -> None:
     connection.send({"ended": write_report(report), "overflow": process.overflow})
 
 
-def serve_in_container() -> None:
+def provide_in_container() -> None:
     """Serve a container through its standard streams: Landlock and seccomp inside it, where its kernel has them."""
-    serve_sandbox(0, 1, (LandlockOnly(), Unsafe()))
+    provide_sandbox(0, 1, (LandlockOnly(), Unsafe()))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from bactrian.cli.options import declare_option
-from bactrian.sandbox.remote.server import serve_sandbox
+from bactrian.sandbox.remote.server import provide_sandbox
 from bactrian.sandbox.run import find_tier
 from bactrian.sandbox.tiers import TIERS
 
@@ -17,4 +17,4 @@ def serve(
     ] = None,
 ) -> None:
     """Serve one sandbox through standard input and standard output, for `--tier 'remote:ssh HOST …'`."""
-    serve_sandbox(0, 1, TIERS if tier is None else (find_tier(tier),))
+    provide_sandbox(0, 1, TIERS if tier is None else (find_tier(tier),))
