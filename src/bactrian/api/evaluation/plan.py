@@ -87,7 +87,7 @@ class RunSettings:
             tokens -= meter.used.total
         if (budget is not None and budget < 0) or (tokens is not None and tokens < 1):
             raise BudgetReached(
-                "The solutions have used up the limit; no judge was asked.",
+                "The runs so far have used up the limit; nothing more was asked.",
                 where=str(order.run),
                 next=RAISE_LIMIT,
             )

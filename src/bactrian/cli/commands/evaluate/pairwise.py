@@ -36,7 +36,7 @@ def pairwise(
     """Compare two models on a set of questions, by judges (table 2 of the paper)."""
     plan = plan_questions((first, second), questions, limit=limit, seed=spending.seed, folder=out)
     stop_control = StopControl()
-    work = compare_solutions(plan, judging, spending, stop_control)
+    work = compare_solutions(plan, judging, spending, stop_control, math=plan.one_answer)
     run_async(
         work, resume="All results so far are stored; the same command goes on.", stop_control=stop_control
     )

@@ -6,7 +6,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
-from bactrian.api.evaluation.plan import RunSettings, SolutionPlan, order_solutions, order_verdicts
+from bactrian.api.evaluation.plan import (
+    RunSettings,
+    SolutionPlan,
+    name_verdicts,
+    order_solutions,
+    order_verdicts,
+)
 from bactrian.api.generate import GenerateOptions
 from bactrian.cli.commands.evaluate.humaneval import SpendingFlags
 from bactrian.cli.commands.generate import watch_run
@@ -52,6 +58,11 @@ class ComparisonFlags:
     retry_failed: Annotated[bool, declare_option("--retry-failed", "Ask again where a model failed.")] = False
     as_json: Annotated[bool, declare_option("--json", "Write the report as JSON.")] = False
 
+    @property
+    def style(self) -> Style:
+        """How the judge is asked."""
+        return "math" if self.math else "general"
+
 
 def name_solutions(folder: Path) -> Path:
     """Return the run of the solutions in the folder of an evaluation."""
@@ -68,34 +79,19 @@ async def compare_solutions(
     judging: ComparisonFlags,
     spending: SpendingFlags,
     stop_control: StopControl,
+    *,
+    math: bool = False,
 ) -> int:
-    """Write the solutions, ask the judges, print the report, and return the exit code.
+    """Write the solutions, ask the judges, print the report, and return the exit code. ``math`` sets the flag.
 
     Raises:
         BudgetReached: a limit is used up; what was paid for is stored.
     """
-    style: Style = "math" if judging.math or plan.one_answer else "general"
-    settings = _read_settings(spending, judging)
-
-    def order_judge(judge: str) -> RunOrder:
-        return order_verdicts(plan, judge, settings, style=style, repeats=judging.repeats)
-
-    order = order_solutions(plan, settings)
-    judges = judging.judge or ()
-    if judging.forecast:
-        for one in (order, *map(order_judge, judges)):
-            show_forecast(await forecast_run(one), json=judging.as_json)
-        return 0
-    plan.folder.mkdir(parents=True, exist_ok=True)
-    code = await _run(order, judging, stop_control)
-    verdicts: dict[str, Path] = {}
-    for judge in judges:
-        settings = settings.subtract(order)
-        order = order_judge(judge)
-        verdicts[judge] = order.run
-        code = max(code, await _run(order, judging, stop_control))
+    judging = replace(judging, math=judging.math or math)
+    code = (await run_comparison(plan, judging, spending, stop_control)).code
     stop_control.stop = None
-    if not verdicts:
+    verdicts = list_verdicts(plan.folder, judging)
+    if judging.forecast or not verdicts:
         return code
     report = await build_comparison_report(plan.solutions, verdicts, by_roles=judging.by_roles)
     if judging.report is not None:
@@ -107,9 +103,68 @@ async def compare_solutions(
     return code
 
 
+def list_verdicts(folder: Path, judging: ComparisonFlags) -> dict[str, Path]:
+    """Return the runs of the verdicts by the judge's name."""
+    return {judge: name_verdicts(folder, judge, judging.style) for judge in judging.judge or ()}
+
+
+@dataclass(frozen=True, slots=True)
+class ComparisonRun:
+    """What a comparison came to."""
+
+    code: int
+    """Exit code."""
+    spending: SpendingFlags
+    order: RunOrder
+    """The last run, under the limits of ``spending``."""
+
+    def find_left(self) -> SpendingFlags:
+        """Return the limits that are left for another comparison. Raises BudgetReached if nothing is."""
+        return _subtract(self.spending, self.order)
+
+
+async def run_comparison(
+    plan: SolutionPlan, judging: ComparisonFlags, spending: SpendingFlags, stop_control: StopControl
+) -> ComparisonRun:
+    """Write the solutions, and ask the judges; or print what that will cost.
+
+    Raises:
+        BudgetReached: a limit is used up; what was paid for is stored.
+    """
+    order = _order_solutions(plan, spending, judging)
+    verdicts = list_verdicts(plan.folder, judging)
+    if judging.forecast:
+        show_forecast(await forecast_run(order), json=judging.as_json)
+        for judge in verdicts:
+            show_forecast(
+                await forecast_run(_order_verdicts(plan, judge, spending, judging)),
+                json=judging.as_json,
+            )
+        return ComparisonRun(0, spending, order)
+    plan.folder.mkdir(parents=True, exist_ok=True)
+    code = await _run(order, judging, stop_control)
+    for judge in verdicts:
+        spending = _subtract(spending, order)
+        order = _order_verdicts(plan, judge, spending, judging)
+        code = max(code, await _run(order, judging, stop_control))
+    return ComparisonRun(code, spending, order)
+
+
 async def _run(order: RunOrder, judging: ComparisonFlags, stop_control: StopControl) -> int:
-    order = replace(order, access=show_model_progress(order.access))
     return await watch_run(order, choose_progress_view(json=False, quiet=judging.as_json), stop_control)
+
+
+def _order_solutions(plan: SolutionPlan, spending: SpendingFlags, judging: ComparisonFlags) -> RunOrder:
+    order = order_solutions(plan, _read_settings(spending, judging))
+    return replace(order, access=show_model_progress(order.access))
+
+
+def _order_verdicts(
+    plan: SolutionPlan, judge: str, spending: SpendingFlags, judging: ComparisonFlags
+) -> RunOrder:
+    settings = _read_settings(spending, judging)
+    order = order_verdicts(plan, judge, settings, style=judging.style, repeats=judging.repeats)
+    return replace(order, access=show_model_progress(order.access))
 
 
 def _read_settings(spending: SpendingFlags, judging: ComparisonFlags) -> RunSettings:
@@ -123,3 +178,9 @@ def _read_settings(spending: SpendingFlags, judging: ComparisonFlags) -> RunSett
         retry_failed=judging.retry_failed,
     )
     return RunSettings(None if judging.forecast else spending.budget, spending.max_tokens, options)
+
+
+def _subtract(spending: SpendingFlags, order: RunOrder) -> SpendingFlags:
+    """Return the limits that are left for the next run, after what ``order`` used, earlier commands included."""
+    left = RunSettings(spending.budget, spending.max_tokens).subtract(order)
+    return replace(spending, budget=left.budget, max_tokens=left.max_tokens)
