@@ -29,7 +29,7 @@ This page is written from the program: `bactrian COMMAND --help` shows the same.
 def write_commands() -> str:
     """Return the page."""
     os.environ.pop("BACTRIAN_MODEL", None)
-    root = typer.main.get_command(app)
+    root: Any = typer.main.get_command(app)
     context = _make_context(root, "bactrian", None)
     left = [name for name in root.list_commands(context) if not root.get_command(context, name).hidden]
     parts = [_HEAD, "## `bactrian`\n", *_write_options(root, context)]
