@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import nox
+import nox  # pyright: ignore[reportMissingImports]
 
 nox.options.sessions = ["lint", "types", "test"]
 nox.options.reuse_existing_virtualenvs = True
