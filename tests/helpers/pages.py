@@ -34,6 +34,8 @@ class Block:
     @property
     def reason(self) -> str | None:
         """Why no test runs the block, or None if one does."""
+        if self.note == "set-up":
+            return ".ci/run runs these commands"
         return self.note.removeprefix("not run: ") if self.note.startswith("not run: ") else None
 
     @property
