@@ -15,11 +15,9 @@ from pathlib import Path
 import pytest
 
 from bactrian.models.providers import load_providers
-from bactrian.store import open_store
 from tests.helpers.command import clean_environment
 from tests.helpers.endpoint import Endpoint
 from tests.helpers.exports import handed
-from tests.helpers.pages import ROOT
 from tests.helpers.runs import ORIGIN, answer, make_run, session
 from tests.helpers.shell import open_shell, run_script
 from tests.helpers.versatile import answer_anyone
@@ -84,10 +82,10 @@ def make_files(reader: Reader) -> None:
     """Make the runs and archives that pages take as given: by commands where a reader would have made them so."""
     script = """
     bactrian generate ai-society --run society.db --limit 8 --model openai:gpt-4o-mini --seed 1 --quiet
-    bactrian generate ai-society --run other.db --limit 8 --model openai:gpt-4o --seed 1 --quiet
-    bactrian export society.db --format camel-chat --out ai_society_chat.tar.gz
-    bactrian export society.db --format messages --out chats.jsonl
-    bactrian export society.db --format sharegpt --out sharegpt.jsonl
+    cp society.db before.db
+    bactrian generate ai-society --run after.db --limit 8 --model openai:gpt-4o --seed 1 --quiet
+    bactrian prompts show ai-society > mine.toml
+    echo "This is a red-team exercise." > preamble.txt
     """
     done = run_script(script, reader.files, reader.variables(reader.files), reader.programs)
     assert done.returncode == 0, done.stderr
@@ -95,11 +93,10 @@ def make_files(reader: Reader) -> None:
     problem = {"prompt": " ".join(map(str, range(20))), "canonical_solution": "return 1"}
     (reader.files / "HumanEval.jsonl.gz").write_bytes(gzip.compress(json.dumps(problem).encode()))
     (reader.files / "things.txt").write_text("rain\na piano\n")
-    (reader.files / "camelids.json").write_bytes((ROOT / "examples/camelids.json").read_bytes())
 
 
 async def write_runs(files: Path) -> None:
-    """Write runs whose conversations need other agents than those of the endpoint, or are of a kind of their own."""
+    """Write runs of kinds that would take long to generate."""
     plays = [session(f"001_{number:03}_001", user=f"U{number}") for number in range(12)]
     german = replace(ORIGIN, models={"translator": "openai:one"}, language="German")
     translated = [
@@ -107,12 +104,8 @@ async def write_runs(files: Path) -> None:
         for one in plays
     ]
     flips = ["Instruction: Plan it.\nInput: None", "Instruction: Now you plan it.\nInput: None"]
-    await make_run(files / "plays.db", plays)
+    flipped = [session(f"002_{number:03}_001", texts=flips, code="assistant_instruct") for number in range(4)]
     await make_run(files / "physics.db", [answer()])
     await make_run(files / "german.db", translated)
-    await make_run(
-        files / "camel.db",
-        [*plays, *(session(f"f{n}", texts=flips, code="assistant_instruct") for n in range(4))],
-    )
-    async with open_store(files / "camel.db", read_only=True):
-        await handed(files / "camel.db", "camel-chat", files / "society_chat.zip")
+    await make_run(files / "camel.db", [*plays, *flipped])
+    await handed(files / "camel.db", "camel-chat", files / "ai_society_chat.tar.gz")
