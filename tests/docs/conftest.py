@@ -53,12 +53,15 @@ class Reader:
 def endpoint() -> Generator[str]:
     """The address of an endpoint whose event loop runs in a thread of its own."""
     loop = asyncio.new_event_loop()
-    threading.Thread(target=loop.run_forever, daemon=True).start()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
     server = Endpoint([answer_anyone], models=["gpt-4o-mini", "gpt-4o", "large", "small", "mine"])
     asyncio.run_coroutine_threadsafe(server.__aenter__(), loop).result()
     yield server.url
     asyncio.run_coroutine_threadsafe(server.__aexit__(), loop).result()
     loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
 
 
 @pytest.fixture(scope="session")
