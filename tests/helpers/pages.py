@@ -14,7 +14,8 @@ PAGES = [
     *sorted(page for page in (ROOT / "docs").rglob("*.md") if page.parent != GENERATED),
 ]
 _FENCE = re.compile(
-    r"^(?:<!-- (?P<note>[^\n]+) -->\n)?(?P<indent> *)(?P<fence>```+)(?P<language>\w*)\n(?P<code>.*?)^(?P=indent)(?P=fence)$",
+    r"^(?:<!-- (?P<note>[^\n]+) -->\n)?(?P<indent> *)(?P<fence>```+)(?P<language>\w*)\n"
+    r"(?P<code>.*?)^(?P=indent)(?P=fence)$",
     re.MULTILINE | re.DOTALL,
 )
 _IN_TABLE = re.compile(r"^\|.*\| `(bactrian [^`]+)` \|$", re.MULTILINE)
