@@ -17,9 +17,17 @@ _PARTS = ("the list of parts", "the order of the steps", "the first draft", "a c
 def answer_anyone(request: Received) -> Plan:
     """The reply of a model that knows its part."""
     body = request.json
+    text = _speak(body)
     if body.get("stream"):
-        return _speak(body)
-    return completion(*[_speak(body)] * body.get("n", 1))
+        return text
+    return completion(*[text, *(_vary(text, number) for number in range(1, body.get("n", 1)))])
+
+
+def _vary(text: str, number: int) -> str:
+    """Another proposal for the same turn."""
+    return re.sub(
+        r"^((?:Instruction|Solution): .*?)\.?$", rf"\1, in form {number}.", text, count=1, flags=re.MULTILINE
+    )
 
 
 def _speak(body: dict[str, Any]) -> str:
