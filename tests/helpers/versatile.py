@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from itertools import product
+from itertools import count, product
 from typing import Any
 
 from tests.helpers.endpoint import Plan, Received, completion
 
 _WHAT = "amber brisk calm dusty eager frosty gentle hollow ivory jolly keen lunar mossy noble olive".split()
 _WHICH = "bridge candle drum engine fountain garden harbour island jacket kettle lantern meadow needle oven".split()
+_COUNT = count()
 _PARTS = ("the list of parts", "the order of the steps", "the first draft", "a check of the draft")
 
 
@@ -77,7 +78,8 @@ def _answer_question(first: str, last: str, own: int) -> str:
         return "\n".join(f"{n}. {item}" for n, item in zip(range(1, int(number[1]) + 1), items, strict=False))
     if "```" in first + last:
         return "All is done." if own else 'I print a line.\n```python\nprint("a line")\n```'
-    return "Build a kettle from oak and glue, and describe each step so that a guest can repeat it."
+    what, which = divmod(next(_COUNT), len(_WHICH))
+    return f"Build {_WHAT[what % len(_WHAT)]} {_WHICH[which]}s from oak and glue, and describe each step to a guest."
 
 
 def _fill(schema: dict[str, Any]) -> Any:
