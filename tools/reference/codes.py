@@ -37,6 +37,7 @@ _VARIABLES = {
     "BACTRIAN_CONFIG": "folder of your own `providers.toml`",
     "BACTRIAN_DATA": "folder in which `play` keeps sessions, and in which `bactrian runs` looks",
     "BACTRIAN_DEBUG": "any text: errors show their traceback, and a blocked event loop is reported (`--debug`)",
+    "BACTRIAN_TIER": "the tier of the [sandbox](../sandbox.md) in which commands run code, such as `podman:python:3.12-slim`",
     "EDITOR": "editor in which a person edits a proposal (`--critic human`)",
     "FORCE_COLOR": "any text: colour even where output is not a terminal",
     "HF_ENDPOINT": "address of the Hugging Face hub",
