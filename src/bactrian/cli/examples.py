@@ -45,8 +45,20 @@ EXAMPLES = {
     "behaviours show": ("bactrian behaviours show role_flip",),
     "behaviours label": ("bactrian behaviours label society.db --behaviour flake_reply -n 50",),
     "behaviours train": ("bactrian behaviours train society.labels.jsonl",),
+    "train": (
+        "bactrian train small --run society.db --forecast",
+        (
+            "bactrian train emergence --run ai-society=society.db --run code=code.db --run math=math.db "
+            "--run science=physics.db -o tuned"
+        ),
+        "bactrian train camel-7b --show > mine.toml",
+    ),
     "sandbox": ("bactrian sandbox run program.py",),
-    "sandbox run": ("bactrian sandbox run program.py --cpu 5 --json",),
+    "sandbox run": (
+        "bactrian sandbox run program.py --cpu 5 --json",
+        "bactrian sandbox run program.py --tier docker:python:3.12-slim",
+    ),
+    "sandbox serve": ("bactrian sandbox run program.py --tier 'remote:ssh worker bactrian sandbox serve'",),
     "roles": ('bactrian roles "Plan a garden" -n 3', 'bactrian roles "Plan a garden" --json > roles.jsonl'),
     "recipes": ("bactrian recipes", "bactrian recipes show math"),
     "recipes show": ("bactrian recipes show math > mine.toml",),
