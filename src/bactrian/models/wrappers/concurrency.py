@@ -12,11 +12,11 @@ from typing import Any
 
 from bactrian.errors import (
     Denied,
-    Forbidden,
     Halted,
     ModelError,
     NotAnEndpoint,
     Refused,
+    RefusedPrompt,
     TryAgain,
     UnknownModel,
     Unreachable,
@@ -187,7 +187,7 @@ class ConcurrencyLimit(Wrapper):
             isinstance(fault, (NotAnEndpoint, Unreachable)) and not self._proven
         ):
             self._verdict = fault
-        elif self._proven or isinstance(fault, Forbidden) or not isinstance(fault, Refused):
+        elif self._proven or isinstance(fault, RefusedPrompt) or not isinstance(fault, Refused):
             return
         self._tell_all(fault)
 
