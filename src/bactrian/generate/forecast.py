@@ -155,7 +155,7 @@ def compute_forecast(sizes: SessionCost, left: Remaining) -> Forecast:
     sessions, other, price = left.sessions, left.other, left.price
     whole = sizes.times(sessions).plus(left.rests)
     prompt, completion = whole.prompt.or_about(other.prompt), whole.completion.or_about(other.completion)
-    cached, calls = whole.cached, whole.calls.plus(left.other_calls)
+    cached, calls = whole.cached, whole.calls.plus(left.other_calls).reach(left.other_calls)
     basis = sizes.basis
     per_call = left.seconds_per_call or _SECONDS_PER_CALL
     at_once = max(1, min(left.window, sessions))

@@ -59,6 +59,10 @@ class Estimate:
         """Return the sum of both, part by part."""
         return Estimate(self.value + other.value, self.low + other.low, self.high + other.high)
 
+    def reach(self, more: float) -> Estimate:
+        """Return the same with an upper end that is higher by ``more``."""
+        return Estimate(self.value, self.low, self.high + more)
+
     def widen(self, factor: float) -> Estimate:
         """Return the same with a range that is wider by ``factor`` at both ends."""
         return Estimate(self.value, self.low / factor, self.high * factor)

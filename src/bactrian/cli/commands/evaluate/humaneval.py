@@ -26,7 +26,7 @@ from bactrian.evaluate.problems.human_eval import read_human_eval
 from bactrian.evaluate.problems.own import read_problems
 from bactrian.evaluate.problems.plus import find_plus_file
 from bactrian.evaluate.problems.problem import Problem
-from bactrian.evaluate.scoring import VerdictFile, compute_score, judge_solutions
+from bactrian.evaluate.scoring import VerdictFile, check_verdicts, compute_score, judge_solutions
 from bactrian.evaluate.solutions import SolutionSet, read_run, read_solutions
 from bactrian.generate.forecast import forecast_run
 from bactrian.generate.run import RunOrder
@@ -175,6 +175,7 @@ class _Scoring:
 
 def _make_scoring(ks: Sequence[int], flags: JudgingFlags, source: Path, *, as_json: bool) -> _Scoring:
     out = flags.out or _name_verdicts(source)
+    check_verdicts(out)
     return _Scoring(ks, out, Limits(cpu=flags.cpu), flags.workers or _WORKERS, as_json)
 
 
