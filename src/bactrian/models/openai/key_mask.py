@@ -49,14 +49,13 @@ class KeyMask:
         """Return JSON without the secrets in any of its texts; the same object if they are in none."""
         if isinstance(value, str):
             return self.hide(value)
+        hidden: Any = value
         if isinstance(value, dict):
             items = cast("dict[str, Any]", value)
-            hidden: Any = {self.hide(name): self.hide_in_value(one) for name, one in items.items()}
+            hidden = {self.hide(name): self.hide_in_value(one) for name, one in items.items()}
         elif isinstance(value, list):
             hidden = [self.hide_in_value(one) for one in cast("list[Any]", value)]
-        else:
-            return value
-        return value if hidden == value else hidden
+        return hidden if hidden != value else cast("Any", value)
 
     def hide_in_error(self, text: str) -> str:
         """Return an error's text without the secrets, and without a key of any length."""
