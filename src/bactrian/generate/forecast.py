@@ -10,7 +10,7 @@ from math import prod
 from bactrian.generate.job_ids import JobIds
 from bactrian.generate.jobs.registry import find_job_kind
 from bactrian.generate.outlook import mix_prices
-from bactrian.generate.rests import JobStates, Lengths, average_extended, estimate_rests, read_states
+from bactrian.generate.rests import JobStates, Lengths, estimate_extended, estimate_rests, read_states
 from bactrian.generate.run import RunOrder, arrange_jobs, find_begun_plan
 from bactrian.generate.run_models import LOCAL_WINDOW
 from bactrian.generate.scheduler import count_jobs
@@ -103,7 +103,7 @@ async def forecast_run(order: RunOrder) -> Forecast:
             usage += Usage(step.prompt * left, step.completion * left)
     session = cost.session
     if measured:
-        session = average_extended(states, lengths, left, calls_beside=cost.given_turns)
+        session = estimate_extended(states, lengths, left, calls_beside=cost.given_turns)
     session = apply_critic(session.times(cost.sessions), cost.critic, guessed=not measured)
     rests = estimate_rests((*states.shorter, *states.open), lengths)
     rests = rests and apply_critic(rests, cost.critic, guessed=False)

@@ -40,7 +40,7 @@ class Lengths:
     most: float
 
 
-def stops_short(one: Progress, limit: int | None) -> bool:
+def is_cut_short(one: Progress, limit: int | None) -> bool:
     """Return True if the session stopped at fewer messages than ``limit``, and so goes on."""
     return limit is not None and one.ending == "max_messages" and one.turns is not None and one.turns < limit
 
@@ -68,7 +68,7 @@ async def read_states(
                     cached=usage.cached,
                 )
             )
-        elif stops_short(one, limit):
+        elif is_cut_short(one, limit):
             if number in picks:
                 shorter.append(one)
         else:
@@ -105,7 +105,7 @@ def list_extended(one: Progress, lengths: Lengths) -> tuple[Progress, Progress, 
     return extend(one, min(most, max(fewest, lengths.usual))), extend(one, fewest), extend(one, most)
 
 
-def average_extended(states: JobStates, lengths: Lengths, left: int, *, calls_beside: int) -> SessionCost:
+def estimate_extended(states: JobStates, lengths: Lengths, left: int, *, calls_beside: int) -> SessionCost:
     """Return the mean of sessions of this run, where those that stopped at a smaller limit have gone on."""
     done = [one for one in states.done if one.prompt]
     extended = [list_extended(one, lengths) for one in states.shorter if one.prompt]

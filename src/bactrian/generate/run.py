@@ -22,7 +22,7 @@ from bactrian.generate.lists.source import ListFunction, ListSource, find_list_s
 from bactrian.generate.outlook import Outlook, SessionPrior, mix_prices
 from bactrian.generate.plan import Plan, check_same, is_other_limit
 from bactrian.generate.progress import RunProgress, ShortList
-from bactrian.generate.rests import stops_short
+from bactrian.generate.rests import is_cut_short
 from bactrian.generate.run_models import RunLimits, RunModels, open_run_models
 from bactrian.generate.runner import Runner
 from bactrian.generate.scheduler import DoneJobs, GridAxis, Job, Scheduler
@@ -176,7 +176,7 @@ async def _reopen_shorter(store: Store, ids: JobIds, limit: int | None) -> None:
     """Take back the endings of sessions that stopped at a smaller limit of messages, so that they go on."""
     if limit is None:
         return
-    shorter = [one.id async for _, one in ids.list_jobs(store) if stops_short(one, limit)]
+    shorter = [one.id async for _, one in ids.list_jobs(store) if is_cut_short(one, limit)]
     await asyncio.gather(*map(store.reopen, shorter))
 
 
