@@ -125,6 +125,8 @@ class TryAgain(ModelError):
     after: float | None = None
     overload = False
     """True if the endpoint says that it is asked too much at once."""
+    crowded = False
+    """True if a connection was not accepted, or closed before any answer: there may be too many."""
 
 
 class Unreachable(TryAgain):

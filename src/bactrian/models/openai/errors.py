@@ -32,6 +32,7 @@ from bactrian.models.http.response import (
     Compressed,
     DeadlinePassed,
     IdleTimeout,
+    NoAnswer,
     NotHttp,
     TooLarge,
     TransportFault,
@@ -242,6 +243,13 @@ def read_retry_after(value: str | None, now: datetime | None = None) -> float | 
 
 def explain_transport(fault: TransportFault, host: str, limits: Timeouts) -> ModelError:
     """Return the error for a request without a complete answer."""
+    error = _explain_transport(fault, host, limits)
+    if isinstance(error, TryAgain):
+        error.crowded = isinstance(fault, (NoConnection, NoAnswer))
+    return error
+
+
+def _explain_transport(fault: TransportFault, host: str, limits: Timeouts) -> ModelError:
     match fault, fault.__cause__:
         case NoConnection(), ssl.SSLCertVerificationError() as cause:
             return Refused(
