@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import NoReturn
 
 from bactrian.errors import BactrianError
+from bactrian.train.folder import read_plan
+from bactrian.train.recipe import BUILT_IN_BASE
 from bactrian.train.worker.events import Emit, end_with_parent, open_events
 
 STOPPED = 75
@@ -46,6 +48,12 @@ def main() -> None:
     emit("done")
     sys.stderr.flush()
     os._exit(0)  # threads of libraries keep nothing that is needed
+
+
+def needs_hub(root: Path) -> bool:
+    """Return True if the base model is a name of the Hub."""
+    model = read_plan(root)["recipe"]["base"]["model"]
+    return model is not None and model != BUILT_IN_BASE and not Path(model).exists()
 
 
 def _emit_error(emit: Emit, error: BactrianError) -> NoReturn:
