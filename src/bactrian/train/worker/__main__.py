@@ -23,9 +23,8 @@ def main() -> None:
     emit = open_events()
     end_with_parent()
     task, root = sys.argv[1], Path(sys.argv[2])
-    os.environ.setdefault(
-        "HF_HUB_OFFLINE", "1"
-    )  # otherwise libraries wait for the network; base.py turns it off
+    if task != "prepare" or not needs_hub(root):
+        os.environ["HF_HUB_OFFLINE"] = "1"  # otherwise libraries wait for the network
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     warnings.simplefilter("ignore")
     try:
