@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bactrian.train.folder import write_json
-from bactrian.train.worker.__main__ import needs_hub
+from bactrian.train.worker.__main__ import is_on_hub
 from tests.helpers.command import bactrian
 
 
@@ -50,7 +50,7 @@ def test_without_pytorch_the_command_says_what_to_install(tmp_path: Path) -> Non
 )
 def test_only_a_name_of_the_hub_needs_the_network(tmp_path: Path, model: str | None, expected: bool) -> None:
     write_json(tmp_path / "plan.json", {"recipe": {"base": {"model": model}}})
-    assert needs_hub(tmp_path) is expected
+    assert is_on_hub(tmp_path) is expected
 
 
 def write_chat(folder: Path) -> None:

@@ -23,7 +23,7 @@ def main() -> None:
     emit = open_events()
     end_with_parent()
     task, root = sys.argv[1], Path(sys.argv[2])
-    if task != "prepare" or not needs_hub(root):
+    if task != "prepare" or not is_on_hub(root):
         os.environ["HF_HUB_OFFLINE"] = "1"  # otherwise libraries wait for the network
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     warnings.simplefilter("ignore")
@@ -49,7 +49,7 @@ def main() -> None:
     os._exit(0)  # threads of libraries keep nothing that is needed
 
 
-def needs_hub(root: Path) -> bool:
+def is_on_hub(root: Path) -> bool:
     """Return True if the base model is a name of the Hub."""
     model = read_plan(root)["recipe"]["base"]["model"]
     return model is not None and model != BUILT_IN_BASE and not Path(model).exists()
