@@ -31,8 +31,7 @@ class Split:
         """
         if not self.shares:
             return TRAIN
-        digest = hashlib.sha256("\0".join(_group(session)).casefold().encode()).digest()
-        place = int.from_bytes(digest[:8], "big") / 2**64
+        place = locate_group(name_group(session))
         for name, share in self.shares.items():
             if place < share:
                 return name
@@ -65,8 +64,14 @@ def read_split(texts: list[str]) -> Split:
     return Split(shares)
 
 
-def _group(session: Session) -> tuple[str, ...]:
+def name_group(session: Session) -> str:
+    """Return what must not be divided between parts: a name that all sessions of a role pair share."""
     if find_kind(session) == "answer":
         values = [value for value in session.values.values() if value != session.task.original]
-        return tuple(values) or (session.task.original,)
-    return (session.assistant.name, session.user.name)
+        return "\0".join(values or (session.task.original,)).casefold()
+    return f"{session.assistant.name}\0{session.user.name}".casefold()
+
+
+def locate_group(group: str) -> float:
+    """Return the place of a group between 0 and 1, the same on every machine."""
+    return int.from_bytes(hashlib.sha256(group.encode()).digest()[:8], "big") / 2**64
