@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bactrian.train.folder import write_json
 
 from bactrian.api.emergence.known_answers import find_stages
 from bactrian.errors import InputError
 from bactrian.evaluate.emergence.domains import load_domains
 from bactrian.evaluate.emergence.facts import FactSize, draw_facts, write_reply
 from bactrian.models.registry import ModelOptions
+from bactrian.train.folder import write_json
 from tests.helpers.command import bactrian
 from tests.helpers.endpoint import Endpoint, Plan, Received
 

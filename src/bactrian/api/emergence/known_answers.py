@@ -140,20 +140,23 @@ def _list_models(trained: TrainedModels) -> tuple[StageModel, ...]:
     """Return the stages of a training. Raises InputError if one is missing, or has no GGUF."""
     names = ["base", *(str(stage["name"]) for stage in trained.plan["recipe"]["stages"])]
     found = {stage.name: stage for stage in trained.stages}
+    stages: list[StageModel] = []
     for number, name in enumerate(names):
-        if name not in found or (found[name].gguf is not None and not found[name].gguf.is_file()):
+        stage = found.get(name)
+        if stage is not None and stage.gguf is None:
+            raise InputError(
+                f"The stage {name!r} has no GGUF: the program runs no sequence-to-sequence models.",
+                where=str(stage.folder),
+                next="Serve its folder `model` at an endpoint, and give the stages as PROVIDER:NAME@ADDRESS.",
+            )
+        if stage is None or stage.gguf is None or not stage.gguf.is_file():
             raise InputError(
                 f"The stage {name!r} of the training is not finished, or its model was removed.",
                 where=str(trained.folder / f"{number:02}-{name}"),
                 next="`bactrian train` with the same recipe and folder goes on; or give the models one by one.",
             )
-        if found[name].gguf is None:
-            raise InputError(
-                f"The stage {name!r} has no GGUF: the program runs no sequence-to-sequence models.",
-                where=str(found[name].folder),
-                next="Serve its folder `model` at an endpoint, and give the stages as PROVIDER:NAME@ADDRESS.",
-            )
-    return tuple(StageModel(name, f"local:{found[name].gguf}") for name in names)
+        stages.append(StageModel(name, f"local:{stage.gguf}"))
+    return tuple(stages)
 
 
 def _order_answers(known: KnownAnswers, stage: StageModel, path: Path, options: GenerateOptions) -> RunOrder:
