@@ -9,12 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Unpack
 
-from bactrian.api.arguments import Critic, PlayOptions, ToolsLike, read_role, read_tools
+from bactrian.api.arguments import Critic, PlayOptions, ToolsLike, read_limits, read_role, read_tools
 from bactrian.api.bridge import run_sync
 from bactrian.api.checks import PlayTypes, check_names, check_types
 from bactrian.api.commands import describe_session
 from bactrian.api.events import yield_from_task
 from bactrian.api.models import ChosenModels, ModelLike, build_model_options, choose_models, limit_time
+from bactrian.api.playing.embodied import build_embodied_order
 from bactrian.errors import BactrianError, BactrianWarning, ContextFull, InputError, ModelError
 from bactrian.models.registry import ModelOptions
 from bactrian.play.critic.critic import CRITIC
@@ -25,6 +26,7 @@ from bactrian.play.defaults import (
     complete_as_before,
     complete_setup,
 )
+from bactrian.play.embodied.alone import play_embodied
 from bactrian.play.endings.own import EndingLike, read_endings
 from bactrian.play.run_session import SessionOrder, play_one
 from bactrian.play.setup import WORD_LIMIT, RolePlaySetup
@@ -161,6 +163,8 @@ async def stream(
     if idea is None:
         idea = EXAMPLE[0]
         options.setdefault("seed", EXAMPLE_SEED)
+    embodied = options.get("embodied")
+    _check_embodied(options, assistant=assistant, critic=critic)
     defaults = choose_role_names(idea)
     chosen = Critic(critic) if isinstance(critic, str) else critic
     agents = (*AGENTS, CRITIC) if chosen else AGENTS
@@ -170,9 +174,27 @@ async def stream(
         timeout=options.get("timeout", 600.0),
         max_wait=options.get("max_wait", 600.0),
     )
+    if embodied is not None and user is None:
+        if endings:
+            raise InputError(
+                "An embodied agent alone takes no endings.", where="endings", next="Leave them out."
+            )
+        alone = build_embodied_order(
+            idea,
+            read_role(embodied, defaults[0]),
+            choose_models(agents, model, models),
+            access,
+            options,
+            tools=tools,
+            run=run,
+        )
+        async with aclosing(yield_from_task(play_embodied(alone))) as events:
+            async for event in events:
+                yield event
+        return
     order = build_session_order(
         idea,
-        (read_role(assistant, defaults[0]), read_role(user, defaults[1])),
+        (read_role(embodied or assistant, defaults[0]), read_role(user, defaults[1])),
         choose_models(agents, model, models),
         access,
         options,
@@ -184,6 +206,29 @@ async def stream(
     async with aclosing(yield_from_task(play_one(order))) as events:
         async for event in events:
             yield event
+
+
+def _check_embodied(
+    options: PlayOptions, *, assistant: str | Role | None, critic: Critic | str | None
+) -> None:
+    """Refuse what does not go with an embodied role.
+
+    Raises:
+        InputError: such an argument was given.
+    """
+    if options.get("embodied") is None:
+        return
+    given = {
+        "assistant": assistant is not None,
+        "critic": critic is not None,
+        "protocol": options.get("protocol") == "enforced",
+    }
+    if wrong := [name for name, value in given.items() if value]:
+        raise InputError(
+            f"{wrong[0]} cannot be combined with embodied.",
+            where=wrong[0],
+            next="Leave it out; docs/embodied.md shows what an embodied agent can do.",
+        )
 
 
 _NO_AXES = "Use another pack, or a recipe with these axes: bactrian generate RECIPE --set prompts=PACK."
@@ -240,6 +285,8 @@ def build_session_order(
         Path(run) if run is not None else None,
         functions,
         name,
+        embodied=options.get("embodied") is not None,
+        limits=read_limits(options),
         command=describe_session(
             idea, roles, models.names, options, critic=critic, tools=tools, endings=endings
         ),

@@ -54,7 +54,11 @@ EXAMPLES = {
         "bactrian train camel-7b --show > mine.toml",
     ),
     "sandbox": ("bactrian sandbox run program.py",),
-    "sandbox run": ("bactrian sandbox run program.py --cpu 5 --json",),
+    "sandbox run": (
+        "bactrian sandbox run program.py --cpu 5 --json",
+        "bactrian sandbox run program.py --tier docker:python:3.12-slim",
+    ),
+    "sandbox serve": ("bactrian sandbox run program.py --tier 'remote:ssh worker bactrian sandbox serve'",),
     "roles": ('bactrian roles "Plan a garden" -n 3', 'bactrian roles "Plan a garden" --json > roles.jsonl'),
     "recipes": ("bactrian recipes", "bactrian recipes show math"),
     "recipes show": ("bactrian recipes show math > mine.toml",),

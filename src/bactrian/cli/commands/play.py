@@ -17,7 +17,7 @@ from bactrian.api.play import (
     AGENTS,
     build_session_order,
 )
-from bactrian.api.society import SocietyOptions, build_society_run
+from bactrian.api.playing.society import SocietyOptions, build_society_run
 from bactrian.cli.commands.roles import choose_roles
 from bactrian.cli.embodied import ask_consent, check_embodied, play_alone
 from bactrian.cli.model_options import check_base_url
@@ -92,7 +92,7 @@ def play(
     defaults = choose_role_names(text)
     if roles.embodied is not None:
         check_embodied(roles, flags, critic)
-        ask_consent(roles.embodied, tools, yes=roles.yes)
+        ask_consent(roles.embodied, (*(tools.tools or ()), *(tools.mcp or ())), yes=roles.yes)
         if roles.user is None:
             keeper = PlayKeeper(run_file, keep=keep, json=json, raw=raw)
             play_alone(text, roles, models, flags, tools, sampling, keeper)
@@ -123,6 +123,7 @@ def play(
             tool_rounds=tools.tool_rounds,
             tool_timeout=tools.tool_timeout,
             parameters=sampling,
+            embodied=roles.embodied,
             **models.addresses(),
         ),
         critic=critic.read(),
@@ -130,7 +131,6 @@ def play(
         endings=flags.endings,
         run=run_file,
     )
-    order = replace(order, embodied=roles.embodied is not None)
     keeper = PlayKeeper(run_file, keep=keep, json=json, raw=raw)
     by_default = models.model is None and set(chosen.names.values()) <= {LOCAL, HUMAN}
     work = watch_session(order, keeper, suggest=by_default and not json)
