@@ -158,9 +158,9 @@ async def _export(
     counts = made["counts"]
     if not counts["sessions"]:  # Lists.
         files, items = len(made["files"]), sum(counts["rows"].values())
-        said.print(to_printable(f"{out}: {made['format']}, {items:,} items in {files:,} files"))
+        said.say(to_printable(f"{out}: {made['format']}, {items:,} items in {files:,} files"))
         return 0
-    said.print(
+    said.say(
         to_printable(
             f"{out}: {made['format']}, {write_count(sum(counts['rows'].values()), 'row')}"
             f" from {write_count(counts['sessions'], 'session')}"
@@ -169,20 +169,20 @@ async def _export(
     )
     for name, rows in counts["rows"].items():
         if len(parts) > 1:
-            said.print(f"  {name}: {write_count(rows, 'row')}")
+            said.say(f"  {name}: {write_count(rows, 'row')}")
     for name in parts:
         if name not in counts["rows"]:
-            open_progress().print(f"{name} is empty: no pair of the run's {counts['pairs']:,} falls into it.")
+            open_progress().say(f"{name} is empty: no pair of the run's {counts['pairs']:,} falls into it.")
     for reason, count in counts["left_out"].items():
-        open_progress().print(to_line(f"Left out: {count:,} × {reason}"))
+        open_progress().say(to_line(f"Left out: {count:,} × {reason}"))
     if counts["left_out"].get("unfinished"):
-        open_progress().print(
+        open_progress().say(
             "The run is incomplete: only sessions that had ended were exported. --unfinished includes the others."
         )
     for note, count in made["notes"].items():
-        open_progress().print(f"{count:,} × {note}")
+        open_progress().say(f"{count:,} × {note}")
     for kind, count in counts["redacted"].items():
-        open_progress().print(f"Removed: {count:,} × {kind}")
+        open_progress().say(f"Removed: {count:,} × {kind}")
     for mark in made["marks"]:
-        open_progress().print(to_line(f"Marked: {mark}"))
+        open_progress().say(to_line(f"Marked: {mark}"))
     return 0

@@ -75,9 +75,9 @@ async def _ingest(source: Iterator[Found], run_file: Path, *, json: bool) -> int
 def _say(report: ImportReport, run_file: Path, *, json: bool) -> None:
 
     for one in report.named[:_SHOWN]:
-        open_progress().print(to_line(f"Skipped {one.name}: {one.problem}."))
+        open_progress().say(to_line(f"Skipped {one.name}: {one.problem}."))
     if report.broken > _SHOWN:
-        open_progress().print(f"Skipped {report.broken:,} in all.")
+        open_progress().say(f"Skipped {report.broken:,} in all.")
     if json:
         print(to_json(asdict(report)))
     else:

@@ -20,6 +20,7 @@ from bactrian.records.candidate import Decision, Proposal
 from bactrian.records.ending import Ending
 from bactrian.records.events import Called, Chose, Ended, Event, Proposed, Returned, Spoke, Started
 from bactrian.records.session import Session
+from bactrian.records.text import write_count
 from bactrian.records.tool import ToolCall, ToolResult
 from bactrian.records.turn import Speaker, Turn
 from bactrian.records.usage import Usage
@@ -177,7 +178,7 @@ class ConversationView:
         self._out.print()
         self._out.print(Rule(f"{ending.code} · turn {ending.turn}", style="dim"))
         self._labelled("why", ending.evidence)
-        self._dim(f"{self._turns} messages · {_tokens(self._usage)} · {self._seconds:.1f} s")
+        self._dim(f"{write_count(self._turns, 'message')} · {_tokens(self._usage)} · {self._seconds:.1f} s")
 
     def _announce(self, speaker: Speaker) -> None:
         self._speaking = speaker
@@ -220,8 +221,8 @@ class ConversationView:
         return f"\n{word}" if breaks else word
 
     def _labelled(self, label: str, text: str) -> None:
-        self._out.print(f"{label} ", style="dim", end="")
-        self._out.print(to_printable(text), soft_wrap=not self._out.is_terminal, overflow="fold")
+        line = Text.assemble((f"{label} ", "dim"), to_printable(text))
+        self._out.print(line, soft_wrap=not self._out.is_terminal, overflow="fold")
 
     def _dim(self, text: str) -> None:
         self._out.print(to_printable(text), style="dim", soft_wrap=not self._out.is_terminal)
@@ -249,4 +250,5 @@ def _short(text: str) -> str:
 
 def _tokens(usage: Usage) -> str:
     about = "about " if usage.estimated else ""
-    return f"{about}{usage.prompt:,} + {usage.completion:,} tokens, {usage.cached:,} cached"
+    cached = f", {usage.cached:,} cached" if usage.cached else ""
+    return f"{about}{usage.prompt:,} + {usage.completion:,} tokens{cached}"

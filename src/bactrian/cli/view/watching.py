@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from pathlib import Path
 
 from bactrian.api.play import raise_failure
-from bactrian.cli.terminal.console import open_progress, to_printable
+from bactrian.cli.terminal.console import open_progress
 from bactrian.cli.view.audience import choose_viewer
 from bactrian.cli.view.servers import suggest_servers
 from bactrian.models.registry import ModelOptions
@@ -17,7 +17,8 @@ from bactrian.play.run_session import SessionOrder, play_one
 from bactrian.play.society.stages import SocietyRun, play_one_society
 from bactrian.records.ending import Ending
 from bactrian.records.events import Ended, Event, Started
-from bactrian.store import Store, find_data_folder, open_kept_run
+from bactrian.records.text import write_count
+from bactrian.store import Store, name_run, open_kept_run
 
 
 class PlayKeeper:
@@ -57,31 +58,29 @@ class PlayKeeper:
         """Say what was kept, and what to do next."""
         if self.json or self._ending is None:
             return
-        say = open_progress()
-        if self.given is not None and not say.is_terminal:
+        console = open_progress()
+        if self.given is not None and not console.is_terminal:
             return  # A script that names its run needs no hint.
         reached = self._ending.code == "max_messages"
-        limit = f"The conversation reached its limit of {self._ending.turn} messages, which is normal."
+        limit = f"The conversation reached its limit of {write_count(self._ending.turn, 'message')}, which is normal."
         if self._run is None:
             lines = [limit] * reached + ["Not kept, as --no-keep asks."] * (not self._keep)
         else:
             go_on = f"bactrian resume {self._name} {self._session} --max-messages {2 * self._ending.turn}"
             lines = [f"{limit} To let it go on: {go_on}"] * reached
             lines.append(f"Kept in {self._run}. To read it again: {self._show}")
-        for line in lines:
-            say.print(to_printable(line), style="dim")
-        say.print(
+        lines.append(
             "Next: --model chooses another model (`bactrian models`), "
-            "and `bactrian generate` makes many conversations (`bactrian recipes`).",
-            style="dim",
+            "and `bactrian generate` makes many conversations (`bactrian recipes`)."
         )
+        for line in lines:
+            console.say(line, style="dim")
 
     @property
     def _name(self) -> str:
         """The run, as a command names it: runs in the data folder by their name alone."""
         assert self._run is not None
-        kept = self._run.parent == find_data_folder()
-        return shlex.quote(self._run.stem if kept else str(self._run))
+        return shlex.quote(name_run(self._run))
 
     @property
     def _show(self) -> str:

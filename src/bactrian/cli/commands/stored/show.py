@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -28,12 +29,14 @@ from bactrian.cli.options import declare_option
 from bactrian.cli.run_async import run_async
 from bactrian.cli.terminal.console import open_output, open_progress, to_printable
 from bactrian.cli.view.conversation import ConversationView
+from bactrian.cli.view.labelled import LEAST_TABLE
 from bactrian.errors import InputError
 from bactrian.language.escape import to_json, to_line
 from bactrian.records.events import Ended, Spoke, Started
 from bactrian.records.run import Mark
 from bactrian.records.session import Session
-from bactrian.store import RunReader, find_run, open_store
+from bactrian.records.text import write_count
+from bactrian.store import RunReader, find_run, name_run, open_store
 
 
 class ShowFormat(StrEnum):
@@ -114,7 +117,7 @@ def show(
 
 async def _mark(run: Path, session: str, mark: str, note: str) -> int:
     made = await mark_session(run, session, mark, note)
-    open_progress().print(to_printable(f"Session {made.session} has the mark {made.mark!r}."))
+    open_progress().say(f"Session {made.session} has the mark {made.mark!r}.")
     return 0
 
 
@@ -157,10 +160,15 @@ async def _list(
         raise await explain_nothing(store, options)
     if not writer.whole and writer.form is not ShowFormat.json:
         sessions = "1 session" if count == 1 else f"{count:,} sessions"
-        open_progress().print(
-            f"{sessions}. One whole: bactrian show {store.path} ID; all: --full; a few: --sample 3",
+        run = shlex.quote(name_run(store.path))
+        open_progress().say(
+            f"{sessions}. --full shows them whole, and --sample 3 a few.\nTo read one: bactrian show {run} ID",
             style="dim",
         )
+
+
+_ONE_LINE: dict[str, Any] = {"overflow": "ellipsis", "no_wrap": True, "soft_wrap": False}
+"""A line that the terminal's width cuts."""
 
 
 class _Writer:
@@ -203,11 +211,14 @@ class _Writer:
         elif self.whole:
             self._write_conversation(session, marks)
         else:
-            line = self._write_line(found, marks)
-            if self._out.is_terminal:
-                self._out.print(line, overflow="ellipsis", no_wrap=True, soft_wrap=False)
+            begin, about = self._write_line(found, marks)
+            if not self._out.is_terminal:
+                print(f"{begin}  {about}")
+            elif self._out.width < LEAST_TABLE:
+                self._out.print(" ".join(begin.split()), style="bold", **_ONE_LINE)
+                self._out.print(f"  {about}", **_ONE_LINE)
             else:
-                print(line)
+                self._out.print(f"{begin}  {about}", **_ONE_LINE)
 
     def _write_conversation(self, session: Session, marks: list[Mark]) -> None:
         view = ConversationView(self._out, self._out)
@@ -221,14 +232,14 @@ class _Writer:
         for one in marks:
             self._out.print(to_printable(f"mark {one.mark} {one.note}"), style="dim")
 
-    def _write_line(self, found: SelectedSession, marks: list[Mark]) -> str:
+    def _write_line(self, found: SelectedSession, marks: list[Mark]) -> tuple[str, str]:
         session = found.session
         code = session.ending.code if session.ending else "unfinished"
         cast = session.provenance.cast.values() or (session.assistant, session.user)
         roles = " × ".join(role.name for role in cast)
         tags = "".join(f" [{one.mark}]" for one in marks)
-        begin = f"{to_line(session.id)}  {code:<18}{len(session.turns):>3} turns"
-        return f"{begin}  {to_line(f'{roles}{tags}')}: {to_line(_explain(found))}"
+        begin = f"{to_line(session.id)}  {code:<18}{write_count(len(session.turns), 'turn'):>9}"
+        return begin, f"{to_line(f'{roles}{tags}')}: {to_line(_explain(found))}"
 
 
 def _explain(found: SelectedSession) -> str:

@@ -10,6 +10,8 @@ import typer
 from bactrian.api.reading.status import read_status
 from bactrian.cli.options import declare_option
 from bactrian.cli.run_async import run_async
+from bactrian.cli.terminal.console import open_output
+from bactrian.cli.view.labelled import write_labelled
 from bactrian.language.escape import to_json
 from bactrian.store import find_run
 
@@ -26,5 +28,8 @@ def status(
 
 async def _show(run: Path, *, json: bool) -> int:
     found = await read_status(run)
-    print(to_json(found.describe()) if json else found)
+    if json:
+        print(to_json(found.describe()))
+    else:
+        write_labelled(open_output(), found.list_facts(), 10)
     return 0
