@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import io
+import sys
+import time
 
 import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
 from bactrian.analyze.text_table import write_table
+from bactrian.cli.terminal.bar import show_bar
 from bactrian.cli.terminal.console import PrintableConsole
 from bactrian.cli.view.conversation import ConversationView
-from bactrian.cli.view.labelled import write_labelled
+from bactrian.cli.view.facts import write_labelled
 from bactrian.cli.view.markdown import hide_protocol, make_markdown, split_blocks
 from bactrian.records.events import Spoke, Started
 from tests.helpers.runs import session, turn
@@ -128,3 +131,22 @@ def test_a_table_of_numbers_is_never_broken_within_a_number(width: int) -> None:
     assert max(map(cell_len, lines)) <= width
     for text in ("Chef", "(0.0–49.0)", "12.5%", "(4.6–69.9)"):
         assert any(text in line for line in lines)
+
+
+@pytest.mark.parametrize("quiet", [True, False])
+def test_a_bar_is_drawn_on_a_terminal_and_not_if_it_is_to_be_quiet(
+    quiet: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = Terminal()
+    monkeypatch.setattr(sys, "stderr", seen)
+    monkeypatch.setenv("TERM", "xterm")
+    with show_bar("Exporting", "sessions", quiet=quiet) as tell:
+        tell(3, 8)
+        time.sleep(0.15)
+    assert ("3 of 8" in seen.getvalue()) is not quiet
+
+
+def test_short_work_writes_nothing_where_no_person_looks(capfd: pytest.CaptureFixture[str]) -> None:
+    with show_bar("Exporting", "sessions") as tell:
+        tell(3, 8)
+    assert capfd.readouterr().err == ""

@@ -12,7 +12,7 @@ from bactrian.api.reading.selection import SelectOptions, Words, merge_installed
 from bactrian.errors import InputError
 from bactrian.export import lists
 from bactrian.export.decontaminate import Benchmark, read_benchmark
-from bactrian.export.exporter import ExportOptions, export_run
+from bactrian.export.exporter import ExportOptions, OnProgress, export_run
 from bactrian.export.filters import Filters, Predicate
 from bactrian.export.format import Format
 from bactrian.export.registry import find_format
@@ -76,6 +76,7 @@ async def export_session_data(
     drop: Sequence[str] = (),
     overwrite: bool = False,
     more: ExportChoices,
+    on_progress: OnProgress | None = None,
 ) -> dict[str, Any]:
     """Export the run at ``run`` and return the manifest. Raises what :meth:`bactrian.Run.export` raises."""
     if format == lists.NAME:
@@ -111,7 +112,7 @@ async def export_session_data(
         pack=load_pack(prompts) if prompts else None,
     )
     async with open_store(run, read_only=True) as store:
-        return await export_run(store, options)
+        return await export_run(store, options, on_progress)
 
 
 def _check_lists(filters: Sequence[str], more: ExportChoices) -> None:

@@ -57,8 +57,16 @@ class ExportOptions:
     """A user's prompt pack that sessions of the run were made with."""
 
 
-async def export_run(store: RunReader, options: ExportOptions) -> dict[str, Any]:
+OnProgress = Callable[[int, int | None], None]
+"""Receives how many sessions are done, and of how many."""
+
+
+async def export_run(
+    store: RunReader, options: ExportOptions, on_progress: OnProgress | None = None
+) -> dict[str, Any]:
     """Export the current state of the run and return the manifest.
+
+    ``on_progress`` is called with the number of sessions read, and of those in the run.
 
     Raises:
         InputError: the target exists or cannot be written, or no session fits the format.
@@ -68,10 +76,10 @@ async def export_run(store: RunReader, options: ExportOptions) -> dict[str, Any]
     """
     _check_options(options)
     async with store.snapshot() as run:
-        return await _export(run, options)
+        return await _export(run, options, on_progress)
 
 
-async def _export(store: RunReader, options: ExportOptions) -> dict[str, Any]:
+async def _export(store: RunReader, options: ExportOptions, on_progress: OnProgress | None) -> dict[str, Any]:
     recipe = await store.recipe()
     context = ExportContext(
         store.path.stem, SystemPrompts(recipe, options.pack), options.side, options.thoughts
@@ -83,7 +91,7 @@ async def _export(store: RunReader, options: ExportOptions) -> dict[str, Any]:
         protect=list_run_files(store.path),
     ) as stage:
         target = stage / options.out.name
-        counts = await _write_sessions(store, options, context, target)
+        counts = await _write_sessions(store, options, context, target, on_progress)
         manifest = build_manifest(_describe_export(options, context, recipe), counts)
         if options.format.finish is not None:
             options.format.finish(target, manifest)
@@ -123,16 +131,23 @@ def _check_options(options: ExportOptions) -> None:
 
 
 async def _write_sessions(
-    store: RunReader, options: ExportOptions, context: ExportContext, target: Path
+    store: RunReader,
+    options: ExportOptions,
+    context: ExportContext,
+    target: Path,
+    on_progress: OnProgress | None,
 ) -> ExportCounts:
     """Write every matching session to its part of the data."""
     counts = ExportCounts()
     fits = SessionFilter(options.filters)
     redactor = Redactor() if options.redact else None
     form = options.format
+    size = len([None async for _ in store.progress()]) if on_progress else 0
     with ExitStack() as stack:
         add = _open_parts(options, context, target, stack)
         async for session in store.sessions():
+            if on_progress is not None:
+                on_progress(counts.seen, size)
             counts.seen += 1
             if reason := _find_misfit(session, form) or fits.find_reason(session):
                 counts.left_out[reason] += 1

@@ -12,7 +12,6 @@ from typing import Annotated, Protocol
 
 import typer
 from rich.console import Console
-from rich.status import Status
 
 from bactrian.analyze.aggregate import Aggregate
 from bactrian.analyze.judging.confirm import Key, list_judged
@@ -23,9 +22,10 @@ from bactrian.analyze.report_tables import WIDE
 from bactrian.api.report import read_report
 from bactrian.api.run import open_run
 from bactrian.cli.model_options import read_model_options
-from bactrian.cli.options import declare_option
+from bactrian.cli.options import RunArgument, declare_option, find_run_file
 from bactrian.cli.run_async import run_async
-from bactrian.cli.terminal.console import open_output, open_progress, to_printable
+from bactrian.cli.terminal.bar import show_bar
+from bactrian.cli.terminal.console import open_output, to_printable
 from bactrian.cli.view.judging import JudgeOptions, ask_judge
 from bactrian.errors import InputError
 from bactrian.files.atomic import write_atomically
@@ -37,9 +37,14 @@ from bactrian.store import list_run_files, open_store
 
 
 def analyze(
-    run_file: Annotated[Path, typer.Argument(metavar="RUN", help="The run.")],
+    run_file: RunArgument,
     others: Annotated[
-        list[Path] | None, typer.Argument(metavar="[RUN2]…", help="More runs, to compare with RUN.")
+        list[Path] | None,
+        typer.Argument(
+            metavar="[RUN2]…",
+            help="More runs, to compare with RUN.",
+            callback=lambda given: [find_run_file(one) for one in given or ()],
+        ),
     ] = None,
     findings: Annotated[
         Path | None, declare_option("--findings", "Write the findings in RUN as JSON lines.")
@@ -81,6 +86,7 @@ def analyze(
     ] = None,
     overwrite: Annotated[bool, declare_option("--overwrite", "Replace existing files.")] = False,
     json: Annotated[bool, declare_option("--json", "Write the report as JSON.")] = False,
+    quiet: Annotated[bool, declare_option("--quiet", "Show no progress.")] = False,
 ) -> None:
     """Report endings, behaviours and costs of a run, or compare two runs."""
 
@@ -95,7 +101,7 @@ def analyze(
     work = _analyze(
         run_file,
         others or [],
-        AnalyzeOutputs(findings, page, overwrite=overwrite, json=json),
+        AnalyzeOutputs(findings, page, overwrite=overwrite, json=json, quiet=quiet),
         prices,
         None if judge is None else _judge(judge, base_url, concurrency, budget, max_tokens, prices),
         sample,
@@ -122,6 +128,7 @@ class AnalyzeOutputs:
     page: Path | None
     overwrite: bool
     json: bool
+    quiet: bool
 
 
 async def _analyze(
@@ -144,8 +151,8 @@ async def _analyze(
         ]
         keep = None if places[0] is None else _keeper(stack, places[0])
         found: list[Finding] = []
-        parts = [(run_file, await _read(run_file, found.extend if judge else keep))]
-        parts += [(other, await _read(other, None)) for other in others]
+        parts = [(run_file, await _read(run_file, found.extend if judge else keep, quiet=wish.quiet))]
+        parts += [(other, await _read(other, None, quiet=wish.quiet)) for other in others]
         report = await read_report(parts, prices)
         if judge is not None:
             facts = parts[0][1].facts
@@ -181,16 +188,12 @@ def _open_wide() -> Console:
     return console
 
 
-async def _read(run_file: Path, keep: Callable[[list[Finding]], None] | None) -> Aggregate:
+async def _read(run_file: Path, keep: Callable[[list[Finding]], None] | None, *, quiet: bool) -> Aggregate:
     """Measure a run, and show the progress."""
 
     async with open_store(run_file, read_only=True) as store:
-        with Status("Reading", console=open_progress()) as shown:
-            return await measure(
-                store,
-                keep,
-                lambda done: shown.update(to_printable(f"{run_file.name}: {done:,} sessions read")),
-            )
+        with show_bar(f"Reading {to_printable(run_file.name)}", "sessions", quiet=quiet) as tell:
+            return await measure(store, keep, tell)
 
 
 class _Keep(Protocol):

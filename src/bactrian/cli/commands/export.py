@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from bactrian.api.export import ExportChoices, export_session_data
-from bactrian.cli.options import declare_option, flatten_groups
+from bactrian.cli.options import RunArgument, declare_option, flatten_groups
 from bactrian.cli.run_async import run_async
+from bactrian.cli.terminal.bar import Tell, show_bar
 from bactrian.cli.terminal.console import open_output, open_progress, to_printable
 from bactrian.export.manifest import list_written
 from bactrian.export.registry import list_formats
@@ -77,7 +76,7 @@ class SelectionFlags:
 
 @flatten_groups
 def export(
-    run_file: Annotated[Path, typer.Argument(metavar="RUN", help="The run.")],
+    run_file: RunArgument,
     form: Annotated[
         str,
         declare_option(
@@ -114,6 +113,7 @@ def export(
     ] = None,
     overwrite: Annotated[bool, declare_option("--overwrite", "Replace an existing export.")] = False,
     json: Annotated[bool, declare_option("--json", "Write the manifest.")] = False,
+    quiet: Annotated[bool, declare_option("--quiet", "Show no progress, and only errors.")] = False,
 ) -> None:
     """Export a run in a format that other tools read."""
     more = ExportChoices(
@@ -135,25 +135,37 @@ def export(
         mark=selection.mark or (),
     )
     parts = read_split(split or []).names
-    work = export_session_data(
-        run_file,
-        form,
-        out,
-        only=selection.only or (),
-        drop=selection.drop or (),
-        overwrite=overwrite,
-        more=more,
-    )
-    run_async(_export(work, out, parts, json=json), resume="Nothing was written.")
+
+    def work(tell: Tell) -> Coroutine[Any, Any, dict[str, Any]]:
+        return export_session_data(
+            run_file,
+            form,
+            out,
+            only=selection.only or (),
+            drop=selection.drop or (),
+            overwrite=overwrite,
+            more=more,
+            on_progress=tell,
+        )
+
+    run_async(_export(work, out, parts, json=json, quiet=quiet), resume="Nothing was written.")
 
 
 async def _export(
-    work: Coroutine[Any, Any, dict[str, Any]], out: Path, parts: tuple[str, ...], *, json: bool
+    work: Callable[[Tell], Coroutine[Any, Any, dict[str, Any]]],
+    out: Path,
+    parts: tuple[str, ...],
+    *,
+    json: bool,
+    quiet: bool,
 ) -> int:
     """Write the data and print a summary."""
-    made = await work
+    with show_bar("Exporting", "sessions", quiet=quiet) as tell:
+        made = await work(tell)
     if json:
         print(list_written(made), end="")
+    if quiet:
+        return 0
     said = open_progress() if json else open_output()
     counts = made["counts"]
     if not counts["sessions"]:  # Lists.

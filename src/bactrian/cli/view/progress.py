@@ -18,7 +18,7 @@ from rich.text import Text
 
 from bactrian.api.reading.progress_rows import ProgressRow, list_rows, write_line, write_usd
 from bactrian.cli.terminal.console import open_output, open_progress
-from bactrian.cli.view.fitting import fit_facts
+from bactrian.cli.view.facts import fit_facts
 from bactrian.cli.view.forecast import write_estimate
 from bactrian.generate.progress import ProgressSnapshot, RunProgress
 from bactrian.language.escape import to_json

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from bactrian.cli.options import declare_option
+from bactrian.cli.options import declare_option, find_run_file
 from bactrian.cli.run_async import run_async
 from bactrian.cli.terminal.console import open_output, to_printable
 from bactrian.errors import MissingExtra
@@ -20,7 +20,12 @@ _NEEDED = ("starlette", "uvicorn")
 
 def explore(
     paths: Annotated[
-        list[Path], typer.Argument(metavar="RUN", help="Runs; exports and archives of chats, too.")
+        list[Path],
+        typer.Argument(
+            metavar="RUN",
+            help="Runs; exports and archives of chats, too.",
+            callback=lambda given: [find_run_file(one) for one in given],
+        ),
     ],
     host: Annotated[
         str,

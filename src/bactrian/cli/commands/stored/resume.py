@@ -14,7 +14,7 @@ from bactrian.api.reading.stored import StoredRun, read_stored_run
 from bactrian.api.resume import ResumeOptions, build_resume_order, build_resume_session
 from bactrian.cli.commands.generate import watch_run
 from bactrian.cli.model_options import show_model_progress
-from bactrian.cli.options import declare_option
+from bactrian.cli.options import RunArgument, declare_option
 from bactrian.cli.run_async import StopControl, run_async
 from bactrian.cli.terminal.keyboard import add_person
 from bactrian.cli.view.progress import choose_progress_view
@@ -23,13 +23,11 @@ from bactrian.errors import InputError
 from bactrian.play.human import HUMAN
 from bactrian.play.run_session import SessionOrder
 from bactrian.records.run import Command
-from bactrian.store import RunReader, find_run, open_store
+from bactrian.store import RunReader, name_run, open_store
 
 
 def resume(
-    run_file: Annotated[
-        Path, typer.Argument(metavar="RUN", help="The run: a file, or a name in `bactrian runs`.")
-    ],
+    run_file: RunArgument,
     session: Annotated[
         str | None,
         typer.Argument(
@@ -73,7 +71,7 @@ def resume(
     json: Annotated[bool, declare_option("--json", "Write JSON lines.")] = False,
 ) -> None:
     """Resume an interrupted run or session. The run stores all its options; keys come from the environment."""
-    run = find_run(run_file)
+    run = run_file
     given = ResumeOptions(
         limit=limit,
         budget=budget,
@@ -87,7 +85,7 @@ def resume(
         retry_failed=retry_failed,
     )
     stop_control = StopControl()
-    again = f"All results so far are stored. To resume: bactrian resume {shlex.quote(str(run_file))}"
+    again = f"All results so far are stored. To resume: bactrian resume {shlex.quote(name_run(run_file))}"
     work = _resume(run, session, given, stop_control, json=json)
     run_async(work, resume=again, stop_control=stop_control)
 

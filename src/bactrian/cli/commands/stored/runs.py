@@ -14,8 +14,7 @@ from bactrian.api.reading.status import write_dollars
 from bactrian.cli.options import declare_option
 from bactrian.cli.run_async import run_async
 from bactrian.cli.terminal.console import open_output, open_progress, to_printable
-from bactrian.cli.view.fitting import fit_facts
-from bactrian.cli.view.labelled import LEAST_TABLE
+from bactrian.cli.view.facts import LEAST_TABLE, fit_facts
 from bactrian.language.escape import to_json
 from bactrian.store import find_data_folder, name_run
 

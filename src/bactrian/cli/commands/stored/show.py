@@ -25,18 +25,18 @@ from bactrian.api.reading.selection import (
     read_selection,
 )
 from bactrian.api.reading.transcript import render_page, write_findings, write_markdown, write_session
-from bactrian.cli.options import declare_option
+from bactrian.cli.options import RunArgument, declare_option
 from bactrian.cli.run_async import run_async
 from bactrian.cli.terminal.console import open_output, open_progress, to_printable
 from bactrian.cli.view.conversation import ConversationView
-from bactrian.cli.view.labelled import LEAST_TABLE
+from bactrian.cli.view.facts import LEAST_TABLE
 from bactrian.errors import InputError
 from bactrian.language.escape import to_json, to_line
 from bactrian.records.events import Ended, Spoke, Started
 from bactrian.records.run import Mark
 from bactrian.records.session import Session
 from bactrian.records.text import write_count
-from bactrian.store import RunReader, find_run, name_run, open_store
+from bactrian.store import RunReader, name_run, open_store
 
 
 class ShowFormat(StrEnum):
@@ -49,9 +49,7 @@ class ShowFormat(StrEnum):
 
 
 def show(
-    run_file: Annotated[
-        Path, typer.Argument(metavar="RUN", help="The run: a file, or a name in `bactrian runs`.")
-    ],
+    run_file: RunArgument,
     session: Annotated[
         str | None,
         typer.Argument(metavar="[ID]", help="A session's id, or its beginning. Default: a list of all."),
@@ -92,7 +90,7 @@ def show(
     json: Annotated[bool, declare_option("--json", "Write one JSON object a session.")] = False,
 ) -> None:
     """Show the conversations of a run: a list, or one of them whole."""
-    run = find_run(run_file)
+    run = run_file
     if mark is not None:
         if session is None:
             raise InputError("A mark is given to one session.", where="--mark", next="Name its ID.")
