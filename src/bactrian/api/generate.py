@@ -15,6 +15,7 @@ from bactrian.api.bridge import run_sync
 from bactrian.api.checks import GenerateTypes, check_names, check_types
 from bactrian.api.commands import describe_run, read_spread
 from bactrian.api.models import ModelLike, build_model_options, choose_models, limit_time
+from bactrian.api.notebook import open_display
 from bactrian.api.run import Run
 from bactrian.errors import BactrianWarning, BudgetReached, InputError
 from bactrian.files.toml import suggest_name
@@ -80,7 +81,7 @@ class GenerateOptions(TypedDict, total=False):
     acknowledge_misuse: bool
     """Confirm that a run of a red-team recipe is for research."""
     on_progress: Callable[[ProgressSnapshot], object] | None
-    """Called once a second with the progress of the run."""
+    """Called once a second with the progress of the run; default: a notebook shows it below the cell."""
 
 
 _ARGUMENTS = (
@@ -177,7 +178,8 @@ def generate(
 
     try:
         progress = run_sync(
-            run_order(order, running.append, watch_progress(options.get("on_progress"))), stop
+            run_order(order, running.append, watch_progress(options.get("on_progress") or open_display())),
+            stop,
         )
         if problem := _explain_rest(progress):
             warnings.warn(f"The run {order.run} is not complete: {problem}", BactrianWarning, 2)
