@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from bactrian.cli.commands.evaluate.agents import agents, extract
+from bactrian.cli.commands.evaluate.emergence import emergence
 from bactrian.cli.commands.evaluate.humaneval import humaneval
 from bactrian.cli.commands.evaluate.pairwise import pairwise
 from bactrian.cli.commands.evaluate.vote import vote
@@ -18,6 +19,7 @@ def evaluate() -> None:
 
 
 app.command("agents")(agents)
+app.command("emergence")(emergence)
 app.command("extract")(extract)
 app.command("humaneval")(humaneval)
 app.command("pairwise")(pairwise)

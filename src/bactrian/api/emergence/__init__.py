@@ -1,0 +1,1 @@
+"""Experiments on the emergence of knowledge: trainings composed with evaluations."""

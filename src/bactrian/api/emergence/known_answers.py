@@ -1,0 +1,146 @@
+"""The known-answer experiment from Python: facts are invented, a model is trained on them, each stage is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bactrian.api.generate import GenerateOptions, build_run_order
+from bactrian.errors import InputError
+from bactrian.evaluate.emergence.answers import build_answer_recipe, read_answers
+from bactrian.evaluate.emergence.domains import load_domains
+from bactrian.evaluate.emergence.facts import FactSize, KnownAnswers, draw_facts
+from bactrian.evaluate.emergence.matrix import EmergenceMatrix, StageAnswers, compute_matrix
+from bactrian.evaluate.emergence.study import NOTHING, write_study
+from bactrian.generate.run import RunOrder
+from bactrian.models.registry import ModelOptions, open_model
+
+
+@dataclass(frozen=True, slots=True)
+class StageModel:
+    """A stage of a training, as a model that can be asked."""
+
+    name: str
+    model: str
+    """As ``--model`` names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownAnswerOrder:
+    """What a known-answer experiment is to do."""
+
+    out: Path
+    """Folder of the experiment; it holds a folder for each seed."""
+    seeds: tuple[int, ...]
+    size: FactSize = field(default_factory=FactSize)
+    base: str = NOTHING
+    """What is trained."""
+    stages: tuple[StageModel, ...] = ()
+    """Models that are asked in place of a training of one's own, the base first."""
+    options: GenerateOptions = field(default_factory=GenerateOptions)
+    """How the stages are asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownAnswerResult:
+    """The matrix, with what is missing from it."""
+
+    matrix: EmergenceMatrix
+    size: FactSize
+    unanswered: int
+    """Questions that a stage gave no answer to, because the model failed."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as JSON content."""
+        domains = load_domains().domains
+        warnings = [f"{self.unanswered} questions have no answer; --retry-failed asks them again."]
+        return {
+            **self.matrix.to_json(),
+            "titles": {domain.key: domain.title for domain in domains},
+            "facts": self.size.facts,
+            "asked": len(domains[0].asked),
+            "warnings": warnings if self.unanswered else [],
+        }
+
+
+def prepare_studies(order: KnownAnswerOrder) -> list[KnownAnswers]:
+    """Write the facts, the conversations and the recipe of each seed, and return the facts.
+
+    Raises:
+        InputError: the folder holds another experiment, or cannot be written.
+    """
+    studies: list[KnownAnswers] = []
+    for seed in order.seeds:
+        known = draw_facts(seed, order.size)
+        folder = name_study(order.out, seed)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(
+                f"The folder cannot be made: {error.strerror}.", where=str(folder), next="Name another --out."
+            ) from error
+        write_study(folder, known, order.base)
+        studies.append(known)
+    return studies
+
+
+def name_study(out: Path, seed: int) -> Path:
+    """Return the folder of one seed."""
+    return out / f"seed-{seed}"
+
+
+async def measure_known_answers(
+    order: KnownAnswerOrder, run: Callable[[RunOrder], Awaitable[int]]
+) -> KnownAnswerResult:
+    """Ask each stage of each seed, and return the matrix.
+
+    Args:
+        order: The experiment.
+        run: Runs the remaining jobs of an order.
+
+    Raises:
+        InputError: the folder holds another experiment, or a model cannot be used.
+        BactrianError: a model or a run fails; all answers so far are stored.
+    """
+    answers: list[StageAnswers] = []
+    missing = 0
+    names: Sequence[str] = ()
+    for known in prepare_studies(order):
+        stages = order.stages
+        names = [stage.name for stage in stages]
+        for number, stage in enumerate(stages):
+            questions = known.list_questions()
+            folder = name_study(order.out, known.seed) / "answers"
+            folder.mkdir(exist_ok=True)
+            path = folder / f"{number:02}-{stage.name}.db"
+            await run(_order_answers(known, stage, path, order.options))
+            graded = await read_answers(path, questions)
+            missing += len(questions) - len(graded)
+            answers.append(StageAnswers(known.seed, number, graded))
+    return KnownAnswerResult(compute_matrix(names, answers), order.size, missing)
+
+
+def check_stages(models: Sequence[str], options: GenerateOptions) -> tuple[StageModel, ...]:
+    """Return the stages whose models are given in order, the base first, with the names of the domains.
+
+    Raises:
+        InputError: there are too few or too many, or one is not a model.
+    """
+    names = ("base", *(domain.key for domain in load_domains().domains))
+    if not 2 <= len(models) <= len(names):
+        raise InputError(
+            f"{len(models)} stages were given.",
+            where="STAGES",
+            next=f"Give the base and 1 to {len(names) - 1} stages after it, in this order: {', '.join(names)}.",
+        )
+    access = ModelOptions(base_url=options.get("base_url"))
+    for model in models:
+        open_model(model, access)
+    return tuple(StageModel(name, model) for name, model in zip(names, models, strict=False))
+
+
+def _order_answers(known: KnownAnswers, stage: StageModel, path: Path, options: GenerateOptions) -> RunOrder:
+    recipe = build_answer_recipe(known.list_questions(), stage.model)
+    return build_run_order(recipe, path, stage.model, None, limit=None, budget=None, options=options)
