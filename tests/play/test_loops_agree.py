@@ -8,7 +8,7 @@ import pytest
 
 from bactrian.analyze.behaviours.catalogue import find_behaviours
 from bactrian.detect.features import REMEMBERED
-from bactrian.detect.loops import can_be_loop, count_void_turns
+from bactrian.detect.loops import can_be_loop, count_repeats, count_void_turns, is_loop
 from bactrian.detect.model import load_model
 from bactrian.detect.turns import read_turns
 from bactrian.language.protocol import find_instruction, read_instruction
@@ -101,6 +101,18 @@ def test_a_blank_turn_goes_on_a_loop_and_the_done_token_ends_it() -> None:
     assert counts[6] == counts[5] + 1
     counts = count_void_turns(model.detect(read_turns(conversation(*thanks * 3, "<CAMEL_TASK_DONE>").turns)))
     assert counts[-1] == 0
+
+
+def test_four_rounds_of_the_same_words_are_a_loop_and_the_first_is_not_counted_as_repeated() -> None:
+    round_of_work = (
+        "Instruction: Name the capital of Chile.\nInput: None",
+        "Solution: It is Santiago.\nNext request.",
+    )
+    heard = conversation(*round_of_work * 4)
+    assert count_repeats(read_turns(heard.turns)) == [0, 0, 1, 2, 3, 4, 5, 6]
+    assert is_loop(heard.turns, 8)
+    assert not is_loop(heard.turns[:6], 8)
+    assert {one.turn for one in find_behaviours(heard, ["infinite_loop"])} >= {6, 7, 8}
 
 
 @pytest.mark.parametrize(

@@ -30,18 +30,19 @@ def count_void_turns(detected: DetectedConversation) -> list[int]:
     for turn, scored in zip(detected.turns, detected.score(detected.model.get_head(LOOP)), strict=True):
         is_void = (scored.is_shown or not turn.stems) and not turn.is_done
         counts.append((counts[-1] + 1 if counts else 1) if is_void else 0)
-    return [max(pair) for pair in zip(counts, _count_repeats(detected.turns), strict=True)]
+    return [max(pair) for pair in zip(counts, count_repeats(detected.turns), strict=True)]
 
 
-def _count_repeats(turns: Sequence[ReadTurn]) -> list[int]:
-    """Return, for each turn, how many turns up to it say the same again in a row, the first round included."""
+def count_repeats(turns: Sequence[ReadTurn]) -> list[int]:
+    """Return, for each turn, how many turns up to it say in a row what their speaker said the turn before.
+
+    The first round is not counted: nothing is said again in it.
+    """
     words = [set(turn.text.lower().split()) for turn in turns]
     counts: list[int] = []
-    row = 0
     for place, mine in enumerate(words):
         alike = place > 1 and _is_alike(mine, words[place - 2])
-        row = row + 1 if alike else 0
-        counts.append(row and row + 2)
+        counts.append(counts[-1] + 1 if alike else 0)
     return counts
 
 
@@ -69,6 +70,9 @@ def is_loop(turns: Sequence[Spoken], length: int) -> bool:
         return False
     # What came earlier changes no feature of these turns.
     recent = read_turns(turns[-length - REMEMBERED - 2 :])
+    # The first round of a repetition is part of the loop, though nothing is said again in it yet.
+    if count_repeats(recent)[-1] >= length - 2:
+        return True
     return count_void_turns(load_model().detect(recent))[-1] >= length
 
 
