@@ -14,7 +14,14 @@ from bactrian.api.bridge import run_sync
 from bactrian.api.checks import PlayTypes, check_names, check_types
 from bactrian.api.commands import describe_session
 from bactrian.api.events import yield_from_task
-from bactrian.api.models import ChosenModels, ModelLike, build_model_options, choose_models, limit_time
+from bactrian.api.models import (
+    ChosenModels,
+    ModelLike,
+    build_model_options,
+    choose_models,
+    limit_time,
+    make_meter,
+)
 from bactrian.errors import BactrianError, BactrianWarning, ContextFull, InputError, ModelError
 from bactrian.models.registry import ModelOptions
 from bactrian.play.critic.critic import CRITIC
@@ -164,17 +171,24 @@ async def stream(
     defaults = choose_role_names(idea)
     chosen = Critic(critic) if isinstance(critic, str) else critic
     agents = (*AGENTS, CRITIC) if chosen else AGENTS
+    chosen_models = choose_models(agents, model, models)
     access = build_model_options(
         options.get("base_url"),
         window=options.get("window"),
         timeout=options.get("timeout", 600.0),
         max_wait=options.get("max_wait", 600.0),
     )
+    meter = make_meter(
+        chosen_models,
+        price=options.get("price"),
+        budget=options.get("budget"),
+        base_url=access.base_url,
+    )
     order = build_session_order(
         idea,
         (read_role(assistant, defaults[0]), read_role(user, defaults[1])),
-        choose_models(agents, model, models),
-        access,
+        chosen_models,
+        replace(access, meter=meter),
         options,
         critic=chosen,
         tools=tools,
@@ -264,6 +278,18 @@ class SessionCollector:
             return None
         return replace(self._begun, turns=tuple(self._turns), ending=self._ending)
 
+    def add(self, event: Event) -> None:
+        """Add the next event."""
+        match event:
+            case Started(session):
+                self._begun, self._turns = session, list(session.turns)
+            case Spoke(turn):
+                self._turns.append(turn)
+            case Ended(ending, error):
+                self._ending, self.error = ending, error
+            case _:
+                pass
+
     async def collect(self, events: AsyncIterator[Event]) -> Session:
         """Consume ``events`` and return the session.
 
@@ -271,17 +297,9 @@ class SessionCollector:
             BactrianError: the session failed before its first turn.
         """
         async for event in events:
-            match event:
-                case Started(session):
-                    self._begun, self._turns = session, list(session.turns)
-                case Spoke(turn):
-                    self._turns.append(turn)
-                case Ended(ending, error):
-                    self._ending, self.error = ending, error
-                    if not self._turns or self._begun is None:
-                        raise_failure(event)
-                case _:
-                    pass
+            self.add(event)
+            if isinstance(event, Ended) and (not self._turns or self._begun is None):
+                raise_failure(event)
         session = self.session
         if session is None:
             raise BactrianError("The session did not begin.", next="Report this.")

@@ -80,8 +80,10 @@ def play_alone(
 ) -> NoReturn:
     """Let the embodied agent act alone, and end the command."""
     assert roles.embodied is not None
-    options, stop_control = models.open(person=False, idea=thoughts)
-    names = choose_models(("user", "assistant"), models.model, models.by_agent()).names
+    chosen = choose_models(("user", "assistant"), models.model, models.by_agent())
+    names = chosen.names
+    options, stop_control = models.open(chosen, person=False, idea=thoughts)
+    keeper.meter = options.meter
     limits = PlayOptions(tool_rounds=tools.tool_rounds, tool_timeout=tools.tool_timeout)
     order = EmbodiedOrder(
         thoughts,

@@ -22,6 +22,11 @@ def find_run_file(given: Path) -> Path:
     return find_run(given)
 
 
+def find_run_files(given: list[Path] | None) -> list[Path]:
+    """Return the runs that an argument names."""
+    return [find_run_file(one) for one in given or ()]
+
+
 RunArgument = Annotated[
     Path,
     typer.Argument(

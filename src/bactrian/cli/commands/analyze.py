@@ -22,7 +22,7 @@ from bactrian.analyze.report_tables import WIDE
 from bactrian.api.report import read_report
 from bactrian.api.run import open_run
 from bactrian.cli.model_options import read_model_options
-from bactrian.cli.options import RunArgument, declare_option, find_run_file
+from bactrian.cli.options import RunArgument, declare_option, find_run_files
 from bactrian.cli.run_async import run_async
 from bactrian.cli.terminal.bar import show_bar
 from bactrian.cli.terminal.console import open_output, to_printable
@@ -43,7 +43,7 @@ def analyze(
         typer.Argument(
             metavar="[RUN2]…",
             help="More runs, to compare with RUN.",
-            callback=lambda given: [find_run_file(one) for one in given or ()],
+            callback=find_run_files,
         ),
     ] = None,
     findings: Annotated[

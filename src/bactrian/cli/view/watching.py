@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from pathlib import Path
 
-from bactrian.api.play import raise_failure
+from bactrian.api.play import SessionCollector, raise_failure
+from bactrian.api.reading.status import write_dollars
+from bactrian.api.reading.transcript import write_sessions
 from bactrian.cli.terminal.console import open_progress
 from bactrian.cli.view.audience import choose_viewer
 from bactrian.cli.view.servers import suggest_servers
+from bactrian.errors import BudgetReached
+from bactrian.files.atomic import write_atomically
 from bactrian.models.registry import ModelOptions
+from bactrian.models.wrappers.budget import UsageMeter
 from bactrian.play.agent import Listener
+from bactrian.play.human import HUMAN
 from bactrian.play.run_session import SessionOrder, play_one
 from bactrian.play.society.stages import SocietyRun, play_one_society
 from bactrian.records.ending import Ending
@@ -27,9 +33,22 @@ class PlayKeeper:
     Printing it gives what to do after an interruption.
     """
 
-    def __init__(self, run: Path | None, *, keep: bool, json: bool, raw: bool = False) -> None:
+    def __init__(
+        self,
+        run: Path | None,
+        *,
+        keep: bool,
+        json: bool,
+        raw: bool = False,
+        out: Path | None = None,
+        meter: UsageMeter | None = None,
+    ) -> None:
         self.raw = raw
         self.json = json
+        self.meter = meter
+        self._out = out
+        self._sessions: list[SessionCollector] = []
+        self._stored = 0
         self.given = run
         self._keep = keep and run is None
         self._run = run
@@ -47,20 +66,42 @@ class PlayKeeper:
             self._run = None if store is None else store.path
             yield store
 
+    @asynccontextmanager
+    async def name_next_command(self) -> AsyncGenerator[None]:
+        """Let an error of the budget say how this session goes on."""
+        try:
+            yield
+        except BudgetReached as error:
+            kept = self._run is not None and self._session
+            again = f"bactrian resume {self._name} {shlex.quote(self._session)} --budget USD" if kept else ""
+            raise BudgetReached(
+                error.what,
+                where=error.where,
+                next=f"All turns are stored. To go on: {again}" if kept else "Raise --budget.",
+            ) from error
+
     def notice(self, event: Event) -> None:
         """Remember which session is played, and how it ends."""
         if isinstance(event, Started):
             self._session = event.session.id
+            self._sessions.append(SessionCollector())
+            self._stored += len(event.session.turns)
         elif isinstance(event, Ended):
             self._ending = event.ending
+        if self._sessions:
+            self._sessions[-1].add(event)
 
     def tell(self) -> None:
-        """Say what was kept, and what to do next."""
+        """Write the file that was asked for, and say what was kept, what it cost, and what to do next."""
+        if self._out is not None and self._ending is not None:
+            self._write(self._out)
         if self.json or self._ending is None:
             return
         console = open_progress()
         if self.given is not None and not console.is_terminal:
             return  # A script that names its run needs no hint.
+        for line in self._describe_cost():
+            console.say(line, style="dim")
         reached = self._ending.code == "max_messages"
         limit = f"The conversation reached its limit of {write_count(self._ending.turn, 'message')}, which is normal."
         if self._run is None:
@@ -75,6 +116,30 @@ class PlayKeeper:
         )
         for line in lines:
             console.say(line, style="dim")
+
+    def _describe_cost(self) -> Iterator[str]:
+        """Yield what the session cost, or that nothing new was asked."""
+        meter = self.meter
+        if meter is None:
+            return
+        models = {
+            name for one in self._sessions if one.session for name in one.session.provenance.models.values()
+        }
+        if self._stored and not meter.calls:
+            yield "Nothing new was asked: every turn was stored before."
+        elif models and all(name.startswith("recorded:") for name in models):
+            yield "Nothing new was asked: all replies come from the stored run."
+        elif unknown := [name for name in models if name not in meter.prices and name != HUMAN]:
+            yield f"The price of {unknown[0]} is unknown; --price tells it."
+        elif meter.usd or meter.max_usd is not None:
+            most = f" of ${meter.max_usd:,.2f}" if meter.max_usd is not None else ""
+            yield f"It cost {write_dollars(meter.usd)}{most}."
+
+    def _write(self, out: Path) -> None:
+        """Write the conversation to ``out`` in the form of its suffix."""
+        sessions = [one.session for one in self._sessions if one.session is not None]
+        with write_atomically(out, overwrite=True) as stage:
+            (stage / out.name).write_text(write_sessions(sessions, out.suffix), "utf-8")
 
     @property
     def _name(self) -> str:
@@ -106,7 +171,11 @@ async def watch_events(
 ) -> int:
     """Show the events of a session and return the exit code."""
     watching = choose_viewer(json=keeper.json, raw=keeper.raw)
-    async with keeper.open() as store, aclosing(play(watching.listener, store)) as events:
+    async with (
+        keeper.open() as store,
+        keeper.name_next_command(),
+        aclosing(play(watching.listener, store)) as events,
+    ):
         with watching.show_waiting("thinking about the task"):
             event = await anext(events)
         if isinstance(event, Started):
@@ -125,7 +194,7 @@ async def watch_society(wish: SocietyRun, options: ModelOptions, keeper: PlayKee
     """Play the society's stages and return the exit code."""
     watching = choose_viewer(json=keeper.json, raw=keeper.raw)
     started = False
-    async with keeper.open() as store:
+    async with keeper.open() as store, keeper.name_next_command():
         events = play_one_society(wish, options, keeper.given, watching.listener, kept_in=store)
         async with aclosing(events):
             async for event in events:

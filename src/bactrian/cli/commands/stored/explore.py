@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from bactrian.cli.options import declare_option, find_run_file
+from bactrian.cli.options import declare_option, find_run_files
 from bactrian.cli.run_async import run_async
 from bactrian.cli.terminal.console import open_output, to_printable
 from bactrian.errors import MissingExtra
@@ -24,7 +24,7 @@ def explore(
         typer.Argument(
             metavar="RUN",
             help="Runs; exports and archives of chats, too.",
-            callback=lambda given: [find_run_file(one) for one in given],
+            callback=find_run_files,
         ),
     ],
     host: Annotated[

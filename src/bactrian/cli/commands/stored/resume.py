@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
 
+from bactrian.api.models import ChosenModels, make_meter
 from bactrian.api.reading.selection import find_session
 from bactrian.api.reading.stored import StoredRun, read_stored_run
 from bactrian.api.resume import ResumeOptions, build_resume_order, build_resume_session
@@ -20,6 +22,7 @@ from bactrian.cli.terminal.keyboard import add_person
 from bactrian.cli.view.progress import choose_progress_view
 from bactrian.cli.view.watching import PlayKeeper, watch_session, watch_society
 from bactrian.errors import InputError
+from bactrian.models.registry import ModelOptions
 from bactrian.play.human import HUMAN
 from bactrian.play.run_session import SessionOrder
 from bactrian.records.run import Command
@@ -102,14 +105,31 @@ async def _resume(
         order = replace(order, access=show_model_progress(order.access))
         return await watch_run(order, choose_progress_view(json=json), stop_control)
     made = build_resume_session(found, run, given)
-    keeper = PlayKeeper(run, keep=False, json=json)
+    told = {name: found.options.get(name) for name in ("price", "budget")}
+    limits = cast("ResumeOptions", {**told, **{name: one for name, one in given.items() if one is not None}})
+    names: Mapping[str, str] = found.options["models"]
     if isinstance(made, SessionOrder):
-        options = show_model_progress(made.options)
+        options = meter_session(show_model_progress(made.options), names, limits)
+        keeper = PlayKeeper(run, keep=False, json=json, meter=options.meter)
         if HUMAN in made.setup.models.values():
             options = add_person(options, stop_control, None)
         return await watch_session(replace(made, options=options), keeper)
     society, options = made
-    return await watch_society(society, show_model_progress(options), keeper)
+    options = meter_session(show_model_progress(options), names, limits)
+    keeper = PlayKeeper(run, keep=False, json=json, meter=options.meter)
+    return await watch_society(society, options, keeper)
+
+
+def meter_session(options: ModelOptions, names: Mapping[str, str], given: ResumeOptions) -> ModelOptions:
+    """Return ``options`` with what counts the cost of a session, within the budget that was given.
+
+    Raises:
+        InputError: there is a budget, and a price is unknown.
+    """
+    meter = make_meter(
+        ChosenModels(names), price=given.get("price"), budget=given.get("budget"), base_url=options.base_url
+    )
+    return replace(options, meter=meter)
 
 
 async def _is_generated(store: RunReader) -> bool:
