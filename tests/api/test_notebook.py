@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 CODE = """
 import time
@@ -25,7 +26,7 @@ def test_a_notebook_shows_the_progress_in_one_place_while_the_cell_runs(tmp_path
     updates: list[str] = []
 
     class Client(nbclient.NotebookClient):
-        def process_message(self, msg: dict, cell: dict, cell_index: int) -> object:  # type: ignore[override]
+        def process_message(self, msg: Any, cell: Any, cell_index: int) -> Any:
             if msg["msg_type"] == "update_display_data":
                 updates.append(msg["content"]["data"]["text/html"])
             return super().process_message(msg, cell, cell_index)

@@ -43,6 +43,8 @@ class ExportChoices(TypedDict, total=False):
     """Leave out sessions that quote this benchmark file."""
     thoughts: bool
     """Include the thoughts of reasoning models."""
+    plain: bool
+    """Leave out system prompts and the words of the protocol."""
     redact: bool
     """Remove secrets and personal addresses and numbers."""
     split: Sequence[str]
@@ -107,6 +109,7 @@ async def export_session_data(
         tool=more.get("tool"),
         redact=more.get("redact", False),
         thoughts=more.get("thoughts", False),
+        plain=more.get("plain", False),
         overwrite=overwrite,
         license=more.get("license", ""),
         pack=load_pack(prompts) if prompts else None,

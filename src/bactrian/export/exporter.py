@@ -50,6 +50,8 @@ class ExportOptions:
     redact: bool = False
     thoughts: bool = False
     """True to include thoughts of reasoning models."""
+    plain: bool = False
+    """True to leave out system prompts and the words of the protocol."""
     overwrite: bool = False
     license: str = ""
     """SPDX name of the data's licence; empty if not given."""
@@ -82,7 +84,7 @@ async def export_run(
 async def _export(store: RunReader, options: ExportOptions, on_progress: OnProgress | None) -> dict[str, Any]:
     recipe = await store.recipe()
     context = ExportContext(
-        store.path.stem, SystemPrompts(recipe, options.pack), options.side, options.thoughts
+        store.path.stem, SystemPrompts(recipe, options.pack), options.side, options.thoughts, options.plain
     )
     with write_atomically(
         options.out,
@@ -129,6 +131,14 @@ def _check_options(options: ExportOptions) -> None:
             next=f"Formats that can: {', '.join(fitting)}.",
         )
 
+    if options.plain and not options.format.plain:
+        fitting = [name for name, form in FORMATS.items() if form.plain]
+        raise InputError(
+            f"{options.format.name} cannot be plain.",
+            where="plain",
+            next=f"Formats that can: {', '.join(fitting)}. alpaca is without the protocol's words in any case.",
+        )
+
 
 async def _write_sessions(
     store: RunReader,
@@ -142,6 +152,7 @@ async def _write_sessions(
     fits = SessionFilter(options.filters)
     redactor = Redactor() if options.redact else None
     form = options.format
+    places: set[float] = set()
     size = len([None async for _ in store.progress()]) if on_progress else 0
     with ExitStack() as stack:
         add = _open_parts(options, context, target, stack)
@@ -153,6 +164,7 @@ async def _write_sessions(
                 counts.left_out[reason] += 1
                 continue
             part = options.split.find_part(session)
+            places.add(options.split.find_place(session))
             sample = await _build_sample(store, session, options, redactor)
             rows = add[part](sample)
             if not rows:
@@ -165,6 +177,7 @@ async def _write_sessions(
             counts.redacted.update(redactor.found)
         if not counts.sessions:
             raise _explain_nothing(counts, options, str(store.path))
+        options.split.check(counts.rows, places)
     return counts
 
 
@@ -244,6 +257,7 @@ def _describe_export(
         "format": options.format.name,
         **({"side": options.side} if options.format.sides else {}),
         **({"thoughts": True} if options.thoughts else {}),
+        **({"plain": True} if options.plain else {}),
         "run": {
             "name": context.run,
             "recipe": made_from.get("name"),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from math import ceil, log
 
 from bactrian.errors import InputError
 from bactrian.records.session import Session, find_kind
@@ -31,13 +32,48 @@ class Split:
         """
         if not self.shares:
             return TRAIN
-        digest = hashlib.sha256("\0".join(_group(session)).casefold().encode()).digest()
-        place = int.from_bytes(digest[:8], "big") / 2**64
+        place = self.find_place(session)
         for name, share in self.shares.items():
             if place < share:
                 return name
             place -= share
         return TRAIN
+
+    def find_place(self, session: Session) -> float:
+        """Return where the pair of ``session`` is between 0 and 1; parts begin at 0, and ``train`` has the rest."""
+        digest = hashlib.sha256("\0".join(_group(session)).casefold().encode()).digest()
+        return int.from_bytes(digest[:8], "big") / 2**64
+
+    def check(self, rows: Mapping[str, int], places: Collection[float]) -> None:
+        """Refuse a part without rows. ``places`` are those of the role pairs (:meth:`find_place`).
+
+        Raises:
+            InputError: a part is empty.
+        """
+        empty = next((name for name in self.names if not rows.get(name)), None)
+        if empty is None:
+            return
+        hint = "Export without a split, or more sessions."
+        if len(self.shares) == 1 and len(places) > 1:
+            first, *_ = sorted(places)
+            second = sorted(places)[1]
+            if empty != TRAIN:
+                share = ceil((first + min(0.01, (second - first) / 2)) * 1000) / 1000
+                hint = f"{empty}={share:g} holds one of the pairs. {hint}"
+        pairs = f"{len(places):,} role pair" + ("" if len(places) == 1 else "s")
+        likely = ""
+        if empty in self.shares:
+            likely = f"; {_count_needed(self.shares[empty]):,} pairs make a part of that size likely"
+        raise InputError(
+            f"The part {empty!r} would be empty: the sessions are of {pairs}, and none falls into it{likely}.",
+            where="split",
+            next=hint,
+        )
+
+
+def _count_needed(share: float) -> int:
+    """Return the number of pairs of which one falls into a part of this size with a probability of 95 %."""
+    return ceil(log(0.05) / log(1 - share))
 
 
 def read_split(texts: list[str]) -> Split:

@@ -97,6 +97,10 @@ def export(
         bool,
         declare_option("--thoughts", "Include thoughts of reasoning models, if the format supports it."),
     ] = False,
+    plain: Annotated[
+        bool,
+        declare_option("--plain", "Leave out the system prompts and the words of the protocol."),
+    ] = False,
     split: Annotated[
         list[str] | None,
         declare_option(
@@ -124,6 +128,7 @@ def export(
         decontaminate=selection.decontaminate,
         redact=redact,
         thoughts=thoughts,
+        plain=plain,
         split=split or [],
         tool=tool.value if tool else None,
         license=license_name,
@@ -182,9 +187,6 @@ async def _export(
     for name, rows in counts["rows"].items():
         if len(parts) > 1:
             said.say(f"  {name}: {write_count(rows, 'row')}")
-    for name in parts:
-        if name not in counts["rows"]:
-            open_progress().say(f"{name} is empty: no pair of the run's {counts['pairs']:,} falls into it.")
     for reason, count in counts["left_out"].items():
         open_progress().say(to_line(f"Left out: {count:,} × {reason}"))
     if counts["left_out"].get("unfinished"):
