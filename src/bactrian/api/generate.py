@@ -13,7 +13,7 @@ from typing import Any, Literal, TypedDict, Unpack, cast
 
 from bactrian.api.bridge import run_sync
 from bactrian.api.checks import GenerateTypes, check_names, check_types
-from bactrian.api.commands import describe_run, read_spread
+from bactrian.api.commands import DIFFERENT_ROLES, describe_run, read_spread
 from bactrian.api.models import ModelLike, build_model_options, choose_models, limit_time
 from bactrian.api.notebook import open_display
 from bactrian.api.run import Run
@@ -75,7 +75,7 @@ class GenerateOptions(TypedDict, total=False):
     order: Literal["depth", "breadth"]
     """``depth``: all tasks of a pair before the next pair. ``breadth``: every role once before any twice."""
     equal_roles: bool
-    """Keep pairs of equal roles in a sample or in breadth; default False."""
+    """Keep pairs of equal roles, which the paper's data has; default False."""
     keep_tasks: bool
     """Also copy the specified tasks of ``origin``, so that both runs work on the very same tasks."""
     acknowledge_misuse: bool
@@ -309,9 +309,13 @@ def build_run_order(
         None if origin is None else Path(origin),
         sources or {},
         describe_run(
-            options, limit=limit, budget=budget, sources=list(sources or {}), base_url=access.base_url
+            {**options, DIFFERENT_ROLES: True},
+            limit=limit,
+            budget=budget,
+            sources=list(sources or {}),
+            base_url=access.base_url,
         ),
-        spread=read_spread(options, options.get("seed")),
+        spread=read_spread({**options, DIFFERENT_ROLES: True}, options.get("seed")),
         keep_tasks=options.get("keep_tasks", False),
     )
 

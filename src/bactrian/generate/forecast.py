@@ -49,6 +49,8 @@ class Forecast:
     """The basis of the numbers, and their uncertainty."""
     jobs: int = 0
     """Jobs that were asked for, those that ended among them."""
+    equal_roles: int = 0
+    """Jobs of the recipe that are left out because their roles are equal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +92,8 @@ async def forecast_run(order: RunOrder) -> Forecast:
             left -= sum(number < size if picks is None else number in picks for number, _ in jobs)
             lists_done = {items.id async for items in store.item_lists() if items.complete}
             seconds = await store.mean_seconds()
-    usage, calls = _count_lists(plan.recipe.axes, size, lists_done, spread=picks is not None)
+    spread = order.spread is not None and not order.spread.depth
+    usage, calls = _count_lists(plan.recipe.axes, size, lists_done, spread=spread)
     good = [one for one in ended if one.prompt]
     cost = await kind.estimate()
     for step in cost.preparation:
@@ -104,7 +107,8 @@ async def forecast_run(order: RunOrder) -> Forecast:
     window = order.limits.concurrency or (LOCAL_WINDOW if local else 64)
     price = mix_prices([order.meter.prices.get(name) for name in speakers])
     forecast = compute_forecast(session, Remaining(left, usage, calls, price, seconds, window))
-    return replace(forecast, jobs=size)
+    left_out = 0 if picks is None else picks.count_equal()
+    return replace(forecast, jobs=size, equal_roles=left_out)
 
 
 def _count_lists(axes: Sequence[Axis], size: int, done: set[str], *, spread: bool) -> tuple[Usage, int]:
