@@ -15,7 +15,7 @@ from bactrian.api.bridge import run_sync
 from bactrian.api.checks import GenerateTypes, check_names, check_types
 from bactrian.api.commands import DIFFERENT_ROLES, describe_run, read_spread
 from bactrian.api.models import ModelLike, build_model_options, choose_models, limit_time
-from bactrian.api.notebook import open_display
+from bactrian.api.reading.notebook import open_display
 from bactrian.api.run import Run
 from bactrian.errors import BactrianWarning, BudgetReached, InputError
 from bactrian.files.toml import suggest_name
