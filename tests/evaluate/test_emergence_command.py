@@ -22,6 +22,8 @@ ANSWERS = {
 def answer(request: Received) -> Plan:
     """Stage k knows the first k domains, and guesses nothing."""
     stage = int(request.json["model"].rpartition("-")[2])
+    if stage == 0:  # A model with random weights ends its reply at once.
+        return ""
     fact = ANSWERS[request.json["messages"][-1]["content"]]
     if fact.taught and DOMAINS.index(fact.domain) < stage:
         return write_reply(load_domains(), fact)
@@ -49,13 +51,13 @@ async def test_the_matrix_shows_what_each_stage_knows_and_asks_nothing_twice(tmp
         assert code == 0, errors
         asked = len(endpoint.requests)
         _, shown, _ = await measure(endpoint, tmp_path)
-        assert len(endpoint.requests) == asked == 5 * 4 * 9 * 2
+        assert len(endpoint.requests) == asked == (2 + 4) * 4 * 9 * 2
     report: dict[str, Any] = json.loads(out)
     rates = [[stage["domains"][key]["value"] for key in DOMAINS] for stage in report["stages"]]
     assert rates == [[float(place < stage) for place in range(4)] for stage in range(5)]
     assert all(stage["untaught"]["value"] == 0.0 for stage in report["stages"])
     assert all(claim["appears"] for claim in report["claims"])
-    assert "AI Society: gains +100.0 points [+100.0, +100.0] at its own stage" in shown
+    assert "AI Society: gains +100.0 points [+61.0, +100.0] at its own stage" in shown
 
 
 async def test_a_folder_of_other_facts_is_refused_and_keeps_its_answers(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ async def test_a_list_that_stays_short_is_told(folder: Path) -> None:
         assert lines[-1]["short_lists"]["task@001"] == {
             "has": 1,
             "wanted": 4,
-            "why": "The replies brought nothing new.",
+            "why": "The replies contained no new items.",
         }
         assert len(await stored(folder)) == 3
 

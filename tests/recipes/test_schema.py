@@ -16,6 +16,7 @@ from bactrian.recipes.load import list_recipes, load_recipe
 from bactrian.recipes.registry import find_recipe_model
 
 PUBLISHED = json.loads((Path(__file__).parents[2] / "docs" / "recipe.schema.json").read_text("utf-8"))
+MODEL = find_recipe_model()
 JUDGE: Any = jsonschema.Draft202012Validator(PUBLISHED)
 
 AXIS = {"name": "role", "count": 2, "given": ["Chef", "Pilot"]}
@@ -82,7 +83,7 @@ def altered(recipe: dict[str, Any], place: tuple[str | int, ...], *value: Any) -
 def fault(recipe: dict[str, Any]) -> str | None:
     """The kind of the first fault; the others follow from it."""
     try:
-        find_recipe_model().model_validate(recipe)
+        MODEL.model_validate(recipe)
     except ValidationError as error:
         return error.errors()[0]["type"]
     return None

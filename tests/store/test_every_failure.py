@@ -54,10 +54,10 @@ async def read(run: Path) -> dict[str, list[str]]:
 @pytest.mark.parametrize(
     ("kinds", "error", "forever", "step"),
     [
-        ("s", errno.EIO, False, 4),
-        ("s", errno.EIO, True, 7),
-        ("w", errno.EIO, False, 17),
-        ("w", errno.ENOSPC, True, 19),
+        ("s", errno.EIO, False, 7),
+        ("s", errno.EIO, True, 11),
+        ("w", errno.EIO, False, 29),
+        ("w", errno.ENOSPC, True, 31),
         ("rt", errno.EACCES, False, 1),
     ],
     ids=["flush", "flush from then on", "write", "full from then on", "rename and truncate"],
@@ -119,7 +119,7 @@ async def test_an_export_is_there_whole_or_not_at_all_after_any_call_failed(
     bactrian(*command, cwd=folder)
     old = {path.name for path in folder.rglob("*")}
     run.touch()
-    failed = await asyncio.to_thread(run_with_faults, folder, command, kinds=kinds, error=errno.EIO, step=2)
+    failed = await asyncio.to_thread(run_with_faults, folder, command, kinds=kinds, error=errno.EIO, step=3)
     assert failed
     for one in failed:
         assert "Traceback" not in one.err

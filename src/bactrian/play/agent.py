@@ -22,6 +22,9 @@ from bactrian.records.tool import to_messages
 from bactrian.records.turn import Instruction, Solution, Speaker, Turn
 from bactrian.records.usage import Usage
 
+EMPTY_TWICE = "with nothing, twice."
+"""Ends the message about a model that says nothing; a grader counts this as a wrong reply."""
+
 
 @dataclass(frozen=True, slots=True)
 class Agent:
@@ -182,7 +185,7 @@ async def ask_agent(
         usage += reply.usage
         if not _says_something(reply, request):
             fault = EmptyReply(
-                f"The model answered turn {number} with nothing, twice.",
+                f"The model answered turn {number} {EMPTY_TWICE}",
                 where=agent.model.name,
                 next="Try another model or other sampling; the session can be resumed.",
                 sample=reply.raw,

@@ -19,25 +19,25 @@ from pydantic_core import PydanticCustomError
 
 _NAME = r"^[a-z][a-z0-9_]{0,63}$"
 _MOST = 1_000_000
-"""Items an axis may have."""
+"""Maximum number of items of an axis."""
 Temperature = Annotated[float, Field(ge=0, le=5, strict=True)]
 Filled = Annotated[str, Field(pattern=r"\S")]
 """A text that is not blank."""
 _Item = Annotated[str, Field(pattern=r"^[^\x00]*[^\s\x00][^\x00]*$")]
-"""A text that is not blank and holds no NUL."""
+"""A text that is not blank and contains no NUL."""
 
 
 _ROW: TypeAdapter[list[str]] = TypeAdapter(list[str])
 
 
 class Part(BaseModel):
-    """A table of a recipe or of a society: no unknown keys, and nothing changes."""
+    """A table of a recipe or of a society: immutable, without unknown keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 def make_fault(what: LiteralString, *place: str | int, **values: object) -> PydanticCustomError:
-    """A fault that is not where pydantic looks for it, but at ``place`` below."""
+    """Return a validation error at ``place`` below the table that pydantic validates."""
     return PydanticCustomError("placed", what, {"place": place, **values})
 
 
@@ -57,45 +57,43 @@ _AXIS_RULES: JsonDict = {
         },
     ],
 }
-"""What the JSON schema can say of how the keys go together; the validators below say all of it."""
+"""The rules between keys that JSON schema can express; the validators below check all rules."""
 
 
 LIST_FILE = "file:"
-"""What the source of a list in a file begins with; the template of its path follows."""
+"""Prefix of a source that is a file; the template of its path follows."""
 
 
 class Axis(Part):
-    """One dimension of the grid: a given list, a list asked of a model, or one that begins with given items."""
+    """One dimension of the grid: a given list, a list requested from a model, or given items that a model extends."""
 
     model_config = ConfigDict(json_schema_extra=_AXIS_RULES)
 
-    name: Annotated[
-        str, Field(pattern=_NAME, description="Placeholder that stands for an item in templates.")
-    ]
-    count: Annotated[int, Field(gt=0, le=_MOST, strict=True, description="How many items.")]
+    name: Annotated[str, Field(pattern=_NAME, description="Placeholder of an item in templates.")]
+    count: Annotated[int, Field(gt=0, le=_MOST, strict=True, description="Number of items.")]
     given: Annotated[
-        tuple[_Item, ...] | None, Field(min_length=1, description="The items, without doubles.")
+        tuple[_Item, ...] | None, Field(min_length=1, description="The items, without duplicates.")
     ] = None
     file: Annotated[
         str | None,
         Field(
-            description="A text file beside the recipe with one item a line; with axes of `per` in its name, one for "
-            "each combination."
+            description="A text file beside the recipe with one item per line; with axes of `per` in its name, one "
+            "file per combination."
         ),
     ] = None
     ask: Annotated[
         str | None,
-        Field(description="Template of the question that gets the items: {{ count }} and the axes in `per`."),
+        Field(description="Template of the question for the items: {{ count }} and the axes in `per`."),
     ] = None
     source: Annotated[
         str | None,
         Field(
             min_length=1,
-            description="A list source that a package registers, or that the program passes; instead of `ask`.",
+            description="Name of a list source that a package registers or the program passes; instead of `ask`.",
         ),
     ] = None
     per: Annotated[
-        tuple[str, ...], Field(description="Earlier axes; the list is made once for each combination.")
+        tuple[str, ...], Field(description="Earlier axes; one list is made per combination of their items.")
     ] = ()
     each: Annotated[
         bool, Field(strict=True, description="Ask for one item at a time instead of for a list.")
@@ -105,16 +103,22 @@ class Axis(Part):
         Field(
             ge=0,
             strict=True,
-            description="Items that exist and that a question names, the newest ones. Default: 40 for a list, none "
-            "where items are asked for one at a time.",
+            description="Number of existing items that a question lists, the newest. Default: 40 for a list, "
+            "0 if items are requested one at a time.",
         ),
     ] = None
-    fresh: Annotated[bool, Field(strict=True, description="Ask for the list although one is given.")] = False
-    temperature: Annotated[Temperature | None, Field(description="Of the answers to `ask`.")] = None
+    fresh: Annotated[
+        bool, Field(strict=True, description="Ask the model for the list even if one is given.")
+    ] = False
+    temperature: Annotated[Temperature | None, Field(description="Temperature of the answers to `ask`.")] = (
+        None
+    )
     max_tokens: Annotated[
         int,
         Field(
-            gt=0, strict=True, description="Longest answer to `ask`; a model with a small window gets less."
+            gt=0,
+            strict=True,
+            description="Maximum tokens of an answer to `ask`; less if the model's context window is small.",
         ),
     ] = 4096
     columns: Annotated[
@@ -127,23 +131,23 @@ class Axis(Part):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The placeholders that stand for an item: its name, or its columns."""
+        """The placeholders of an item: its name, or its columns."""
         return self.columns or (self.name,)
 
     @property
     def shown(self) -> int:
-        """Items that exist and that a question names."""
-        # A new recipe with `each` says 0; runs of earlier versions do not say it, and name 40 there as well.
+        """Number of existing items that a question lists."""
+        # New recipes with `each` set 0; runs of earlier versions lack the key and listed 40 there, too.
         return 40 if self.earlier is None else self.earlier
 
     @property
     def items(self) -> tuple[str, ...] | None:
-        """The items where they are given; None where a model is asked for them, or for some of them."""
+        """The items if all are given; None if a model is asked for them or for some of them."""
         return self.first if len(self.first) == self.count else None
 
     @property
     def first(self) -> tuple[str, ...]:
-        """The items that are given and count."""
+        """The given items, up to the axis's count."""
         return () if self.given is None or self.fresh else self.given[: self.count]
 
     @field_validator("given")

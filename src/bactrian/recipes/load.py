@@ -45,7 +45,7 @@ def load_recipe(name_or_path: str, settings: Sequence[str] = ()) -> Recipe:
     every list that it can be asked for.
 
     Raises:
-        RecipeError: the file cannot be read or is no recipe; its place is told.
+        RecipeError: the file cannot be read or is not a recipe; the message names the place.
         InputError: a setting names nothing, or its value does not fit.
     """
     source = find_file(name_or_path, _folder(), _KIND)

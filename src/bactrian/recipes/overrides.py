@@ -32,7 +32,7 @@ def apply_overrides(
     key = key.strip()
     if not equals or not key:
         raise InputError(f"{setting!r} is not key=value.", where="--set", next="For example: task.count=5")
-    value = _value(written.strip())
+    value = parse_value(written.strip())
     if key == "fresh":
         asked = [(number, axis) for number, axis in enumerate(list_tables(data, "axes")) if "ask" in axis]
         if not asked:
@@ -67,7 +67,7 @@ def apply_overrides(
 
 
 def list_tables(data: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
-    """The tables of the list under ``key``; what is none is left to the schema to refuse."""
+    """Return the tables of the list under ``key``; the schema rejects anything else later."""
     found = data.get(key)
     return [
         cast("dict[str, Any]", each)
@@ -91,11 +91,11 @@ class _Part:
     place: Place
     table: dict[str, Any]
     keys: tuple[str, ...] | None
-    """None if any key will do."""
+    """None if any key is allowed."""
 
 
 def _parts(data: dict[str, Any], model: type[Recipe]) -> dict[str, _Part]:
-    """What can be set, by the name that stands before the key."""
+    """The settable keys, by the name before the key."""
     tables = {**model.specs, **_ADDED}
     parts = {
         str(axis.get("name")): _Part(("axes", number), axis, tuple(Axis.model_fields))
@@ -123,8 +123,8 @@ def _parts(data: dict[str, Any], model: type[Recipe]) -> dict[str, _Part]:
     return parts
 
 
-def _value(written: str) -> Any:
-    """A TOML value; anything that is none is a text."""
+def parse_value(written: str) -> Any:
+    """Parse a TOML value; anything else is a text."""
     try:
         match tomllib.loads(f"value = {written}"):
             case {"value": value, **others} if not others:

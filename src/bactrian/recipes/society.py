@@ -30,9 +30,11 @@ OrderName = Literal["round_robin", "moderator", "reply_to"]
 
 
 class SocietyAgent(Part):
-    """Somebody who takes part in one stage or in several."""
+    """An agent that takes part in one or more stages."""
 
-    name: Annotated[str, Field(pattern=_NAME, description="By which stages and other agents name it.")]
+    name: Annotated[
+        str, Field(pattern=_NAME, description="Name by which stages and other agents refer to it.")
+    ]
     role: Annotated[str, Field(min_length=1, max_length=300)]
     description: str = ""
     prompt: Annotated[
@@ -44,7 +46,7 @@ class SocietyAgent(Part):
     ] = ""
     hears: Annotated[
         tuple[str, ...] | None,
-        Field(description="Whose turns it hears, besides its own; default: everyone's."),
+        Field(description="Agents whose turns it receives, besides its own. Default: all."),
     ] = None
     model: Annotated[
         str | None, Field(description="Default: --model. `human` is the person at the terminal.")
@@ -53,15 +55,15 @@ class SocietyAgent(Part):
     max_tokens: Annotated[int | None, Field(gt=0, strict=True)] = None
     parameters: Annotated[
         SamplingSpec | None,
-        Field(description="Further parameters of its sampling, or none to leave one out."),
+        Field(description="Further sampling parameters; the value none omits a parameter."),
     ] = None
     tools: Annotated[
-        ToolsSpec | None, Field(description="What it may call; where a critic searches, it does without.")
+        ToolsSpec | None, Field(description="Tools it may call; unavailable where a critic searches.")
     ] = None
 
 
 class SocietyStage(Part):
-    """One conversation: a role-play of `user` and `assistant`, or a talk of any number of `agents`."""
+    """One conversation: a role-play of `user` and `assistant`, or a discussion of any number of `agents`."""
 
     name: Annotated[
         str, Field(pattern=_NAME, description="Placeholder of its output in later stages' tasks.")
@@ -69,14 +71,19 @@ class SocietyStage(Part):
     task: Annotated[str, Field(description="Template: task, and the names of earlier stages.")] = "{{ task }}"
     user: Annotated[str | None, Field(description="Agent that instructs, by the inception protocol.")] = None
     assistant: Annotated[str | None, Field(description="Agent that solves.")] = None
-    agents: Annotated[tuple[str, ...], Field(description="Who talks, in this order.")] = ()
+    agents: Annotated[
+        tuple[str, ...], Field(description="The agents of a discussion, in speaking order.")
+    ] = ()
     order: Annotated[
-        OrderName, Field(description="Who of the `agents` speaks next; user and assistant alternate.")
+        OrderName,
+        Field(description="How the next speaker of `agents` is chosen; user and assistant alternate."),
     ] = "round_robin"
-    moderator: Annotated[str | None, Field(description="Who names the next speaker, for that order.")] = None
+    moderator: Annotated[
+        str | None, Field(description='The agent that names the next speaker, for `order = "moderator"`.')
+    ] = None
     done_by: Annotated[
         tuple[str, ...] | None,
-        Field(description="Whose done token ends the talk. Default: the moderator's, or everyone's."),
+        Field(description="Agents whose done token ends the discussion. Default: the moderator, or all."),
     ] = None
     max_messages: Annotated[int | None, Field(gt=0, strict=True)] = None
     specify: Annotated[
@@ -88,7 +95,9 @@ class SocietyStage(Part):
     critic: Annotated[CriticSpec | None, Field(description="Chooses each turn; role-play only.")] = None
     output: Annotated[
         Literal["solutions", "last", "all"],
-        Field(description="What later stages get: every solution, the last message, or the whole talk."),
+        Field(
+            description="What later stages receive: all solutions, the last message, or the whole discussion."
+        ),
     ] = "solutions"
 
     @property
@@ -109,7 +118,7 @@ class SocietyStage(Part):
             raise ValueError('`order = "moderator"` and `moderator` go together')
         named = (*(self.done_by or ()), *filter(None, (self.moderator,)))
         if strange := [name for name in named if name not in self.agents]:
-            raise ValueError(f"{strange[0]!r} is none of the stage's `agents`")
+            raise ValueError(f"{strange[0]!r} is not one of the stage's `agents`")
         return self
 
 
@@ -199,7 +208,7 @@ def load_society(name_or_path: str) -> tuple[Society, SocietyPrompts]:
     """Read a society, a built-in one by its name, and check it.
 
     Raises:
-        InputError: the file cannot be read or is no society; its place is told.
+        InputError: the file cannot be read or is not a society; the message names the place.
     """
     source = find_file(name_or_path, _folder(), _KIND)
     try:

@@ -13,18 +13,9 @@ from bactrian.evaluate.emergence.answers import build_answer_recipe, read_answer
 from bactrian.evaluate.emergence.domains import load_domains
 from bactrian.evaluate.emergence.facts import FactSize, KnownAnswers, draw_facts
 from bactrian.evaluate.emergence.matrix import EmergenceMatrix, StageAnswers, compute_matrix
+from bactrian.evaluate.emergence.stage_plan import StageModel
 from bactrian.evaluate.emergence.study import NOTHING, write_study
 from bactrian.generate.run import RunOrder
-from bactrian.models.registry import ModelOptions, open_model
-
-
-@dataclass(frozen=True, slots=True)
-class StageModel:
-    """A stage of a training, as a model that can be asked."""
-
-    name: str
-    model: str
-    """As ``--model`` names it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,25 +111,6 @@ async def measure_known_answers(
             missing += len(questions) - len(graded)
             answers.append(StageAnswers(known.seed, number, graded))
     return KnownAnswerResult(compute_matrix(names, answers), order.size, missing)
-
-
-def check_stages(models: Sequence[str], options: GenerateOptions) -> tuple[StageModel, ...]:
-    """Return the stages whose models are given in order, the base first, with the names of the domains.
-
-    Raises:
-        InputError: there are too few or too many, or one is not a model.
-    """
-    names = ("base", *(domain.key for domain in load_domains().domains))
-    if not 2 <= len(models) <= len(names):
-        raise InputError(
-            f"{len(models)} stages were given.",
-            where="STAGES",
-            next=f"Give the base and 1 to {len(names) - 1} stages after it, in this order: {', '.join(names)}.",
-        )
-    access = ModelOptions(base_url=options.get("base_url"))
-    for model in models:
-        open_model(model, access)
-    return tuple(StageModel(name, model) for name, model in zip(names, models, strict=False))
 
 
 def _order_answers(known: KnownAnswers, stage: StageModel, path: Path, options: GenerateOptions) -> RunOrder:

@@ -44,7 +44,7 @@ def show_paper(*, as_json: bool) -> None:
             (
                 f"{row.table}: {row.data}, {row.judge}",
                 *(f"{value:.1f}" for value in (row.draw, row.loss, row.win)),
-                f"{TITLES['extraction']} and {TITLES[row.other]}",  # type: ignore[index]
+                f"{TITLES['extraction']} and {TITLES[row.other]}",
             )
             for row in FIGURES
         ],

@@ -1,14 +1,16 @@
-"""The matrix of stages and domains as text."""
+"""What the stages of a training know, as text: exact answers, and judged pairs in the layout of table 2."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 from rich.table import Table
 
 from bactrian.cli.terminal.console import open_output, to_printable
+from bactrian.evaluate.emergence.lm_eval import BENCHMARKS, TABLE_7, HarnessResult, HarnessScore
 
 
 def show_matrix(report: Mapping[str, Any]) -> None:
@@ -33,8 +35,9 @@ def show_matrix(report: Mapping[str, Any]) -> None:
     out.print()
     for claim in report["claims"]:
         out.print(_describe_claim(claim, titles))
+    of = "Each domain" if len(report["claims"]) == len(titles) else "Each of these domains"
     out.print(
-        "Each domain appears at its own stage and not before."
+        f"{of} appears at its own stage and not before."
         if report["holds"]
         else "NOT shown: that each domain appears at its own stage and not before."
     )
@@ -75,3 +78,73 @@ def _write_seeds(of: Mapping[str, Any] | None) -> str:
     if of is None or of["low_over_seeds"] is None:
         return ""
     return f"{100 * of['low_over_seeds']:.1f}–{100 * of['high_over_seeds']:.1f}"
+
+
+def show_stages(report: Mapping[str, Any]) -> None:
+    """Print the report on judged pairs of stages, and its warnings on standard error."""
+    out = open_output()
+    judges = list(dict.fromkeys(row["judge"] for row in report["rows"]))
+    for judge in judges:
+        heads = ("model 1", "model 2", "draw", "1", "2", "paper", "good/bad", "2's rate")
+        table = Table(*heads, box=None, pad_edge=False, padding=(0, 2, 0, 0))
+        for column in table.columns[2:]:
+            column.justify = "right"
+            column.no_wrap = True
+        shown = ""
+        for row in report["rows"]:
+            if row["judge"] == judge:
+                if row["questions"] != shown:
+                    shown = row["questions"]
+                    table.add_row(shown, style="bold")
+                table.add_row(*_list_cells(row))
+        out.print(
+            f"Judge {judge}: questions by winner. Beside them table 2 of the paper (draw/1/2, judge GPT-4),"
+        )
+        out.print(
+            "draws with both good and both bad, and 2's win rate in %, a draw as half, with its 95 % interval."
+        )
+        out.print(table)
+        out.print()
+        for stage, of in report["strengths"].get(judge, {}).items():
+            ends = "" if of["low"] is None else f" [{of['low']:+.2f}, {of['high']:+.2f}]"
+            value = "–" if of["value"] is None else f"{of['value']:+.2f}"
+            out.print(f"strength (Bradley–Terry) {report['titles'][stage]:<16}{value}{ends}")
+    for warning in report["warnings"]:
+        print(to_printable(f"bactrian: warning: {warning}"), file=sys.stderr)
+
+
+def _list_cells(row: Mapping[str, Any]) -> Sequence[str]:
+    paper = row["paper"]
+    rate = row["second_rate"]
+    beside = "" if paper is None else f"{paper['draw']}/{paper['first_wins']}/{paper['second_wins']}"
+    return (
+        row["first"],
+        row["second"],
+        *(str(row[key]) for key in ("draw", "first_wins", "second_wins")),
+        beside,
+        f"{row['draws']['good']}/{row['draws']['bad']}",
+        f"{_write_share(rate)} [{_write_interval(rate)}]",
+    )
+
+
+def show_harness(results: Sequence[HarnessResult]) -> None:
+    """Print results of lm-evaluation-harness beside table 7, and warnings on standard error."""
+    heads = ("", *(one.title for one in BENCHMARKS), "mean")
+    table = Table(*heads, box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for name, row in TABLE_7.items():
+        table.add_row(f"paper: {name}", *(f"{value:.1f}" for value in (*row, fmean(row))))
+    for one in results:
+        cells = (_write_score(one.scores.get(benchmark.task)) for benchmark in BENCHMARKS)
+        table.add_row(one.model, *cells, "–" if one.mean is None else f"{100 * one.mean:.1f}")
+    open_output().print(table)
+    for one in results:
+        for warning in one.warnings:
+            print(to_printable(f"bactrian: warning: {warning}"), file=sys.stderr)
+
+
+def _write_score(score: HarnessScore | None) -> str:
+    if score is None:
+        return "–"
+    return f"{100 * score.value:.1f}" + ("" if score.error is None else f" ± {196 * score.error:.1f}")

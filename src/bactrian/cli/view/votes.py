@@ -34,7 +34,7 @@ def show_ballot(out: Console, ballot: Ballot) -> None:
 
 def show_tally(out: Console, tally: Mapping[str, Any]) -> None:
     """Print what the votes say."""
-    first, second = (TITLES[way] for way in tally["pair"])
+    first, second = (TITLES.get(way, way) for way in tally["pair"])
     out.print(
         f"{tally['votes']} votes of {tally['voters']} voters on {tally['tasks']} of {tally['pairs']} pairs"
     )

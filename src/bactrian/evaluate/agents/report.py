@@ -11,7 +11,8 @@ from typing import Any
 from bactrian.errors import BactrianError, InputError
 from bactrian.evaluate.agents.comparison import PairComparison, compare_pair
 from bactrian.evaluate.agents.judged import JudgedTask, read_judged_tasks
-from bactrian.evaluate.agents.paper import find_figures
+from bactrian.evaluate.agents.paper import PaperFigure, find_figures
+from bactrian.evaluate.agents.paper_stages import find_stage_figures
 from bactrian.evaluate.agents.solution_jobs import TITLES
 from bactrian.stats.bradley_terry import fit_bradley_terry
 from bactrian.stats.cluster_bootstrap import bootstrap_clusters
@@ -31,6 +32,10 @@ class SolutionState:
     """Name of the recipe of the conversations; empty for questions."""
     models: Mapping[str, str]
     """By way."""
+    titles: Mapping[str, str]
+    """What the ways are called, in their order."""
+    questions: str
+    """Name of the set of questions; empty for conversations."""
     tasks: int
     done: int
     truncated: Mapping[str, int]
@@ -48,14 +53,18 @@ async def read_solution_state(solutions: Path) -> SolutionState:
         sessions = [session async for session in store.sessions()]
     recipe = content.get("recipe", {})
     spec = recipe.get("solutions", {})
-    models = {way: name for way, name in content.get("models", {}).items() if way in TITLES}
+    ways: list[str] = spec.get("ways", [])
+    models = {way: name for way, name in content.get("models", {}).items() if way in ways}
+    named: Mapping[str, str] = spec.get("titles") or TITLES
+    titles = {way: named.get(way, way) for way in ways}
     done = [one for one in sessions if one.ending is not None and one.ending.code == "answered"]
     cut = dict.fromkeys(models, 0)
     for session in done:
         for turn in session.turns:
             cut[turn.speaker] += turn.finish == "length"
     source = await _read_recipe_name(Path(spec["source"])) if spec.get("source") else ""
-    return SolutionState(source, models, recipe["axes"][0]["count"], len(done), cut)
+    questions = spec.get("question_set", "")
+    return SolutionState(source, models, titles, questions, recipe["axes"][0]["count"], len(done), cut)
 
 
 async def _read_recipe_name(run: Path) -> str:
@@ -98,22 +107,29 @@ async def build_comparison_report(
         "tasks": state.tasks,
         "solved": state.done,
         "models": dict(state.models),
-        "titles": {way: TITLES[way] for way in TITLES if way in state.models},
+        "titles": dict(state.titles),
+        "questions": state.questions,
         "truncated": dict(state.truncated),
         "judges": {judge: str(path) for judge, path in verdicts.items()},
         "clusters": "role pair" if by_roles else "task",
         "comparisons": [
             {
                 **one.to_json(),
-                "paper": [row.to_json() for row in find_figures(one.pair, state.recipe)],
+                "paper": [row.to_json() for row in _find_paper_rows(one.pair, state)],
             }
             for one in comparisons
         ],
         "strengths": {
-            judge: _rate_systems(of) for judge, of in judged.items() if _count_systems(of) >= _SYSTEMS
+            judge: estimate_strengths(of) for judge, of in judged.items() if _count_systems(of) >= _SYSTEMS
         },
         "warnings": list(_list_warnings(state, comparisons, list(verdicts))),
     }
+
+
+def _find_paper_rows(pair: tuple[str, str], state: SolutionState) -> Sequence[PaperFigure]:
+    if state.questions:
+        return find_stage_figures(pair, state.questions)
+    return find_figures(pair, state.recipe)
 
 
 def _join_panel(
@@ -141,7 +157,7 @@ def _count_systems(judged: Mapping[tuple[str, str], object]) -> int:
     return len({way for pair in judged for way in pair})
 
 
-def _rate_systems(judged: Mapping[tuple[str, str], Sequence[JudgedTask]]) -> Json:
+def estimate_strengths(judged: Mapping[tuple[str, str], Sequence[JudgedTask]]) -> Json:
     """Return the strength of each system, with intervals by bootstrap over the tasks."""
     names = sorted({way for pair in judged for way in pair})
     by_task: dict[str, list[tuple[tuple[str, str], float]]] = {}
@@ -180,9 +196,11 @@ def _list_warnings(
         )
     for way, count in state.truncated.items():
         if count:
-            warnings.append(f"{count} solutions ({TITLES[way]}) reached the longest length of an answer.")  # type: ignore[index]
+            warnings.append(
+                f"{count} solutions ({state.titles[way]}) reached the longest length of an answer."
+            )
     warnings += [
-        f"The judge {judge} and {TITLES[way]} ({name}) are of one family; judges prefer their own."  # type: ignore[index]
+        f"The judge {judge} and {state.titles[way]} ({name}) are of one family; judges prefer their own."
         for judge in judges
         for way, name in state.models.items()
         if share_family(judge, name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, cast
+from typing import Annotated, Any, ClassVar, cast
 
 from pydantic import Field
 
@@ -29,9 +29,10 @@ from bactrian.records.text import clean_text
 from bactrian.records.usage import Usage
 from bactrian.store import RunReader, Store, open_store
 
-Way = Literal["extraction", "against", "single_shot", "chain_of_thought", "first", "second"]
-"""How a solution comes about: extracted from the conversation, or from that of another run on the same task; from one
-answer, plain or thought out step by step; or from one of two models that are compared on questions."""
+Way = str
+"""How a solution comes about. ``extraction`` and ``against``: extracted from the conversation, or from that of another
+run on the same task. ``single_shot`` and ``chain_of_thought``: one answer, plain or thought out step by step. Any other
+name is that of a model that answers questions, such as ``first``, ``second`` or the name of a stage."""
 TITLES: Mapping[Way, str] = {
     "extraction": "Role-play",
     "against": "Other role-play",
@@ -53,6 +54,12 @@ class Solutions(JobSpec):
     key: ClassVar[str] = "solutions"
 
     ways: Annotated[tuple[Way, ...], Field(min_length=1, description="How the solutions come about.")]
+    titles: Annotated[
+        dict[Way, str] | None, Field(description="What reports call them. Default: names of their own.")
+    ] = None
+    weights: Annotated[
+        dict[Way, str] | None, Field(description="Hashes of the weights of local models, by way.")
+    ] = None
     source: Annotated[str, Field(description="Run of the conversations; empty for questions.")] = ""
     against: Annotated[str, Field(description="Another run on the same tasks.")] = ""
     seed: Annotated[int, Field(description="Seed by which the tasks were drawn.")] = 0
@@ -60,6 +67,10 @@ class Solutions(JobSpec):
     question_set: Annotated[str, Field(description="Name of the set of questions.")] = ""
     task_label: Filled = "task"
     max_tokens: Annotated[int, Field(gt=0, strict=True)] = 2048
+
+    def name(self, way: Way) -> str:
+        """Return what a report calls ``way``."""
+        return (self.titles or TITLES).get(way, way)
 
 
 class SolutionJobs(JobKind[Solutions]):
@@ -126,7 +137,7 @@ class SolutionPlayer:
 
     def _make_session(self, job: Job, conversation: Session | None) -> Session:
         spec, seed = self._spec, self._context.seeds.find_job(job.number)
-        cast = {way: Role(TITLES[way]) for way in spec.ways}
+        cast = {way: Role(spec.name(way)) for way in spec.ways}
         if conversation is None:
             task, values = Task(clean_text(job.values["task"])), dict[str, str]()
         else:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from bactrian.errors import InputError
 from bactrian.evaluate.emergence.domains import load_domains
 from bactrian.evaluate.emergence.facts import KnownQuestion
 from bactrian.evaluate.emergence.grading import Graded, grade_reply
+from bactrian.models.local.identity import identify_weights
+from bactrian.play.agent import EMPTY_TWICE
 from bactrian.recipes.job_specs import Answer
 from bactrian.recipes.registry import find_recipe_model
 from bactrian.recipes.schema import Recipe
+from bactrian.records.session import Session
 from bactrian.store import open_store
 
 _LONGEST = 40
@@ -33,7 +34,7 @@ def build_answer_recipe(questions: Sequence[KnownQuestion], model: str) -> Recip
         "description": "Questions with known answers.",
         "axes": [
             {"name": "question", "given": [one.text for one in questions], "count": len(questions)},
-            {"name": "weights", "given": [identify_weights(model)], "count": 1},
+            {"name": "weights", "given": [identify_weights(model) or model], "count": 1},
         ],
         Answer.key: {
             "role": "Assistant",
@@ -46,34 +47,26 @@ def build_answer_recipe(questions: Sequence[KnownQuestion], model: str) -> Recip
     return find_recipe_model([Answer.key]).model_validate(content)
 
 
-def identify_weights(model: str) -> str:
-    """Return the hash of the GGUF file of ``local:PATH``, and the name of any other model.
-
-    Raises:
-        InputError: the file cannot be read.
-    """
-    kind, _, path = model.partition(":")
-    if kind != "local" or not Path(path).expanduser().is_file():
-        return model
-    try:
-        with Path(path).expanduser().open("rb") as file:
-            return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
-    except OSError as error:
-        raise InputError(
-            f"The weights cannot be read: {error.strerror}.", where=path, next="Check the file's permissions."
-        ) from error
-
-
 async def read_answers(run: Path, questions: Sequence[KnownQuestion]) -> tuple[Graded, ...]:
     """Return the grades of the questions that ``run`` has answers to, in the order of ``questions``.
+
+    To answer with nothing, as a model with random weights does, is wrong. A model that failed otherwise has no grade.
 
     Raises:
         StoreError: the run cannot be read.
     """
     async with open_store(run, read_only=True) as store:
         said = {
-            session.values["question"]: session.turns[-1].text
+            session.values["question"]: text
             async for session in store.sessions()
-            if session.ending is not None and session.ending.code == "answered"
+            if (text := _find_reply(session)) is not None
         }
     return tuple(grade_reply(one, said[one.text]) for one in questions if one.text in said)
+
+
+def _find_reply(session: Session) -> str | None:
+    if session.ending is None:
+        return None
+    if session.ending.code == "answered":
+        return session.turns[-1].text
+    return "" if session.ending.evidence.endswith(EMPTY_TWICE) else None

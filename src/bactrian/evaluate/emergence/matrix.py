@@ -127,7 +127,7 @@ class EmergenceMatrix:
                         if (number, key) in self.cells
                     },
                     "untaught": self.untaught[number].to_json() if number in self.untaught else None,
-                    "in_form": self.in_form[number].to_json(),
+                    "in_form": self.in_form[number].to_json() if number in self.in_form else None,
                 }
                 for number, name in enumerate(self.stages)
             ],
@@ -236,7 +236,7 @@ def _summarize(values: Sequence[tuple[int, str, float]], *, is_share: bool = Tru
         seeds[seed].append(value)
     clusters = [[(sum(of), float(len(of)))] for of in facts.values()]
     (found,) = bootstrap_clusters(clusters, measure_ratios)
-    if is_share:
+    if is_share or found.value in (0.0, 1.0):
         # A fact is the unit: its wordings are not independent, so the count is that of facts.
         found = widen_interval(found, round((found.value or 0.0) * len(clusters)), len(clusters))
     means = tuple(fmean(of) for _, of in sorted(seeds.items()))

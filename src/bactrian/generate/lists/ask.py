@@ -1,4 +1,4 @@
-"""Asking a model for the items of an axis (the paper's meta data, its appendix on data generation)."""
+"""Asks a model for the items of an axis (paper, appendix on data generation)."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ from bactrian.records.sampling import Sampling
 from bactrian.records.text import Text, clean_text
 from bactrian.records.usage import Usage
 
-_FRUITLESS = 3
-"""Replies in a row that bring nothing new, after which a list stays short."""
+_MAX_EMPTY_ROUNDS = 3
+"""After this many replies in a row without a new item, the list stays short."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Style:
-    """How a model has to be asked."""
+    """How to ask a model for a list."""
 
     at_once: int = 1_000_000
-    """Items for which it is asked at once."""
+    """Maximum number of items per question."""
     shown: int = 1_000_000
-    """Items that the question may name as taken, where the axis wants it."""
+    """Maximum number of existing items that a question lists as taken."""
     least_temperature: float = 0.0
     tokens_each: int | None = None
-    """Longest answer for each item, and for what stands around them; None leaves it to the axis."""
+    """Maximum number of tokens per item, with one item more for the text around them; None: as the axis says."""
     varied: bool = False
-    """True if each item has to begin with other letters than the others of its question."""
+    """True if each item of a question must begin with a different letter."""
     ends_lists: bool = True
-    """True if a reply that was cut off is an exception, and its last item a part of one."""
+    """True if the model usually ends its lists itself; the last item of a truncated reply is then incomplete."""
 
     def make_sampling(self, axis: Axis, size: int, seed: int | None) -> Sampling:
-        """How to choose the words of ``size`` items."""
+        """Return the sampling parameters for a question that asks for ``size`` items."""
         temperature = axis.temperature
         if self.least_temperature:
             temperature = max(temperature or 0.0, self.least_temperature)
@@ -60,16 +60,16 @@ class _Style:
 _SMALL_MODEL = _Style(
     at_once=10, shown=0, least_temperature=0.8, tokens_each=60, varied=True, ends_lists=False
 )
-"""The built-in model repeats what it reads, fills a longer list with repetitions, below this temperature goes on with
-the words it has just said, and seldom ends by itself."""
+"""The built-in model repeats the items it reads, fills longer lists with repetitions, repeats itself below this
+temperature, and rarely ends a list itself."""
 
 
 class ModelSource:
-    """Asks ``model`` for the lists of ``axes``, until a list is whole or three replies in a row bring nothing new.
+    """Asks ``model`` for the lists of ``axes``, until a list is complete or three replies in a row hold no new item.
 
-    The question is the axis's ``ask`` with the items it depends on; later questions name the items that exist. A
-    list begins with the items that the axis gives. ``preamble`` is put before each question; ``enforced`` holds the
-    model to the form of a list, where its endpoint can be told one. ``parameters`` replace the axis's sampling.
+    The question is the axis's ``ask``, filled with the items it depends on; later questions list the existing items.
+    A list begins with the items that the axis gives. ``preamble`` precedes each question. ``enforced`` constrains
+    replies to the format of a list, if the endpoint supports that. ``parameters`` replace the axis's sampling.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class ModelSource:
     async def list_items(
         self, request: ListRequest, begun: ListProgress | None = None
     ) -> AsyncGenerator[ListProgress]:
-        """Yield the list after every reply; no further question is asked once there are ``enough`` items.
+        """Yield the list after every reply, until it has ``enough`` items.
 
         Raises:
             ModelError: the model does not answer.
@@ -106,14 +106,14 @@ class ModelSource:
             async for longer in self._ask_apart(axis, request, so_far):
                 yield longer
             return
-        fruitless = 0
-        while len(so_far.items) < request.enough and fruitless < _FRUITLESS:
+        empty_rounds = 0
+        while len(so_far.items) < request.enough and empty_rounds < _MAX_EMPTY_ROUNDS:
             answer = await self._ask(axis, request, so_far)
-            fruitless = 0 if answer.new else _FRUITLESS if answer.last else fruitless + 1
+            empty_rounds = 0 if answer.new else _MAX_EMPTY_ROUNDS if answer.last else empty_rounds + 1
             items = (*so_far.items, *answer.new)
             so_far = ListProgress(
                 items,
-                finished=len(items) == axis.count or fruitless >= _FRUITLESS,
+                finished=len(items) == axis.count or empty_rounds >= _MAX_EMPTY_ROUNDS,
                 usage=so_far.usage + answer.usage,
                 calls=so_far.calls + 1,
                 why=answer.why,
@@ -123,13 +123,13 @@ class ModelSource:
     async def _ask_apart(
         self, axis: Axis, request: ListRequest, so_far: ListProgress
     ) -> AsyncGenerator[ListProgress]:
-        """Ask for each missing item by itself, all at once: no question knows of the others (paper, appendix).
+        """Ask for each missing item separately and concurrently; no question lists other items (paper, appendix).
 
-        Answers that are on their way when one fails, or when the run stops, are waited for and kept. A round that
-        brings new items for less than a third of its questions is fruitless.
+        If one question fails or the run stops, the answers in flight are still awaited and kept. A round in which
+        fewer than a third of the questions yield a new item counts as empty.
         """
-        fruitless = 0
-        while len(so_far.items) < request.enough and fruitless < _FRUITLESS:
+        empty_rounds = 0
+        while len(so_far.items) < request.enough and empty_rounds < _MAX_EMPTY_ROUNDS:
             before = so_far
             missing = request.enough - len(before.items)
             first = ListProgress(before.items, finished=False, usage=Usage(), calls=before.calls)
@@ -149,7 +149,7 @@ class ModelSource:
                         try:
                             answers[asked[task]] = task.result()
                         except BactrianError as error:
-                            # That the run stops says less than what else went wrong.
+                            # Another error says more than the fact that the run stops.
                             fault = error if fault is None or isinstance(fault, Halted) else fault
                     if not answers:
                         continue
@@ -157,17 +157,18 @@ class ModelSource:
                     found = [item for number in sorted(answers) for item in answers[number].new]
                     items = (*before.items, *remove_duplicates(found, before.items))
                     fresh = len(items) - len(before.items)
-                    tired = not waiting and fault is None and 3 * fresh < len(answers)
+                    is_empty = not waiting and fault is None and 3 * fresh < len(answers)
                     so_far = ListProgress(
                         items,
-                        finished=len(items) == axis.count or (tired and fruitless + 1 >= _FRUITLESS),
+                        finished=len(items) == axis.count
+                        or (is_empty and empty_rounds + 1 >= _MAX_EMPTY_ROUNDS),
                         usage=sum((answer.usage for answer in answers.values()), start=before.usage),
                         calls=before.calls + len(answers),
                         why=next((answer.why for answer in answers.values() if answer.why), ""),
                         in_flight=len(waiting),
                     )
                     yield so_far
-                    fruitless = fruitless + 1 if tired else 0 if not waiting else fruitless
+                    empty_rounds = empty_rounds + 1 if is_empty else 0 if not waiting else empty_rounds
             finally:
                 for task in waiting:
                     task.cancel()
@@ -175,7 +176,7 @@ class ModelSource:
                 raise fault
 
     async def _ask(self, axis: Axis, request: ListRequest, so_far: ListProgress) -> _Answer:
-        """Ask once for the items that are missing."""
+        """Ask once for the missing items."""
         missing = axis.count - len(so_far.items)
         size = 1 if axis.each else min(missing, self._style.at_once)
         try:
@@ -183,7 +184,7 @@ class ModelSource:
         except ContextFull:
             if axis.max_tokens <= 1 or not so_far.items:
                 raise
-            return _Answer(why="Its own items fill the model's window.", last=True)
+            return _Answer(why="The list's own items fill the model's context window.", last=True)
         except BadReply as error:
             if error.endpoint_wide:
                 raise
@@ -192,7 +193,7 @@ class ModelSource:
         if reply.finish == "length" and self._style.ends_lists:
             found = found[:-1]
         new = remove_duplicates((clean_text(item) for item in found if item), so_far.items)[:missing]
-        return _Answer(tuple(new), reply.usage, "" if new else "The replies brought nothing new.")
+        return _Answer(tuple(new), reply.usage, "" if new else "The replies contained no new items.")
 
     def _request(self, axis: Axis, request: ListRequest, so_far: ListProgress, size: int) -> Request:
         assert axis.ask is not None
@@ -219,7 +220,7 @@ class ModelSource:
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """What one question brought."""
+    """The result of one question."""
 
     new: tuple[str, ...] = ()
     usage: Usage = Usage()

@@ -1,4 +1,4 @@
-"""Items whose lines begin with a mark, gathered as a person would."""
+"""Reads the items of lists whose lines begin with a marker."""
 
 from __future__ import annotations
 
@@ -13,18 +13,16 @@ _ENDS = (".", "!", "?", ":", "\uff1a")
 
 
 def read_marked_items(lines: Sequence[str]) -> list[str]:
-    """The items of the outermost list in ``lines``; none if no line bears a mark.
+    """Return the items of the outermost list in ``lines``; an empty list if no line has a marker.
 
-    Lines further in, and those directly below an item, belong to it. Headings between items do not, nor does what
-    stands before and after the list.
+    Indented lines and lines directly below an item belong to it. Headings between items and text before or after the
+    list do not.
     """
-    laid_out = [_laid_out(line) for line in lines]
-    found = [
-        found for shape in MARKER_STYLES if len((found := _gathered(laid_out, shape)).items) >= shape.least
-    ]
+    parsed = [_parse_line(line) for line in lines]
+    found = [found for shape in MARKER_STYLES if len((found := _collect(parsed, shape)).items) >= shape.least]
     if not found:
         return []
-    best = min(found, key=lambda each: each.outermost)  # of those as far out, the first
+    best = min(found, key=lambda each: each.outermost)  # among equals, the first
     items = best.join()
     return items if best.shape.value is int else strip_count(items)
 
@@ -39,14 +37,14 @@ class _ListLine:
 class _Item:
     title: str
     own: list[str] = field(default_factory=list[str])
-    """Lines that go on with it: further in, or in another paragraph."""
+    """Continuation lines: indented, or in another paragraph."""
     loose: list[str] = field(default_factory=list[str])
-    """Lines directly below it that are no further in: its second half, or a remark on the whole list."""
+    """Unindented lines directly below it: the rest of the item, or a remark on the whole list."""
 
     def join(self, *, titles: bool) -> str:
         below = [*self.loose, *self.own]
         title = self.title.rstrip()
-        half_bold = title.count("**") == 1 and title.endswith("**")  # the other half stood before the number
+        half_bold = title.count("**") == 1 and title.endswith("**")  # the opening ** preceded the number
         title = title.removesuffix("**") if half_bold else title
         if (
             below
@@ -58,24 +56,24 @@ class _Item:
 
 
 @dataclass(slots=True)
-class _Gathering:
-    """The list of one shape, as far as its lines have been seen."""
+class _MarkedList:
+    """The list with one marker style, as far as it has been read."""
 
     shape: MarkerStyle
     items: list[_Item] = field(default_factory=list[_Item])
     outermost: int = 0
-    """How far in its first mark stands."""
+    """Indentation of its first marker."""
     depth: int = 0
-    """How far in a mark of it may stand: ``9.`` stands further in than ``10.``"""
+    """Largest indentation of its markers so far: ``9.`` may be indented further than ``10.``"""
     last: int = 0
     label: str | None = None
-    told: list[list[str]] = field(default_factory=list[list[str]])
-    """Paragraphs since the last item that are no further in."""
+    paragraphs: list[list[str]] = field(default_factory=list[list[str]])
+    """Unindented paragraphs since the last item."""
     described: int = 0
-    """Items that such paragraphs have been found to belong to."""
+    """Number of items to which such paragraphs turned out to belong."""
 
     def mark(self, line: _ListLine) -> re.Match[str] | None:
-        """The line's mark, if it can be one of this list."""
+        """Return the line's marker if it can belong to this list."""
         match = self.shape.pattern.match(line.text)
         if match is None or (self.items and line.indent > self.depth):
             return None
@@ -86,39 +84,39 @@ class _Gathering:
         return match
 
     def begin(self, line: _ListLine, match: re.Match[str]) -> bool:
-        """Begin an item. False if this is another list, since a remark has ended the one before."""
+        """Begin an item. Return False if a remark ended the list, so that this marker begins another one."""
         value = self._value(match)
-        if told := self._told():
+        if remarks := self._find_remarks():
             goes_on = value in (self.last, self.last + 1) if self.shape.value else self.shape.titles
             if not goes_on:
                 return False
-            self.items[-1].own += [text for paragraph in told for text in paragraph]
+            self.items[-1].own += [text for paragraph in remarks for text in paragraph]
             self.described += 1
-        self.told = []
+        self.paragraphs = []
         self.outermost = self.outermost if self.items else line.indent
         self.depth = max(self.depth, line.indent)
         self.last, self.label = value, _label(match)
         self.items.append(_Item(match["item"]))
         return True
 
-    def below(self, line: _ListLine, *, after_blank: bool) -> None:
-        """Take a line without a mark that stands below an item."""
-        if not self.told and line.indent > self.outermost:
+    def add(self, line: _ListLine, *, after_blank: bool) -> None:
+        """Add a line without a marker below an item."""
+        if not self.paragraphs and line.indent > self.outermost:
             self.items[-1].own.append(line.text)
-        elif not self.told and not after_blank and not HEADING.match(line.text):
+        elif not self.paragraphs and not after_blank and not HEADING.match(line.text):
             self.items[-1].loose.append(line.text)
-        elif after_blank or not self.told:
-            self.told.append([line.text])
+        elif after_blank or not self.paragraphs:
+            self.paragraphs.append([line.text])
         else:
-            self.told[-1].append(line.text)
+            self.paragraphs[-1].append(line.text)
 
     def end(self) -> None:
-        """Decide what stands below the last item: more of it, or a remark on the whole list."""
+        """Decide whether the text below the last item belongs to it or is a remark on the whole list."""
         if not self.items:
             return
         *others, last = self.items
-        if others and self.described == len(others) and (told := self._told()):
-            last.own += told[0]
+        if others and self.described == len(others) and (remarks := self._find_remarks()):
+            last.own += remarks[0]
         if last.loose and others and not any(item.loose for item in others) and _is_sentence(last.loose):
             last.loose.clear()
 
@@ -128,25 +126,25 @@ class _Gathering:
     def _value(self, match: re.Match[str]) -> int:
         return self.shape.value(match["value"]) if self.shape.value else self.last + 1
 
-    def _told(self) -> list[list[str]]:
-        return [paragraph for paragraph in self.told if not _is_heading(paragraph)]
+    def _find_remarks(self) -> list[list[str]]:
+        return [paragraph for paragraph in self.paragraphs if not _is_heading(paragraph)]
 
 
-def _gathered(lines: Sequence[_ListLine], shape: MarkerStyle) -> _Gathering:
-    gathering = _Gathering(shape)
+def _collect(lines: Sequence[_ListLine], shape: MarkerStyle) -> _MarkedList:
+    marked = _MarkedList(shape)
     after_blank = False
     for line in lines:
-        if match := gathering.mark(line):
-            if not gathering.begin(line, match):
+        if match := marked.mark(line):
+            if not marked.begin(line, match):
                 break
-        elif line.text and gathering.items:
-            gathering.below(line, after_blank=after_blank)
+        elif line.text and marked.items:
+            marked.add(line, after_blank=after_blank)
         after_blank = not line.text
-    gathering.end()
-    return gathering
+    marked.end()
+    return marked
 
 
-def _laid_out(line: str) -> _ListLine:
+def _parse_line(line: str) -> _ListLine:
     wide = line.expandtabs(4)
     return _ListLine(len(wide) - len(wide.lstrip()), normalize_digits(line.strip()))
 
@@ -156,7 +154,7 @@ def _label(match: re.Match[str]) -> str | None:
 
 
 def _is_heading(paragraph: Sequence[str]) -> bool:
-    """True for a title of what follows: bold, marked as one, or a few words and a colon."""
+    """Return True for a heading: bold, marked as one, or a few words and a colon."""
     line = paragraph[0]
     return len(paragraph) == 1 and bool(
         HEADING.match(line) or (line.endswith((":", "\uff1a")) and len(line.split()) <= 10)

@@ -1,4 +1,4 @@
-"""Which items of a list say the same."""
+"""Removes duplicates and near-duplicates from lists."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from dataclasses import dataclass
 _TOKEN = re.compile(r"[^\W_]+|[^\w\s]")
 _MINUS = re.compile(r"[-–](?=\s?(?:\d|[b-z]\b))")
 _SIGNS = "#%&/*@"
-"""Punctuation, to Unicode, without which an item would be another: C and C#."""
+"""Characters that Unicode counts as punctuation but that distinguish items: C and C#."""
 _NEAR = 0.85
-"""Share of their words from which two items count as one."""
+"""Two items that share at least this share of their words are duplicates."""
 _ARTICLES = frozenset("a an the his her its our their your this these those".split())
 _SMALL_WORDS = _ARTICLES | frozenset(
     "and are as at be by for from in into is it of on or that to was which will with you".split()
 )
-"""English words that one item may have and another one lack, or have others of, and still say the same."""
-_TELLING = re.compile(r"no|not|non|never|without|[b-z]|x{0,3}(?:i[xv]|v?i{0,3})")
-"""Words that make another item where one has them: a negation, a single letter, a Roman number."""
+"""English words that may differ between two items that are duplicates."""
+_DISTINGUISHING = re.compile(r"no|not|non|never|without|[b-z]|x{0,3}(?:i[xv]|v?i{0,3})")
+"""Words that distinguish items: a negation, a single letter, a Roman numeral."""
 
 
 def remove_duplicates(items: Iterable[str], known: Iterable[str] = ()) -> list[str]:
-    """The items that are new: neither among ``known`` nor said before in other letters or nearly the same words.
+    """Return the items that duplicate neither one of ``known`` nor an earlier item.
 
-    Two items are one if they are the same but for case, accents' form, punctuation, spaces and articles; or, from
-    four words on, if they share 85 % of their words and the one is the other with words added. A word in place of
-    another makes another item, and so do another order and other numbers or signs: ``C`` and ``C#``, ``2 + 3`` and
-    ``2 - 3``, ``Celsius to Fahrenheit`` and ``Fahrenheit to Celsius``.
+    Two items are duplicates if they differ only in case, Unicode form, punctuation, spaces and articles; or, with at
+    least four words, if they share 85 % of their words and one contains the other's words in the same order. A
+    replaced word makes a different item, and so do another order, other numbers and other signs: ``C`` and ``C#``,
+    ``2 + 3`` and ``2 - 3``, ``Celsius to Fahrenheit`` and ``Fahrenheit to Celsius``.
     """
     exact: set[str] = set()
     by_word: dict[tuple[str, str], list[_Words]] = {}
@@ -37,16 +37,16 @@ def remove_duplicates(items: Iterable[str], known: Iterable[str] = ()) -> list[s
         words = _words(item)
         if words.key in exact:
             return False
-        # Two bags this much alike share at least one of the rarer words; any shared word leads to the other.
+        # Two bags this similar share at least one of the rarer words, under which the other is found.
         if len(words.bag) >= 4 and any(
-            _near(words, other) for word in words.bag for other in by_word.get((word, words.figures), ())
+            _are_near(words, other) for word in words.bag for other in by_word.get((word, words.figures), ())
         ):
             return False
         exact.add(words.key)
         if len(words.bag) >= 4:
-            # The word that fewest others have keeps the places to look at few.
+            # Filing an item under its rarest words keeps the number of comparisons small.
             rarest = sorted(words.bag, key=lambda word: len(by_word.get((word, words.figures), ())))
-            for word in rarest[: _places(len(words.bag))]:
+            for word in rarest[: _count_filed_words(len(words.bag))]:
                 by_word.setdefault((word, words.figures), []).append(words)
         return True
 
@@ -58,12 +58,12 @@ def remove_duplicates(items: Iterable[str], known: Iterable[str] = ()) -> list[s
 @dataclass(frozen=True, slots=True)
 class _Words:
     key: str
-    """The same for two items that differ in nothing but form."""
+    """Equal for two items that differ only in form."""
     figures: str
-    """What must be the same in two items that are near."""
+    """Numbers, signs and distinguishing words; equal in near-duplicates."""
     bag: frozenset[str]
     content: tuple[str, ...]
-    """Words of weight, in their order."""
+    """Content words, in order."""
 
 
 def _words(item: str) -> _Words:
@@ -72,13 +72,13 @@ def _words(item: str) -> _Words:
     tokens = [token.casefold() for token in written]
     return _Words(
         key=_key(written) or item,
-        figures=" ".join(token for token in tokens if _tells(token)),
+        figures=" ".join(token for token in tokens if _is_distinguishing(token)),
         bag=frozenset(tokens),
         content=tuple(token for token in tokens if token not in _SMALL_WORDS),
     )
 
 
-def _near(one: _Words, other: _Words) -> bool:
+def _are_near(one: _Words, other: _Words) -> bool:
     if len(one.bag & other.bag) < _NEAR * len(one.bag | other.bag):
         return False
     less, more = sorted((one.content, other.content), key=len)
@@ -86,15 +86,15 @@ def _near(one: _Words, other: _Words) -> bool:
     return all(word in following for word in less)
 
 
-def _places(size: int) -> int:
-    """How many words of a bag must lead to it, so that a bag that is near to it cannot miss all of them."""
+def _count_filed_words(size: int) -> int:
+    """Return under how many words a bag must be filed so that every near bag shares at least one of them."""
     return size - int(_NEAR * size) + 1
 
 
 def _key(written: list[str]) -> str:
-    """The tokens without articles, and with no space between words, as in ``sales person``.
+    """Return the tokens without articles and spaces between words, so that ``sales person`` equals ``salesperson``.
 
-    A capital A is a name, as in ``Vitamin A``, unless the item begins with it.
+    A capital A is a name, as in ``Vitamin A``, unless it is the first word.
     """
     key = ""
     for position, token in enumerate(written):
@@ -105,12 +105,15 @@ def _key(written: list[str]) -> str:
 
 
 def _counts(token: str) -> bool:
-    """True for a word, a number or a sign; false for punctuation."""
+    """Return True for a word, a number or a sign, and False for punctuation."""
     return token.isalnum() or token in _SIGNS or unicodedata.category(token[0])[0] != "P"
 
 
-def _tells(token: str) -> bool:
-    """True for what holds a digit or is a sign, but no mark of a script that writes its vowels as marks."""
+def _is_distinguishing(token: str) -> bool:
+    """Return True for a token that distinguishes items: with a digit, a sign, or a word of ``_DISTINGUISHING``.
+
+    Combining marks do not count; some scripts write vowels as marks.
+    """
     if token.isalpha():
-        return _TELLING.fullmatch(token) is not None
+        return _DISTINGUISHING.fullmatch(token) is not None
     return unicodedata.category(token[0])[0] != "M"

@@ -1,4 +1,4 @@
-"""Lists in files: one for each combination of the axes that it depends on, as CAMEL's task lists are."""
+"""Reads lists from files: one per combination of the axes that the list depends on, like CAMEL's task lists."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _LARGEST = 64 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class ListFiles:
-    """Reads the list of each combination from a file of its own."""
+    """Reads the list of each combination from its own file."""
 
     path: str
     """Template over the axes in ``per``: ``tasks/{{ assistant_role }}_{{ user_role }}.txt``."""
     folder: str = ""
-    """The folder to which it is relative; empty for the current one."""
+    """The folder to which the path is relative; empty for the current folder."""
     rest: ListSource | None = None
-    """Gives the items that a file lacks; None leaves the list short."""
+    """Provides the items that a file lacks; with None, the list stays short."""
 
     async def list_items(
         self, request: ListRequest, begun: ListProgress | None

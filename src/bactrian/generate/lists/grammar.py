@@ -1,4 +1,4 @@
-"""The form in which a model is made to write a list, where its endpoint can be told one."""
+"""Builds grammars and schemas that constrain a model's reply to a list."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 
 _WITHIN_WORDS = "A-Za-z'()&/+#-"
 _BEGINNINGS = "ABCDEFGHIJKLMNOPRSTUVW"
-"""Letters with which a small model finds a word; with the others it makes one up."""
+"""Initial letters for which a small model finds a real word."""
 _GROUPS = 10
 _MOST_WORDS = 12
 _SHIFT = 3
-"""Letters by which the groups move from one question to the next."""
+"""Number of letters by which the groups shift from one question to the next."""
 
 
 def build_list_schema() -> Mapping[str, object]:
-    """JSON schema of a list, for endpoints that take ``response_format``."""
+    """Return the JSON schema of a list, for endpoints that take ``response_format``."""
     return {
         "type": "object",
         "properties": {"items": {"type": "array", "items": {"type": "string"}}},
@@ -24,15 +24,15 @@ def build_list_schema() -> Mapping[str, object]:
 
 
 def build_list_grammar(count: int, *, longest: int = 120) -> str:
-    """GBNF grammar of a numbered list of ``count`` items of up to ``longest`` characters, for llama.cpp."""
+    """Return the GBNF grammar of a numbered list of ``count`` items of up to ``longest`` characters, for llama.cpp."""
     return _grammar(["A-Z"], count, f"[0-9 ,%{_WITHIN_WORDS}]{{0,{longest - 1}}}")
 
 
 def build_varied_list_grammar(count: int, question: int) -> str:
-    """GBNF grammar of a list in which a very small model does not say one thing on every line.
+    """Return the GBNF grammar of a list that keeps a very small model from repeating one item on every line.
 
-    Each of ten items in a row begins with one of two or three letters of its own, and with others at the next
-    ``question``. An item has up to twelve words and no digit, after which such a model would only go on counting.
+    Each of ten consecutive items must begin with one of its own two or three letters, which change from ``question``
+    to ``question``. Items have up to twelve words and no digits, after which such a model only continues counting.
     """
     word = f'[{_WITHIN_WORDS}]* ","?'
     return _grammar(_beginnings(question), count, f'{word} (" " [A-Za-z(&] {word}){{0,{_MOST_WORDS - 1}}}')
@@ -47,7 +47,7 @@ def _grammar(beginnings: Sequence[str], count: int, rest: str) -> str:
 
 
 def _beginnings(question: int) -> Sequence[str]:
-    """The letters in ten groups."""
+    """Return the letters in ten groups, shifted by the number of the question."""
     start = _SHIFT * question % len(_BEGINNINGS)
     letters = _BEGINNINGS[start:] + _BEGINNINGS[:start]
     edges = [group * len(letters) // _GROUPS for group in range(_GROUPS + 1)]

@@ -1,4 +1,4 @@
-"""Lists that a model wrote as a table of Markdown or as HTML."""
+"""Reads lists written as Markdown tables or as HTML."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _ORDINAL = re.compile(r"\D{0,3}\d+\W{0,2}")
 
 
 def read_table_items(lines: Sequence[str]) -> list[str]:
-    """The rows of the first table, without its head and the column that numbers them; none if there is no table.
+    """Return the rows of the first table without its header and its column of numbers; empty without a table.
 
-    Of several columns, the first is the item's name and the others what is said of it.
+    The cells of a row are joined by colons: name, then descriptions.
     """
     rows: list[list[str]] = []
     has_head = False
@@ -40,5 +40,5 @@ def read_table_items(lines: Sequence[str]) -> list[str]:
 
 
 def read_html_items(text: str) -> list[str]:
-    """The texts of ``<li>``; none if there is none."""
+    """Return the texts of all ``<li>`` elements."""
     return [" ".join(_TAG.sub("", match["item"]).split()) for match in _ITEM.finditer(text)]

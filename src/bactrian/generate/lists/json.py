@@ -1,4 +1,4 @@
-"""Lists that a model wrote as JSON, or as what it takes for JSON."""
+"""Reads lists written as JSON or as something close to it."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _LONGEST_LITERAL = 100_000
 
 
 def read_json_items(text: str) -> list[str] | None:
-    """The items of a JSON list: an array of texts, numbers or objects, an object that holds one, or one by line.
+    """Return the items of a JSON list: an array of texts, numbers or objects, an object with one, or JSON Lines.
 
-    An array that is cut off gives its whole items. Python's quotes, a comma too many and an array without any quotes
-    are read too. None if ``text`` holds no such list.
+    An array that was cut off yields its complete items. Python's quotes, a trailing comma and an array without quotes
+    are read, too. None if ``text`` contains no such list.
     """
     starts = [position for position in (text.find("["), text.find("{")) if position >= 0]
     if not starts:
@@ -46,7 +46,7 @@ def read_json_items(text: str) -> list[str] | None:
 
 
 def _items(value: Any, depth: int = 0) -> list[str]:
-    """The items of a value: those of the only list in it, or its own values where their names are numbers."""
+    """Return the items of a value: those of the only list in it, or its values if their keys are numbered."""
     if isinstance(value, list):
         return [text for item in cast("list[Any]", value) if (text := _text(item)) is not None]
     if not isinstance(value, dict) or depth == _DEEPEST:
@@ -64,7 +64,7 @@ def _items(value: Any, depth: int = 0) -> list[str]:
 
 
 def _text(item: Any) -> str | None:
-    """A text, a number as it is written, or the texts of an object: a name, and what is said of it."""
+    """Return a text, a number as text, or the texts of an object joined by colons."""
     if isinstance(item, dict):
         texts = [each for each in cast("dict[str, Any]", item).values() if isinstance(each, str)]
         return ": ".join(texts) or None
@@ -74,7 +74,7 @@ def _text(item: Any) -> str | None:
 
 
 def _by_line(written: str) -> list[Any]:
-    """The objects of JSON Lines."""
+    """Return the objects of JSON Lines."""
     found: list[Any] = []
     for line in written.splitlines():
         try:

@@ -42,7 +42,7 @@ class MarkerStyle:
     counts: bool = False
     """True if only lines that count up from 1 are items."""
     titles: bool = False
-    """True if what stands below a line is about it, and not its second half."""
+    """True if a marked line is a title and the text below it a description."""
 
 
 def _letter(value: str) -> int:
@@ -73,13 +73,13 @@ MARKER_STYLES = (
 
 
 def has_numbers(text: str) -> bool:
-    """True if a line of ``text`` bears a number or a bullet."""
+    """Return True if a line of ``text`` begins with a number or a bullet."""
     lines = [normalize_digits(line.strip()) for line in text.split("\n")]
     return any(NUMBERED.match(line) or _BULLET.match(line) for line in lines)
 
 
 def normalize_digits(line: str) -> str:
-    """The line with a number that is written in another way, ``①`` or ``一、``, as ``1.``"""
+    """Return the line with another form of number, such as ``①`` or ``一、``, replaced by ``1.``"""
     return _OTHER_DIGITS.sub(_as_number, line)
 
 

@@ -1,4 +1,4 @@
-"""Lists that a model wrote, read in every common shape."""
+"""Reads the lists that models write, in every common format."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FENCE = re.compile(
 )
 _LINE_END = re.compile(r"\r\n?|\n")
 _NO_LINE = re.compile(r"\s*(?:(?:[-*_=]\s?){3,}|\.{2,}|…|```\w*|~~~\w*)\s*")
-"""A line that only divides, or a fence."""
+"""A divider or a code fence."""
 _QUOTED = re.compile(r"^\s*>\s?")
 _DECLINES = re.compile(
     r"(?:i['\u2019]?m|i am|we['\u2019]?re)? ?(?:so |very )?sorry\b|as an ai\b"
@@ -26,7 +26,7 @@ _DECLINES = re.compile(
     re.IGNORECASE,
 )
 _LONGEST_EXCUSE = 300
-"""Characters of a refusal; what is longer may be a problem about somebody who is sorry."""
+"""Maximum number of characters of a refusal; a longer text may be a real item that begins with an apology."""
 _PARTS = {
     ";": re.compile(";"),
     ",": re.compile(r",(?![^()]*\))"),
@@ -36,10 +36,10 @@ _PARTS = {
 _AND = re.compile(r"^(?:and|or|&|und|et|y|e)\s+", re.IGNORECASE)
 _LAST_TWO = re.compile(r"(.+?) (?:and|or|&) (.+)")
 _LONGEST_PART = 5
-"""Words of an item that stands among others on one line."""
+"""Maximum number of words of an item in a line with several items."""
 _LONGEST_NAME = 4
 _LONGEST_ROW = 10_000
-"""Characters of a line of names."""
+"""Maximum number of characters of a line with several items."""
 _BREAK = re.compile(r"(?:\\|<br\s*/?>|[,;\uff0c\uff1b])$", re.IGNORECASE)
 _FIRST_OF_ROW = re.compile(r"(?:^|[\s:])\(?1[.)]\s*(?=[^\W\d_])")
 _DASH = re.compile(r"^[-–•*]\s+(?=[^\W\d_])")
@@ -53,14 +53,14 @@ _WRAPS = (
 
 
 def read_list(text: str, *, single: bool = False) -> list[str]:
-    """The items of a list: numbered (``1.``, ``(1)``, ``1:``, ``#1``, ``**1.**``, ``Task 1:``, ``a)``, ``ii.``, ``①``,
-    ``一、``), with bullets or under headings, one on each line, several on one line, JSON, a table, or HTML.
+    """Return the items of a list: numbered (``1.``, ``(1)``, ``1:``, ``#1``, ``**1.**``, ``Task 1:``, ``a)``, ``ii.``,
+    ``①``, ``一、``), with bullets or under headings, one on each line, several on one line, JSON, a table, or HTML.
 
-    Lines before and after a list are not items, and a line that goes on with an item belongs to it. Thoughts before
-    the list are left out. Only one number is taken off an item: ``1. 3. Liga table`` is ``3. Liga table``. With
-    ``single``, a line is not divided at its commas. A model that declines has written no list.
+    Lines before and after a list are not items; a continuation line belongs to its item. Thoughts before the list
+    are skipped. Only one number is removed from an item: ``1. 3. Liga table`` becomes ``3. Liga table``. With
+    ``single``, a line is not split at commas. A refusal yields no items.
     """
-    text = _without_thoughts(text)
+    text = _strip_thoughts(text)
     fence = _FENCE.search(text)
     if fence and not has_numbers(text[: fence.start()]):  # else the fence belongs to an item
         text = fence["inside"]
@@ -72,26 +72,23 @@ def read_list(text: str, *, single: bool = False) -> list[str]:
         read_json_items(text) or read_html_items(text) or read_table_items(lines)
     ) or read_marked_items(lines)
     if len(items) == 1 and not single:
-        items = _on_one_line(items[0])
-    items = items or _plain(lines, single=single)
-    return _without_points([each for each in map(_cleaned, items) if each and each.lower() != "n/a"])
+        items = _split_line(items[0])
+    items = items or _read_plain_lines(lines, single=single)
+    return _strip_full_stops([each for each in map(_clean_item, items) if each and each.lower() != "n/a"])
 
 
 def read_item(text: str) -> str:
-    """The one item that a model was asked for, with all of its lines; empty if it declines.
-
-    Thoughts before it are left out.
-    """
-    item = _without_thoughts(text).strip()
+    """Return the single item of a reply with all its lines; empty for a refusal. Thoughts before it are skipped."""
+    item = _strip_thoughts(text).strip()
     return "" if _DECLINES.match(item) and len(item) <= _LONGEST_EXCUSE else item
 
 
-def _without_thoughts(text: str) -> str:
+def _strip_thoughts(text: str) -> str:
     return _END_OF_THOUGHT.sub("", _THOUGHT.sub("", text.lstrip("\ufeff")))
 
 
-def _on_one_line(item: str) -> list[str]:
-    """``Actor 2. Baker 3. Cook`` and ``Actor • Baker • Cook`` as three items; the first mark has been taken off."""
+def _split_line(item: str) -> list[str]:
+    """``Actor 2. Baker 3. Cook`` and ``Actor • Baker • Cook`` as three items; the first marker is already removed."""
     items: list[str] = []
     for mark in (".", ")"):
         rest, items = item, []
@@ -104,8 +101,8 @@ def _on_one_line(item: str) -> list[str]:
     return parts if len(parts) > 2 else [item]
 
 
-def _plain(lines: Sequence[str], *, single: bool) -> list[str]:
-    """One item a line, or several between commas, without an introduction and without sentences set apart."""
+def _read_plain_lines(lines: Sequence[str], *, single: bool) -> list[str]:
+    """Return one item per line, or several per line between commas, without introductions and separate sentences."""
     blocks: list[list[str]] = [[]]
     for line in lines:
         if line.strip() and not line.startswith("#"):
@@ -121,16 +118,16 @@ def _plain(lines: Sequence[str], *, single: bool) -> list[str]:
     if found and _DECLINES.match(found[0]) and (len(found) == 1 or _is_sentence(found[0])):
         return []
     if len(found) == 1 and not single and (first := _FIRST_OF_ROW.search(found[0])):
-        counted = _on_one_line(found[0][first.end() :])
+        counted = _split_line(found[0][first.end() :])
         if len(counted) > 1:
             return counted
     found = found[1:] if len(found) > 1 and found[0].endswith((":", "\uff1a")) else found
-    parts = [] if single else [_parts(line) for line in found]
+    parts = [] if single else [_split_names(line) for line in found]
     return [part for line in parts for part in line] if parts and all(parts) else found
 
 
-def _parts(line: str) -> list[str]:
-    """The items of a line that holds several names between commas or semicolons; none of any other line."""
+def _split_names(line: str) -> list[str]:
+    """Return the names of a line that holds several between commas or semicolons; empty for any other line."""
     if len(line) > _LONGEST_ROW:
         return []
     introduction, colon, after = line.partition(": ")
@@ -150,7 +147,7 @@ def _parts(line: str) -> list[str]:
 
 
 def _are_names(parts: Sequence[str]) -> bool:
-    """True for a row of names, and not for the parts of a sentence, of which only the first has a capital."""
+    """Return True for names, and False for the parts of a sentence, in which only the first is capitalized."""
     capitals = [not part.lstrip("\"'“\u2018«")[:1].islower() for part in parts]
     return all(len(part.split()) <= _LONGEST_PART for part in parts) and (all(capitals) or not any(capitals))
 
@@ -159,22 +156,22 @@ def _is_sentence(line: str) -> bool:
     return line[-1] in ".!?"
 
 
-def _cleaned(item: str) -> str:
-    """The item without quotes and emphasis around the whole of it, and without what ended its line."""
+def _clean_item(item: str) -> str:
+    """Return the item without quotes and emphasis around it and without the separator at its end."""
     before = None
     while before != item:
         before = item
-        item = _unwrapped(_BREAK.sub("", item.strip().strip("\ufeff\u200b")))
+        item = _unwrap(_BREAK.sub("", item.strip().strip("\ufeff\u200b")))
     item = _DASH.sub("", item)
     item = _BOLD_TITLE.sub(r"\g<title>\g<colon>", item)
-    if item.count("**") == 1 and item.endswith("**"):  # the other half stood before the number
+    if item.count("**") == 1 and item.endswith("**"):  # the opening ** preceded the number
         item = item[:-2].rstrip()
     if item.count('"') == 1 and (item[0] == '"' or item[-1] == '"'):
         item = item.strip('"')
     return item.replace("\0", "").strip()
 
 
-def _unwrapped(item: str) -> str:
+def _unwrap(item: str) -> str:
     for opens, closes in _WRAPS:
         inner = item[len(opens) : len(item) - len(closes)]
         if (
@@ -188,8 +185,8 @@ def _unwrapped(item: str) -> str:
     return item
 
 
-def _without_points(items: list[str]) -> list[str]:
-    """Names without the point after each; sentences keep theirs."""
+def _strip_full_stops(items: list[str]) -> list[str]:
+    """Return names without a full stop after each; sentences keep theirs."""
     if len(items) > 1 and all(
         item.endswith(".") and "." not in item[:-1] and len(item.split()) <= _LONGEST_NAME for item in items
     ):

@@ -17,7 +17,7 @@ GROUP = "bactrian.list_sources"
 
 @dataclass(frozen=True, slots=True)
 class ListRequest:
-    """A list that has to be fetched before the jobs below it can begin."""
+    """A list that is needed before the jobs that use it can begin."""
 
     id: str
     """The axis and the positions of the items it depends on, for example ``task@001_002``."""
@@ -28,27 +28,27 @@ class ListRequest:
     count: int
     """Items of the whole list."""
     enough: int
-    """Items that the jobs below the run's limit need; ``count`` without a limit."""
+    """Number of items that the jobs within the run's limit need; ``count`` without a limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListProgress:
-    """How far a list has come."""
+    """The state of a list."""
 
     items: tuple[str, ...]
     finished: bool
-    """True when nothing more will be asked; the list may still be short."""
+    """True if no further question will be asked; the list may still be short."""
     usage: Usage
     """Of all its calls."""
     calls: int
     why: str = ""
-    """What came instead of items, where the last reply brought none."""
+    """The reason why the last reply contained no items; empty if it did."""
     in_flight: int = 0
-    """Answers on their way, which are taken although the run stops."""
+    """Number of answers in flight, which are kept even if the run stops."""
 
 
 class ListSource(Protocol):
-    """Gives the items of lists."""
+    """Provides the items of lists."""
 
     def list_items(self, request: ListRequest, begun: ListProgress | None, /) -> AsyncGenerator[ListProgress]:
         """Yield the whole list after each step, so that it is stored before the next step; the last is finished.
@@ -56,7 +56,7 @@ class ListSource(Protocol):
         ``begun`` is what an earlier command stored of this list, None if it stored nothing.
 
         Raises:
-            BactrianError: the items cannot be had.
+            BactrianError: the items are not available.
         """
         ...
 
@@ -76,7 +76,7 @@ class FunctionSource:
     async def list_items(
         self, request: ListRequest, _begun: ListProgress | None
     ) -> AsyncGenerator[ListProgress]:
-        """Yield what the function returns, without blanks and duplicates, and no more than the axis counts.
+        """Yield what the function returns, without blanks and duplicates, at most as many as the axis counts.
 
         Raises:
             InputError: the function failed, or returned something other than texts.
@@ -91,7 +91,7 @@ class FunctionSource:
             raise InputError(
                 f"The list source {self.name!r} failed for {request.id!r}: {type(error).__name__}: {error}.",
                 where=f"axes.{request.axis}.source",
-                next="Mend it and run the same command again.",
+                next="Correct it and run the same command again.",
             ) from error
         if isinstance(given, str):
             raise InputError(

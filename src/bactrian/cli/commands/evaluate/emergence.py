@@ -4,31 +4,35 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from bactrian.api.emergence.known_answers import (
-    KnownAnswerOrder,
-    check_stages,
-    measure_known_answers,
-    prepare_studies,
-)
+from bactrian.api.emergence.known_answers import KnownAnswerOrder, measure_known_answers, prepare_studies
 from bactrian.api.generate import GenerateOptions
+from bactrian.cli.commands.evaluate.humaneval import SpendingFlags
+from bactrian.cli.commands.evaluate.solving import ComparisonFlags
+from bactrian.cli.commands.evaluate.staging import compare_stages
 from bactrian.cli.commands.generate import SOME_FAILED, watch_run
 from bactrian.cli.options import declare_option, flatten_groups
 from bactrian.cli.run_async import StopControl, run_async
-from bactrian.cli.view.emergence import show_matrix
+from bactrian.cli.view.emergence import show_harness, show_matrix
 from bactrian.cli.view.progress import choose_progress_view
 from bactrian.errors import InputError
 from bactrian.evaluate.emergence.facts import FactSize
+from bactrian.evaluate.emergence.lm_eval import read_results, write_commands
+from bactrian.evaluate.emergence.stage_plan import read_stages
 from bactrian.evaluate.emergence.study import NOTHING
+from bactrian.evaluate.questions.question_set import SETS, load_questions
 from bactrian.generate.run import RunOrder
 from bactrian.language.escape import to_json
+from bactrian.models.registry import ModelOptions
 
 _RESUME = "All results so far are stored; the same command goes on."
+_JUDGING, _SPENDING = ComparisonFlags(), SpendingFlags()
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +52,6 @@ class KnownAnswerFlags:
     seeds: Annotated[
         int, declare_option("--seeds", "Repetitions, each with facts and training of its own.", min=1)
     ] = 3
-    seed: Annotated[int, declare_option("--seed", "The first seed.", min=0)] = 1
     facts: Annotated[int, declare_option("--facts", "Facts taught in each domain.", min=2)] = FactSize().facts
     wordings: Annotated[
         int, declare_option("--wordings", "Wordings in which each fact is taught.", min=1, max=6)
@@ -59,44 +62,116 @@ class KnownAnswerFlags:
     ] = False
 
 
+@dataclass(frozen=True, slots=True)
+class QuestionFlags:
+    """What judges compare."""
+
+    questions: Annotated[
+        list[str] | None,
+        declare_option(
+            "--questions", f"A set ({', '.join(SETS)}) or a file; can be repeated. Default: all four sets."
+        ),
+    ] = None
+    limit: Annotated[
+        int | None, declare_option("--limit", "Only so many questions of each set, drawn at random.", min=1)
+    ] = None
+    longest: Annotated[int, declare_option("--longest", "Longest answer, in tokens.", min=1)] = 1024
+
+
 @flatten_groups
 def emergence(
     stages: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[STAGES]...", help="Models to ask, the base first, then each stage."),
+        typer.Argument(metavar="[STAGES]...", help="The stages, as MODEL or NAME=MODEL, the base first."),
     ] = None,
     known: KnownAnswerFlags = KnownAnswerFlags(),
+    asked: QuestionFlags = QuestionFlags(),
+    judging: ComparisonFlags = _JUDGING,
+    spending: SpendingFlags = _SPENDING,
+    lm_eval: Annotated[
+        bool,
+        declare_option(
+            "--lm-eval",
+            "Table 7: show the results in files of lm-evaluation-harness (STAGES), or without files its commands.",
+        ),
+    ] = False,
     out: Annotated[
         Path, declare_option("--out", "Folder of the experiment; the same command resumes it.")
     ] = Path("emergence"),
-    base_url: Annotated[str | None, declare_option("--base-url", "Endpoint of openai:NAME.")] = None,
-    concurrency: Annotated[
-        int | None, declare_option("--concurrency", "Maximum number of concurrent requests.", min=1)
-    ] = None,
-    retry_failed: Annotated[
-        bool, declare_option("--retry-failed", "Ask again where a model failed.")
-    ] = False,
-    as_json: Annotated[bool, declare_option("--json", "Write the report as JSON.")] = False,
 ) -> None:
-    """Measure what each stage of a training adds (tables 2 and 6 of the paper)."""
-    if not known.known_answers:
-        raise InputError("Nothing is asked.", where="--known-answers", next="Add --known-answers.")
-    options = GenerateOptions(base_url=base_url, concurrency=concurrency, retry_failed=retry_failed)
-    order = KnownAnswerOrder(
-        out.absolute(),
-        tuple(range(known.seed, known.seed + (1 if stages else known.seeds))),
-        FactSize(facts=known.facts, wordings=known.wordings),
-        known.base,
-        check_stages(stages, options) if stages else (),
-        options,
-    )
-    if known.write_only:
-        for study in prepare_studies(order):
-            typer.echo(shlex.quote(str(out / f"seed-{study.seed}")))
+    """Measure what each stage of a training adds (tables 2, 6 and 7 of the paper)."""
+    if lm_eval:
+        _show_harness(stages or (), as_json=judging.as_json)
         return
     stop_control = StopControl()
-    work = _measure_known_answers(order, stop_control, as_json=as_json)
+    if known.known_answers:
+        order = _order_known_answers(stages or (), known, judging, spending, out)
+        if known.write_only:
+            for study in prepare_studies(order):
+                typer.echo(shlex.quote(str(out / f"seed-{study.seed}")))
+            return
+        work = _measure_known_answers(order, stop_control, as_json=judging.as_json)
+    else:
+        work = compare_stages(
+            read_stages(stages or (), ModelOptions(base_url=spending.base_url)),
+            [load_questions(name) for name in asked.questions or SETS],
+            out.absolute(),
+            judging=judging,
+            spending=spending,
+            stop_control=stop_control,
+            limit=asked.limit,
+            longest=asked.longest,
+        )
     run_async(work, resume=_RESUME, stop_control=stop_control)
+
+
+def _show_harness(files: Sequence[str], *, as_json: bool) -> None:
+    if not files:
+        for command in write_commands("MODEL"):
+            typer.echo(command)
+        return
+    results = read_results([Path(file).expanduser() for file in files])
+    if as_json:
+        print(to_json({"models": [one.to_json() for one in results]}))
+    else:
+        show_harness(results)
+
+
+def _order_known_answers(
+    stages: Sequence[str],
+    known: KnownAnswerFlags,
+    judging: ComparisonFlags,
+    spending: SpendingFlags,
+    out: Path,
+) -> KnownAnswerOrder:
+    for flag, given in (
+        ("--judge", judging.judge),
+        ("--forecast", judging.forecast),
+        ("--budget", spending.budget),
+    ):
+        if given:
+            raise InputError(
+                "Known answers are graded without a judge, and asked of models on this computer.",
+                where=flag,
+                next="Leave it out, or leave --known-answers out.",
+            )
+    seed = 1 if spending.seed is None else spending.seed
+    return KnownAnswerOrder(
+        out.absolute(),
+        tuple(range(seed, seed + (1 if stages else known.seeds))),
+        FactSize(facts=known.facts, wordings=known.wordings),
+        known.base,
+        read_stages(stages, ModelOptions(base_url=spending.base_url)) if stages else (),
+        GenerateOptions(
+            base_url=spending.base_url,
+            concurrency=spending.concurrency,
+            max_tokens=spending.max_tokens,
+            price=spending.price,
+            timeout=judging.timeout,
+            max_wait=judging.timeout,
+            retry_failed=judging.retry_failed,
+        ),
+    )
 
 
 async def _measure_known_answers(order: KnownAnswerOrder, stop_control: StopControl, *, as_json: bool) -> int:

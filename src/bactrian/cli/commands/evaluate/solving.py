@@ -112,24 +112,10 @@ async def compare_solutions(
         BudgetReached: a limit is used up; what was paid for is stored.
     """
     judging = replace(judging, math=judging.math or math)
-    order = _order_run(plan.recipe, plan.solutions, plan.models, spending, judging)
-    verdicts = {judge: name_verdicts(plan.folder, judge, judging.style) for judge in judging.judge or ()}
-    if judging.forecast:
-        show_forecast(await forecast_run(order), json=judging.as_json)
-        for judge, path in verdicts.items():
-            show_forecast(
-                await forecast_run(_order_verdicts(plan, judge, path, spending, judging)),
-                json=judging.as_json,
-            )
-        return 0
-    plan.folder.mkdir(parents=True, exist_ok=True)
-    code = await _run(order, judging, stop_control)
-    for judge, path in verdicts.items():
-        spending = _subtract(spending, order)
-        order = _order_verdicts(plan, judge, path, spending, judging)
-        code = max(code, await _run(order, judging, stop_control))
+    code = (await run_comparison(plan, judging, spending, stop_control)).code
     stop_control.stop = None
-    if not verdicts:
+    verdicts = list_verdicts(plan.folder, judging)
+    if judging.forecast or not verdicts:
         return code
     report = await build_comparison_report(plan.solutions, verdicts, by_roles=judging.by_roles)
     if judging.report is not None:
@@ -139,6 +125,53 @@ async def compare_solutions(
     else:
         show_comparison(report)
     return code
+
+
+def list_verdicts(folder: Path, judging: ComparisonFlags) -> dict[str, Path]:
+    """Return the runs of the verdicts by the judge's name."""
+    return {judge: name_verdicts(folder, judge, judging.style) for judge in judging.judge or ()}
+
+
+@dataclass(frozen=True, slots=True)
+class ComparisonRun:
+    """What a comparison came to."""
+
+    code: int
+    """Exit code."""
+    spending: SpendingFlags
+    order: RunOrder
+    """The last run, under the limits of ``spending``."""
+
+    def find_left(self) -> SpendingFlags:
+        """Return the limits that are left for another comparison. Raises BudgetReached if nothing is."""
+        return _subtract(self.spending, self.order)
+
+
+async def run_comparison(
+    plan: SolutionPlan, judging: ComparisonFlags, spending: SpendingFlags, stop_control: StopControl
+) -> ComparisonRun:
+    """Write the solutions, and ask the judges; or print what that will cost.
+
+    Raises:
+        BudgetReached: a limit is used up; what was paid for is stored.
+    """
+    order = _order_run(plan.recipe, plan.solutions, plan.models, spending, judging)
+    verdicts = list_verdicts(plan.folder, judging)
+    if judging.forecast:
+        show_forecast(await forecast_run(order), json=judging.as_json)
+        for judge, path in verdicts.items():
+            show_forecast(
+                await forecast_run(_order_verdicts(plan, judge, path, spending, judging)),
+                json=judging.as_json,
+            )
+        return ComparisonRun(0, spending, order)
+    plan.folder.mkdir(parents=True, exist_ok=True)
+    code = await _run(order, judging, stop_control)
+    for judge, path in verdicts.items():
+        spending = _subtract(spending, order)
+        order = _order_verdicts(plan, judge, path, spending, judging)
+        code = max(code, await _run(order, judging, stop_control))
+    return ComparisonRun(code, spending, order)
 
 
 async def _run(order: RunOrder, judging: ComparisonFlags, stop_control: StopControl) -> int:
@@ -186,7 +219,7 @@ def _subtract(spending: SpendingFlags, order: RunOrder) -> SpendingFlags:
         tokens -= meter.used.total
     if (budget is not None and budget < 0) or (tokens is not None and tokens < 1):
         raise BudgetReached(
-            "The solutions have used up the limit; no judge was asked.",
+            "The runs so far have used up the limit; nothing more was asked.",
             where=str(order.run),
             next=RAISE_LIMIT,
         )
