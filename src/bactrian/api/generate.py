@@ -26,6 +26,7 @@ from bactrian.generate.lists.source import ListFunction, ListSource
 from bactrian.generate.progress import ProgressSnapshot, RunProgress
 from bactrian.generate.run import PreparedRun, RunOrder, prepare_run
 from bactrian.generate.run_models import RunLimits
+from bactrian.language.argument_names import use_python_words
 from bactrian.models.pricing import choose_prices
 from bactrian.models.wrappers.budget import UsageMeter
 from bactrian.play.endings.own import EndingLike, read_endings
@@ -111,8 +112,9 @@ def recipe(name: str | Path, **settings: object) -> Recipe:
         RecipeError: the file cannot be read, or is not a valid recipe.
         InputError: a setting does not exist, or its value is not valid.
     """
-    axes = {axis.name for axis in load_recipe(str(name)).axes}
-    return load_recipe(str(name), list(_write_settings(settings, axes)))
+    with use_python_words():
+        axes = {axis.name for axis in load_recipe(str(name)).axes}
+        return load_recipe(str(name), list(_write_settings(settings, axes)))
 
 
 def generate(
@@ -159,17 +161,18 @@ def generate(
     """
     check_names("generate", options, _ARGUMENTS, **dict.fromkeys(_OF_RECIPE, _IN_RECIPE))
     check_types(GenerateTypes, {"run": run, "limit": limit, "budget": budget, **options})
-    order = build_run_order(
-        recipe,
-        run,
-        model,
-        models,
-        limit=limit,
-        budget=budget,
-        endings=endings,
-        sources=sources,
-        options=options,
-    )
+    with use_python_words():
+        order = build_run_order(
+            recipe,
+            run,
+            model,
+            models,
+            limit=limit,
+            budget=budget,
+            endings=endings,
+            sources=sources,
+            options=options,
+        )
     running: list[PreparedRun] = []
 
     async def stop() -> None:

@@ -23,6 +23,7 @@ from bactrian.api.models import (
     make_meter,
 )
 from bactrian.errors import BactrianError, BactrianWarning, ContextFull, InputError, ModelError
+from bactrian.language.argument_names import use_python_words
 from bactrian.models.registry import ModelOptions
 from bactrian.play.critic.critic import CRITIC
 from bactrian.play.defaults import (
@@ -163,6 +164,38 @@ async def stream(
         InputError: an argument cannot be used.
         StoreError: the run is damaged, in use, or written by a newer version of this program.
     """
+    with use_python_words():
+        order = _order_session(
+            idea,
+            assistant,
+            user,
+            model,
+            models,
+            critic=critic,
+            tools=tools,
+            endings=endings,
+            run=run,
+            options=options,
+        )
+    async with aclosing(yield_from_task(play_one(order))) as events:
+        async for event in events:
+            yield event
+
+
+def _order_session(
+    idea: str | None,
+    assistant: str | Role | None,
+    user: str | Role | None,
+    model: ModelLike | None,
+    models: Mapping[str, ModelLike] | None,
+    *,
+    critic: Critic | str | None,
+    tools: ToolsLike | None,
+    endings: EndingLike | Iterable[EndingLike],
+    run: str | Path | None,
+    options: PlayOptions,
+) -> SessionOrder:
+    """Check the arguments of :func:`stream` and combine them into one order."""
     check_names("stream", options, _ARGUMENTS)
     check_types(PlayTypes, {"idea": idea, "assistant": assistant, "user": user, "run": run, **options})
     if idea is None:
@@ -184,7 +217,7 @@ async def stream(
         budget=options.get("budget"),
         base_url=access.base_url,
     )
-    order = build_session_order(
+    return build_session_order(
         idea,
         (read_role(assistant, defaults[0]), read_role(user, defaults[1])),
         chosen_models,
@@ -195,9 +228,6 @@ async def stream(
         endings=endings,
         run=run,
     )
-    async with aclosing(yield_from_task(play_one(order))) as events:
-        async for event in events:
-            yield event
 
 
 _NO_AXES = "Use another pack, or a recipe with these axes: bactrian generate RECIPE --set prompts=PACK."

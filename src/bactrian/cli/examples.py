@@ -45,6 +45,14 @@ EXAMPLES = {
     "behaviours show": ("bactrian behaviours show role_flip",),
     "behaviours label": ("bactrian behaviours label society.db --behaviour flake_reply -n 50",),
     "behaviours train": ("bactrian behaviours train society.labels.jsonl",),
+    "train": (
+        "bactrian train small --run society.db --forecast",
+        (
+            "bactrian train emergence --run ai-society=society.db --run code=code.db --run math=math.db "
+            "--run science=physics.db -o tuned"
+        ),
+        "bactrian train camel-7b --show > mine.toml",
+    ),
     "sandbox": ("bactrian sandbox run program.py",),
     "sandbox run": ("bactrian sandbox run program.py --cpu 5 --json",),
     "roles": ('bactrian roles "Plan a garden" -n 3', 'bactrian roles "Plan a garden" --json > roles.jsonl'),

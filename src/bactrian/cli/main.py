@@ -96,6 +96,11 @@ COMMANDS = {
         "stored.recover", "recover", "Write a new run with everything readable from a damaged one."
     ),
     "evaluate": LazyCommand("evaluate", "app", "Measure models and conversations."),
+    "train": LazyCommand(
+        "train.train",
+        "train",
+        "Train a model on conversations, in stages, and write each stage in the format that `play` reads.",
+    ),
     "sandbox": LazyCommand("sandbox", "app", "Run a program in a sandbox."),
     "roles": LazyCommand("roles", "roles", "Ask a model for the roles that a task needs."),
     "recipes": LazyCommand("catalog.recipes", "app", "List the recipes, or show one."),

@@ -33,7 +33,7 @@ class Benchmark:
     def is_quoted_in(self, session: Session) -> bool:
         """Return True if a turn of ``session``, or its task, shares 13 consecutive words with the benchmark."""
         texts = (session.task.text, *(turn.text for turn in session.turns))
-        return any(gram in self.grams for text in texts for gram in _grams(text))
+        return any(gram in self.grams for text in texts for gram in list_grams(text))
 
     def describe(self) -> dict[str, object]:
         """Return the entry for the manifest."""
@@ -65,7 +65,7 @@ def read_benchmark(path: Path) -> Benchmark:
             problem = json.loads(line)
             texts = [problem[name] for name in _FIELDS]
             for text in texts:
-                grams.update(_grams(text))
+                grams.update(list_grams(text))
         except (ValueError, KeyError, TypeError) as error:
             raise InputError(
                 "This line is not a problem.", where=f"{where}, line {number}", next=wanted
@@ -76,7 +76,8 @@ def read_benchmark(path: Path) -> Benchmark:
     return Benchmark(path.name, hashlib.sha256(content).hexdigest(), problems, frozenset(grams))
 
 
-def _grams(text: str) -> Iterator[str]:
+def list_grams(text: str) -> Iterator[str]:
+    """Yield every sequence of 13 words in ``text``, in lower case."""
     words = _WORD.findall(text.lower())
     for start in range(len(words) - GRAM + 1):
         yield " ".join(words[start : start + GRAM])

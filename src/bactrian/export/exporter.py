@@ -19,7 +19,7 @@ from bactrian.export.format import Add, ExportContext, Format, Sample
 from bactrian.export.manifest import build_manifest, describe_files, list_written
 from bactrian.export.redact import Redactor
 from bactrian.export.registry import FORMATS
-from bactrian.export.split import Split
+from bactrian.export.split import Split, locate_group, name_group
 from bactrian.export.system_prompts import SystemPrompts
 from bactrian.export.training_configs import DATASET_INFO, DataFile, Tool, check_tool, write_entry
 from bactrian.files.atomic import MANIFEST, name_companion, write_atomically
@@ -164,7 +164,7 @@ async def _write_sessions(
                 counts.left_out[reason] += 1
                 continue
             part = options.split.find_part(session)
-            places.add(options.split.find_place(session))
+            places.add(locate_group(name_group(session)))
             sample = await _build_sample(store, session, options, redactor)
             rows = add[part](sample)
             if not rows:

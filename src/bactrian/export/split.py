@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from math import ceil, log
+from math import ceil, floor, log
 
 from bactrian.errors import InputError
 from bactrian.records.session import Session, find_kind
@@ -32,20 +32,15 @@ class Split:
         """
         if not self.shares:
             return TRAIN
-        place = self.find_place(session)
+        place = locate_group(name_group(session))
         for name, share in self.shares.items():
             if place < share:
                 return name
             place -= share
         return TRAIN
 
-    def find_place(self, session: Session) -> float:
-        """Return where the pair of ``session`` is between 0 and 1; parts begin at 0, and ``train`` has the rest."""
-        digest = hashlib.sha256("\0".join(_group(session)).casefold().encode()).digest()
-        return int.from_bytes(digest[:8], "big") / 2**64
-
     def check(self, rows: Mapping[str, int], places: Collection[float]) -> None:
-        """Refuse a part without rows. ``places`` are those of the role pairs (:meth:`find_place`).
+        """Refuse a part without rows. ``places`` are those of its groups (:func:`locate_group`).
 
         Raises:
             InputError: a part is empty.
@@ -54,12 +49,9 @@ class Split:
         if empty is None:
             return
         hint = "Export without a split, or more sessions."
-        if len(self.shares) == 1 and len(places) > 1:
-            first, *_ = sorted(places)
-            second = sorted(places)[1]
-            if empty != TRAIN:
-                share = ceil((first + min(0.01, (second - first) / 2)) * 1000) / 1000
-                hint = f"{empty}={share:g} holds one of the pairs. {hint}"
+        enough = floor(min(places) * 1000 + 1) / 1000
+        if len(self.shares) == 1 and empty != TRAIN and len(places) > 1 and enough < max(places):
+            hint = f"{empty}={enough:g} is enough for one pair. {hint}"
         pairs = f"{len(places):,} role pair" + ("" if len(places) == 1 else "s")
         likely = ""
         if empty in self.shares:
@@ -101,8 +93,14 @@ def read_split(texts: list[str]) -> Split:
     return Split(shares)
 
 
-def _group(session: Session) -> tuple[str, ...]:
+def name_group(session: Session) -> str:
+    """Return what must not be divided between parts: a name that all sessions of a role pair share."""
     if find_kind(session) == "answer":
         values = [value for value in session.values.values() if value != session.task.original]
-        return tuple(values) or (session.task.original,)
-    return (session.assistant.name, session.user.name)
+        return "\0".join(values or (session.task.original,)).casefold()
+    return f"{session.assistant.name}\0{session.user.name}".casefold()
+
+
+def locate_group(group: str) -> float:
+    """Return the place of a group between 0 and 1, the same on every machine."""
+    return int.from_bytes(hashlib.sha256(group.encode()).digest()[:8], "big") / 2**64

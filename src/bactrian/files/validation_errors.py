@@ -95,7 +95,7 @@ def _list_keys(model: type[BaseModel], place: Place) -> list[str]:
     for part in place:
         if isinstance(part, str):
             model = _find_model(model.model_fields[part].annotation) or model
-    return list(model.model_fields)
+    return [field.alias or name for name, field in model.model_fields.items()]
 
 
 def _find_model(annotation: Any) -> type[BaseModel] | None:

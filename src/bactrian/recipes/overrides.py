@@ -32,7 +32,7 @@ def apply_overrides(
     key = key.strip()
     if not equals or not key:
         raise InputError(f"{setting!r} is not key=value.", where="--set", next="For example: task.count=5")
-    value = _value(written.strip())
+    value = parse_value(written.strip())
     if key == "fresh":
         asked = [(number, axis) for number, axis in enumerate(list_tables(data, "axes")) if "ask" in axis]
         if not asked:
@@ -123,7 +123,7 @@ def _parts(data: dict[str, Any], model: type[Recipe]) -> dict[str, _Part]:
     return parts
 
 
-def _value(written: str) -> Any:
+def parse_value(written: str) -> Any:
     """Parse a TOML value; anything else is a text."""
     try:
         match tomllib.loads(f"value = {written}"):

@@ -12,7 +12,7 @@ from rich.rule import Rule
 from rich.text import Text
 
 from bactrian.cli.terminal.console import to_printable
-from bactrian.cli.view.markdown import MarkdownWriter
+from bactrian.cli.view.markdown import MarkdownWriter, mark_differences
 from bactrian.language.escape import to_line
 from bactrian.play.agent import Listener
 from bactrian.play.embodied.blocks import RESULTS, is_body
@@ -49,6 +49,8 @@ class ConversationView:
         self._roles: dict[Speaker, str] = {}
         self._embodied: set[str] = set()
         self._speaking: Speaker | None = None
+        self._first: Proposal | None = None
+        """The first proposal for the turn; later ones are compared with it."""
         self._held = ""
         self._column = 0
         self._turns = 0
@@ -58,6 +60,11 @@ class ConversationView:
     def show_waiting(self, for_what: str) -> AbstractContextManager[object]:
         """Show a spinner on standard error."""
         return self._progress.status(f"{for_what} …")
+
+    def show_stage(self, name: str, number: int, count: int) -> None:
+        """Show that a stage of a society begins; ``number`` counts from 1."""
+        self._out.print()
+        self._out.print(f"Stage {number} of {count}: {to_printable(name)}", style="bold")
 
     def show(self, event: Event) -> None:
         """Show one event."""
@@ -140,7 +147,15 @@ class ConversationView:
         again = f", round {proposal.round}" if proposal.round > 1 else ""
         after = f", after {proposal.parent}" if proposal.parent is not None else ""
         self._dim(f"\n{self._roles[proposal.speaker]} could say ({proposal.place}{again}{after}):")
-        self._dim(_indented(proposal.text))
+        text = to_printable(_indented(proposal.text))
+        first = self._first
+        if first is None or (first.number, first.round) != (proposal.number, proposal.round):
+            self._first = proposal
+            self._dim(text)
+            return
+        self._out.print(
+            mark_differences(text, to_printable(_indented(first.text))), soft_wrap=not self._out.is_terminal
+        )
 
     def _choose(self, verdict: Decision) -> None:
         if verdict.problem:

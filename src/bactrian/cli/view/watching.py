@@ -193,14 +193,18 @@ async def watch_events(
 async def watch_society(wish: SocietyRun, options: ModelOptions, keeper: PlayKeeper) -> int:
     """Play the society's stages and return the exit code."""
     watching = choose_viewer(json=keeper.json, raw=keeper.raw)
-    started = False
+    stages = [stage.name for stage in wish.society.stages]
+    begun = 0
     async with keeper.open() as store, keeper.name_next_command():
         events = play_one_society(wish, options, keeper.given, watching.listener, kept_in=store)
         async with aclosing(events):
             async for event in events:
                 keeper.notice(event)
-                started = started or isinstance(event, Started)
-                if started:
+                if isinstance(event, Started):
+                    begun += 1
+                    if len(stages) > 1:
+                        watching.show_stage(stages[begun - 1], begun, len(stages))
+                if begun:
                     watching.show(event)
                 raise_failure(event)
     keeper.tell()

@@ -164,6 +164,12 @@ class LlamaServer:
             response.close()
         raise self._make_crash_error()
 
+    async def rank_next(self, prompt: Sequence[int], count: int) -> dict[int, float]:
+        """Return the ``count`` most likely tokens after ``prompt``, with their log-probabilities."""
+        body = {"prompt": list(prompt), "n_predict": 1, "n_probs": count, "cache_prompt": False}
+        answer = await self._post("/completion", body)
+        return {one["id"]: one["logprob"] for one in answer["completion_probabilities"][0]["top_logprobs"]}
+
     async def close(self) -> None:
         """Stop the server and release its memory."""
         await self._pool.close()

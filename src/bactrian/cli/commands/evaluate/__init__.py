@@ -8,6 +8,7 @@ from bactrian.cli.commands.evaluate.agents import agents, extract
 from bactrian.cli.commands.evaluate.emergence import emergence
 from bactrian.cli.commands.evaluate.humaneval import humaneval
 from bactrian.cli.commands.evaluate.pairwise import pairwise
+from bactrian.cli.commands.evaluate.questions import questions
 from bactrian.cli.commands.evaluate.vote import vote
 
 app = typer.Typer(help="Measure models and conversations.", rich_markup_mode=None, no_args_is_help=True)
@@ -23,4 +24,5 @@ app.command("emergence")(emergence)
 app.command("extract")(extract)
 app.command("humaneval")(humaneval)
 app.command("pairwise")(pairwise)
+app.command("questions")(questions)
 app.command("vote")(vote)

@@ -1,0 +1,116 @@
+"""Checks that llama.cpp computes from the written files what transformers computed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from bactrian.errors import BactrianError
+from bactrian.models.local.gguf import read_info
+from bactrian.models.local.server import LlamaServer, start_server
+from bactrian.records.message import Message
+from bactrian.records.text import Text
+from bactrian.train.folder import name_gguf
+
+EXPECTED = "expected.json"
+PROMPTS = "prompts.json"
+MOST_DIFFERENCE = 0.5
+"""Largest mean difference of log-probabilities. Rounding to 16 bits makes a few hundredths."""
+_WINDOW = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class GgufCheck:
+    """How well llama.cpp's next tokens fit those of transformers."""
+
+    prompts: int
+    same_choice: int
+    """Prompts with the same most likely token."""
+    mean_difference: float
+    """Of the log-probabilities of the ten most likely tokens."""
+    largest_difference: float
+
+
+def can_check() -> bool:
+    """Return True if llama.cpp is installed."""
+    return find_spec("xllamacpp") is not None
+
+
+async def check_stage_gguf(folder: Path, kind: str = "f16") -> dict[str, Any] | None:
+    """Compare the GGUF file of this kind with what transformers computed; None if llama.cpp is missing.
+
+    Raises:
+        BactrianError: the file computes something else.
+    """
+    if not can_check() or not (folder / EXPECTED).exists():
+        return None
+    rows = json.loads((folder / EXPECTED).read_bytes())
+    path = folder / name_gguf(kind)
+    server = await start_server(path, slots=1, window=min(_WINDOW, read_info(path).window))
+    try:
+        pairs = [(row["top"], await server.rank_next(row["prompt"], len(row["top"]))) for row in rows]
+    finally:
+        await server.close()
+    found = compare_rankings(pairs)
+    if found.mean_difference > MOST_DIFFERENCE:
+        raise BactrianError(
+            f"The written GGUF file computes something else than the trained model: log-probabilities differ by "
+            f"{found.mean_difference:.2f} on average.",
+            where=str(path),
+            next="The folder model/ is whole; convert it with llama.cpp's convert_hf_to_gguf.py, and report this.",
+        )
+    return asdict(found)
+
+
+def compare_rankings(pairs: Sequence[tuple[Sequence[tuple[int, float]], dict[int, float]]]) -> GgufCheck:
+    """Compare the expected most likely tokens of each prompt with those found, as log-probabilities."""
+    differences = [
+        abs(score - found[token]) for expected, found in pairs for token, score in expected if token in found
+    ]
+    missing = sum(expected[0][0] not in found for expected, found in pairs)
+    same = sum(expected[0][0] == max(found, key=lambda token: found[token]) for expected, found in pairs)
+    differences += [MOST_DIFFERENCE * 10] * missing
+    return GgufCheck(
+        len(pairs),
+        same,
+        sum(differences) / len(differences) if differences else 0.0,
+        max(differences, default=0.0),
+    )
+
+
+async def check_template(base: Path, gguf: Path, report: Callable[[int], None] | None = None) -> int | None:
+    """Check that ``play`` sends byte for byte what is trained on. Return the number of prompts compared.
+
+    Raises:
+        BactrianError: llama.cpp renders or tokenises a prompt differently.
+    """
+    if not can_check() or not (base / PROMPTS).exists():
+        return None
+    rows = json.loads((base / PROMPTS).read_bytes())
+    server = await start_server(gguf, slots=1, window=min(_WINDOW, read_info(gguf).window))
+    try:
+        for number, row in enumerate(rows):
+            await _check_prompt(server, row)
+            if report is not None:
+                report(number + 1)
+    finally:
+        await server.close()
+    return len(rows)
+
+
+async def _check_prompt(server: LlamaServer, row: dict[str, Any]) -> None:
+    messages = [Message(said["role"], Text(said["content"])) for said in row["messages"]]
+    text = await server.chat(messages)
+    tokens = (await server.tokens(text, begins=True)).tolist()
+    if tokens != row["tokens"]:
+        same = next((n for n, (a, b) in enumerate(zip(tokens, row["tokens"], strict=False)) if a != b), None)
+        raise BactrianError(
+            "`play` would send another text than the one that is trained on: "
+            + (f"token {same + 1} differs." if same is not None else "their lengths differ."),
+            where="chat template",
+            next="Use another base model, or one whose GGUF carries the same chat template.",
+        )

@@ -1,0 +1,1 @@
+"""Models as GGUF, the format of llama.cpp. Needs the extra ``train``."""

@@ -1,0 +1,138 @@
+"""Starts a worker in a process of its own, and passes on its events.
+
+A process for each stage frees all memory at its end, and whatever takes it down takes nothing else with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from bactrian.errors import BactrianError, Halted, InputError, MissingExtra
+
+STOPPED = 75
+"""Exit code of a worker that was stopped and can be resumed."""
+_PATIENCE = 60.0
+"""Seconds that a stage has to finish a step and save a checkpoint."""
+_LOG_LINES = 3
+EXTRA = ("torch", "transformers", "trl", "peft", "datasets", "accelerate", "gguf")
+
+
+def check_libraries() -> None:
+    """Raise MissingExtra if a library of the extra ``train`` is missing."""
+    for name in EXTRA:
+        if find_spec(name) is None:
+            raise MissingExtra("train", f"Training (here {name})")
+
+
+def count_free_cores() -> int:
+    """Return how many cores are idle, at least one: threads that wait for busy cores slow each other down."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, round(cores - os.getloadavg()[0]))
+
+
+async def run_worker(
+    task: Sequence[str], log: Path, *, launcher: Sequence[str] = ()
+) -> AsyncIterator[Mapping[str, Any]]:
+    """Run a worker with these arguments and yield its events. Cancelling it lets it save a checkpoint first.
+
+    Args:
+        task: ``prepare FOLDER`` or ``stage FOLDER NUMBER``.
+        log: File for what its libraries print.
+        launcher: Arguments for accelerate's launcher, for several devices.
+
+    Raises:
+        BactrianError: the worker failed, or was killed.
+        Halted: the worker was stopped and can be resumed.
+    """
+    module = ["-m", "bactrian.train.worker"]
+    command = [
+        sys.executable,
+        "-P",
+        *(["-m", "accelerate.commands.launch", *launcher] if launcher else []),
+        *module,
+    ]
+    threads = os.environ.get("OMP_NUM_THREADS") or str(count_free_cores())
+    with log.open("ab") as errors:
+        worker = await asyncio.create_subprocess_exec(
+            *command,
+            *task,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=errors,
+            start_new_session=True,  # Ctrl-C must reach only this process, which lets the worker save
+            limit=1 << 24,
+            # Spinning threads take the cores that other threads wait for.
+            env={"OMP_WAIT_POLICY": "passive", "OMP_NUM_THREADS": threads, **os.environ},
+        )
+    failure: BactrianError | None = None
+    try:
+        assert worker.stdout is not None
+        async for line in worker.stdout:
+            event = _read_event(line)
+            if event.get("event") == "error":
+                failure = _make_error(event)
+            elif event:
+                yield event
+        code = await worker.wait()
+    finally:
+        if worker.returncode is None:
+            await _end(worker)
+    if failure is not None:
+        raise failure
+    if code == STOPPED:
+        raise Halted
+    if code != 0:
+        raise _explain_death(code, log)
+
+
+async def _end(worker: asyncio.subprocess.Process) -> None:
+    """Ask the worker to save and stop; kill it if that takes too long."""
+    with suppress(ProcessLookupError):
+        worker.terminate()
+    try:
+        async with asyncio.timeout(_PATIENCE):
+            if worker.stdout is not None:
+                await worker.stdout.read()
+            await worker.wait()
+    except (TimeoutError, asyncio.CancelledError):
+        with suppress(ProcessLookupError):
+            os.killpg(worker.pid, signal.SIGKILL)
+        await worker.wait()
+
+
+def _read_event(line: bytes) -> dict[str, Any]:
+    with suppress(ValueError):
+        event = json.loads(line)
+        if isinstance(event, dict):
+            return event  # pyright: ignore[reportUnknownVariableType]
+    return {}
+
+
+def _make_error(event: Mapping[str, Any]) -> BactrianError:
+    kind = InputError if event.get("exit_code") == InputError.exit_code else BactrianError
+    return kind(str(event["what"]), where=event.get("where"), next=event.get("next"))
+
+
+def _explain_death(code: int, log: Path) -> BactrianError:
+    if code == -signal.SIGKILL:
+        return BactrianError(
+            "The training process was killed, most likely because memory ran out.",
+            where=str(log),
+            next="Run the same command: it resumes at the last checkpoint. If it happens again, add --set per_device=1 "
+            "or --set checkpointing=true: the result is the same.",
+        )
+    lines = log.read_text("utf-8", "replace").strip().splitlines()[-_LOG_LINES:]
+    return BactrianError(
+        f"The training process ended with code {code}: {' '.join(lines) or 'it said nothing'}",
+        where=str(log),
+        next="The log says more. Run the same command to resume at the last checkpoint.",
+    )

@@ -1,0 +1,1 @@
+"""The processes that train: the only code that needs PyTorch. Nothing else imports it; see ``train/process.py``."""

@@ -1,0 +1,58 @@
+"""``python -m bactrian.train.worker prepare|stage FOLDER [NUMBER]``: one step of a training in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+import warnings
+from pathlib import Path
+from typing import NoReturn
+
+from bactrian.errors import BactrianError
+from bactrian.train.worker.events import Emit, end_with_parent, open_events
+
+STOPPED = 75
+"""Exit code of a stage that was stopped and can be resumed."""
+
+
+def main() -> None:
+    """Do the step that the arguments name. Errors are events, and the exit code is not 0."""
+    emit = open_events()
+    end_with_parent()
+    task, root = sys.argv[1], Path(sys.argv[2])
+    os.environ.setdefault(
+        "HF_HUB_OFFLINE", "1"
+    )  # otherwise libraries wait for the network; base.py turns it off
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    warnings.simplefilter("ignore")
+    try:
+        if task == "prepare":
+            from bactrian.train.worker.prepare import prepare
+
+            prepare(root, emit)
+        else:
+            from bactrian.train.worker.stage import train_stage
+
+            if not train_stage(root, int(sys.argv[3]), emit):
+                os._exit(STOPPED)
+    except BactrianError as error:
+        _emit_error(emit, error)
+    except BaseException as error:  # noqa: BLE001  a library failed, and the parent must hear of it
+        traceback.print_exc()
+        from bactrian.train.worker.failures import explain_failure
+
+        _emit_error(emit, explain_failure(error))
+    emit("done")
+    sys.stderr.flush()
+    os._exit(0)  # threads of libraries keep nothing that is needed
+
+
+def _emit_error(emit: Emit, error: BactrianError) -> NoReturn:
+    emit("error", what=error.what, where=error.where, next=error.next, exit_code=error.exit_code)
+    sys.stderr.flush()
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main()

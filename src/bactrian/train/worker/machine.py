@@ -1,0 +1,66 @@
+# pyright: basic, reportMissingImports=false
+"""What this machine offers: a device, its precision, and memory."""
+
+from __future__ import annotations
+
+import resource
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from bactrian.errors import InputError
+from bactrian.train.recipe import Training
+
+_BF16 = ("amx_bf16", "avx512_bf16")
+"""Flags of processors that compute in bf16; others emulate it, slower than fp32."""
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """The device of a stage."""
+
+    device: str
+    """``cuda`` or ``cpu``."""
+    bf16: bool
+    name: str
+
+
+def find_machine(training: Training) -> Machine:
+    """Return the device and the precision of a stage.
+
+    Raises:
+        InputError: the recipe asks for a GPU, and there is none.
+    """
+    has_gpu = torch.cuda.is_available()
+    if training.method == "qlora" and not has_gpu:
+        raise InputError(
+            "QLoRA trains a quantised model on a GPU, and there is none.",
+            where='method = "qlora"',
+            next="Use --set method=lora, which runs on processors too.",
+        )
+    if training.devices > 1 and torch.cuda.device_count() < training.devices:
+        raise InputError(
+            f"The recipe needs {training.devices} GPUs, and there are {torch.cuda.device_count()}.",
+            where="devices",
+            next="Use --set devices=1: gradients are accumulated to the same batch.",
+        )
+    able = torch.cuda.is_bf16_supported() if has_gpu else _computes_bf16()
+    bf16 = able if training.precision == "auto" else training.precision == "bf16"
+    name = torch.cuda.get_device_name(0) if has_gpu else f"{torch.get_num_threads()} threads of a processor"
+    return Machine("cuda" if has_gpu else "cpu", bf16, name)
+
+
+def measure_peak() -> int:
+    """Return the most memory in bytes that this process held: of the GPU if there is one."""
+    if torch.cuda.is_available():
+        return torch.cuda.max_memory_reserved()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def _computes_bf16() -> bool:
+    try:
+        flags = Path("/proc/cpuinfo").read_text("utf-8")
+    except OSError:
+        return False
+    return any(flag in flags for flag in _BF16)

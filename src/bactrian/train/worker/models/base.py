@@ -1,0 +1,187 @@
+# pyright: basic, reportMissingImports=false
+"""Opens the base model of a training as a folder of transformers, from wherever it comes."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from bactrian.errors import InputError, Refused
+from bactrian.models.local.weights import BUILT_IN, fetch_weights, find_cache_folder
+from bactrian.train.folder import StageFolder
+from bactrian.train.gguf.reader import read_metadata
+from bactrian.train.gguf.writer import can_write, write_gguf
+from bactrian.train.recipe import BUILT_IN_BASE, NEW, Base, TrainRecipe
+from bactrian.train.templates import read_template
+
+_LARGEST_COPY = 4_000_000_000
+"""Bytes of a base model of which a GGUF copy is written without being asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenBase:
+    """The base model."""
+
+    model: Path
+    """Folder of transformers."""
+    gguf: Path | None
+    source: Path | None
+    """The GGUF file that it was converted from."""
+    name: str
+    sha256: str
+    license: str | None
+
+
+def open_base(recipe: TrainRecipe, stage: StageFolder, texts: Iterable[str]) -> OpenBase:
+    """Fetch, convert or make the base model.
+
+    Raises:
+        InputError: it cannot be read, or has a format that training cannot use.
+        ModelError: it cannot be downloaded.
+    """
+    base = recipe.base
+    if base.new is not None:
+        return _make_new(recipe, stage, texts)
+    assert base.model is not None
+    path = Path(base.model)
+    if base.model == BUILT_IN_BASE:
+        path = fetch_weights(BUILT_IN, find_cache_folder())
+        return _convert(path, "SmolLM2-135M-Instruct (built-in)", base, stage)
+    if path.suffix == ".gguf" and not path.is_file():
+        raise InputError("There is no such file.", where=base.model, next="Check base.model.")
+    if path.is_file():
+        return _convert(path, path.name, base, stage)
+    folder = path if path.is_dir() else _download(base.model, base.revision)
+    gguf = stage.path / "model.gguf"
+    if can_write(folder) and _weigh(folder) <= _LARGEST_COPY:
+        write_gguf(folder, gguf, "f16", template=_read_own_template(base))
+    name = base.model if base.revision is None else f"{base.model} at {base.revision}"
+    return OpenBase(
+        folder.resolve(),
+        gguf if gguf.exists() else None,
+        None,
+        name,
+        _hash_weights(folder),
+        base.license or _read_license(folder),
+    )
+
+
+def _make_new(recipe: TrainRecipe, stage: StageFolder, texts: Iterable[str]) -> OpenBase:
+    from bactrian.train.worker.models.new_model import make_new_model
+
+    assert recipe.base.new is not None
+    folder = stage.path / "model"
+    make_new_model(recipe.base.new, texts, recipe.training.seed, folder)
+    gguf = stage.path / "model.gguf"
+    write_gguf(folder, gguf, "f16")
+    return OpenBase(folder, gguf, None, NEW, _hash_weights(folder), None)
+
+
+def _convert(path: Path, name: str, base: Base, stage: StageFolder) -> OpenBase:
+    """Dequantise a GGUF file once, and keep the result in the cache folder."""
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    cached = find_cache_folder() / f"transformers-{digest[:16]}"
+    if not (cached / "model.gguf").exists():
+        _convert_to(path, cached)
+    stated = read_metadata(path).get("general.license")
+    gguf = cached / "model.gguf"
+    if base.template is not None:
+        gguf = stage.path / "model.gguf"
+        write_gguf(cached / "model", gguf, "f16", source=path, template=_read_own_template(base))
+    terms = base.license or (str(stated) if stated else None)
+    return OpenBase(cached / "model", gguf, path, name, digest, terms)
+
+
+def _read_own_template(base: Base) -> str | None:
+    return read_template(base.template) if base.template is not None else None
+
+
+def _convert_to(path: Path, cached: Path) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
+
+    needed = 12 * path.stat().st_size
+    cached.parent.mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(cached.parent).free
+    if free < needed:
+        raise Refused(
+            f"Converting the model needs up to {needed / 1e6:,.0f} MB of disk space, "
+            f"and {free / 1e6:,.0f} MB are free.",
+            where=str(cached.parent),
+            next="Free some space, or set BACTRIAN_CACHE to another folder.",
+        )
+    aside = Path(tempfile.mkdtemp(dir=cached.parent, prefix="convert-"))
+    try:
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(str(path.parent), gguf_file=path.name)
+            model = AutoModelForCausalLM.from_pretrained(
+                str(path.parent),
+                gguf_file=path.name,
+                quantization_config=GgufConfig(dequantize=True),
+                dtype=torch.bfloat16,
+            )
+        except (ValueError, KeyError, NotImplementedError, TypeError, RuntimeError) as error:
+            raise InputError(
+                f"This GGUF file cannot be dequantised for training: {str(error).splitlines()[0]}",
+                where=str(path),
+                next="Use the model's original weights: a folder of transformers, or its name on the Hub.",
+            ) from error
+        model.save_pretrained(aside / "model")
+        tokenizer.save_pretrained(aside / "model")
+        del model
+        write_gguf(aside / "model", aside / "model.gguf", "f16", source=path)
+        with suppress(OSError):  # another process was faster
+            aside.rename(cached)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _download(name: str, revision: str | None) -> Path:
+    """Fetch a model from the Hub, or from its cache."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, RepositoryNotFoundError
+
+    try:
+        os.environ.pop("HF_HUB_OFFLINE", None)
+        return Path(
+            snapshot_download(
+                name, revision=revision, ignore_patterns=["*.pth", "*.bin.index.json", "original/*"]
+            )
+        )
+    except (HfHubHTTPError, LocalEntryNotFoundError, RepositoryNotFoundError, ValueError, OSError) as error:
+        raise InputError(
+            f"There is no such folder, and the Hub does not give a model of that name: {type(error).__name__}.",
+            where=name,
+            next="Check base.model and the network; HF_TOKEN is needed for models that ask to accept their terms.",
+        ) from error
+
+
+def _weigh(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+
+
+def _hash_weights(folder: Path) -> str:
+    """Return one SHA-256 over all files of weights."""
+    digest = hashlib.sha256()
+    for path in sorted([*folder.glob("*.safetensors"), *folder.glob("*.bin")]):
+        with path.open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()
+
+
+def _read_license(folder: Path) -> str | None:
+    """Return the licence that the model's card states."""
+    with suppress(OSError, UnicodeDecodeError):
+        found = re.search(
+            r"^license(?:_name)?:\s*(\S.*)$", (folder / "README.md").read_text("utf-8"), re.MULTILINE
+        )
+        return found[1].strip() if found else None
+    return None

@@ -1,0 +1,73 @@
+# pyright: basic, reportMissingImports=false
+"""Loads a model for training: in full, with adapters, or quantised with adapters."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
+
+from bactrian.errors import InputError
+from bactrian.train.recipe import Training
+from bactrian.train.worker.machine import Machine
+
+
+def load_model(folder: Path, training: Training, machine: Machine) -> Any:
+    """Load the model in ``folder`` as ``training`` needs it.
+
+    A full fine-tuning keeps its weights in 32 bits: updates of 1e-5 would vanish in bf16. Adapters have 32 bits
+    anyway, so the model below them may be bf16.
+
+    Raises:
+        InputError: the folder holds no model that can be trained.
+    """
+    frozen = training.method != "full"
+    options: dict[str, Any] = {"dtype": torch.bfloat16 if frozen and machine.bf16 else torch.float32}
+    if training.method == "qlora":
+        options["quantization_config"] = _quantize_4_bits()
+    try:
+        kind = AutoModelForSeq2SeqLM if is_encoder_decoder(folder) else AutoModelForCausalLM
+        model = kind.from_pretrained(folder, **options)
+    except (OSError, ValueError, KeyError, ImportError) as error:
+        raise InputError(
+            f"The model cannot be loaded: {str(error).splitlines()[0]}",
+            where=str(folder),
+            next="Check base.model: a folder of transformers with safetensors.",
+        ) from error
+    model.config.use_cache = False
+    return model
+
+
+def make_adapters(training: Training, *, encoder_decoder: bool = False) -> Any:
+    """Return the configuration of the adapters; None for a full fine-tuning."""
+    if training.method == "full":
+        return None
+    from peft import LoraConfig
+
+    lora = training.lora
+    return LoraConfig(
+        r=lora.rank,
+        lora_alpha=lora.alpha,
+        lora_dropout=lora.dropout,
+        target_modules=lora.targets if isinstance(lora.targets, str) else list(lora.targets),
+        task_type="SEQ_2_SEQ_LM" if encoder_decoder else "CAUSAL_LM",
+    )
+
+
+def is_encoder_decoder(folder: Path) -> bool:
+    """Return True for a sequence-to-sequence model such as FlanT5."""
+    return bool(getattr(AutoConfig.from_pretrained(folder), "is_encoder_decoder", False))
+
+
+def _quantize_4_bits() -> Any:
+    """Return the quantisation of QLoRA (Dettmers et al. 2023): 4-bit NormalFloat, quantised twice."""
+    from transformers import BitsAndBytesConfig
+
+    return BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=torch.bfloat16,
+    )

@@ -1,0 +1,98 @@
+# pyright: basic, reportMissingImports=false
+"""Opens the base model, writes all data as tokens, and probes the training."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from bactrian.train.data.conversation import read_prepared
+from bactrian.train.examples import Cutter
+from bactrian.train.folder import StageFolder, list_stage_folders, read_plan, write_json
+from bactrian.train.recipe import TrainRecipe
+from bactrian.train.worker.encode import encode_stage, load_part
+from bactrian.train.worker.events import Emit
+from bactrian.train.worker.machine import find_machine
+from bactrian.train.worker.models.base import OpenBase, open_base
+from bactrian.train.worker.models.load import is_encoder_decoder
+from bactrian.train.worker.models.seq2seq import make_seq2seq_cutter, open_seq2seq_tokenizer
+from bactrian.train.worker.models.tokens import hash_template, make_cutter, open_tokenizer
+from bactrian.train.worker.probe import probe_training
+
+PREPARED = "prepared.json"
+_PROMPTS_OF_A_STAGE = 5
+
+
+def prepare(root: Path, emit: Emit) -> None:
+    """Write the base's manifest, the tokens of each stage, and the numbers for a forecast.
+
+    Raises:
+        BactrianError: the model or the data cannot be used for training.
+    """
+    recipe = TrainRecipe.model_validate(read_plan(root)["recipe"])
+    folders = list_stage_folders(root, [one.name for one in recipe.stages])
+    machine = find_machine(recipe.training)
+    folders[0].path.mkdir(exist_ok=True)
+    emit("opening", model=recipe.base.model or "a new model")
+    base = open_base(recipe, folders[0], _iterate_texts(folders[1:]))
+    if is_encoder_decoder(base.model):
+        tokenizer = open_seq2seq_tokenizer(str(base.model))
+        cutter: Any = make_seq2seq_cutter(tokenizer)
+    else:
+        tokenizer = open_tokenizer(str(base.model), recipe.base)
+        cutter = make_cutter(tokenizer, str(base.model))
+    stages: list[dict[str, Any]] = []
+    for folder in folders[1:]:
+        emit("encoding", stage=folder.name)
+        stages.append(encode_stage(folder, cutter, tokenizer, recipe.training))
+    if base.gguf is not None:
+        _write_prompts(folders[0].path, folders[1:], cutter)
+    emit("probing")
+    probe = (
+        None
+        if recipe.training.devices > 1
+        else probe_training(base.model, recipe.training, machine, load_part(folders[-1], "train"))
+    )
+    write_json(folders[0].path / "manifest.json", _describe(base, folders[0], tokenizer))
+    write_json(root / PREPARED, {"stages": stages, "probe": probe, "weights": _weigh(base.model)})
+
+
+def _write_prompts(path: Path, folders: list[StageFolder], cutter: Cutter) -> None:
+    """Write the first prompts of some conversations as they are trained on, to compare with what ``play`` sends."""
+    rows: list[dict[str, Any]] = []
+    for folder in folders:
+        for one in islice(read_prepared(folder.data / "train.jsonl"), _PROMPTS_OF_A_STAGE):
+            said = list(one.messages)
+            first = next(place for place, each in enumerate(said) if each["role"] == "assistant")
+            asked = cutter.render_pieces(said[: first + 1])[0].text
+            rows.append({"messages": said[:first], "tokens": cutter.encode(asked)})
+    (path / "prompts.json").write_text(json.dumps(rows), "utf-8")
+
+
+def _iterate_texts(folders: list[StageFolder]) -> Iterator[str]:
+    for folder in folders:
+        for one in read_prepared(folder.data / "train.jsonl"):
+            for said in one.messages:
+                yield said["content"]
+
+
+def _describe(base: OpenBase, folder: StageFolder, tokenizer: Any) -> dict[str, Any]:
+    def locate(path: Path) -> str:
+        return path.relative_to(folder.path).as_posix() if path.is_relative_to(folder.path) else str(path)
+
+    return {
+        "number": 0,
+        "name": "base",
+        "base": {"name": base.name, "sha256": base.sha256, "license": base.license},
+        "model": locate(base.model),
+        "gguf": locate(base.gguf) if base.gguf else None,
+        "gguf_source": str(base.source) if base.source else None,
+        "template": {"sha256": hash_template(tokenizer) if tokenizer.chat_template else None},
+    }
+
+
+def _weigh(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.glob("*.safetensors"))

@@ -1,0 +1,115 @@
+"""What a training will take, how its files are read, and how two programs' answers are compared."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bactrian.errors import InputError
+from bactrian.train.check import compare_rankings
+from bactrian.train.curves import draw_curves
+from bactrian.train.folder import StageFolder, read_training, write_json
+from bactrian.train.forecast import forecast_stages
+from bactrian.train.load import load_train_recipe, parse_train_recipe
+from bactrian.train.log import read_log
+
+RECIPE = """
+name = "two"
+from = "{origin}"
+[base]
+model = "built-in"
+[training]
+epochs = 2
+batch = 10
+per_device = 5
+evaluations = 3
+[[stages]]
+name = "a"
+[[stages]]
+name = "b"
+"""
+PROBE = {"parameters": 1000, "tokens_per_second": 50.0, "peak_bytes": 7, "machine": "here"}
+
+
+def count(examples: int, tokens: int, held_out: int = 0) -> dict[str, Any]:
+    return {"train": {"examples": examples, "tokens": tokens}, "held-out": {"tokens": held_out}}
+
+
+@pytest.mark.parametrize(
+    ("origin", "steps", "tokens"), [("union", [4, 10], [2000, 5000]), ("checkpoint", [4, 6], [2000, 3000])]
+)
+def test_a_forecast_counts_what_each_stage_sees(origin: str, steps: list[int], tokens: list[int]) -> None:
+    prepared = {"stages": [count(20, 1000), count(30, 1500)], "probe": PROBE, "weights": 100}
+    found = forecast_stages(parse_train_recipe(RECIPE.format(origin=origin)), prepared)
+    assert [stage.steps for stage in found.stages] == steps
+    assert [stage.tokens for stage in found.stages] == tokens
+    assert found.seconds == pytest.approx(sum(tokens) / 50)
+    assert (found.memory, found.measured) == (7, True)
+
+
+def test_a_forecast_counts_evaluations() -> None:
+    prepared = {"stages": [count(20, 1000, held_out=300), count(20, 1000)], "probe": PROBE, "weights": 100}
+    found = forecast_stages(parse_train_recipe(RECIPE.format(origin="checkpoint")), prepared)
+    assert found.seconds == pytest.approx((2 * 2000 + 2 * 4 * 300 / 3) / 50)
+
+
+def test_a_last_step_of_fewer_examples_counts_what_it_has() -> None:
+    recipe = parse_train_recipe(RECIPE.format(origin="union"))
+    assert recipe.training.count_steps_of_epoch(21) == 3
+    assert recipe.training.count_seen(21, 2100) == 4200
+
+
+def test_a_forecast_without_a_probe_is_reckoned_from_the_weights() -> None:
+    prepared = {"stages": [count(1000, 1_000_000)] * 4, "probe": None, "weights": 2 * 6_700_000_000}
+    found = forecast_stages(load_train_recipe("camel-7b"), prepared)
+    assert not found.measured
+    assert found.memory == 6_700_000_000 * 16 // 4
+    assert found.disk > 4 * 2 * 2 * 6_700_000_000
+
+
+def test_rankings_are_compared_by_choice_and_by_log_probability() -> None:
+    found = compare_rankings(
+        [([(1, -0.1), (2, -2.0)], {1: -0.2, 2: -2.0}), ([(3, -0.5), (4, -0.6)], {4: -0.5, 3: -0.6})]
+    )
+    assert (found.prompts, found.same_choice) == (2, 1)
+    assert found.mean_difference == pytest.approx(0.075)
+    assert found.largest_difference == pytest.approx(0.1)
+
+
+def test_a_most_likely_token_that_is_missing_counts_as_a_large_difference() -> None:
+    assert compare_rankings([([(1, -0.1)], {2: -0.1})]).largest_difference >= 5
+
+
+def test_a_training_of_another_format_is_refused_and_kept(tmp_path: Path) -> None:
+    write_json(tmp_path / "plan.json", {"recipe": {"stages": [{"name": "a"}]}})
+    assert read_training(tmp_path).stages == ()
+    values = json.loads((tmp_path / "plan.json").read_text("utf-8"))
+    (tmp_path / "plan.json").write_text(json.dumps({**values, "format": 99}), "utf-8")
+    with pytest.raises(InputError, match="format 99"):
+        read_training(tmp_path)
+    (tmp_path / "plan.json").write_text("{", "utf-8")
+    with pytest.raises(InputError, match="damaged"):
+        read_training(tmp_path)
+    with pytest.raises(InputError, match="no training"):
+        read_training(tmp_path / "elsewhere")
+
+
+def test_the_log_of_a_stage_that_was_killed_counts_each_step_once(tmp_path: Path) -> None:
+    stage = StageFolder(tmp_path, 1, "a")
+    stage.path.mkdir()
+    rows = [
+        {"event": "step", "step": step, "loss": loss}
+        for step, loss in [(1, 3.0), (2, 2.0), (2, 1.5), (3, 1.0)]
+    ]
+    stage.log.write_text("".join(json.dumps(row) + "\n" for row in rows) + '{"event": "st', "utf-8")
+    assert [(one["step"], one["loss"]) for one in read_log(stage.log)] == [(1, 3.0), (2, 1.5), (3, 1.0)]
+    draw_curves([stage], tmp_path / "curves.svg")
+    assert "training from 3.00 to 1.00" in (tmp_path / "curves.svg").read_text("utf-8")
+
+
+def test_curves_without_a_step_say_so(tmp_path: Path) -> None:
+    draw_curves([StageFolder(tmp_path, 1, "a")], tmp_path / "curves.svg")
+    assert "No step was logged" in (tmp_path / "curves.svg").read_text("utf-8")
