@@ -1,55 +1,141 @@
 """How often the 95 % intervals of ``bactrian evaluate agents`` hold the truth: ``python -m benchmarks.judge_coverage``.
 
-Each study has 100 tasks with effects of their own and a judge that leans to the first seat. The truth is the mean of
-200,000 tasks of the same world.
+Each study has 100 tasks with effects of their own and a judge that may lean to the first seat and to the longer
+solution. The truth is the mean of a million tasks of the same world.
+
+The intervals are computed with numpy. They are those of ``compare_pair``: the first studies of each world go through
+it, too, and must give the same limits.
 """
 
 from __future__ import annotations
 
 import sys
-from collections import Counter
-from math import exp
+from dataclasses import dataclass
 from random import Random
+
+import numpy as np
+from numpy.typing import NDArray
 
 from bactrian.evaluate.agents.comparison import compare_pair
 from bactrian.evaluate.agents.judged import JudgedTask, Judgement
+from bactrian.stats.cluster_bootstrap import RESAMPLES, SEED, BootstrapEstimate, find_level
+from bactrian.stats.proportion import Proportion
 
-STUDIES, TASKS, RESAMPLES = 1000, 100, 300
-WORLDS = {"coin": (0.0, 0.0, 0.0), "quality": (0.5, 1.2, 0.0), "first seat": (0.3, 1.2, 0.8)}
-"""Mean effect of the first solution, its standard deviation over tasks, and the leaning to the first seat."""
+STUDIES, TASKS, CHECKED = 1000, 100, 5
+Floats = NDArray[np.float64]
 
 
-def judge_task(number: int, world: tuple[float, float, float], draw: Random) -> JudgedTask:
-    """Return a task with one judgement in each order."""
-    mean, spread, seat = world
-    effect = draw.gauss(mean, spread)
-    judgements: list[Judgement] = []
-    for swapped in (False, True):
-        wins = draw.random() < 1 / (1 + exp(-(effect + (-seat if swapped else seat))))
-        judgements.append(Judgement(swapped, (9.0, 2.0) if wins else (2.0, 9.0)))
-    return JudgedTask(str(number), str(number), tuple(judgements), (5, 5))
+@dataclass(frozen=True, slots=True)
+class World:
+    """How tasks and verdicts come about: odds of a win in one order are logistic in the sum of all effects."""
+
+    quality: float = 0.0
+    """Mean effect of the first solution."""
+    spread: float = 0.0
+    """Standard deviation of that effect over tasks."""
+    seat: float = 0.0
+    """Leaning to the solution that is shown first."""
+    tied: float = 0.0
+    """Share of verdicts with equal scores."""
+
+
+WORLDS = {
+    "coin": World(),
+    "quality": World(0.5, 1.2),
+    "first seat": World(0.3, 1.2, 0.8),
+    "ties": World(0.5, 1.2, 0.3, 0.2),
+    "clear winner": World(1.5, 0.8, 0.2),
+}
+OF_TASKS = (0, 1, 2, 5, 6)
+"""Shares of the tasks, with Wilson's interval."""
+SHARES = ("win", "draw", "loss", "win rate", "first seat", "the same verdict", "the winner changes", "ties")
+
+
+def draw_signs(world: World, shape: tuple[int, ...], draw: np.random.Generator) -> NDArray[np.int8]:
+    """Return the verdicts of tasks in both orders: 1 for the first solution, -1 for the second, 0 for equal scores.
+
+    The last axis of the result is the order: as given, swapped.
+    """
+    effect = draw.normal(world.quality, world.spread, shape)[..., None]
+    seats = np.array([world.seat, -world.seat])
+    wins = draw.random((*shape, 2)) < 1 / (1 + np.exp(-(effect + seats)))
+    signs = np.where(wins, 1, -1)
+    return np.where(draw.random((*shape, 2)) < world.tied, 0, signs).astype(np.int8)
+
+
+def measure_tasks(signs: NDArray[np.int8]) -> tuple[Floats, Floats]:
+    """Return numerator and denominator of each share for each task, in the order of the names."""
+    straight, swapped = signs[..., 0], signs[..., 1]
+    win, loss = (straight == 1) & (swapped == 1), (straight == -1) & (swapped == -1)
+    one = np.ones(straight.shape)
+    above = [
+        win, ~win & ~loss, loss, win + 0.5 * (~win & ~loss), (straight == 1) * 1.0 + (swapped == -1),
+        straight == swapped, straight * swapped == -1, (straight == 0) * 1.0 + (swapped == 0),
+    ]  # fmt: skip
+    decided = (straight != 0) * 1.0 + (swapped != 0)
+    below = [one, one, one, one, decided, one, one, 2 * one]
+    return np.stack(above, -1).astype(float), np.stack(below, -1)
+
+
+def count_draws(resamples: int) -> Floats:
+    """Return how often each resample draws each task: the same draws as those of the program."""
+    draw = Random(SEED)
+    drawn = [draw.choices(range(TASKS), k=TASKS) for _ in range(resamples)]
+    return np.array([np.bincount(one, minlength=TASKS) for one in drawn], dtype=float)
+
+
+def make_tasks(signs: NDArray[np.int8]) -> list[JudgedTask]:
+    """Return the tasks of one study as the program reads them."""
+    scores = {1: (9.0, 2.0), -1: (2.0, 9.0), 0: (5.0, 5.0)}
+    return [
+        JudgedTask(
+            str(number),
+            str(number),
+            tuple(Judgement(swapped, scores[int(pair[int(swapped)])]) for swapped in (False, True)),
+            (5, 5),
+        )
+        for number, pair in enumerate(signs)
+    ]
+
+
+def check_studies(signs: NDArray[np.int8], low: Floats, high: Floats) -> None:
+    """Compare the limits of the first studies with those of the program."""
+    for study in range(CHECKED):
+        found = compare_pair(("one", "other"), "judge", make_tasks(signs[study]))
+        estimates: list[BootstrapEstimate] = [
+            *(found.shares[name] for name in ("win", "draw", "loss", "win_rate")),
+            found.first_seat, found.consistent, found.flips, found.ties,
+        ]  # fmt: skip
+        for place, estimate in enumerate(estimates):
+            if 0 < (estimate.value or 0) < 1:
+                own = (low[study, place], high[study, place])
+                limits = (estimate.low or 0.0, estimate.high or 0.0)
+                assert np.allclose(own, limits, atol=1e-9), (study, SHARES[place], own)
 
 
 def main(studies: int) -> None:
     """Print the coverage of each share in each world."""
+    counts = count_draws(RESAMPLES)
     for name, world in WORLDS.items():
-        draw = Random(1)
-        whole = Counter(judge_task(n, world, draw).outcome for n in range(200_000))
-        truth = {outcome: count / 200_000 for outcome, count in whole.items()}
-        covered: Counter[str] = Counter()
-        for _ in range(studies):
-            tasks = [judge_task(n, world, draw) for n in range(TASKS)]
-            found = compare_pair(("one", "other"), "judge", tasks, resamples=RESAMPLES)
-            for outcome in ("win", "draw", "loss"):
-                share = found.shares[outcome]
-                assert share.low is not None
-                assert share.high is not None
-                covered[outcome] += share.low <= truth[outcome] <= share.high
-        shown = ", ".join(
-            f"{outcome} {count / studies:.1%} (truth {truth[outcome]:.1%})"  # type: ignore[index]
-            for outcome, count in covered.items()
-        )
-        print(f"{name:<12}{studies} studies: {shown}")
+        draw = np.random.default_rng(1)
+        above, below = measure_tasks(draw_signs(world, (1_000_000,), draw))
+        truth = above.sum(0) / below.sum(0)
+        signs = draw_signs(world, (studies, TASKS), draw)
+        limits: list[Floats] = []
+        for study in signs:
+            above, below = measure_tasks(study)
+            level = 100 * find_level(TASKS)
+            found = np.percentile((counts @ above) / (counts @ below), [level, 100 - level], axis=0)
+            for place in OF_TASKS:
+                found[:, place] = Proportion(int(above[:, place].sum()), TASKS).interval
+            limits.append(found)
+        low, high = np.stack(limits).transpose(1, 0, 2)
+        check_studies(signs, low, high)
+        covered = ((low <= truth) & (truth <= high)).mean(0)
+        print(f"{name}: {studies} studies of {TASKS} tasks, {RESAMPLES} resamples")
+        for share, value, rate in zip(SHARES, truth, covered, strict=True):
+            shown = "not defined in this world" if value in (0, 1) else f"covered {rate:.1%}"
+            print(f"  {share:<20}truth {value:6.1%}   {shown}")
 
 
 if __name__ == "__main__":

@@ -10,6 +10,8 @@ from bactrian._version import __version__
 if TYPE_CHECKING:
     from bactrian.analyze.behaviours.own import behaviour
     from bactrian.api.arguments import Critic
+    from bactrian.api.evaluation.code import evaluate_humaneval, score_solutions
+    from bactrian.api.evaluation.comparison import compare_models, evaluate_agents, extract_solutions
     from bactrian.api.generate import generate, recipe
     from bactrian.api.ingest import import_chats
     from bactrian.api.models import load_model
@@ -33,14 +35,19 @@ __all__ = [
     "Session",
     "__version__",
     "behaviour",
+    "compare_models",
     "default_endings",
     "ending",
+    "evaluate_agents",
+    "evaluate_humaneval",
+    "extract_solutions",
     "generate",
     "import_chats",
     "load_model",
     "open_run",
     "play",
     "recipe",
+    "score_solutions",
     "stream",
 ]
 _HOMES = {
@@ -53,14 +60,19 @@ _HOMES = {
     "Scripted": "models.scripted",
     "Session": "records.session",
     "behaviour": "analyze.behaviours.own",
+    "compare_models": "api.evaluation.comparison",
     "default_endings": "play.endings.rules",
     "ending": "play.endings.own",
+    "evaluate_agents": "api.evaluation.comparison",
+    "evaluate_humaneval": "api.evaluation.code",
+    "extract_solutions": "api.evaluation.comparison",
     "generate": "api.generate",
     "import_chats": "api.ingest",
     "load_model": "api.models",
     "open_run": "api.run",
     "play": "api.play",
     "recipe": "api.generate",
+    "score_solutions": "api.evaluation.code",
     "stream": "api.play",
 }
 """The module of each public name, which is imported when the name is first used."""

@@ -153,3 +153,28 @@ def test_a_judge_does_not_compare_two_runs(tmp_path: Path) -> None:
     done = bactrian("analyze", "one.db", "two.db", "--judge", "local", cwd=tmp_path)
     assert done.returncode == 2
     assert "one run" in done.stderr
+
+
+async def test_a_judge_with_other_parameters_is_asked_anew_with_them(tmp_path: Path) -> None:
+    await make_run(tmp_path / "tea.db", [flaky("1")])
+    async with Endpoint(["Yes."]) as endpoint:
+        words = ("analyze", "tea.db", "--judge", "openai:judge", "--base-url", endpoint.url, "--price", "1/1")
+        assert (await asyncio.to_thread(bactrian, *words, cwd=tmp_path)).returncode == 0
+        asked = len(endpoint.requests)
+        assert endpoint.requests[0].json["temperature"] == 0
+        more = ("--temperature", "0.7", "--top-p", "0.9", "--reply-length", "50", "--seed", "3")
+        other = await asyncio.to_thread(
+            bactrian, *words, *more, "--reasoning-effort", "low", "--json", cwd=tmp_path
+        )
+        assert other.returncode == 0, other.stderr
+        sent = endpoint.requests[asked].json
+        assert (sent["temperature"], sent["top_p"], sent["seed"]) == (0.7, 0.9, 3)
+        assert 50 in (sent.get("max_tokens"), sent.get("max_completion_tokens"))
+        assert sent["reasoning_effort"] == "low"
+        assert json.loads(other.stdout)["judged"]["judge"].startswith("openai:judge temperature=0.7")
+
+
+def test_sampling_parameters_without_a_judge_are_refused(tmp_path: Path) -> None:
+    refused = bactrian("analyze", "tea.db", "--temperature", "0.5", cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "--judge" in refused.stderr

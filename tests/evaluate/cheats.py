@@ -105,6 +105,7 @@ def add_even(numbers):
 """,
     "raises what the checks may catch": "def add_even(numbers): raise AssertionError\n",
     "raises the end of a generator": "def add_even(numbers): raise StopIteration(6)\n",
+    "raises the end of an asynchronous generator": "def add_even(numbers): raise StopAsyncIteration(6)\n",
     "raises beyond every except": "def add_even(numbers): raise BaseException\n",
     "replaces the sender of answers": """
 import sys, gc

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+import bactrian as bt
 from bactrian.language.fences import find_blocks
-from bactrian.play.embodied.blocks import insert_record, split_blocks
+from bactrian.play.embodied.blocks import RESULTS, insert_record, split_blocks
 from tests.helpers.command import Command, bactrian, clean_environment, events
 
 SHOP = '''
@@ -181,3 +182,80 @@ def test_the_record_stands_before_the_request_for_the_next_one() -> None:
     assert insert_record("Solution: a.\nNext request.", "R") == "Solution: a.\n\nR\n\nNext request."
     assert insert_record("Done.\n", "R") == "Done.\n\nR"
     assert insert_record("Done.", "") == "Done."
+
+
+def test_a_session_that_is_killed_is_resumed_without_its_command_but_not_without_consent(
+    folder: Path,
+) -> None:
+    replies = [block("print(price('tea'))"), block("import time\ntime.sleep(3)"), "It costs 3.5 euros."]
+    arguments = (*ALONE, "--model", write_script(folder, assistant=replies), "--yes", "--json")
+    running = Command(arguments, folder, clean_environment())
+    deadline = time.monotonic() + 60
+    while count_calls(folder / "shop.db") < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    running.kill()
+    running.finish()
+    refused = bactrian("resume", "shop.db", "--tools", "shop.py", cwd=folder)
+    assert refused.returncode == 2
+    assert "--yes" in refused.stderr
+    done = bactrian("resume", "shop.db", "--tools", "shop.py", "--yes", "--json", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert events(done.stdout)[-1]["code"] == "answered"
+
+
+def test_python_plays_an_embodied_agent_with_its_functions(tmp_path: Path) -> None:
+    def price(item: str) -> float:
+        """Return the price of an item in euros."""
+        return {"tea": 3.5}[item]
+
+    script = bt.Scripted({"assistant": [block("print(price('tea'))"), "It costs 3.5 euros."]})
+    session = bt.play(
+        "What does tea cost?", embodied="Buyer", tools=[price], model=script, run=tmp_path / "a.db"
+    )
+    assert session.ending is not None
+    assert session.ending.code == "answered"
+    assert f"{RESULTS}\n3.5" in session.turns[1].text
+    with pytest.raises(bt.BactrianError, match="critic"):
+        bt.play("x", embodied="Buyer", critic="Judge", model=script)
+    with pytest.raises(bt.BactrianError, match="plan"):
+        bt.play("x", embodied="Buyer", plan=True, model=script)
+
+
+RECIPE = """
+name = "shopping"
+[[axes]]
+name = "buyer"
+count = 2
+given = ["Buyer", "Cook"]
+[role_play]
+assistant = "{{ buyer }}"
+user = "Boss"
+idea = "Add one and two"
+embodied = true
+specify = false
+"""
+
+
+def test_a_recipe_gives_each_session_a_body_if_that_is_allowed(tmp_path: Path) -> None:
+    (tmp_path / "shopping.toml").write_text(RECIPE, "utf-8")
+    act = block("print(1 + 2)\nopen('sum.txt', 'w').write('3')")
+    script = bt.Scripted(
+        {
+            "user": ["Instruction: Add 1 and 2.\nInput: None", "<CAMEL_TASK_DONE>"],
+            "assistant": [act, "Solution: 3.\nNext request."],
+        }
+    )
+    wanted = (tmp_path / "shopping.toml", tmp_path / "s.db")
+    with pytest.raises(bt.BactrianError, match="run Python that a model writes"):
+        bt.generate(wanted[0], run=wanted[1], model=script)
+    run = bt.generate(wanted[0], run=wanted[1], model=script, run_code=True)
+    assert run.endings == {"task_done": 2}
+    assert all(f"{RESULTS}\n3" in session.turns[1].text for session in run)
+    assert sorted(path.name for path in (tmp_path / "s.db.files").glob("*/*")) == ["sum.txt"] * 2
+
+
+def test_a_recipe_with_a_body_and_a_critic_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "shopping.toml").write_text(f"{RECIPE}\n[critic]\nrole = 'Judge'\n", "utf-8")
+    with pytest.raises(bt.BactrianError, match="no critic"):
+        bt.recipe(tmp_path / "shopping.toml")

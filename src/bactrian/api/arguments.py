@@ -12,6 +12,7 @@ from bactrian.play.tools.toolbox import Runnable
 from bactrian.recipes.schema import ToolsSpec
 from bactrian.records.candidate import CRITERIA, CriticSettings, Unreadable, read_search
 from bactrian.records.session import Role
+from bactrian.records.tool import Toolkit
 
 TOOLS_GROUP = "bactrian.tools"
 """Entry points of other packages: a function, or a list of functions, by name."""
@@ -110,6 +111,8 @@ class PlayOptions(TypedDict, total=False):
     """Maximum replies of a turn that call tools; default 8."""
     tool_timeout: float
     """Time limit of one tool call, in seconds; default 30."""
+    embodied: str | Role | None
+    """Role that acts by Python that it writes, run in a sandbox: alone without ``user``, else as the assistant."""
 
 
 def read_role(given: str | Role | None, default: str) -> Role:
@@ -147,6 +150,11 @@ def read_tools(
         own += [tool for one in named if ".py" not in one and ":" not in one for tool in _installed(one)]
         functions[agent] = tuple(own)
     return specs, functions
+
+
+def read_limits(options: PlayOptions) -> Toolkit:
+    """Return the limits of an agent's tools."""
+    return Toolkit((), options.get("tool_rounds", 8), options.get("tool_timeout", 30.0))
 
 
 def _installed(name: str) -> Sequence[Callable[..., object] | Runnable]:

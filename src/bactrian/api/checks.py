@@ -41,6 +41,7 @@ class PlayTypes(_Options):
     max_messages: int | None = None
     language: str | None = None
     prompts: str | Path | None = None
+    embodied: str | Role | None = None
     tool_rounds: Annotated[int, Field(ge=1, le=100)] = 1
     tool_timeout: Annotated[float, Field(gt=0)] = 1.0
     budget: Annotated[float, Field(ge=0)] | None = None
@@ -66,6 +67,7 @@ class GenerateTypes(_Options):
     jobs: str | Path | list[dict[str, str]] | None = None
     origin: str | Path | None = None
     acknowledge_misuse: bool = False
+    run_code: bool = False
     on_progress: Callable[..., object] | None = None
 
 

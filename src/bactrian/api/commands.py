@@ -31,10 +31,11 @@ def describe_session(
     endings: EndingLike | Iterable[EndingLike],
 ) -> dict[str, Any]:
     """Return the options of one role-play. ``roles`` are those of assistant and user."""
-    named, files, servers = _describe_tools(tools or ())
+    named, files, servers = describe_tools(tools or ())
     text = endings if isinstance(endings, str) else None
     return {
         **describe_options(options),
+        **({"embodied": roles[0].name} if options.get("embodied") else {}),
         "idea": idea,
         "assistant": asdict(roles[0]),
         "user": asdict(roles[1]),
@@ -92,7 +93,7 @@ def _to_json(value: object) -> object:
     return value if isinstance(value, (str, int, float, bool)) else None
 
 
-def _describe_tools(tools: ToolsLike) -> tuple[bool, dict[str, list[str]], dict[str, int]]:
+def describe_tools(tools: ToolsLike) -> tuple[bool, dict[str, list[str]], dict[str, int]]:
     """Return whether objects are among the tools, the files by agent, and the number of MCP servers by agent.
 
     The command line of a server may hold a key, so it is not stored.

@@ -8,6 +8,8 @@ from typing import Any, Literal, TypedDict
 
 from bactrian.analyze.behaviours.catalogue import find_behaviours
 from bactrian.analyze.behaviours.own import BehaviourLike, OwnBehaviour
+from bactrian.analyze.running.code_fails import CODE as CODE_FAILS
+from bactrian.analyze.running.programs import check_runs
 from bactrian.api.reading.selection import SelectOptions, Words, merge_installed, read_selection
 from bactrian.errors import InputError
 from bactrian.export import lists
@@ -26,6 +28,9 @@ from bactrian.records.ending import ENDING_CODES
 from bactrian.records.finding import BEHAVIOURS
 from bactrian.records.session import Session
 from bactrian.store import open_store
+
+RUNS = "runs"
+"""Filter of sessions whose solutions hold Python that runs, and none that fails."""
 
 
 class ExportChoices(TypedDict, total=False):
@@ -86,7 +91,8 @@ async def export_session_data(
         async with open_store(run, read_only=True) as store:
             return await lists.export_lists(store, out, overwrite=overwrite)
     chosen = format if isinstance(format, Format) else find_format(format)
-    own = merge_installed(more.get("behaviours", ()))
+    asked = (CODE_FAILS,) if any(text.rpartition("=")[2] == CODE_FAILS for text in drop) else ()
+    own = merge_installed((*more.get("behaviours", ()), *asked))
     benchmark, prompts = more.get("decontaminate"), more.get("prompts")
     filters = read_filters(
         only,
@@ -97,7 +103,7 @@ async def export_session_data(
         unfinished=more.get("unfinished", False),
         dedup=more.get("dedup", False),
         benchmark=read_benchmark(Path(benchmark)) if benchmark else None,
-        require=await _read_required(run, more),
+        require={**await _read_required(run, more), **({RUNS: check_runs} if RUNS in only else {})},
     )
     options = ExportOptions(
         format=chosen,
@@ -154,6 +160,8 @@ def read_filters(
 ) -> Filters:
     """Parse ``ending=CODE`` and ``finding=CODE``. The codes of ``endings`` and ``own`` are valid, too.
 
+    ``runs`` is no code: it is a predicate of ``require``.
+
     Raises:
         InputError: a filter is not valid, or its code is unknown.
     """
@@ -169,7 +177,7 @@ def read_filters(
         return lambda session: _shows(session, code, own)
 
     return Filters(
-        endings=frozenset(_read_code(text, "--only", ("ending",), known)[1] for text in only),
+        endings=frozenset(_read_code(text, "--only", ("ending",), known)[1] for text in only if text != RUNS),
         reject={text: reject(text) for text in drop},
         min_rounds=min_rounds,
         unfinished=unfinished,
@@ -193,7 +201,8 @@ async def _read_required(run: Path, more: ExportChoices) -> Mapping[str, Predica
 
 
 def _shows(session: Session, code: str, own: Sequence[OwnBehaviour]) -> bool:
-    return any(found.behaviour == code for found in find_behaviours(session, own=own))
+    built_in = [code] if code in BEHAVIOURS else []
+    return bool(find_behaviours(session, built_in, own=[one for one in own if one.code == code]))
 
 
 def _read_code(

@@ -15,6 +15,7 @@ from bactrian.api.bridge import run_sync
 from bactrian.api.checks import GenerateTypes, check_names, check_types
 from bactrian.api.commands import DIFFERENT_ROLES, describe_run, read_spread
 from bactrian.api.models import ModelLike, build_model_options, choose_models, limit_time
+from bactrian.api.playing.embodied import check_runs_code
 from bactrian.api.reading.notebook import open_display
 from bactrian.api.run import Run
 from bactrian.errors import BactrianWarning, BudgetReached, InputError
@@ -81,6 +82,8 @@ class GenerateOptions(TypedDict, total=False):
     """Also copy the specified tasks of ``origin``, so that both runs work on the very same tasks."""
     acknowledge_misuse: bool
     """Confirm that a run of a red-team recipe is for research."""
+    run_code: bool
+    """Let an embodied assistant run code of a model in the sandbox."""
     on_progress: Callable[[ProgressSnapshot], object] | None
     """Called once a second with the progress of the run; default: a notebook shows it below the cell."""
 
@@ -288,6 +291,7 @@ def build_run_order(
     choice = choose_run_models(loaded, chosen.names[_DEFAULT] or None, by_agent)
     plan = replace(make_plan(loaded, choice, options.get("seed")), endings=rules)
     check_acknowledged(loaded, acknowledged=options.get("acknowledge_misuse", False))
+    check_runs_code(loaded, allowed=options.get("run_code", False))
     access = build_model_options(
         options.get("base_url"),
         window=options.get("window"),

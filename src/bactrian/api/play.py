@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Unpack
 
-from bactrian.api.arguments import Critic, PlayOptions, ToolsLike, read_role, read_tools
+from bactrian.api.arguments import Critic, PlayOptions, ToolsLike, read_limits, read_role, read_tools
 from bactrian.api.bridge import run_sync
 from bactrian.api.checks import PlayTypes, check_names, check_types
 from bactrian.api.commands import describe_session
@@ -22,6 +22,7 @@ from bactrian.api.models import (
     limit_time,
     make_meter,
 )
+from bactrian.api.playing.embodied import build_embodied_order
 from bactrian.errors import BactrianError, BactrianWarning, ContextFull, InputError, ModelError
 from bactrian.language.argument_names import use_python_words
 from bactrian.models.registry import ModelOptions
@@ -33,6 +34,7 @@ from bactrian.play.defaults import (
     complete_as_before,
     complete_setup,
 )
+from bactrian.play.embodied.alone import EmbodiedOrder, play_embodied
 from bactrian.play.endings.own import EndingLike, read_endings
 from bactrian.play.run_session import SessionOrder, play_one
 from bactrian.play.setup import WORD_LIMIT, RolePlaySetup
@@ -177,7 +179,8 @@ async def stream(
             run=run,
             options=options,
         )
-    async with aclosing(yield_from_task(play_one(order))) as events:
+    playing = play_one(order) if isinstance(order, SessionOrder) else play_embodied(order)
+    async with aclosing(yield_from_task(playing)) as events:
         async for event in events:
             yield event
 
@@ -194,13 +197,15 @@ def _order_session(
     endings: EndingLike | Iterable[EndingLike],
     run: str | Path | None,
     options: PlayOptions,
-) -> SessionOrder:
+) -> SessionOrder | EmbodiedOrder:
     """Check the arguments of :func:`stream` and combine them into one order."""
     check_names("stream", options, _ARGUMENTS)
     check_types(PlayTypes, {"idea": idea, "assistant": assistant, "user": user, "run": run, **options})
     if idea is None:
         idea = EXAMPLE[0]
         options.setdefault("seed", EXAMPLE_SEED)
+    embodied = options.get("embodied")
+    _check_embodied(options, assistant=assistant, critic=critic)
     defaults = choose_role_names(idea)
     chosen = Critic(critic) if isinstance(critic, str) else critic
     agents = (*AGENTS, CRITIC) if chosen else AGENTS
@@ -217,17 +222,55 @@ def _order_session(
         budget=options.get("budget"),
         base_url=access.base_url,
     )
+    access = replace(access, meter=meter)
+    if embodied is not None and user is None:
+        if endings:
+            raise InputError(
+                "An embodied agent alone takes no endings.", where="endings", next="Leave them out."
+            )
+        return build_embodied_order(
+            idea,
+            read_role(embodied, defaults[0]),
+            chosen_models,
+            access,
+            options,
+            tools=tools,
+            run=run,
+        )
     return build_session_order(
         idea,
-        (read_role(assistant, defaults[0]), read_role(user, defaults[1])),
+        (read_role(embodied or assistant, defaults[0]), read_role(user, defaults[1])),
         chosen_models,
-        replace(access, meter=meter),
+        access,
         options,
         critic=chosen,
         tools=tools,
         endings=endings,
         run=run,
     )
+
+
+def _check_embodied(
+    options: PlayOptions, *, assistant: str | Role | None, critic: Critic | str | None
+) -> None:
+    """Refuse what does not go with an embodied role.
+
+    Raises:
+        InputError: such an argument was given.
+    """
+    if options.get("embodied") is None:
+        return
+    given = {
+        "assistant": assistant is not None,
+        "critic": critic is not None,
+        "protocol": options.get("protocol") == "enforced",
+    }
+    if wrong := [name for name, value in given.items() if value]:
+        raise InputError(
+            f"{wrong[0]} cannot be combined with embodied.",
+            where=wrong[0],
+            next="Leave it out; docs/embodied.md shows what an embodied agent can do.",
+        )
 
 
 _NO_AXES = "Use another pack, or a recipe with these axes: bactrian generate RECIPE --set prompts=PACK."
@@ -284,6 +327,8 @@ def build_session_order(
         Path(run) if run is not None else None,
         functions,
         name,
+        embodied=options.get("embodied") is not None,
+        limits=read_limits(options),
         command=describe_session(
             idea, roles, models.names, options, critic=critic, tools=tools, endings=endings
         ),

@@ -13,8 +13,9 @@ from bactrian.api.arguments import Critic, PlayOptions, ToolLike
 from bactrian.api.commands import OWN, describe_run, read_spread
 from bactrian.api.models import ChosenModels, build_model_options
 from bactrian.api.play import build_session_order
+from bactrian.api.playing.embodied import ALONE, build_embodied_order, check_runs_code
+from bactrian.api.playing.society import SocietyOptions, build_society_run
 from bactrian.api.reading.stored import StoredRun
-from bactrian.api.society import SocietyOptions, build_society_run
 from bactrian.errors import InputError
 from bactrian.generate.run import RunOrder
 from bactrian.generate.run_models import RunLimits
@@ -23,6 +24,7 @@ from bactrian.models.pricing import choose_prices
 from bactrian.models.providers import load_providers, split_name
 from bactrian.models.registry import ModelOptions
 from bactrian.models.wrappers.budget import UsageMeter
+from bactrian.play.embodied.alone import EmbodiedOrder
 from bactrian.play.run_session import SessionOrder
 from bactrian.play.society.stages import SocietyRun
 from bactrian.records.run import Command
@@ -49,6 +51,8 @@ class ResumeOptions(TypedDict, total=False):
     send_keys_to: Sequence[str]
     """Addresses named in the run that may receive a key."""
     retry_failed: bool
+    run_code: bool
+    """Let embodied agents run code of a model in the sandbox."""
 
 
 def build_resume_order(stored: StoredRun, run: Path, given: ResumeOptions) -> RunOrder:
@@ -79,6 +83,7 @@ def build_resume_order(stored: StoredRun, run: Path, given: ResumeOptions) -> Ru
             where=str(run),
             next=f"Name its recipe: bactrian generate RECIPE --run {shlex.quote(str(run))}",
         )
+    check_runs_code(stored.recipe, allowed=given.get("run_code", False), flag="--yes")
     access, trusted = _open_access(stored.plan.models.values(), options, given, str(run))
     plan = replace(stored.plan, distrusted=stored.plan.distrusted - trusted)
     prices = choose_prices(
@@ -103,8 +108,10 @@ def build_resume_order(stored: StoredRun, run: Path, given: ResumeOptions) -> Ru
 
 def build_resume_session(
     command: Command, run: Path, given: ResumeOptions
-) -> SessionOrder | tuple[SocietyRun, ModelOptions]:
+) -> SessionOrder | EmbodiedOrder | tuple[SocietyRun, ModelOptions]:
     """Return the order that goes on with a session of ``play``; for one of a society, the society with its models.
+
+    The order of an embodied agent, alone or not, runs code of a model: ask before it is played.
 
     Raises:
         InputError: the session used what a file cannot store.
@@ -127,6 +134,17 @@ def build_resume_session(
             told["society"], told["idea"], models, settings, name=told.get("name")
         ), access
     kept = {name: told[name] for name in told.keys() & PlayOptions.__annotations__.keys()}
+    if told.get(ALONE):
+        return build_embodied_order(
+            told["idea"],
+            Role(**told["assistant"]),
+            ChosenModels(models),
+            access,
+            cast("PlayOptions", kept),
+            tools=_find_tools(told, given, str(run)),
+            run=run,
+            name=command.session,
+        )
     critic: dict[str, Any] | None = told.get("critic")
     return build_session_order(
         told["idea"],

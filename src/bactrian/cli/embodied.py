@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 import typer
 
-from bactrian.api.arguments import PlayOptions, read_tools
+from bactrian.api.arguments import PlayOptions
 from bactrian.api.models import choose_models
+from bactrian.api.playing.embodied import build_embodied_order
 from bactrian.cli.play_flags import CriticFlags, ModelFlags, Protocol, RoleFlags, SessionFlags, ToolFlags
 from bactrian.cli.run_async import run_async
 from bactrian.cli.terminal.console import to_printable
 from bactrian.cli.view.watching import PlayKeeper, watch_events
 from bactrian.errors import InputError
 from bactrian.play.embodied.alone import EmbodiedOrder, play_embodied
-from bactrian.recipes.parameters import read_parameters
 from bactrian.records.session import Role
-from bactrian.records.tool import Toolkit
 from bactrian.sandbox.run import choose_tier
 
 
@@ -46,8 +45,8 @@ def check_embodied(roles: RoleFlags, flags: SessionFlags, critic: CriticFlags) -
         )
 
 
-def ask_consent(role: str, tools: ToolFlags, *, yes: bool) -> None:
-    """Ask whether code of a model may run, unless ``yes``.
+def ask_consent(role: str, outside: Sequence[str], *, yes: bool) -> None:
+    """Ask whether code of a model may run, unless ``yes``. ``outside`` names its tools, which run with all rights.
 
     Raises:
         InputError: there is no terminal to ask on, or the answer is no.
@@ -56,7 +55,6 @@ def ask_consent(role: str, tools: ToolFlags, *, yes: bool) -> None:
     tier = choose_tier()
     if yes:
         return
-    outside = [*(tools.tools or ()), *(tools.mcp or ())]
     with_tools = f" It can call, with your rights: {', '.join(outside)}." if outside else ""
     question = f"{role} will run Python that a model writes, in a sandbox ({tier.name}).{with_tools} Go on?"
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
@@ -81,20 +79,26 @@ def play_alone(
     """Let the embodied agent act alone, and end the command."""
     assert roles.embodied is not None
     chosen = choose_models(("user", "assistant"), models.model, models.by_agent())
-    names = chosen.names
     options, stop_control = models.open(chosen, person=False, idea=thoughts)
     keeper.meter = options.meter
-    limits = PlayOptions(tool_rounds=tools.tool_rounds, tool_timeout=tools.tool_timeout)
-    order = EmbodiedOrder(
+    order = build_embodied_order(
         thoughts,
         Role(roles.embodied, roles.assistant_description),
-        names["assistant"],
+        chosen,
         options,
-        read_tools({"assistant": tools.read().get("assistant", [])}, limits)[0],
-        Toolkit((), tools.tool_rounds, tools.tool_timeout),
-        flags.seed,
-        read_parameters(sampling).by_agent().get("assistant", ()),
-        keeper.given,
+        PlayOptions(
+            seed=flags.seed,
+            parameters=sampling,
+            tool_rounds=tools.tool_rounds,
+            tool_timeout=tools.tool_timeout,
+            **models.addresses(),
+        ),
+        tools={"assistant": tools.read().get("assistant", [])},
+        run=keeper.given,
     )
-    watching = watch_events(lambda listener, store: play_embodied(order, listener, kept_in=store), keeper)
-    run_async(watching, resume=keeper, stop_control=stop_control)
+    run_async(watch_embodied(order, keeper), resume=keeper, stop_control=stop_control)
+
+
+async def watch_embodied(order: EmbodiedOrder, keeper: PlayKeeper) -> int:
+    """Show an embodied agent without a partner, and return the exit code."""
+    return await watch_events(lambda listener, store: play_embodied(order, listener, kept_in=store), keeper)

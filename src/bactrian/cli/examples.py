@@ -40,6 +40,10 @@ EXAMPLES = {
     ),
     "evaluate extract": ("bactrian evaluate extract society.db",),
     "evaluate vote": ("bactrian evaluate vote society.db",),
+    "evaluate invite": (
+        "bactrian evaluate invite society.db heron tern",
+        "bactrian evaluate invite society.db -n 20 --address http://lab-machine:8642 > links.txt",
+    ),
     "evaluate pairwise": ("bactrian evaluate pairwise openai:gpt-4o-mini local --questions math --forecast",),
     "behaviours": ("bactrian behaviours", "bactrian behaviours show role_flip"),
     "behaviours show": ("bactrian behaviours show role_flip",),
@@ -54,7 +58,11 @@ EXAMPLES = {
         "bactrian train camel-7b --show > mine.toml",
     ),
     "sandbox": ("bactrian sandbox run program.py",),
-    "sandbox run": ("bactrian sandbox run program.py --cpu 5 --json",),
+    "sandbox run": (
+        "bactrian sandbox run program.py --cpu 5 --json",
+        "bactrian sandbox run program.py --tier docker:python:3.12-slim",
+    ),
+    "sandbox serve": ("bactrian sandbox run program.py --tier 'remote:ssh worker bactrian sandbox serve'",),
     "roles": ('bactrian roles "Plan a garden" -n 3', 'bactrian roles "Plan a garden" --json > roles.jsonl'),
     "recipes": ("bactrian recipes", "bactrian recipes show math"),
     "recipes show": ("bactrian recipes show math > mine.toml",),

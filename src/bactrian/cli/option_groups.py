@@ -39,7 +39,7 @@ _METAVARS = {
     "COMMAND": "mcp",
     "WORDS": "task criteria assistant-description user-description note",
     "N": "requests-per-minute tokens-per-minute",
-    "bubblewrap|landlock": "tier",
+    "TIER": "tier",
     "VALUE": "temperature top-p",
     "low|medium|high": "reasoning-effort",
     "RULES": "endings",

@@ -28,7 +28,7 @@ _FLAGS = {
 
 
 def add_sampling_flags(*agents: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Add flags for all agents, and for each of ``agents``, to a command.
+    """Add flags for all agents, and for each of ``agents``, to a command; without ``agents``, for its only one.
 
     The command receives them as the argument ``sampling`` in the form of a recipe's table. Flags of single agents, such
     as ``--assistant-temperature``, are not listed in the help because of their number.
@@ -57,7 +57,12 @@ def _add_flags(command: Callable[..., None], agents: tuple[str, ...]) -> Callabl
     signature = inspect.signature(command, eval_str=True)
     own = [each for each in signature.parameters.values() if each.name != "sampling"]
     more = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_declare(agent, key))
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=None,
+            annotation=_declare(agent, key, alone=not agents),
+        )
         for name, (agent, key) in names.items()
     ]
     run.__dict__["__signature__"] = signature.replace(parameters=[*own, *more])
@@ -69,11 +74,13 @@ def _argument(agent: str | None, key: str) -> str:
     return f"{agent or 'all'}_{key}"
 
 
-def _declare(agent: str | None, key: str) -> Any:
+def _declare(agent: str | None, key: str, *, alone: bool) -> Any:
     flag, text = _FLAGS[key]
+    if alone:
+        text = text.replace(" of all agents", "").replace(" of all requests", " of the request")
     kind = list[str] | None if key == "body" else str | None
     name = f"--{flag}" if agent is None else f"--{agent}-{flag}"
-    if key == "temperature" and agent is None:
+    if key == "temperature" and agent is None and not alone:
         text += " Options of one agent begin with its name: --assistant-temperature."
     return Annotated[kind, declare_option(name, text, hidden=agent is not None)]
 

@@ -35,6 +35,7 @@ from bactrian.records.events import Ended, Event
 from bactrian.records.run import Command
 from bactrian.records.session import Session
 from bactrian.records.text import clean_text
+from bactrian.records.tool import Toolkit
 from bactrian.store import RunReader, RunWriter, Store, open_store
 
 
@@ -56,6 +57,8 @@ class SessionOrder:
     """The id of the stored session to go on with; None for the id that the options give."""
     embodied: bool = False
     """True if the assistant acts by Python that it writes; its tools are the actions (paper, appendix N)."""
+    limits: Toolkit = DEFAULT_LIMITS
+    """Of an embodied assistant without tools."""
     command: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """The options as JSON values, without keys, to store with the session."""
     before: CompleteSetup | None = None
@@ -87,7 +90,7 @@ async def play_one(
         tools = await stack.enter_async_context(open_tools(order.tools, order.functions))
         body = None
         if order.embodied:
-            limits = tools["assistant"].kit if "assistant" in tools else DEFAULT_LIMITS
+            limits = tools["assistant"].kit if "assistant" in tools else order.limits
             body = await stack.enter_async_context(open_body(tools.get("assistant"), limits))
             tools = {**tools, "assistant": body}
         kits = {agent: box.kit for agent, box in tools.items()}

@@ -98,6 +98,13 @@ class RolePlay(JobSpec):
     needs_code: Annotated[
         bool, Field(strict=True, description="A solution without code is a fault, which the analysis finds.")
     ] = False
+    embodied: Annotated[
+        bool | None,
+        Field(
+            description="The assistant acts by Python that it writes, run in a sandbox; its tools are the actions."
+            " Needs --run-code."
+        ),
+    ] = None
     preamble: Annotated[
         str,
         Field(
@@ -112,7 +119,15 @@ class RolePlay(JobSpec):
         return self.max_messages or parse_endings(self.endings).max_messages
 
     def check(self, recipe: Recipe) -> None:
-        """A preamble is for red-team work only, and the limit of messages is given once."""
+        """A preamble is for red-team work only, the limit of messages is given once, and a body needs free hands."""
+        if self.embodied and recipe.critic is not None:
+            raise make_fault("an embodied assistant has no critic", self.key, "embodied")
+        if self.embodied and self.protocol == "enforced":
+            raise make_fault(
+                "an embodied assistant cannot be held to the enforced protocol", self.key, "embodied"
+            )
+        if self.embodied and recipe.tools is not None and recipe.tools.agent != "assistant":
+            raise make_fault("only the embodied assistant has tools", self.key, "embodied")
         listed = parse_endings(self.endings).max_messages
         if listed is not None and self.max_messages not in (None, listed):
             raise make_fault("`endings` has another limit of messages", self.key, "max_messages")

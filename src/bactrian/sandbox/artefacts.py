@@ -1,9 +1,11 @@
-"""Collects the files of a scratch folder through its descriptor: no path of a program's is ever followed."""
+"""The files of a scratch folder: they are collected through its descriptor, and no path of a program's is followed."""
 
 from __future__ import annotations
 
 import os
+import secrets
 import stat
+from contextlib import suppress
 from dataclasses import dataclass
 
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -65,3 +67,41 @@ def _read(handle: int, size: int, left: list[int]) -> bytes | None:
         content += part
     left[0] -= len(content)
     return bytes(content)
+
+
+def remove_folder(path: str) -> None:
+    """Remove a scratch folder with all that a program has left in it. What cannot be removed stays.
+
+    Folders may be nested deeper than a path can be long, and may forbid to be listed. So each one is made readable, and
+    its folders are moved up to the top before it is removed.
+    """
+    number, mark = 0, secrets.token_hex(8)
+    waiting = [path]
+    while waiting:
+        folder = waiting.pop()
+        try:
+            os.chmod(folder, 0o700)  # noqa: PTH101
+            names = os.listdir(folder)  # noqa: PTH208
+        except OSError:
+            continue
+        for name in names:
+            inner = os.path.join(folder, name)  # noqa: PTH118
+            try:
+                if not stat.S_ISDIR(os.lstat(inner).st_mode):
+                    os.unlink(inner)  # noqa: PTH108
+                    continue
+                # A folder can only be moved by those who may write in it.
+                os.chmod(inner, 0o700)  # noqa: PTH101
+                number += 1
+                moved = os.path.join(path, f"{mark}-{number}")  # noqa: PTH118
+                if folder != path:
+                    os.rename(inner, moved)  # noqa: PTH104
+                    inner = moved
+                waiting.append(inner)
+            except OSError:
+                continue
+        if folder != path:
+            with suppress(OSError):
+                os.rmdir(folder)  # noqa: PTH106
+    with suppress(OSError):
+        os.rmdir(path)  # noqa: PTH106

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import fcntl
 import functools
-import importlib.util
 import marshal
 import os
 from dataclasses import dataclass
-from pathlib import Path
+from importlib.resources import files
 
 _INSIDE = ("values", "syscalls", "landlock", "seccomp", "lockdown", "worker")
 """Modules of ``inside/``, each after those that it imports."""
@@ -59,7 +58,5 @@ def _pack(name: str, modules: list[str]) -> Payload:
 
 
 def _read_source(module: str) -> str:
-    spec = importlib.util.find_spec(module)
-    assert spec is not None
-    assert spec.origin is not None
-    return Path(spec.origin).read_text("utf-8")
+    package, _, name = module.rpartition(".")
+    return files(package).joinpath(f"{name}.py").read_text("utf-8")

@@ -6,7 +6,6 @@ import array
 import marshal
 import os
 import selectors
-import shutil
 import socket
 import struct
 import subprocess
@@ -15,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from bactrian.errors import SandboxError
+from bactrian.sandbox.artefacts import Artefact, collect_artefacts, remove_folder
 from bactrian.sandbox.inside.values import Unsupported, pack_frame, unpack_frame
 from bactrian.sandbox.orders import (
     Handles,
@@ -135,13 +135,20 @@ class SandboxProcess:
 
     def take_output(self) -> tuple[str, str]:
         """Return standard output and standard error since the last call."""
+        taken = self.take_bytes()
+        return taken["stdout"].decode("utf-8", "replace"), taken["stderr"].decode("utf-8", "replace")
+
+    def take_bytes(self) -> dict[str, bytes]:
+        """Return ``stdout`` and ``stderr`` since the last call."""
         self.pump(lambda: True, 0.0)
-        stdout, stderr = (
-            bytes(self._output[name]).decode("utf-8", "replace") for name in ("stdout", "stderr")
-        )
-        for name in self._output:
-            self._output[name].clear()
-        return stdout, stderr
+        taken = {name: bytes(data) for name, data in self._output.items()}
+        for data in self._output.values():
+            data.clear()
+        return taken
+
+    def fileno(self) -> int:
+        """Return a descriptor that can be read when :meth:`pump` has something to do."""
+        return self._selector.fileno()  # type: ignore[attr-defined,no-any-return]
 
     def pump(self, stop: Callable[[], bool], deadline: float) -> bool:
         """Exchange data until ``stop()`` is true. Returns False if ``deadline`` (monotonic) comes first, or the end.
@@ -191,7 +198,7 @@ class SandboxProcess:
         self._output[name] += data[:room]
         if len(data) > room and not self._overflow:
             self._overflow = True
-            self._ask_end()
+            self.ask_end()
 
     def _read_channel(self) -> None:
         if self._scratch < 0:
@@ -212,7 +219,7 @@ class SandboxProcess:
             if size > self._order.limits.answer:
                 self._overflow = True
                 self._received.clear()
-                self._ask_end()
+                self.ask_end()
                 return
             if len(self._received) < 4 + size:
                 return
@@ -240,7 +247,8 @@ class SandboxProcess:
         else:
             self._report = ExitReport(**report)
 
-    def _ask_end(self) -> None:
+    def ask_end(self) -> None:
+        """Ask the supervisor to end the process, and do not wait."""
         try:
             self._control.send(b"x")
         except OSError:
@@ -253,7 +261,7 @@ class SandboxProcess:
             SandboxError: the supervisor is gone.
         """
         if not self.ended:
-            self._ask_end()
+            self.ask_end()
         return self.wait()
 
     def wait(self) -> ExitReport:
@@ -273,10 +281,9 @@ class SandboxProcess:
             )
         return self._report
 
-    @property
-    def scratch(self) -> int:
-        """A descriptor of the scratch folder; it stays valid after the end of the process, until :meth:`close`."""
-        return self._scratch
+    def collect(self, most: int) -> list[Artefact]:
+        """Return the files of the scratch folder, with up to ``most`` bytes of their content, until :meth:`close`."""
+        return collect_artefacts(self._scratch, most)
 
     def close(self) -> None:
         """End the process and remove its scratch folder. Can be called twice, from any thread."""
@@ -297,7 +304,7 @@ class SandboxProcess:
             os.close(self._scratch)
             self._scratch = -1
         if self._temporary:
-            shutil.rmtree(self._temporary, ignore_errors=True)
+            remove_folder(self._temporary)
 
 
 def _pack_marshal(content: dict[str, object]) -> bytes:

@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 import functools
+import os
 import sys
 from collections.abc import Mapping, Sequence
 
 from bactrian.errors import BactrianError, InputError, SandboxError
-from bactrian.sandbox.artefacts import collect_artefacts
 from bactrian.sandbox.limits import Limits
+from bactrian.sandbox.orders import ProcessOrder
 from bactrian.sandbox.outcome import Outcome
-from bactrian.sandbox.process import ProcessOrder, SandboxProcess
+from bactrian.sandbox.remote.tiers import read_tier
+from bactrian.sandbox.start import start_process
 from bactrian.sandbox.tiers import TIERS, Tier
 
 
 @functools.cache
 def choose_tier() -> Tier:
-    """Return the strongest tier that works on this computer: a program was run in it.
+    """Return the tier that the environment variable ``BACTRIAN_TIER`` names, else the strongest that works here.
+
+    A program was run in it.
 
     Raises:
-        SandboxError: no tier works.
+        SandboxError: no tier works, or not the one that is named.
+        InputError: no tier has that name.
     """
     why: list[str] = []
+    if named := os.environ.get("BACTRIAN_TIER"):
+        tier = find_tier(named)
+        if (fault := try_tier(tier)) is not None:
+            raise fault
+        return tier
     if sys.platform == "linux":
         for tier in TIERS:
             if (fault := try_tier(tier)) is None:
@@ -37,7 +47,7 @@ def choose_tier() -> Tier:
 def try_tier(tier: Tier) -> BactrianError | None:
     """Run a program in ``tier``. Return the reason if that fails, else None."""
     try:
-        process = SandboxProcess(ProcessOrder(tier))
+        process = start_process(ProcessOrder(tier))
     except BactrianError as error:
         return error
     process.close()
@@ -53,10 +63,14 @@ def find_tier(name: str | None) -> Tier:
     """
     if name is None:
         return choose_tier()
+    if (remote := read_tier(name)) is not None:
+        return remote
     tiers = {tier.name: tier for tier in TIERS}
     if name not in tiers:
         raise InputError(
-            f"There is no tier {name!r}.", where="--tier", next=f"Use one of: {', '.join(tiers)}."
+            f"There is no tier {name!r}.",
+            where="--tier",
+            next=f"Use one of: {', '.join(tiers)}, docker:IMAGE, podman:IMAGE, remote:COMMAND.",
         )
     return tiers[name]
 
@@ -89,14 +103,14 @@ def run(
     limits = limits or Limits()
     command = () if isinstance(code, str) else tuple(code)
     order = ProcessOrder(tier or choose_tier(), limits, files or {}, packages, command, limits.wall)
-    process = SandboxProcess(order)
+    process = start_process(order)
     try:
         message = {"do": "command", "command": command} if command else {"do": "program", "code": code}
         process.send({**message, "name": name})
         report = process.wait()
         error = next((str(frame["error"]) for frame in process.take_frames() if "error" in frame), "")
         stdout, stderr = process.take_output()
-        found = collect_artefacts(process.scratch, collect)
+        found = process.collect(collect)
     finally:
         process.close()
     exit_code, signal = report.decide_exit()

@@ -9,12 +9,13 @@ from types import TracebackType
 from typing import Literal, Self
 
 from bactrian.errors import SandboxError
-from bactrian.sandbox.artefacts import Artefact, collect_artefacts
+from bactrian.sandbox.artefacts import Artefact
 from bactrian.sandbox.inside.values import Unsupported, decode_value, encode_value
 from bactrian.sandbox.limits import Limits
+from bactrian.sandbox.orders import ProcessOrder
 from bactrian.sandbox.outcome import ExitReport
-from bactrian.sandbox.process import ProcessOrder, SandboxProcess
 from bactrian.sandbox.run import choose_tier
+from bactrian.sandbox.start import start_process
 from bactrian.sandbox.tiers import Tier
 
 Action = Callable[..., object]
@@ -91,7 +92,7 @@ class SandboxSession:
         self._limits = limits or Limits()
         self._actions = dict(actions or {})
         order = ProcessOrder(tier or choose_tier(), self._limits, files or {}, packages)
-        self._process = SandboxProcess(order)
+        self._process = start_process(order)
         self._report: ExitReport | None = None
         self._process.send({"do": "serve", "actions": list(self._actions)})
 
@@ -149,7 +150,7 @@ class SandboxSession:
 
         Links, devices and pipes are left out. Works after the end of the process, too.
         """
-        return collect_artefacts(self._process.scratch, most)
+        return self._process.collect(most)
 
     def stop(self) -> ExitReport:
         """End the process and return what its supervisor says. Files can still be collected.

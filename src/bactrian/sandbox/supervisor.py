@@ -310,8 +310,11 @@ def _receive_handle(guard: _socket.socket) -> int:
     return -1
 
 
-def _measure_folder(path: str) -> int:
-    """Return the bytes of all files below ``path``, and 4 KiB for each name."""
+def _measure_folder(path: str) -> float:
+    """Return the bytes of all files below ``path``, and 4 KiB for each name; infinity if a folder cannot be read.
+
+    A program can make a folder that nobody may list, and one whose path is too long: either would hide its files.
+    """
     total = 0
     folders = [path]
     while folders:
@@ -323,8 +326,10 @@ def _measure_folder(path: str) -> int:
                         folders.append(entry.path)
                     else:
                         total += entry.stat(follow_symlinks=False).st_blocks * 512
-        except OSError:
+        except (FileNotFoundError, NotADirectoryError):
             continue
+        except OSError:
+            return float("inf")
     return total
 
 

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import sqrt
 from random import Random
+from statistics import NormalDist
 from typing import Any, TypeVar
 
 from bactrian.stats.proportion import Proportion
 
 RESAMPLES = 2000
-_SEED = 20230331
+SEED = 20230331
+"""Of all resamples: the same data give the same interval."""
 _FEW = 30
 _Cluster = TypeVar("_Cluster")
 
@@ -25,9 +28,9 @@ class BootstrapEstimate:
     value: float | None
     """None if it is not defined, for example a share of nothing."""
     low: float | None
-    """2.5th percentile of the resamples; None for fewer than two clusters, or if it is rarely defined."""
+    """A low percentile of the resamples; None for fewer than two clusters, or if it is rarely defined."""
     high: float | None
-    """97.5th percentile."""
+    """The high percentile of the same distance to 100."""
     clusters: int
 
     def to_json(self) -> dict[str, Any]:
@@ -40,7 +43,7 @@ def bootstrap_clusters(
     measure: Callable[[Sequence[_Cluster]], Sequence[float | None]],
     *,
     resamples: int = RESAMPLES,
-    seed: int = _SEED,
+    seed: int = SEED,
 ) -> list[BootstrapEstimate]:
     """Estimate statistics of ``clusters`` with 95 % percentile intervals.
 
@@ -53,9 +56,25 @@ def bootstrap_clusters(
     estimates: list[BootstrapEstimate] = []
     for position, value in enumerate(values):
         known = sorted(one for row in drawn if (one := row[position]) is not None)
-        low, high = _find_percentiles(known) if known and len(known) >= resamples / 2 else (None, None)
+        low, high = (
+            _find_percentiles(known, find_level(count))
+            if known and len(known) >= resamples / 2
+            else (None, None)
+        )
         estimates.append(BootstrapEstimate(value, low, high, count))
     return estimates
+
+
+def find_level(clusters: int) -> float:
+    """Return the share of the resamples below a 95 % interval: 0.025 for many clusters, less for few.
+
+    A sample varies less than the population, and its spread is itself uncertain: without this, intervals of few
+    clusters are too narrow. Source: T. Hesterberg, What teachers should know about the bootstrap (2015), section 5.2.
+    """
+    normal = NormalDist()
+    z, freedom = normal.inv_cdf(0.975), clusters - 1
+    quantile = z + (z**3 + z) / (4 * freedom)  # Of Student's distribution, to the first order.
+    return normal.cdf(-sqrt(clusters / freedom) * quantile)
 
 
 def measure_ratios(rows: Sequence[Sequence[tuple[float, float]]]) -> list[float | None]:
@@ -72,18 +91,19 @@ def measure_ratios(rows: Sequence[Sequence[tuple[float, float]]]) -> list[float 
 
 
 def widen_interval(found: BootstrapEstimate, count: int, total: int) -> BootstrapEstimate:
-    """Return a share with Wilson's interval for ``count`` of ``total`` where the bootstrap's would be too narrow.
+    """Return a share with Wilson's interval for ``count`` of ``total`` where it is better than the bootstrap's.
 
-    That is so for fewer than 30 clusters, and for a share of 0 or 1, whose resamples are all equal.
+    That is so if each cluster is one observation, for fewer than 30 clusters, and for a share of 0 or 1, whose
+    resamples are all equal.
     """
-    if not total or (found.clusters >= _FEW and 0 < count < total):
+    if not total or (total > found.clusters >= _FEW and 0 < count < total):
         return found
     low, high = Proportion(count, total).interval
     return BootstrapEstimate(found.value, low, high, found.clusters)
 
 
-def _find_percentiles(known: Sequence[float]) -> tuple[float, float]:
-    return _interpolate(known, 0.025), _interpolate(known, 0.975)
+def _find_percentiles(known: Sequence[float], level: float) -> tuple[float, float]:
+    return _interpolate(known, level), _interpolate(known, 1 - level)
 
 
 def _interpolate(known: Sequence[float], share: float) -> float:

@@ -10,6 +10,7 @@ from typing import Protocol, cast
 
 from bactrian.analyze.behaviours.learned import list_learned, load_learned
 from bactrian.analyze.behaviours.reading import SessionReading
+from bactrian.analyze.running import code_fails
 from bactrian.errors import BactrianError, InputError
 from bactrian.files.plugins import list_plugins, load_plugin
 from bactrian.files.toml import suggest_name
@@ -127,11 +128,13 @@ def _read(given: BehaviourLike) -> OwnBehaviour:
     if isinstance(given, OwnBehaviour):
         return given
     if isinstance(given, str):
+        if given == code_fails.CODE:
+            return OwnBehaviour(given, code_fails.DEFINITION, detector=code_fails.CodeRunner())
         if given in list_learned() or given.endswith(".json"):
             learned = load_learned(given)
             return OwnBehaviour(learned.code, learned.description, detector=learned)
         if given not in list_plugins(GROUP):
-            known = [*BEHAVIOURS, *list_plugins(GROUP), *list_learned()]
+            known = [*BEHAVIOURS, code_fails.CODE, *list_plugins(GROUP), *list_learned()]
             raise InputError(
                 f"There is no behaviour {given!r}.{suggest_name(given, known)}",
                 where="behaviours",
@@ -161,11 +164,10 @@ def _name(of: object) -> str:
 
 def check_code(code: str) -> str:
     """Return a code that a behaviour of the user's own may have. Raises InputError."""
-    if not _CODE.fullmatch(code) or code in BEHAVIOURS:
+    built_in = (*BEHAVIOURS, code_fails.CODE)
+    if not _CODE.fullmatch(code) or code in built_in:
         taken = (
-            "is the code of a built-in behaviour"
-            if code in BEHAVIOURS
-            else "cannot be the code of a behaviour"
+            "is the code of a built-in behaviour" if code in built_in else "cannot be the code of a behaviour"
         )
         raise InputError(
             f"{code!r} {taken}.",

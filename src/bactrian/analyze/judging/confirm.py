@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
-from bactrian.analyze.judging.judge import judge
+from bactrian.analyze.judging.judge import SAMPLING, judge
 from bactrian.analyze.report import to_object
 from bactrian.errors import Filtered
 from bactrian.models.model import Model
 from bactrian.records.finding import BEHAVIOURS, Behaviour, Confirmation, Finding
+from bactrian.records.sampling import Sampling
 from bactrian.records.usage import Usage
 from bactrian.stats.proportion import Proportion
 from bactrian.store import Store
@@ -26,6 +27,7 @@ async def confirm_findings(
     model: Model,
     name: str,
     *,
+    sampling: Sampling = SAMPLING,
     at_once: int = 8,
     on_answer: Callable[[Confirmation], None] | None = None,
 ) -> dict[Key, Confirmation]:
@@ -36,6 +38,7 @@ async def confirm_findings(
         findings: In the order of their sessions.
         model: Its errors stop the work: a reached budget, an endpoint that is down.
         name: Identifies stored answers when the work is resumed.
+        sampling: Sampling parameters of the judge.
         at_once: Number of sessions that are judged concurrently.
         on_answer: Called with each new answer.
     """
@@ -49,7 +52,7 @@ async def confirm_findings(
                 continue
             for finding in some:
                 try:
-                    answer = await judge(model, name, session, finding)
+                    answer = await judge(model, name, session, finding, sampling)
                 except Filtered as error:
                     # A refusal is stored as an answer, so that it is not requested again.
                     where = (session_id, finding.turn, finding.behaviour)

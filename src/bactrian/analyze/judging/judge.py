@@ -31,7 +31,8 @@ ANSWER_TOKENS = 40
 _LONGEST = 3000
 """Most characters of a turn in a question; of a longer one, both ends are included."""
 _ANSWER = re.compile(r"[*_#>\"' \t]*(yes|no)\b", re.IGNORECASE)
-_SAMPLING = Sampling(temperature=0.0, max_tokens=120)
+SAMPLING = Sampling(temperature=0.0, max_tokens=120)
+"""Of the judge, unless the user says otherwise."""
 
 
 # The format is enforced only by grammar: other models' answers are parsed well enough without it.
@@ -43,14 +44,16 @@ _FORM = ResponseFormat(
 )
 
 
-async def judge(model: Model, name: str, session: Session, finding: Finding) -> Confirmation:
+async def judge(
+    model: Model, name: str, session: Session, finding: Finding, sampling: Sampling = SAMPLING
+) -> Confirmation:
     """Ask ``model`` about ``finding``. Raises the model's errors."""
     request = Request(
         messages=(
             Message("system", Text(render_prompt("judge_system", definition=_definition(finding)))),
             Message("user", Text(_question(session.turns, finding))),
         ),
-        sampling=_SAMPLING,
+        sampling=sampling,
         response_format=_FORM if get_traits(model).constrained_by == "grammar" else None,
         session=session.id,
         agent=JUDGE,

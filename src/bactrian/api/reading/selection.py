@@ -11,6 +11,7 @@ from typing import TypedDict
 
 from bactrian.analyze.behaviours.catalogue import find_behaviours
 from bactrian.analyze.behaviours.own import BehaviourLike, OwnBehaviour, find_installed, read_behaviours
+from bactrian.analyze.running.code_fails import CODE as CODE_FAILS
 from bactrian.analyze.session_summary import UNFINISHED
 from bactrian.errors import InputError
 from bactrian.files.toml import suggest_name
@@ -133,11 +134,12 @@ async def read_selection(
     for one in await store.marks():
         marks.setdefault(one.session, set()).add(one.mark)
     endings = {one.ending: None async for one in store.progress() if one.ending is not None}
+    asked = [code for code in _list_words(options.get("behaviour", ())) if code == CODE_FAILS]
     return Selection(
         options,
         marks={session: frozenset(names) for session, names in marks.items()},
         endings=endings,
-        own=merge_installed(behaviours),
+        own=merge_installed((*behaviours, *asked)),
     )
 
 

@@ -8,22 +8,27 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from json import dumps
 from pathlib import Path
-from typing import Annotated, Protocol
+from types import MappingProxyType
+from typing import Annotated, Any, Protocol
 
 import typer
 from rich.console import Console
 
 from bactrian.analyze.aggregate import Aggregate
+from bactrian.analyze.behaviours.own import OwnBehaviour
 from bactrian.analyze.judging.confirm import Key, list_judged
 from bactrian.analyze.judging.sample_turns import JudgeSample, correct_rates, list_questions, sample_turns
 from bactrian.analyze.measure import measure
 from bactrian.analyze.report import check_installed
 from bactrian.analyze.report_tables import WIDE
+from bactrian.analyze.running.code_fails import CODE as CODE_FAILS
+from bactrian.api.reading.selection import merge_installed
 from bactrian.api.report import read_report
 from bactrian.api.run import open_run
 from bactrian.cli.model_options import read_model_options
-from bactrian.cli.options import RunArgument, declare_option, find_run_files
+from bactrian.cli.options import RunArgument, declare_option, find_run_files, flatten_groups
 from bactrian.cli.run_async import run_async
+from bactrian.cli.sampling_options import add_sampling_flags
 from bactrian.cli.terminal.bar import show_bar
 from bactrian.cli.terminal.console import open_output, to_printable
 from bactrian.cli.view.judging import JudgeOptions, ask_judge
@@ -32,10 +37,70 @@ from bactrian.files.atomic import write_atomically
 from bactrian.files.identity import is_same_file
 from bactrian.models.pricing import make_pricing
 from bactrian.models.wrappers.budget import Price, UsageMeter
+from bactrian.recipes.parameters import SamplingSpec, read_parameters
 from bactrian.records.finding import Confirmation, Finding
+from bactrian.sandbox.run import choose_tier
 from bactrian.store import list_run_files, open_store
 
 
+@dataclass(frozen=True, slots=True)
+class JudgeFlags:
+    """The judge, and its limits."""
+
+    judge: Annotated[
+        str | None,
+        declare_option(
+            "--judge", "Ask this model whether each finding is correct. Its answers are stored in RUN."
+        ),
+    ] = None
+    sample: Annotated[
+        int | None,
+        declare_option(
+            "--sample",
+            "Ask the judge about at most this many turns with a finding and as many without, for each of the"
+            " paper's four behaviours, and correct their rates by its answers.",
+            min=1,
+        ),
+    ] = None
+    base_url: Annotated[
+        str | None,
+        declare_option("--base-url", "Address of the judge's endpoint.", show_default="OPENAI_BASE_URL"),
+    ] = None
+    concurrency: Annotated[
+        int, declare_option("--concurrency", "Concurrent questions to the judge.", min=1)
+    ] = 16
+    budget: Annotated[
+        float | None, declare_option("--budget", "Maximum cost of the judge, in US dollars.", min=0)
+    ] = None
+    max_tokens: Annotated[
+        int | None, declare_option("--max-tokens", "Maximum number of tokens for the judge.", min=0)
+    ] = None
+    price: Annotated[
+        str | None,
+        declare_option(
+            "--price", "US dollars per million tokens, prompt/completion[/cached]. Default: a table."
+        ),
+    ] = None
+    seed: Annotated[int | None, declare_option("--seed", "Seed of the judge's sampling.")] = None
+
+    def read_parameters(self, sampling: Mapping[str, Any]) -> SamplingSpec:
+        """Return the judge's sampling parameters.
+
+        Raises:
+            InputError: a value cannot be used, or there is no judge for a flag.
+        """
+        given = {**sampling, **({} if self.seed is None else {"seed": self.seed})}
+        if self.judge is None and self.sample is not None:
+            raise InputError(
+                "A sample is for a judge.", where="--sample", next="Name the judge with --judge."
+            )
+        if self.judge is None and given:
+            raise InputError("Sampling parameters are for a judge.", where="--judge", next="Name the judge.")
+        return read_parameters(given)
+
+
+@add_sampling_flags()
+@flatten_groups
 def analyze(
     run_file: RunArgument,
     others: Annotated[
@@ -50,40 +115,14 @@ def analyze(
         Path | None, declare_option("--findings", "Write the findings in RUN as JSON lines.")
     ] = None,
     page: Annotated[Path | None, declare_option("--report", "Write the report as one HTML file.")] = None,
-    judge: Annotated[
-        str | None,
+    run_code: Annotated[
+        bool,
         declare_option(
-            "--judge", "Ask this model whether each finding is correct. Its answers are stored in RUN."
+            "--run-code", "Run the Python of solutions in the sandbox; what fails is found as code_fails."
         ),
-    ] = None,
-    sample: Annotated[
-        int | None,
-        declare_option(
-            "--sample",
-            "Ask the judge about at most this many turns with a finding and as many without, for each of the"
-            " paper's four behaviours, and correct their rates by its answers.",
-            min=1,
-        ),
-    ] = None,
-    base_url: Annotated[
-        str | None,
-        declare_option("--base-url", "Address of the judge's endpoint.", show_default="OPENAI_BASE_URL"),
-    ] = None,
-    concurrency: Annotated[
-        int, declare_option("--concurrency", "Concurrent questions to the judge.", min=1)
-    ] = 16,
-    budget: Annotated[
-        float | None, declare_option("--budget", "Maximum cost of the judge, in US dollars.", min=0)
-    ] = None,
-    max_tokens: Annotated[
-        int | None, declare_option("--max-tokens", "Maximum number of tokens for the judge.", min=0)
-    ] = None,
-    price: Annotated[
-        str | None,
-        declare_option(
-            "--price", "US dollars per million tokens, prompt/completion[/cached]. Default: a table."
-        ),
-    ] = None,
+    ] = False,
+    judging: JudgeFlags = JudgeFlags(),
+    sampling: Mapping[str, Any] = MappingProxyType({}),
     overwrite: Annotated[bool, declare_option("--overwrite", "Replace existing files.")] = False,
     json: Annotated[bool, declare_option("--json", "Write the report as JSON.")] = False,
     quiet: Annotated[bool, declare_option("--quiet", "Show no progress.")] = False,
@@ -92,24 +131,27 @@ def analyze(
 
     if findings is not None and page is not None and is_same_file(findings, page):
         raise InputError("This file is named twice.", where=str(page), next="Name another one.")
-    if judge is not None and others:
+    if judging.judge is not None and others:
         raise InputError("A judge works on one run only.", where="--judge", next="Leave the other runs out.")
-    if sample is not None and judge is None:
-        raise InputError("A sample is for a judge.", where="--sample", next="Name the judge with --judge.")
+    parameters = judging.read_parameters(sampling)
     check_installed()
-    prices = make_pricing(price or _read_price(run_file, *(others or [])), base_url)
+    if run_code:
+        choose_tier()
+    own = merge_installed((CODE_FAILS,) if run_code else ())
+    prices = make_pricing(judging.price or _read_price(run_file, *(others or [])), judging.base_url)
     work = _analyze(
         run_file,
         others or [],
         AnalyzeOutputs(findings, page, overwrite=overwrite, json=json, quiet=quiet),
         prices,
-        None if judge is None else _judge(judge, base_url, concurrency, budget, max_tokens, prices),
-        sample,
+        None if judging.judge is None else _judge(judging.judge, judging, prices, parameters),
+        judging.sample,
+        own,
     )
     run_async(
         work,
         resume="The judge's answers are stored; the same command resumes."
-        if judge
+        if judging.judge
         else "Nothing was written.",
     )
 
@@ -138,6 +180,7 @@ async def _analyze(
     prices: Callable[[str], Price | None],
     judge: JudgeOptions | None,
     sample: int | None,
+    own: Sequence[OwnBehaviour],
 ) -> int:
 
     runs = [name for run in (run_file, *others) for name in list_run_files(run)]
@@ -151,16 +194,17 @@ async def _analyze(
         ]
         keep = None if places[0] is None else _keeper(stack, places[0])
         found: list[Finding] = []
-        parts = [(run_file, await _read(run_file, found.extend if judge else keep, quiet=wish.quiet))]
-        parts += [(other, await _read(other, None, quiet=wish.quiet)) for other in others]
-        report = await read_report(parts, prices)
+        quiet = wish.quiet
+        parts = [(run_file, await _read(run_file, found.extend if judge else keep, own, quiet=quiet))]
+        parts += [(other, await _read(other, None, own, quiet=quiet)) for other in others]
+        report = await read_report(parts, prices, own)
         if judge is not None:
             facts = parts[0][1].facts
             said = sum(one.usage.completion for one in facts) / max(sum(one.messages for one in facts), 1)
             chosen = None if sample is None else await _choose(run_file, found, sample)
             questions = found if chosen is None else list_questions(chosen)
             answers = await ask_judge(run_file, questions, judge, said)
-            judged = list_judged(judge.name, found, answers, len(facts))
+            judged = list_judged(judge.title, found, answers, len(facts))
             if chosen is not None:
                 judged["corrected"] = correct_rates(chosen, answers)
             report = report.with_judged(judged)
@@ -188,12 +232,18 @@ def _open_wide() -> Console:
     return console
 
 
-async def _read(run_file: Path, keep: Callable[[list[Finding]], None] | None, *, quiet: bool) -> Aggregate:
+async def _read(
+    run_file: Path,
+    keep: Callable[[list[Finding]], None] | None,
+    own: Sequence[OwnBehaviour],
+    *,
+    quiet: bool,
+) -> Aggregate:
     """Measure a run, and show the progress."""
 
     async with open_store(run_file, read_only=True) as store:
         with show_bar(f"Reading {to_printable(run_file.name)}", "sessions", quiet=quiet) as tell:
-            return await measure(store, keep, tell)
+            return await measure(store, keep, tell, own)
 
 
 class _Keep(Protocol):
@@ -219,14 +269,9 @@ def _keeper(stack: ExitStack, place: Path) -> _Keep:
 
 
 def _judge(
-    name: str,
-    base_url: str | None,
-    concurrency: int,
-    budget: float | None,
-    max_tokens: int | None,
-    prices: Callable[[str], Price | None],
+    name: str, flags: JudgeFlags, prices: Callable[[str], Price | None], parameters: SamplingSpec
 ) -> JudgeOptions:
 
     price = prices(name)
-    meter = UsageMeter(max_tokens, budget, {} if price is None else {name: price})
-    return JudgeOptions(name, read_model_options(base_url), meter, concurrency)
+    meter = UsageMeter(flags.max_tokens, flags.budget, {} if price is None else {name: price})
+    return JudgeOptions(name, read_model_options(flags.base_url), meter, flags.concurrency, parameters)

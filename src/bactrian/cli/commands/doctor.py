@@ -23,6 +23,8 @@ from bactrian.prompts.engine import render_prompt
 from bactrian.records.message import Message
 from bactrian.records.sampling import Sampling
 from bactrian.records.text import Text
+from bactrian.sandbox.run import find_tier
+from bactrian.sandbox.tiers import TIERS
 
 EXTRAS = {
     "local": ("xllamacpp", "the built-in model and GGUF files, in this process"),
@@ -47,11 +49,15 @@ def doctor(
     sandbox: Annotated[
         bool, declare_option("--sandbox", "Only run hostile programs, to see what each sandbox contains.")
     ] = False,
+    tier: Annotated[
+        str | None,
+        declare_option("--tier", "With --sandbox: only this one, such as podman:IMAGE."),
+    ] = None,
 ) -> None:
     """Check optional parts, look for model servers on this computer, and ask the model."""
 
     if sandbox:
-        raise typer.Exit(try_tiers())
+        raise typer.Exit(try_tiers(TIERS if tier is None else (find_tier(tier),)))
     print(f"bactrian {bactrian.__version__} · Python {sys.version.split()[0]}")
     for extra, (module, gives) in EXTRAS.items():
         if find_spec(module) is not None:

@@ -40,7 +40,11 @@ class SelectionFlags:
     """The sessions to export."""
 
     only: Annotated[
-        list[str] | None, declare_option("--only", "Only sessions with ending=CODE. Can be repeated.")
+        list[str] | None,
+        declare_option(
+            "--only",
+            "Only sessions with ending=CODE; `runs`: whose code runs in the sandbox. Can be repeated.",
+        ),
     ] = None
     drop: Annotated[
         list[str] | None,

@@ -144,6 +144,9 @@ def generate(
             "Confirm that the run is for red-team research, and its output is protected from misuse.",
         ),
     ] = False,
+    run_code: Annotated[
+        bool, declare_option("--run-code", "Let embodied assistants run Python of a model in the sandbox.")
+    ] = False,
     json: Annotated[bool, declare_option("--json", "Write progress as JSON lines.")] = False,
     quiet: Annotated[bool, declare_option("--quiet", "Write only warnings and errors.")] = False,
     sampling: Mapping[str, Any] = MappingProxyType({}),
@@ -190,6 +193,7 @@ def generate(
             order=job_order.value,
             equal_roles=equal_roles,
             acknowledge_misuse=acknowledge_misuse,
+            run_code=run_code,
             parameters=sampling,
         ),
     )

@@ -16,7 +16,7 @@ from bactrian.api.play import (
     AGENTS,
     build_session_order,
 )
-from bactrian.api.society import SocietyOptions, build_society_run
+from bactrian.api.playing.society import SocietyOptions, build_society_run
 from bactrian.cli.commands.roles import choose_roles
 from bactrian.cli.embodied import ask_consent, check_embodied, play_alone
 from bactrian.cli.model_options import check_base_url
@@ -75,7 +75,7 @@ def play(
     defaults = choose_role_names(text)
     if roles.embodied is not None:
         check_embodied(roles, flags, critic)
-        ask_consent(roles.embodied, tools, yes=roles.yes)
+        ask_consent(roles.embodied, (*(tools.tools or ()), *(tools.mcp or ())), yes=roles.yes)
         if roles.user is None:
             keeper = output.keep()
             play_alone(text, roles, models, flags, tools, sampling, keeper)
@@ -106,6 +106,7 @@ def play(
             tool_rounds=tools.tool_rounds,
             tool_timeout=tools.tool_timeout,
             parameters=sampling,
+            embodied=roles.embodied,
             **models.addresses(),
         ),
         critic=critic.read(),
@@ -113,7 +114,6 @@ def play(
         endings=flags.endings,
         run=output.run_file,
     )
-    order = replace(order, embodied=roles.embodied is not None)
     keeper = output.keep(options.meter)
     by_default = models.model is None and set(chosen.names.values()) <= {LOCAL, HUMAN}
     work = watch_session(order, keeper, suggest=by_default and not output.json)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from bactrian.cli.terminal.console import to_printable
@@ -13,11 +14,11 @@ from bactrian.sandbox.tiers import TIERS, Tier
 _WORKERS = 2
 
 
-def try_tiers() -> int:
-    """Run the hostile programs on each tier and print what it holds. Return 0 if the strongest tier holds all."""
+def try_tiers(tiers: Sequence[Tier] = TIERS) -> int:
+    """Run the hostile programs on each tier and print what it holds. Return 0 if the first that works holds all."""
     codes: list[int] = []
     with provide_bait() as bait:
-        for tier in TIERS:
+        for tier in tiers:
             fault = try_tier(tier)
             if fault is None:
                 codes.append(_try_programs(tier, bait))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,12 +10,13 @@ from pathlib import Path
 from rich.status import Status
 
 from bactrian.analyze.judging.confirm import Key, confirm_findings, list_unasked
-from bactrian.analyze.judging.judge import ANSWER_TOKENS, QUESTION_TOKENS, TURNS_SHOWN
+from bactrian.analyze.judging.judge import ANSWER_TOKENS, QUESTION_TOKENS, SAMPLING, TURNS_SHOWN
 from bactrian.cli.terminal.console import open_progress
 from bactrian.models.registry import ModelOptions, open_model
 from bactrian.models.wrappers.budget import Budget, Price, UsageMeter
 from bactrian.models.wrappers.concurrency import ConcurrencyLimit
 from bactrian.models.wrappers.retry import Retry
+from bactrian.recipes.parameters import SamplingSpec
 from bactrian.records.finding import Confirmation, Finding
 from bactrian.records.text import write_count
 from bactrian.records.usage import Usage
@@ -29,6 +31,14 @@ class JudgeOptions:
     access: ModelOptions
     meter: UsageMeter
     concurrency: int
+    parameters: SamplingSpec
+    """Sampling parameters that the user gives."""
+
+    @property
+    def title(self) -> str:
+        """The name under which its answers are stored: other parameters make another judge."""
+        given = self.parameters.model_dump(mode="json", exclude_none=True)
+        return " ".join([self.name, *(f"{name}={json.dumps(value)}" for name, value in given.items())])
 
 
 async def ask_judge(
@@ -50,7 +60,7 @@ async def ask_judge(
     )
     try:
         async with open_store(run_file) as store:
-            before = await store.confirmations(judge.name)
+            before = await store.confirmations(judge.title)
             judge.meter.used = sum((one.usage for one in before), Usage())
             price = judge.meter.prices.get(judge.name)
             judge.meter.usd = price.cost(judge.meter.used) if price else 0.0
@@ -65,7 +75,13 @@ async def ask_judge(
                     shown.update(f"{done:,} of {left:,} answered, {judge.meter.used.total:,} tokens")
 
                 return await confirm_findings(
-                    store, findings, model, judge.name, at_once=judge.concurrency, on_answer=tell
+                    store,
+                    findings,
+                    model,
+                    judge.title,
+                    sampling=judge.parameters.apply(SAMPLING),
+                    at_once=judge.concurrency,
+                    on_answer=tell,
                 )
     finally:
         await model.close()

@@ -91,9 +91,11 @@ def compare_pair(
     clusters = list(groups.values())
     rows = [_sum_rows([_measure_task(task) for task in cluster]) for cluster in clusters]
     found = dict(zip(_NAMES, bootstrap_clusters(rows, measure_ratios, resamples=resamples), strict=True))
-    shares = {
-        name: widen_interval(found[name], outcomes[name], len(tasks) - outcomes["unreadable"])
-        for name in OUTCOMES
+    read = len(tasks) - outcomes["unreadable"]
+    shares = {name: widen_interval(found[name], outcomes[name], read) for name in OUTCOMES}
+    of_tasks = {
+        name: widen_interval(found[name], round((found[name].value or 0.0) * read), read)
+        for name in ("consistent", "flips")
     }
     controlled = [_list_lengths(cluster) for cluster in clusters]
     (length_controlled,) = bootstrap_clusters(controlled, _control_length, resamples=resamples)
@@ -112,8 +114,8 @@ def compare_pair(
             "second_shown_first": _count_order(tasks, swapped=True),
         },
         first_seat=found["first_seat"],
-        consistent=found["consistent"],
-        flips=found["flips"],
+        consistent=of_tasks["consistent"],
+        flips=of_tasks["flips"],
         ties=found["ties"],
         repeated=found["repeated"],
         unreadable=sum(one.scores is None for task in tasks for one in task.judgements),

@@ -49,9 +49,13 @@ class Remote:
 
 
 def _make_error(name: str, text: str) -> Exception:
-    """Return an exception of the built-in type of that name, or a :class:`SolutionError`."""
+    """Return an exception of the built-in type of that name, or a :class:`SolutionError`.
+
+    The end of an iterator is not passed on: in a check such as ``all(map(…))`` it would end the check, and hold.
+    """
     kind: object = getattr(builtins, name, None)
-    if isinstance(kind, type) and issubclass(kind, Exception):
+    ends = (StopIteration, StopAsyncIteration)
+    if isinstance(kind, type) and issubclass(kind, Exception) and not issubclass(kind, ends):
         try:
             return kind(text)
         except TypeError:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
+from types import MappingProxyType
 from typing import Any
 
 from bactrian.errors import InputError
@@ -21,15 +22,18 @@ from bactrian.generate.jobs.base import (
 from bactrian.generate.plan import Plan
 from bactrian.generate.scheduler import Job
 from bactrian.generate.session_cost import guess_role_plays
+from bactrian.play.embodied.body import Body, open_body
 from bactrian.play.endings.own import read_endings
 from bactrian.play.run_session import begin_session, run_role_play
 from bactrian.play.setup import RolePlaySetup, new_session
+from bactrian.play.tools.loading import DEFAULT_LIMITS
 from bactrian.prompts.pack import Pack, load_pack
 from bactrian.recipes.job_specs import RolePlay
 from bactrian.recipes.schema import Recipe, ToolsSpec, to_critic_settings
 from bactrian.records.candidate import CriticSettings
 from bactrian.records.events import Event
 from bactrian.records.session import Provenance, Role, Session
+from bactrian.records.tool import Toolkit
 from bactrian.records.usage import Usage
 from bactrian.store import Store
 
@@ -91,7 +95,13 @@ class RolePlayJobs(JobKind[RolePlay]):
 
     async def open(self, context: JobContext) -> RolePlayPlayer:
         """Return the player of the role-plays."""
-        return RolePlayPlayer(self.plan, self._setup, self._pack, context)
+        if not self.job.embodied:
+            return RolePlayPlayer(self.plan, self._setup, self._pack, context)
+        actions = context.tools.get("assistant")
+        embodiment = partial(open_body, actions, actions.kit if actions is not None else DEFAULT_LIMITS)
+        async with embodiment() as body:
+            kits = {"assistant": body.kit}
+        return RolePlayPlayer(self.plan, self._setup, self._pack, context, kits, embodiment)
 
     @cached_property
     def _pack(self) -> Pack:
@@ -131,14 +141,26 @@ class RolePlayJobs(JobKind[RolePlay]):
 class RolePlayPlayer:
     """Plays the role-plays of a run."""
 
-    def __init__(self, plan: Plan, setup: RolePlaySetup, pack: Pack, context: JobContext) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        setup: RolePlaySetup,
+        pack: Pack,
+        context: JobContext,
+        kits: Mapping[str, Toolkit] = MappingProxyType({}),
+        embodiment: Callable[[], AbstractAsyncContextManager[Body]] | None = None,
+    ) -> None:
+        """Prepare the settings. ``embodiment`` opens the body of a session's assistant; ``kits`` holds its tools."""
         self._fill = make_filler(plan)
         critic = setup.critic
         self._fill_critic = TemplateFiller(
             {"role": critic.role, "criteria": critic.criteria} if critic else {}, plan.axis_names
         )
-        self._setup = replace(setup, tools={agent: box.kit for agent, box in context.tools.items()})
+        self._setup = replace(
+            setup, tools={**{agent: box.kit for agent, box in context.tools.items()}, **kits}
+        )
         self._tools = context.tools
+        self._embodiment = embodiment
         self._pack = pack
         self._models = context.models
         self._seeds = context.seeds
@@ -171,18 +193,24 @@ class RolePlayPlayer:
         if self._has_tasks:
             session = replace(session, task=await find_task(store, job.id, session.task.original))
         session = await begin_session(session, store)
-        events = await run_role_play(
-            session,
-            self._setup,
-            self._pack,
-            self._models,
-            store=store,
-            rules=self._rules,
-            tools=self._tools,
-        )
-        async with aclosing(events):
-            async for event in events:
-                yield event
+        async with AsyncExitStack() as stack:
+            tools = self._tools
+            if self._embodiment is not None:
+                body = await stack.enter_async_context(self._embodiment())
+                body.resume(session, store.path)
+                tools = {**tools, "assistant": body}
+            events = await run_role_play(
+                session,
+                self._setup,
+                self._pack,
+                self._models,
+                store=store,
+                rules=self._rules,
+                tools=tools,
+            )
+            async with aclosing(events):
+                async for event in events:
+                    yield event
 
     def _critic(self, values: Mapping[str, str]) -> CriticSettings | None:
         critic, fill = self._setup.critic, self._fill_critic

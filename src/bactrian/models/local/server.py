@@ -167,6 +167,8 @@ class LlamaServer:
     async def rank_next(self, prompt: Sequence[int], count: int) -> dict[int, float]:
         """Return the ``count`` most likely tokens after ``prompt``, with their log-probabilities."""
         body = {"prompt": list(prompt), "n_predict": 1, "n_probs": count, "cache_prompt": False}
+        # After a stop token, no probabilities are listed. Excluding stop tokens does not change those that are listed.
+        body["ignore_eos"] = True
         answer = await self._post("/completion", body)
         return {one["id"]: one["logprob"] for one in answer["completion_probabilities"][0]["top_logprobs"]}
 

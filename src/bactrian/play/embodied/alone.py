@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from bactrian.models.model import Model
 from bactrian.models.registry import ModelOptions
@@ -19,12 +20,14 @@ from bactrian.play.run_session import begin_session, find_free_id, run_scene
 from bactrian.play.sampling_defaults import default_sampling
 from bactrian.play.scene import Scene
 from bactrian.play.tools.loading import DEFAULT_LIMITS, open_tools
+from bactrian.play.tools.toolbox import Runnable
 from bactrian.prompts.engine import load_engine_prompts, render_prompt
 from bactrian.prompts.values import check_idea, check_role
 from bactrian.recipes.parameters import SamplingSpec, apply_parameters
 from bactrian.recipes.schema import ToolsSpec
 from bactrian.records.ending import Ending
 from bactrian.records.events import Event
+from bactrian.records.run import Command
 from bactrian.records.sampling import Sampling
 from bactrian.records.session import Provenance, Role, Session, Task
 from bactrian.records.text import Text
@@ -53,6 +56,14 @@ class EmbodiedOrder:
     seed: int | None = None
     parameters: tuple[SamplingSpec, ...] = ()
     run: Path | None = None
+    functions: Mapping[str, Sequence[Callable[..., object] | Runnable]] = field(
+        default_factory=dict[str, Sequence[Callable[..., object] | Runnable]]
+    )
+    """More actions: Python functions and other objects, under ``assistant``."""
+    name: str | None = None
+    """The id of the stored session to go on with; None for the id that the options give."""
+    command: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """The options as JSON values, without keys, to store with the session."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +94,17 @@ async def play_embodied(
     check_idea(order.thoughts)
     check_role(order.role, "embodied role")
     async with AsyncExitStack() as stack:
-        tools = await stack.enter_async_context(open_tools(order.tools))
+        tools = await stack.enter_async_context(open_tools(order.tools, order.functions))
         body = await stack.enter_async_context(open_body(tools.get(_AGENT), order.limits))
         session = _make_session(order, body.kit)
         store = await stack.enter_async_context(open_store(order.run)) if order.run else kept_in
-        if store is not None and order.run is None:
+        if order.name is not None:
+            session = replace(session, id=order.name)
+        elif store is not None and order.run is None:
             session = replace(session, id=await find_free_id(session.id, store))
         session = await begin_session(session, store)
+        if store is not None and order.command and session.ending is None:
+            await store.add_command(Command.begin("play", order.command, session.id))
         if not session.turns:
             thoughts = _make_first_turn(order)
             session = replace(session, turns=(thoughts,))

@@ -32,6 +32,9 @@ _PRCTL = (15, 16, 0x53564D41)
 """PR_SET_NAME, PR_GET_NAME and PR_SET_VMA."""
 _IOCTL = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
 """TCGETS, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX and FIOCLEX."""
+_FCNTL = (*range(8), 36, 37, 38, 1030, 1032, 1033, 1034)
+"""F_DUPFD to F_SETLKW, locks of open files, F_DUPFD_CLOEXEC, F_GETPIPE_SZ and seals. Not F_SETOWN: with it the kernel
+sends signals to other processes."""
 _STREAMS = (1, 1 | 0o2000000, 1 | 0o4000, 1 | 0o2004000)
 """SOCK_STREAM with its flags. A datagram socket could send to any address, even if it is one of a pair."""
 
@@ -67,6 +70,7 @@ def build_filter(machine: str, pid: int, *, processes: bool, attributes: bool) -
     program += _check(checked["prlimit64"], 0, (0, pid))
     program += _check(checked["prctl"], 0, _PRCTL)
     program += _check(checked["ioctl"], 1, _IOCTL)
+    program += _check(checked["fcntl"], 1, _FCNTL)
     program += _check(checked["socketpair"], 1, _STREAMS)
     # glibc falls back to clone, whose flags a filter can read.
     program += [_step(_EQUAL, checked["clone3"], 0, 1), _step(_RETURN, _ENOSYS)]

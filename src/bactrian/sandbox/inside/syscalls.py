@@ -9,7 +9,7 @@ ORDINARY = """
 read:0:63  write:1:64  readv:19:65  writev:20:66  pread64:17:67  pwrite64:18:68  preadv:295:69
 pwritev:296:70  preadv2:327:286  pwritev2:328:287  open:2:-  openat:257:56  openat2:437:437  creat:85:-
 close:3:57  close_range:436:436  lseek:8:62  dup:32:23  dup2:33:-  dup3:292:24  pipe:22:-  pipe2:293:59
-fcntl:72:25  flock:73:32  fsync:74:82  fdatasync:75:83  ftruncate:77:46  truncate:76:45  fallocate:285:47
+flock:73:32  fsync:74:82  fdatasync:75:83  ftruncate:77:46  truncate:76:45  fallocate:285:47
 fadvise64:221:223  copy_file_range:326:285  sendfile:40:71  stat:4:-  lstat:6:-  fstat:5:80
 newfstatat:262:79  statx:332:291  statfs:137:43  fstatfs:138:44  access:21:-  faccessat:269:48
 faccessat2:439:439  readlink:89:-  readlinkat:267:78  getdents:78:-  getdents64:217:61  getcwd:79:17
@@ -48,7 +48,7 @@ fork:57:-  vfork:58:-  execve:59:221  execveat:322:281  setsid:112:157  setpgid:
 """Calls that start processes and programs, and leave their group."""
 
 CHECKED = """
-kill:62:129  tgkill:234:131  tkill:200:130  prlimit64:302:261  prctl:157:167  ioctl:16:29  clone:56:220
+fcntl:72:25  kill:62:129  tgkill:234:131  tkill:200:130  prlimit64:302:261  prctl:157:167  ioctl:16:29  clone:56:220
 clone3:435:435  socketpair:53:199
 """
 """Calls whose arguments decide."""

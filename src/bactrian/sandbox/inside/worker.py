@@ -254,8 +254,9 @@ def main() -> None:
         return
     order = marshal.loads(body)  # noqa: S302 - the trusted side sends it before any program runs
     try:
-        _equip(order)
         _lock_down(order, guard)
+        # Not before: from then on, imports may find modules of the program.
+        _equip(order)
         scratch = os.open(".", os.O_RDONLY | os.O_DIRECTORY)
     except Exception as error:
         worker.send({"failed": f"{type(error).__name__}: {error}"})

@@ -10,6 +10,7 @@ import typer
 from bactrian.analyze.behaviours.catalogue import load_definitions
 from bactrian.analyze.behaviours.learned import LearnedBehaviour, register_learned
 from bactrian.analyze.behaviours.own import check_code, find_installed, read_behaviours
+from bactrian.analyze.running.code_fails import CODE as CODE_FAILS
 from bactrian.cli.commands.behaviours.label import label
 from bactrian.cli.options import declare_option
 from bactrian.cli.terminal.console import open_progress
@@ -31,8 +32,8 @@ def behaviours(context: typer.Context) -> None:
         return
     for code, definition in load_definitions().items():
         print(f"{code:<20} {to_line(_shorten(definition))}")
-    for one in find_installed():
-        print(f"{one.code:<20} {to_line(one.description)}")
+    for one in (*read_behaviours([CODE_FAILS]), *find_installed()):
+        print(f"{one.code:<20} {to_line(_shorten(one.description))}")
 
 
 @app.command()

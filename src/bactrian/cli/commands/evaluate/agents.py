@@ -9,30 +9,19 @@ from typing import Annotated
 
 import typer
 
+from bactrian.api.evaluation.comparison import read_extracted
+from bactrian.api.evaluation.plan import AgentsDraw, plan_agents
 from bactrian.cli.commands.evaluate.humaneval import SpendingFlags
-from bactrian.cli.commands.evaluate.solving import (
-    ComparisonFlags,
-    SolutionPlan,
-    compare_solutions,
-    name_folder,
-)
+from bactrian.cli.commands.evaluate.solving import ComparisonFlags, compare_solutions
 from bactrian.cli.options import declare_option, flatten_groups
 from bactrian.cli.run_async import StopControl, run_async
 from bactrian.cli.view.comparison import show_paper
 from bactrian.errors import InputError
 from bactrian.evaluate.agents.dilemma import write_dilemma
-from bactrian.evaluate.agents.drawing import (
-    build_solution_recipe,
-    draw_tasks,
-    find_usual_model,
-    list_conversations,
-    read_stored_draw,
-    read_task_file,
-)
-from bactrian.evaluate.agents.solution_jobs import Solutions, Way
-from bactrian.evaluate.agents.verdict_jobs import read_solutions
+from bactrian.evaluate.agents.solution_jobs import Way
+from bactrian.evaluate.votes.study import name_folder
 from bactrian.language.escape import to_json
-from bactrian.store import find_run, open_store
+from bactrian.store import find_run
 
 _JUDGING, _SPENDING = ComparisonFlags(), SpendingFlags()
 _RESUME = "All results so far are stored; the same command goes on."
@@ -90,10 +79,18 @@ def agents(
     if chain_of_thought:
         ways.append("chain_of_thought")
     stop_control = StopControl()
-    wanted = _Wanted(
-        find_run(run_file), against and find_run(against), tuple(ways), model, extractor, draw, spending
+    run = find_run(run_file)
+    wanted = AgentsDraw(
+        run,
+        tuple(ways),
+        against and find_run(against),
+        draw.tasks,
+        draw.only,
+        spending.seed,
+        model,
+        extractor,
     )
-    work = _evaluate(wanted, judging, out, dilemma, stop_control)
+    work = _evaluate(wanted, name_folder(run, out), (judging, spending), dilemma, stop_control)
     run_async(work, resume=_RESUME, stop_control=stop_control)
 
 
@@ -120,68 +117,23 @@ def extract(
     stop_control = StopControl()
     run = find_run(run_file)
     folder = (out or run.with_name(f"{run.stem}.extraction")).absolute()
-    wanted = _Wanted(run, None, ("extraction",), model, None, draw, spending)
+    wanted = AgentsDraw(run, ("extraction",), None, draw.tasks, draw.only, spending.seed, model)
     judging = ComparisonFlags(forecast=forecast, retry_failed=retry_failed, as_json=as_json)
-    run_async(_extract(wanted, judging, folder, stop_control), resume=_RESUME, stop_control=stop_control)
-
-
-@dataclass(frozen=True, slots=True)
-class _Wanted:
-    """What the flags ask for."""
-
-    run: Path
-    against: Path | None
-    ways: tuple[Way, ...]
-    model: str | None
-    extractor: str | None
-    draw: DrawFlags
-    spending: SpendingFlags
-
-
-async def _make_plan(wanted: _Wanted, folder: Path) -> SolutionPlan:
-    sessions = await list_conversations(wanted.run)
-    if wanted.against is not None:
-        others = set(await list_conversations(wanted.against))
-        sessions = [one for one in sessions if one in others]
-        if not sessions:
-            raise InputError(
-                "The two runs have no finished session in common.",
-                where=str(wanted.against),
-                next="`bactrian generate --fork NEW --keep-tasks` makes a second run on the same tasks.",
-            )
-    spec = Solutions(
-        ways=wanted.ways,
-        source=str(wanted.run.absolute()),
-        against=str(wanted.against.absolute()) if wanted.against else "",
-        seed=wanted.spending.seed or 0,
-        drawn=None if wanted.draw.only else wanted.draw.tasks,
+    run_async(
+        _extract(wanted, folder, (judging, spending), stop_control), resume=_RESUME, stop_control=stop_control
     )
-    plan = SolutionPlan(folder, build_solution_recipe(["-"], spec), {}, (), 0)
-    if wanted.draw.only is not None:
-        tasks = read_task_file(wanted.draw.only, sessions)
-    else:
-        tasks = await read_stored_draw(plan.solutions, spec)
-        tasks = tasks or draw_tasks(sessions, wanted.draw.tasks, spec.seed)
-    model = wanted.model or await find_usual_model(wanted.run, tasks[0])
-    extractor = wanted.extractor or model
-    models = {way: extractor if way in ("extraction", "against") else model for way in wanted.ways}
-    pairs: list[tuple[Way, Way]] = [
-        (one, other) for place, one in enumerate(wanted.ways) for other in wanted.ways[place + 1 :]
-    ]
-    return SolutionPlan(folder, build_solution_recipe(tasks, spec), models, pairs, len(tasks))
 
 
 async def _evaluate(
-    wanted: _Wanted,
-    judging: ComparisonFlags,
-    out: Path | None,
+    wanted: AgentsDraw,
+    folder: Path,
+    flags: tuple[ComparisonFlags, SpendingFlags],
     dilemma: Path | None,
     stop_control: StopControl,
 ) -> int:
-    folder = name_folder(wanted.run, out)
-    plan = await _make_plan(wanted, folder)
-    code = await compare_solutions(plan, judging, wanted.spending, stop_control)
-    if judging.forecast:
+    plan = await plan_agents(wanted, folder)
+    code = await compare_solutions(plan, *flags, stop_control)
+    if flags[0].forecast:
         return code
     if dilemma is not None:
         count = await write_dilemma(plan.solutions, dilemma)
@@ -193,17 +145,18 @@ async def _evaluate(
     return code
 
 
-async def _extract(wanted: _Wanted, judging: ComparisonFlags, folder: Path, stop_control: StopControl) -> int:
-    plan = await _make_plan(wanted, folder)
-    code = await compare_solutions(plan, judging, wanted.spending, stop_control)
-    if judging.forecast:
+async def _extract(
+    wanted: AgentsDraw,
+    folder: Path,
+    flags: tuple[ComparisonFlags, SpendingFlags],
+    stop_control: StopControl,
+) -> int:
+    plan = await plan_agents(wanted, folder)
+    code = await compare_solutions(plan, *flags, stop_control)
+    if flags[0].forecast:
         return code
-    if judging.as_json:
-        async with open_store(plan.solutions, read_only=True) as store:
-            solved = [session async for session in store.sessions() if session.turns]
-        for session in sorted(solved, key=lambda one: one.id):
-            solution = read_solutions(session)["extraction"]
-            row = {"session": session.values["task"], "task": session.task.text, "solution": solution}
+    if flags[0].as_json:
+        for row in await read_extracted(plan.solutions):
             typer.echo(to_json(row))
     typer.echo(
         f"Solutions: {plan.solutions}\nTo read them: bactrian show {shlex.quote(str(plan.solutions))}",

@@ -12,6 +12,7 @@ from typing import Annotated, TypeVar
 
 import typer
 
+from bactrian.api.evaluation.code import WORKERS, choose_problems, name_verdict_file
 from bactrian.api.generate import GenerateOptions, build_run_order
 from bactrian.cli.commands.generate import watch_run
 from bactrian.cli.model_options import show_model_progress
@@ -22,9 +23,6 @@ from bactrian.cli.view.progress import choose_progress_view
 from bactrian.cli.view.scores import JudgingView, show_score
 from bactrian.errors import InputError
 from bactrian.evaluate.completion_jobs import build_recipe
-from bactrian.evaluate.problems.human_eval import read_human_eval
-from bactrian.evaluate.problems.own import read_problems
-from bactrian.evaluate.problems.plus import find_plus_file
 from bactrian.evaluate.problems.problem import Problem
 from bactrian.evaluate.scoring import VerdictFile, compute_score, judge_solutions
 from bactrian.evaluate.solutions import SolutionSet, read_run, read_solutions
@@ -33,7 +31,6 @@ from bactrian.generate.run import RunOrder
 from bactrian.sandbox.limits import Limits
 from bactrian.sandbox.run import choose_tier
 
-_WORKERS = 2
 Number = TypeVar("Number", int, float)
 
 
@@ -121,7 +118,7 @@ def humaneval(
 ) -> None:
     """Measure how often a model's code passes the checks of HumanEval, or of your own problems."""
     wanted = _read_list("-k", ks, int, 1)
-    chosen = _choose_problems(source.problems, source.plus)[: source.limit]
+    chosen = choose_problems(source.problems, source.plus)[: source.limit]
     if solutions is not None:
         if model is not None:
             raise InputError(
@@ -174,26 +171,8 @@ class _Scoring:
 
 
 def _make_scoring(ks: Sequence[int], flags: JudgingFlags, source: Path, *, as_json: bool) -> _Scoring:
-    out = flags.out or _name_verdicts(source)
-    return _Scoring(ks, out, Limits(cpu=flags.cpu), flags.workers or _WORKERS, as_json)
-
-
-def _choose_problems(path: Path | None, plus: str | None) -> list[Problem]:
-    if path is not None and plus is not None:
-        raise InputError(
-            "These are two sets of problems.", where="--plus", next="Leave out --problems or --plus."
-        )
-    if plus == "cache":
-        path = find_plus_file()
-        if path is None:
-            raise InputError(
-                "EvalPlus has no data in its cache.",
-                where="--plus",
-                next="Name the file: --plus HumanEvalPlus.jsonl",
-            )
-    elif plus is not None:
-        path = Path(plus)
-    return read_human_eval() if path is None else read_problems(path)
+    out = flags.out or name_verdict_file(source)
+    return _Scoring(ks, out, Limits(cpu=flags.cpu), flags.workers or WORKERS, as_json)
 
 
 def _read_list(option: str, text: str, kind: type[Number], least: Number) -> list[Number]:
@@ -213,10 +192,6 @@ def _read_list(option: str, text: str, kind: type[Number], least: Number) -> lis
             next="Write them as in 1,10,100.",
         )
     return list(dict.fromkeys(numbers))
-
-
-def _name_verdicts(source: Path) -> Path:
-    return source.with_name(f"{source.name}.verdicts.jsonl")
 
 
 async def _forecast(order: RunOrder, *, as_json: bool) -> int:

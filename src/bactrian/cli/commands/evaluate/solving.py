@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
-from bactrian.api.generate import GenerateOptions, build_run_order
+from bactrian.api.evaluation.plan import (
+    RunSettings,
+    SolutionPlan,
+    name_verdicts,
+    order_solutions,
+    order_verdicts,
+)
+from bactrian.api.generate import GenerateOptions
 from bactrian.cli.commands.evaluate.humaneval import SpendingFlags
 from bactrian.cli.commands.generate import watch_run
 from bactrian.cli.model_options import show_model_progress
@@ -17,17 +22,12 @@ from bactrian.cli.run_async import StopControl
 from bactrian.cli.view.comparison import show_comparison
 from bactrian.cli.view.forecast import show_forecast
 from bactrian.cli.view.progress import choose_progress_view
-from bactrian.errors import BudgetReached
-from bactrian.evaluate.agents.drawing import build_verdict_recipe
 from bactrian.evaluate.agents.html import write_comparison_page
 from bactrian.evaluate.agents.report import build_comparison_report
 from bactrian.evaluate.agents.scores import Style
-from bactrian.evaluate.agents.solution_jobs import Way
 from bactrian.generate.forecast import forecast_run
 from bactrian.generate.run import RunOrder
 from bactrian.language.escape import to_json
-from bactrian.models.wrappers.budget import RAISE_LIMIT
-from bactrian.recipes.schema import Recipe
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,40 +62,6 @@ class ComparisonFlags:
     def style(self) -> Style:
         """How the judge is asked."""
         return "math" if self.math else "general"
-
-
-@dataclass(frozen=True, slots=True)
-class SolutionPlan:
-    """What to solve, with what, and which solutions to compare."""
-
-    folder: Path
-    """Holds the runs of solutions and verdicts."""
-    recipe: Recipe
-    models: Mapping[str, str]
-    """By way."""
-    pairs: Sequence[tuple[Way, Way]]
-    tasks: int
-
-    @property
-    def solutions(self) -> Path:
-        """The run of the solutions."""
-        return name_solutions(self.folder)
-
-
-def name_solutions(folder: Path) -> Path:
-    """Return the run of the solutions in the folder of an evaluation."""
-    return folder / "solutions.db"
-
-
-def name_folder(run: Path, out: Path | None) -> Path:
-    """Return the folder of an evaluation of ``run``: beside it, unless ``out`` names another."""
-    return (out or run.with_name(f"{run.stem}.agents")).absolute()
-
-
-def name_verdicts(folder: Path, judge: str, style: Style) -> Path:
-    """Return the run of the verdicts of a judge."""
-    words = re.sub(r"[^A-Za-z0-9.]+", "-", judge).strip("-.")[:80]
-    return folder / f"verdicts.{words}{'.math' if style == 'math' else ''}.db"
 
 
 async def compare_solutions(
@@ -155,21 +121,21 @@ async def run_comparison(
     Raises:
         BudgetReached: a limit is used up; what was paid for is stored.
     """
-    order = _order_run(plan.recipe, plan.solutions, plan.models, spending, judging)
+    order = _order_solutions(plan, spending, judging)
     verdicts = list_verdicts(plan.folder, judging)
     if judging.forecast:
         show_forecast(await forecast_run(order), json=judging.as_json)
-        for judge, path in verdicts.items():
+        for judge in verdicts:
             show_forecast(
-                await forecast_run(_order_verdicts(plan, judge, path, spending, judging)),
+                await forecast_run(_order_verdicts(plan, judge, spending, judging)),
                 json=judging.as_json,
             )
         return ComparisonRun(0, spending, order)
     plan.folder.mkdir(parents=True, exist_ok=True)
     code = await _run(order, judging, stop_control)
-    for judge, path in verdicts.items():
+    for judge in verdicts:
         spending = _subtract(spending, order)
-        order = _order_verdicts(plan, judge, path, spending, judging)
+        order = _order_verdicts(plan, judge, spending, judging)
         code = max(code, await _run(order, judging, stop_control))
     return ComparisonRun(code, spending, order)
 
@@ -178,49 +144,33 @@ async def _run(order: RunOrder, judging: ComparisonFlags, stop_control: StopCont
     return await watch_run(order, choose_progress_view(json=False, quiet=judging.as_json), stop_control)
 
 
-def _order_run(
-    recipe: Recipe, run: Path, models: Mapping[str, str], spending: SpendingFlags, judging: ComparisonFlags
-) -> RunOrder:
-    order = build_run_order(
-        recipe,
-        run,
-        next(iter(models.values())),
-        models,
-        limit=None,
-        budget=None if judging.forecast else spending.budget,
-        options=GenerateOptions(
-            seed=spending.seed,
-            concurrency=spending.concurrency,
-            max_tokens=spending.max_tokens,
-            price=spending.price,
-            base_url=spending.base_url,
-            timeout=judging.timeout,
-            max_wait=judging.timeout,
-            retry_failed=judging.retry_failed,
-        ),
-    )
+def _order_solutions(plan: SolutionPlan, spending: SpendingFlags, judging: ComparisonFlags) -> RunOrder:
+    order = order_solutions(plan, _read_settings(spending, judging))
     return replace(order, access=show_model_progress(order.access))
 
 
 def _order_verdicts(
-    plan: SolutionPlan, judge: str, path: Path, spending: SpendingFlags, judging: ComparisonFlags
+    plan: SolutionPlan, judge: str, spending: SpendingFlags, judging: ComparisonFlags
 ) -> RunOrder:
-    recipe = build_verdict_recipe(plan.solutions, plan.pairs, plan.tasks, judging.style, judging.repeats)
-    return _order_run(recipe, path, {"judge": judge}, spending, judging)
+    settings = _read_settings(spending, judging)
+    order = order_verdicts(plan, judge, settings, style=judging.style, repeats=judging.repeats)
+    return replace(order, access=show_model_progress(order.access))
+
+
+def _read_settings(spending: SpendingFlags, judging: ComparisonFlags) -> RunSettings:
+    options = GenerateOptions(
+        seed=spending.seed,
+        concurrency=spending.concurrency,
+        price=spending.price,
+        base_url=spending.base_url,
+        timeout=judging.timeout,
+        max_wait=judging.timeout,
+        retry_failed=judging.retry_failed,
+    )
+    return RunSettings(None if judging.forecast else spending.budget, spending.max_tokens, options)
 
 
 def _subtract(spending: SpendingFlags, order: RunOrder) -> SpendingFlags:
     """Return the limits that are left for the next run, after what ``order`` used, earlier commands included."""
-    meter = order.meter
-    budget, tokens = spending.budget, spending.max_tokens
-    if budget is not None:
-        budget -= meter.usd
-    if tokens is not None:
-        tokens -= meter.used.total
-    if (budget is not None and budget < 0) or (tokens is not None and tokens < 1):
-        raise BudgetReached(
-            "The runs so far have used up the limit; nothing more was asked.",
-            where=str(order.run),
-            next=RAISE_LIMIT,
-        )
-    return replace(spending, budget=budget, max_tokens=tokens)
+    left = RunSettings(spending.budget, spending.max_tokens).subtract(order)
+    return replace(spending, budget=left.budget, max_tokens=left.max_tokens)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import typer
 
 from bactrian.cli.commands.sandbox.run import run
+from bactrian.cli.commands.sandbox.serve import serve
 
-app = typer.Typer(help="Run a program in a sandbox.", rich_markup_mode=None, no_args_is_help=True)
+app = typer.Typer(help="Run programs in sandboxes.", rich_markup_mode=None, no_args_is_help=True)
 
 
 @app.callback()
@@ -15,3 +16,4 @@ def sandbox() -> None:
 
 
 app.command("run")(run)
+app.command("serve")(serve)

@@ -36,7 +36,10 @@ def run(
     ] = False,
     tier: Annotated[
         str | None,
-        declare_option("--tier", "bubblewrap or landlock. Default: the strongest that works here."),
+        declare_option(
+            "--tier",
+            "bubblewrap, landlock, docker:IMAGE, podman:IMAGE, remote:COMMAND. Default: the strongest here.",
+        ),
     ] = None,
     unsafe_exec: Annotated[
         bool,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shlex
 from collections.abc import Mapping
 from dataclasses import replace
@@ -15,6 +16,7 @@ from bactrian.api.reading.selection import find_session
 from bactrian.api.reading.stored import StoredRun, read_stored_run
 from bactrian.api.resume import ResumeOptions, build_resume_order, build_resume_session
 from bactrian.cli.commands.generate import watch_run
+from bactrian.cli.embodied import ask_consent, watch_embodied
 from bactrian.cli.model_options import show_model_progress
 from bactrian.cli.options import RunArgument, declare_option
 from bactrian.cli.run_async import StopControl, run_async
@@ -23,6 +25,7 @@ from bactrian.cli.view.progress import choose_progress_view
 from bactrian.cli.view.watching import PlayKeeper, watch_session, watch_society
 from bactrian.errors import InputError
 from bactrian.models.registry import ModelOptions
+from bactrian.play.embodied.alone import EmbodiedOrder
 from bactrian.play.human import HUMAN
 from bactrian.play.run_session import SessionOrder
 from bactrian.records.run import Command
@@ -71,6 +74,9 @@ def resume(
     retry_failed: Annotated[
         bool, declare_option("--retry-failed", "Retry failed jobs and incomplete lists.")
     ] = False,
+    yes: Annotated[
+        bool, declare_option("--yes", "Let embodied agents run code without asking first.")
+    ] = False,
     json: Annotated[bool, declare_option("--json", "Write JSON lines.")] = False,
 ) -> None:
     """Resume an interrupted run or session. The run stores all its options; keys come from the environment."""
@@ -86,15 +92,16 @@ def resume(
         send_keys_to=send_keys_to or (),
         tools=(*(tools or ()), *(f"mcp:{command}" for command in mcp or ())),
         retry_failed=retry_failed,
+        run_code=yes,
     )
     stop_control = StopControl()
     again = f"All results so far are stored. To resume: bactrian resume {shlex.quote(name_run(run_file))}"
-    work = _resume(run, session, given, stop_control, json=json)
+    work = _resume(run, session, given, stop_control, json=json, yes=yes)
     run_async(work, resume=again, stop_control=stop_control)
 
 
 async def _resume(
-    run: Path, session: str | None, given: ResumeOptions, stop_control: StopControl, *, json: bool
+    run: Path, session: str | None, given: ResumeOptions, stop_control: StopControl, *, json: bool, yes: bool
 ) -> int:
     async with open_store(run, read_only=True) as store:
         found = await (
@@ -107,7 +114,14 @@ async def _resume(
     made = build_resume_session(found, run, given)
     told = {name: found.options.get(name) for name in ("price", "budget")}
     limits = cast("ResumeOptions", {**told, **{name: one for name, one in given.items() if one is not None}})
-    names: Mapping[str, str] = found.options["models"]
+    names: Mapping[str, str] = found.options.get("models", {})
+    if isinstance(made, EmbodiedOrder) or (isinstance(made, SessionOrder) and made.embodied):
+        role = made.role if isinstance(made, EmbodiedOrder) else made.setup.assistant
+        await asyncio.to_thread(ask_consent, role.name, given.get("tools", ()), yes=yes)
+    if isinstance(made, EmbodiedOrder):
+        options = meter_session(show_model_progress(made.options), {"assistant": made.model}, limits)
+        keeper = PlayKeeper(run, keep=False, json=json, meter=options.meter)
+        return await watch_embodied(replace(made, options=options), keeper)
     if isinstance(made, SessionOrder):
         options = meter_session(show_model_progress(made.options), names, limits)
         keeper = PlayKeeper(run, keep=False, json=json, meter=options.meter)

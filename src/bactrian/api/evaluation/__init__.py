@@ -1,0 +1,1 @@
+"""Evaluations from Python: code, and comparisons of solutions."""

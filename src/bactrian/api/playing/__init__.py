@@ -1,0 +1,1 @@
+"""Sessions of other kinds than a role-play: societies, and embodied agents alone."""

@@ -1,0 +1,210 @@
+"""Sandboxes behind a command, and in containers."""
+
+from __future__ import annotations
+
+import os
+import signal
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from bactrian.errors import InputError, SandboxError
+from bactrian.evaluate.judging.judge import Judge
+from bactrian.evaluate.problems.human_eval import read_human_eval
+from bactrian.sandbox.limits import MIB, Limits
+from bactrian.sandbox.remote.tiers import CommandTier, ContainerTier, read_tier
+from bactrian.sandbox.run import find_tier, run
+from bactrian.sandbox.session import SandboxSession
+from tests.helpers.command import bactrian
+
+SERVE = (
+    "from bactrian.sandbox.remote.server import provide_sandbox\n"
+    "from bactrian.sandbox.tiers import TIERS\n"
+    "provide_sandbox(0, 1, TIERS)"
+)
+FAR = CommandTier((sys.executable, "-c", SERVE))
+DOCKER = """#!{python}
+# Stands in for docker: it checks the command line, and runs the command of the container here.
+import os, sys
+words = sys.argv[1:]
+if words[0] == "kill":
+    sys.exit(0)
+image = words.index("tea/python:3")
+options = words[1:image]
+pairs = dict(zip(options, options[1:]))
+assert words[0] == "run"
+assert {{"--rm", "--interactive", "--read-only"}} <= set(options)
+assert pairs["--network"] == "none" and pairs["--cap-drop"] == "ALL" and pairs["--pull"] == "never"
+assert pairs["--security-opt"] == "no-new-privileges" and not pairs["--user"].startswith("0")
+assert int(pairs["--memory"]) == int(pairs["--memory-swap"]) and int(pairs["--pids-limit"]) < 100
+assert not set(options) & {{"--privileged", "--volume", "-v", "--mount", "--pid", "--ipc", "--env-file"}}
+os.execv(sys.executable, [pairs["--entrypoint"], *words[image + 1:]])
+"""
+
+
+@pytest.fixture
+def docker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ContainerTier:
+    program = tmp_path / "docker"
+    program.write_text(DOCKER.format(python=sys.executable), "utf-8")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    return ContainerTier("docker", "tea/python:3")
+
+
+def test_a_program_behind_a_command_ends_as_it_does_here() -> None:
+    outcome = run(
+        "import sys\nprint('tea')\nprint(open('in.txt').read(), file=sys.stderr)\n"
+        "open('out.txt', 'w').write('x' * 9)\nsys.exit(3)",
+        {"in.txt": b"water"},
+        tier=FAR,
+        collect=100,
+    )
+    assert (outcome.ending, outcome.exit_code) == ("error", 3)
+    assert (outcome.stdout, outcome.stderr) == ("tea\n", "water\n")
+    assert outcome.files == {"in.txt": b"water", "out.txt": b"x" * 9}
+    assert outcome.tier == FAR.name
+    refused = run("import socket\nsocket.socket()", tier=FAR)
+    assert (refused.ending, dict(refused.refused)) == ("refused", {"socket": 1})
+    assert run(["/bin/echo", "tea"], tier=FAR).stdout == "tea\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "ending"),
+    [
+        ("while True: pass", "time"),
+        ("import time\ntime.sleep(60)", "time"),
+        ("x = 'x' * (1 << 30)", "memory"),
+        ("while True: print('tea' * 1000)", "output"),
+        ("import os\nos.kill(os.getpid(), 9)", "killed"),
+    ],
+)
+def test_limits_hold_behind_a_command(code: str, ending: str) -> None:
+    limits = Limits(cpu=1, wall=2, memory=256 * MIB, output=100_000)
+    outcome = run(code, limits=limits, tier=FAR)
+    assert outcome.ending == ending
+    assert len(outcome.stdout) <= 100_000
+
+
+def test_a_session_behind_a_command_keeps_names_and_calls_actions() -> None:
+    with SandboxSession(Limits(wall=20), {"price": {"tea": 3.5}.get}, tier=FAR) as session:
+        assert session.run("total = price('tea') * 2").ending == "ok"
+        assert session.run("print(total)").stdout == "7.0\n"
+        session.run("def pair(x): return {x: (1, 2)}")
+        assert session.call("pair", ("a",)).read_value() == {"a": (1, 2)}
+        assert session.run("1 / 0").error == "ZeroDivisionError"
+        assert session.run("while True: pass", cpu=0.3).ending == "time"
+        assert session.run("open('a.txt', 'w').write('tea')").ending == "ok"
+        assert [one.content for one in session.collect(10)] == [b"tea"]
+        assert session.stop().cpu > 0.2
+        assert [one.name for one in session.collect()] == ["a.txt"]
+
+
+def test_a_container_is_given_nothing_but_its_limits(docker: ContainerTier) -> None:
+    outcome = run("print(6 * 7)\nopen('a.txt', 'w').write('tea')", tier=docker, collect=10)
+    assert (outcome.ending, outcome.stdout, outcome.files) == ("ok", "42\n", {"a.txt": b"tea"})
+    assert outcome.tier == "docker:tea/python:3"
+    refused = run("import socket\nsocket.socket()", tier=docker)
+    assert refused.ending == "refused"
+
+
+def test_solutions_are_judged_in_containers(docker: ContainerTier) -> None:
+    problem = read_human_eval()[0]
+    with Judge(tier=docker) as judge:
+        assert judge.judge(problem, problem.prompt + problem.canonical).kind == "passed"
+        assert judge.judge(problem, problem.prompt + "    return 1").kind == "wrong"
+
+
+def frame(text: str) -> bytes:
+    return struct.pack(">I", len(text)) + text.encode()
+
+
+READY = frame('{"ready": true}')
+REPORT = '{"ended": {"status": %s, "stopped": "", "cpu": 0, "memory": 0, "wall": 0, "refused": {}}}'
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"",
+        b"hello, who is there?",
+        frame("[1, 2]"),
+        frame('{"ready": 1}'),
+        READY + frame(REPORT % '"0"'),
+        READY + frame(REPORT % str(1 << 70)),
+        READY + frame('{"ended": {"status": 0}}'),
+        READY + frame('{"output": "stdout", "data": "%%%"}'),
+        READY + frame('{"files": [{"name": 3}]}'),
+        READY + b"\xff\xff\xff\xff",
+        READY,
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_a_far_side_that_sends_nonsense_or_leaves_is_an_error_of_the_sandbox(said: bytes) -> None:
+    program = f"import os\nos.write(1, {said!r})"
+    with pytest.raises(SandboxError):
+        run("print(1)", tier=CommandTier((sys.executable, "-c", program)))
+
+
+def test_a_far_side_that_dies_in_a_block_ends_the_session() -> None:
+    with SandboxSession(Limits(wall=20), tier=FAR) as session:
+        session.run("x = 1")
+        far = session._process._process  # type: ignore[attr-defined]
+        os.kill(far.pid, signal.SIGKILL)
+        with pytest.raises(SandboxError, match="lost"):
+            session.run("import time\ntime.sleep(9)")
+
+
+def test_nothing_is_left_behind_a_command_when_its_asker_is_killed(tmp_path: Path) -> None:
+    program = tmp_path / "ask.py"
+    program.write_text(
+        "import sys\nfrom bactrian.sandbox.limits import Limits\nfrom bactrian.sandbox.session import SandboxSession\n"
+        "from bactrian.sandbox.remote.tiers import CommandTier\n"
+        f"with SandboxSession(Limits(wall=60), tier=CommandTier(({sys.executable!r}, '-c', {SERVE!r}))) as session:\n"
+        "    session.run('x = 1')\n"
+        "    print(session._process._process.pid, flush=True)\n"
+        "    session.run('import time\\ntime.sleep(60)')\n",
+        "utf-8",
+    )
+    with subprocess.Popen([sys.executable, str(program)], stdout=subprocess.PIPE, text=True) as asker:
+        assert asker.stdout is not None
+        far = int(asker.stdout.readline())
+        asker.kill()
+    deadline = time.monotonic() + 10
+    while Path(f"/proc/{far}").exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not Path(f"/proc/{far}").exists()
+
+
+@pytest.mark.parametrize("name", ["docker:-v", "remote:", "remote:'", "remote:nowhere", "tea"])
+def test_a_tier_that_cannot_be_used_is_refused(name: str) -> None:
+    with pytest.raises(InputError):
+        run("print(1)", tier=find_tier(name))
+
+
+def test_an_image_has_a_default_name() -> None:
+    assert read_tier("podman") == ContainerTier("podman", "python:3.12-slim")
+    assert read_tier("docker:registry:5000/tea:1") == ContainerTier("docker", "registry:5000/tea:1")
+
+
+def test_the_environment_names_the_tier_of_all_commands(tmp_path: Path) -> None:
+    (tmp_path / "tea.py").write_text("print('tea')", "utf-8")
+    words = ("sandbox", "run", "tea.py", "--json")
+    here = f"remote:{sys.executable} -m bactrian sandbox serve"
+    done = bactrian(*words, cwd=tmp_path, BACTRIAN_TIER=here)
+    assert '"tier": "remote:' in done.stdout, done.stderr
+    failed = bactrian(*words, cwd=tmp_path, BACTRIAN_TIER="remote:nowhere")
+    assert failed.returncode == 2
+    assert "nowhere is not installed" in failed.stderr
+
+
+@pytest.mark.skipif(
+    "BACTRIAN_TEST_IMAGE" not in os.environ, reason="BACTRIAN_TEST_IMAGE names no image of podman"
+)
+def test_a_program_runs_in_a_real_container() -> None:
+    tier = ContainerTier("podman", os.environ["BACTRIAN_TEST_IMAGE"])
+    outcome = run("import os\nprint(os.listdir('.'))", {"a": b""}, tier=tier)
+    assert (outcome.ending, outcome.stdout) == ("ok", "['a']\n")

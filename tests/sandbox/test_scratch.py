@@ -1,0 +1,53 @@
+"""Scratch folders that a program has left in a bad state."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from bactrian.sandbox import supervisor
+from bactrian.sandbox.artefacts import collect_artefacts, remove_folder
+
+
+@pytest.fixture
+def deep(tmp_path: Path) -> Path:
+    """A folder below which a path is too long for the kernel, with a file at the end."""
+    top = tmp_path / "scratch"
+    top.mkdir()
+    handle = os.open(top, os.O_RDONLY)
+    for _ in range(1500):
+        os.mkdir("folder", dir_fd=handle)
+        inner = os.open("folder", os.O_RDONLY, dir_fd=handle)
+        os.close(handle)
+        handle = inner
+    os.close(os.open("file", os.O_CREAT | os.O_WRONLY, dir_fd=handle))
+    os.close(handle)
+    return top
+
+
+def test_a_folder_that_is_too_deep_to_be_measured_counts_as_full(deep: Path) -> None:
+    assert supervisor._measure_folder(str(deep)) == float("inf")  # pyright: ignore[reportPrivateUsage]
+
+
+def test_a_folder_that_is_too_deep_for_a_path_is_removed(deep: Path) -> None:
+    handle = os.open(deep, os.O_RDONLY)
+    assert collect_artefacts(handle) == []
+    os.close(handle)
+    remove_folder(str(deep))
+    assert not deep.exists()
+
+
+def test_folders_that_forbid_it_are_removed_and_links_are_not_followed(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    kept.write_text("tea", "utf-8")
+    top = tmp_path / "scratch"
+    (top / "a" / "b").mkdir(parents=True)
+    (top / "a" / "b" / "link").symlink_to(kept)
+    (top / "folders").symlink_to(tmp_path, target_is_directory=True)
+    (top / "a" / "b").chmod(0o300)
+    (top / "a").chmod(0o000)
+    remove_folder(str(top))
+    assert not top.exists()
+    assert kept.read_text("utf-8") == "tea"
