@@ -37,7 +37,7 @@ def build_row(session: Session, context: ExportContext, *, tools: bool = False) 
         "system_prompt": "left out"
         if context.plain
         else "as said"
-        if context.prompts.is_known(session)
+        if context.prompts.is_known(session, context.side)
         else "stand-in",
         **trace_source(session, context.run),
     }
