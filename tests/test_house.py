@@ -31,7 +31,7 @@ VERBS = frozenset(
     extend extract fail feed fetch fill filter find finish fit flatten flush fold follow forecast forget
     format forward freeze gather generate get give grade group guard guess handle has hash have hear
     hide hold identify import include index infer ingest inject insert inspect install interpret
-    interrupt invoke is iterate join judge keep kill label launch learn leave lend let limit link
+    interrupt invite invoke is iterate join judge keep kill label launch learn leave lend let limit link
     list load locate lock log look lower make map mark match measure merge migrate mix modify mount move
     name normalize note notify number obtain offer omit open order pack pad page pair parse partition
     pass pause peek perform persist pick plan play pop post prepare preserve prevent print probe
@@ -44,7 +44,7 @@ VERBS = frozenset(
     split start stem stop store stream strip subtract suggest sum summarize supply swap sweep switch
     sync take takes tell terminate test time to tokenize touch trace train transform translate
     traverse treat trim try tune turn undo unlock unpack unwrap update upgrade use validate verify
-    view vote wait wake walk warn watch weigh widen wrap write yield """.split()
+    view vote wait wake walk warn watch weigh widen withdraw wrap write yield """.split()
 )
 """First words of a public function. A word that is missing is added here; a noun is not."""
 NOUNS = {

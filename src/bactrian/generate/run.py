@@ -22,6 +22,7 @@ from bactrian.generate.lists.source import ListFunction, ListSource, find_list_s
 from bactrian.generate.outlook import Outlook, SessionPrior, mix_prices
 from bactrian.generate.plan import Plan, check_same, is_other_limit
 from bactrian.generate.progress import RunProgress, ShortList
+from bactrian.generate.rests import is_cut_short
 from bactrian.generate.run_models import RunLimits, RunModels, open_run_models
 from bactrian.generate.runner import Runner
 from bactrian.generate.scheduler import DoneJobs, GridAxis, Job, Scheduler
@@ -136,8 +137,6 @@ async def prepare_run(order: RunOrder) -> AsyncGenerator[PreparedRun]:
             else SpreadScheduler(picks, done, known)
         )
         progress.total = scheduler.size
-        if progress.done > progress.failed or any(turns for _, turns in begun):
-            run_models.expect_answers()
         if progress.done < progress.total:
             await run_models.load()
         runner = Runner(
@@ -177,11 +176,7 @@ async def _reopen_shorter(store: Store, ids: JobIds, limit: int | None) -> None:
     """Take back the endings of sessions that stopped at a smaller limit of messages, so that they go on."""
     if limit is None:
         return
-    shorter = [
-        one.id
-        async for _, one in ids.list_jobs(store)
-        if one.ending == "max_messages" and one.turns is not None and one.turns < limit
-    ]
+    shorter = [one.id async for _, one in ids.list_jobs(store) if is_cut_short(one, limit)]
     await asyncio.gather(*map(store.reopen, shorter))
 
 

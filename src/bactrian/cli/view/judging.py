@@ -15,6 +15,7 @@ from bactrian.cli.terminal.console import open_progress, to_printable
 from bactrian.models.registry import ModelOptions, open_model
 from bactrian.models.wrappers.budget import Budget, Price, UsageMeter
 from bactrian.models.wrappers.concurrency import ConcurrencyLimit
+from bactrian.models.wrappers.refusals import RefusalCheck
 from bactrian.models.wrappers.retry import Retry
 from bactrian.recipes.parameters import SamplingSpec
 from bactrian.records.finding import Confirmation, Finding
@@ -56,7 +57,9 @@ async def ask_judge(
 
     said = open_progress()
     model = Retry(
-        ConcurrencyLimit(Budget(open_model(judge.name, judge.access), judge.meter), judge.concurrency)
+        ConcurrencyLimit(
+            RefusalCheck(Budget(open_model(judge.name, judge.access), judge.meter)), judge.concurrency
+        )
     )
     try:
         async with open_store(run_file) as store:

@@ -34,7 +34,7 @@ def build_row(session: Session, context: ExportContext, *, tools: bool = False) 
         "original_task": session.task.original,
         "specified_task": session.task.specified or session.task.original,
         "side": context.side,
-        "system_prompt": "as said" if context.prompts.is_known(session) else "stand-in",
+        "system_prompt": "as said" if context.prompts.is_known(session, context.side) else "stand-in",
         **trace_source(session, context.run),
     }
 

@@ -17,6 +17,7 @@ from bactrian.errors import BactrianWarning, StoreError
 from bactrian.store.migrations import MIGRATIONS, migrate, read_version
 from bactrian.store.sqlite.database import (
     back_up,
+    can_read_log,
     explain_errors,
     find_journal,
     find_log,
@@ -28,7 +29,7 @@ from bactrian.store.sqlite.database import (
     open_for_reading,
     open_for_writing,
 )
-from bactrian.store.sqlite.filesystem import find_network_file_system, is_writable
+from bactrian.store.sqlite.filesystem import find_network_file_system
 
 
 def connect(path: Path) -> Connection:
@@ -93,14 +94,14 @@ def find_readable(path: Path) -> Generator[Path]:
     """Provide the file to read the run at ``path`` from: itself, or a temporary copy if it must not or cannot be used.
 
     A run of an older version is read from a migrated copy, so that reading changes nothing. What a killed process left
-    behind needs a copy, too: a log in a folder that cannot be written, or a transaction to roll back.
+    behind needs a copy, too: a log in a folder that cannot be written or has no room, or a transaction to roll back.
 
     Raises:
         StoreError: the run is damaged, or from a newer version.
     """
     with ExitStack() as stack:
         source = path
-        if has_journal(path) or (has_log(path) and not is_writable(path.absolute().parent)):
+        if has_journal(path) or (has_log(path) and not can_read_log(path)):
             source = Path(stack.enter_context(tempfile.TemporaryDirectory())) / path.name
             with explain_errors(path):
                 for find in (Path, find_log, find_journal):
