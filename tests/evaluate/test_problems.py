@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from bactrian.errors import InputError
+from bactrian.errors import BactrianError, InputError
 from bactrian.evaluate.judging.judge import Judge
+from bactrian.evaluate.judging.verdict import Verdict
 from bactrian.evaluate.problems.human_eval import read_human_eval
 from bactrian.evaluate.problems.own import read_problems
 from bactrian.evaluate.scoring import VerdictFile, judge_solutions
@@ -96,3 +97,11 @@ def test_a_file_that_holds_no_problems_is_refused(tmp_path: Path, content: str) 
     with pytest.raises(InputError) as caught:
         read_problems(path)
     assert str(path) in str(caught.value)
+
+
+def test_a_full_disk_keeps_the_verdicts_before_and_says_so(tmp_path: Path) -> None:
+    problem = read_human_eval()[0]
+    with pytest.raises(BactrianError) as caught:
+        VerdictFile(Path("/dev/full")).add(CodeSample("a", problem, "x"), Verdict("wrong"))
+    assert caught.value.where == "/dev/full"
+    assert "run the same command" in str(caught.value)
