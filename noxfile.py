@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import nox
+import nox  # pyright: ignore[reportMissingImports]
 
 nox.options.sessions = ["lint", "types", "test"]
 nox.options.reuse_existing_virtualenvs = True
 PYTHONS = ["3.11", "3.12", "3.13"]
-PAGES = ["tests/test_readme.py", "tests/test_faults_page.py", "tests/prompts/test_docs.py"]
+PAGES = ["tests/docs", "tests/test_readme.py", "tests/test_faults_page.py", "tests/prompts/test_docs.py"]
 
 
 def install(session: nox.Session) -> None:
@@ -51,6 +51,7 @@ def build(session: nox.Session) -> None:
 
 @nox.session
 def docs(session: nox.Session) -> None:
-    """Check that what the pages say is true."""
+    """Check that what the pages say is true, and build them as a site."""
     install(session)
+    session.run("python", "tools/build_site.py")
     session.run("pytest", *PAGES, *map(str, Path("tests").rglob("test_*_page.py")))

@@ -30,21 +30,21 @@ VERBS = frozenset(
     encode end ensure enter escape estimate evaluate exclude execute exit expand explain export
     extend extract fail feed fetch fill filter find finish fit flatten flush fold follow forecast forget
     format forward freeze gather generate get give grade group guard guess handle has hash have hear
-    hide hold identify import include index infer ingest inject insert inspect install interpret
-    interrupt invoke is iterate join judge keep kill label launch learn leave lend let limit link
+    hide hold identify ignore import include index infer ingest inject insert inspect install interpret
+    interrupt invite invoke is iterate join judge keep kill label launch learn leave lend let limit link
     list load locate lock log look lower make map mark match measure merge migrate mix modify mount move
     name normalize note notify number obtain offer omit open order pack pad page pair parse partition
     pass pause peek perform persist pick plan play pop post prepare preserve prevent print probe
     process propose protect prove provide publish pull push put query quote raise rank reach read
     rebuild record recover redact redirect reduce refresh refuse register reject release remove
     rename render repair repeat replace reply report require resample reserve reset resolve respond
-    restart restore restrict resume retry return review revise rewrite round run sample sanitize
+    restart restore restrict resume retry return review revise rewrite round run sample sanitize say
     save scale scan schedule score seal search seed select send serialize set settle share shift
     shorten show shrink shuffle shut simulate skip sleep slice solve sort spawn speak specify spend
     split start stem stop store stream strip subtract suggest sum summarize supply swap sweep switch
     sync take takes tell terminate test time to tokenize touch trace train transform translate
     traverse treat trim try tune turn undo unlock unpack unwrap update upgrade use validate verify
-    view vote wait wake walk warn watch weigh widen wrap write yield """.split()
+    view vote wait wake walk warn watch weigh widen withdraw wrap write yield """.split()
 )
 """First words of a public function. A word that is missing is added here; a noun is not."""
 NOUNS = {

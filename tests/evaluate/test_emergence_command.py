@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from bactrian.api.emergence.known_answers import find_stages
+from bactrian.errors import InputError
 from bactrian.evaluate.emergence.domains import load_domains
 from bactrian.evaluate.emergence.facts import FactSize, draw_facts, write_reply
+from bactrian.models.registry import ModelOptions
+from bactrian.train.folder import write_json
 from tests.helpers.command import bactrian
 from tests.helpers.endpoint import Endpoint, Plan, Received
 
@@ -102,3 +109,48 @@ def test_a_stage_that_is_not_there_is_named(tmp_path: Path) -> None:
         assert name.partition(":")[2] in done.stderr and "Traceback" not in done.stderr
     done = bactrian("evaluate", "emergence", "local", "--known-answers", cwd=tmp_path)
     assert done.returncode == 2 and "base, ai-society, code" in done.stderr
+
+
+def write_training(folder: Path, *, stages: int) -> None:
+    """The folder of a training of two stages, of which the first ``stages`` and the base are finished."""
+    write_json(folder / "plan.json", {"recipe": {"stages": [{"name": "ai-society"}, {"name": "code"}]}})
+    for number, name in enumerate(["base", "ai-society", "code"][: stages + 1]):
+        own = folder / f"{number:02}-{name}"
+        own.mkdir()
+        write_json(own / "manifest.json", {"number": number, "name": name, "gguf": "model.gguf"})
+        (own / "model.gguf").write_bytes(b"")
+
+
+def test_a_training_is_read_and_a_stage_that_is_missing_from_it_is_named(tmp_path: Path) -> None:
+    for stages in (1, 2):
+        folder = tmp_path / f"training{stages}"
+        folder.mkdir()
+        write_training(folder, stages=stages)
+    found = find_stages([str(folder)], ModelOptions())
+    assert [one.name for one in found] == ["base", "ai-society", "code"]
+    assert found[2].model == f"local:{folder}/02-code/model.gguf"
+    with pytest.raises(InputError, match="'code' of the training is not finished"):
+        find_stages([str(tmp_path / "training1")], ModelOptions())
+    (folder / "01-ai-society" / "model.gguf").unlink()
+    with pytest.raises(
+        InputError, match="'ai-society' of the training is not finished, or its model was removed"
+    ):
+        find_stages([str(folder)], ModelOptions())
+    with pytest.raises(InputError, match="holds no training"):
+        find_stages([str(tmp_path)], ModelOptions())
+
+
+@pytest.mark.skipif(find_spec("trl") is None, reason="needs the extra train")
+def test_each_stage_is_trained_and_asked_and_none_twice(tmp_path: Path) -> None:
+    size = ("--facts", "2", "--wordings", "1", "--steps", "2")
+    command = ("evaluate", "emergence", "--known-answers", *size, "--json")
+    done = bactrian(*command, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert [stage["stage"] for stage in report["stages"]] == ["base", *DOMAINS]
+    assert not report["holds"]
+    folder = tmp_path / "emergence" / "seed-1" / "training"
+    written = {path: path.stat().st_mtime_ns for path in folder.rglob("model.gguf")}
+    assert len(written) == 5
+    assert json.loads(bactrian(*command, cwd=tmp_path).stdout) == report
+    assert {path: path.stat().st_mtime_ns for path in written} == written

@@ -99,9 +99,31 @@ def test_a_file_that_holds_no_problems_is_refused(tmp_path: Path, content: str) 
     assert str(path) in str(caught.value)
 
 
-def test_a_full_disk_keeps_the_verdicts_before_and_says_so(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_written_keeps_the_verdicts_before_and_says_so(tmp_path: Path) -> None:
     problem = read_human_eval()[0]
+    verdicts = VerdictFile(tmp_path / "v.jsonl")
+    (tmp_path / "v.jsonl").mkdir()
     with pytest.raises(BactrianError) as caught:
-        VerdictFile(Path("/dev/full")).add(CodeSample("a", problem, "x"), Verdict("wrong"))
-    assert caught.value.where == "/dev/full"
+        verdicts.add(CodeSample("a", problem, "x"), Verdict("wrong"))
+    assert caught.value.where == str(tmp_path / "v.jsonl")
     assert "run the same command" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"SQLite format 3\0\n", b'{"task_id": "HumanEval/0", "completion": "return 1"}\n', b"notes\n", b"[1]\n"],
+    ids=["run", "solutions", "text", "json"],
+)
+def test_verdicts_are_not_added_to_a_file_of_another_kind(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "other"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match="something other than verdicts"):
+        VerdictFile(path)
+    assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize("content", [b"", b'{"task_id": "HumanEval/0", "id'], ids=["empty", "cut short"])
+def test_verdicts_are_added_to_a_file_that_a_kill_left(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "verdicts.jsonl"
+    path.write_bytes(content)
+    VerdictFile(path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Generator
 from dataclasses import replace
 from pathlib import Path
@@ -12,8 +11,9 @@ import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from bactrian.records.session import Session
-from tests.helpers.explorer import CHROMIUM, RunningExplorer, explore
+from tests.helpers.explorer import CHROMIUM, RunningExplorer, explore, run_apart
 from tests.helpers.runs import make_run, session
+from tests.helpers.voting import make_study
 
 CODE = '```python\ndef add(a, b):\n    return a + b  # "sum"\n```'
 HOSTILE = "<script>document.title='owned'</script><img src=x onerror=alert(1)> \u202etxt.exe \x1b[31mred"
@@ -53,14 +53,14 @@ def explored(tmp_path_factory: pytest.TempPathFactory, guarded_processes: Path) 
     """An explorer whose index is complete."""
     folder = tmp_path_factory.mktemp("explored")
     sessions = list_sessions()
-    asyncio.run(make_run(folder / "run.db", sessions))
+    run_apart(make_run(folder / "run.db", sessions))
     with explore(folder, "run.db", sessions=len(sessions)) as one:
         yield one
 
 
 # Not longer than a module: while it lives, its event loop runs in this thread, and asynchronous tests cannot.
 @pytest.fixture(scope="module")
-def chromium(explored: RunningExplorer) -> Generator[Browser]:
+def chromium(guarded_processes: Path) -> Generator[Browser]:
     """A browser."""
     if CHROMIUM is None:
         pytest.skip("no Chromium is installed")
@@ -86,3 +86,11 @@ def page(chromium: Browser) -> Generator[Page]:
     yield one
     context.close()
     assert wrong == []
+
+
+@pytest.fixture
+def voting(tmp_path: Path, guarded_processes: Path) -> Generator[RunningExplorer]:
+    """An explorer that stores votes on six pairs."""
+    run_apart(make_study(tmp_path))
+    with explore(tmp_path, "run.db", "--edit") as one:
+        yield one

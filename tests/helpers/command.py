@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import cache
 from pathlib import Path
@@ -58,7 +58,7 @@ class Command:
         self._input.seek(0)
         self._link, theirs = socket.socketpair()
         streams = [file.fileno() for file in (self._input, self._out, self._err)]
-        socket.send_fds(_start_server(), [b"x"], [*streams, theirs.fileno()])
+        hand_over([*streams, theirs.fileno()])
         theirs.close()
         order = {"arguments": arguments, "cwd": str(cwd), "env": dict(environment)}
         self._link.sendall(json.dumps(order).encode())
@@ -101,6 +101,11 @@ class Command:
     def kill(self) -> None:
         """End the command without asking."""
         self.send_signal(signal.SIGKILL)
+
+
+def hand_over(descriptors: Sequence[int]) -> None:
+    """Give standard input, output and error of a command, and the socket for its order, to the forking process."""
+    socket.send_fds(_start_server(), [b"x"], descriptors)
 
 
 def bactrian(

@@ -49,10 +49,15 @@ def main() -> None:
 
 
 def import_everything() -> None:
-    """Import what commands import, so that a fork need not."""
+    """Import what commands import, so that a fork need not; what needs an optional part that is missing is left out."""
     for module in pkgutil.walk_packages(bactrian.__path__, "bactrian."):
-        if module.name not in _SEPARATE:
+        if module.name in _SEPARATE:
+            continue
+        try:
             importlib.import_module(module.name)
+        except ModuleNotFoundError as missing:
+            if (missing.name or "bactrian").startswith("bactrian"):
+                raise
     for name in _USUAL:
         importlib.import_module(name)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 import signal
@@ -9,16 +10,18 @@ import socket
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Coroutine, Generator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
 from tests.helpers.command import Command, clean_environment
 
+T = TypeVar("T")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 """The browser of the tests; None skips them."""
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
@@ -68,6 +71,12 @@ class RunningExplorer:
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
     def redirect_request(self, *args: object, **more: object) -> None:  # type: ignore[override]
         return None
+
+
+def run_apart(work: Coroutine[object, object, T]) -> T:
+    """Run ``work`` in a thread of its own: in this one, the event loop of a browser may run."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, work).result()
 
 
 def find_port() -> int:

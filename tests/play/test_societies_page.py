@@ -7,7 +7,6 @@ from pathlib import Path
 
 from bactrian.recipes.load import load_recipe
 from bactrian.recipes.society import list_societies, load_society
-from tests.helpers.command import bactrian
 
 PAGE = (Path(__file__).parents[2] / "docs" / "societies.md").read_text("utf-8")
 
@@ -37,10 +36,3 @@ def test_the_critics_table_fits_a_recipe(tmp_path: Path) -> None:
     (command,) = [line for line in PAGE.splitlines() if line.startswith("bactrian generate")]
     settings = re.findall(r"--set (\S+)", command)
     assert load_recipe("ai-society", settings).critic is not None
-
-
-def test_every_option_on_the_page_exists() -> None:
-    known = "".join(
-        bactrian(verb, "--help", cwd=Path.cwd()).stdout for verb in ("play", "generate", "roles", "export")
-    )
-    assert set(re.findall(r"--[a-z][a-z-]+", PAGE)) <= set(re.findall(r"--[a-z][a-z-]+", known))

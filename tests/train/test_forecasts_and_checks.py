@@ -83,6 +83,10 @@ def test_a_most_likely_token_that_is_missing_counts_as_a_large_difference() -> N
     assert compare_rankings([([(1, -0.1)], {2: -0.1})]).largest_difference >= 5
 
 
+def test_a_prompt_without_an_answer_is_not_compared() -> None:
+    assert compare_rankings([([(1, -0.1)], {}), ([(2, -0.1)], {2: -0.1})]).prompts == 1
+
+
 def test_a_training_of_another_format_is_refused_and_kept(tmp_path: Path) -> None:
     write_json(tmp_path / "plan.json", {"recipe": {"stages": [{"name": "a"}]}})
     assert read_training(tmp_path).stages == ()

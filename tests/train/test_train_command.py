@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from bactrian.train.folder import write_json
+from bactrian.train.worker.__main__ import is_on_hub
 from tests.helpers.command import bactrian
 
 
@@ -40,6 +42,15 @@ def test_without_pytorch_the_command_says_what_to_install(tmp_path: Path) -> Non
     write_chat(tmp_path)
     done = bactrian("train", "small", "--run", "chat.jsonl", cwd=tmp_path)
     assert (done.returncode, "pip install 'bactrian[train]'" in done.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [("built-in", False), ("owner/name", True), (None, False), (str(Path(__file__)), False)],
+)
+def test_only_a_name_of_the_hub_needs_the_network(tmp_path: Path, model: str | None, expected: bool) -> None:
+    write_json(tmp_path / "plan.json", {"recipe": {"base": {"model": model}}})
+    assert is_on_hub(tmp_path) is expected
 
 
 def write_chat(folder: Path) -> None:

@@ -40,6 +40,10 @@ EXAMPLES = {
     ),
     "evaluate extract": ("bactrian evaluate extract society.db",),
     "evaluate vote": ("bactrian evaluate vote society.db",),
+    "evaluate invite": (
+        "bactrian evaluate invite society.db heron tern",
+        "bactrian evaluate invite society.db -n 20 --address http://lab-machine:8642 > links.txt",
+    ),
     "evaluate pairwise": ("bactrian evaluate pairwise openai:gpt-4o-mini local --questions math --forecast",),
     "behaviours": ("bactrian behaviours", "bactrian behaviours show role_flip"),
     "behaviours show": ("bactrian behaviours show role_flip",),

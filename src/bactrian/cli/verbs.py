@@ -174,7 +174,8 @@ def _name_argument(argument: Any) -> str:
     return name if argument.required else f"[{name}]"
 
 
-def _write_options(params: Iterable[Any], ctx: Any, formatter: Any) -> None:
+def list_options(params: Iterable[Any], ctx: Any) -> dict[str, list[tuple[str, str]]]:
+    """Return the names and the help of arguments and options, in their groups."""
     groups: dict[str, list[tuple[str, str]]] = {name: [] for name in ("Arguments", "Options", *GROUPS)}
     for one in params:
         record = one.get_help_record(ctx)
@@ -194,10 +195,13 @@ def _write_options(params: Iterable[Any], ctx: Any, formatter: Any) -> None:
             kind = record[0].rpartition(names[-1])[2]
             shown += f" {one.metavar or name_value(names[-1], kind)}"
         groups[find_group(names[-1])].append((shown, text))
-    for title, rows in groups.items():
-        if rows:
-            with formatter.section(title):
-                formatter.write_dl(rows)
+    return {title: rows for title, rows in groups.items() if rows}
+
+
+def _write_options(params: Iterable[Any], ctx: Any, formatter: Any) -> None:
+    for title, rows in list_options(params, ctx).items():
+        with formatter.section(title):
+            formatter.write_dl(rows)
 
 
 def _write_examples(ctx: Any, formatter: Any) -> None:

@@ -20,6 +20,11 @@ SORTS: Mapping[str, str] = {
     "best": "Best match",
 }
 """Names of the orders by their word in an address."""
+_MARKED = (
+    "facts.row IN (SELECT row FROM marks WHERE mark = ?"
+    " UNION ALL SELECT row FROM facts WHERE mark IS NOT NULL AND ? = 'red-team')"
+)
+"""A person gave the mark, or, for what was made to study misuse, the recipe."""
 _LONGEST = 1000
 """Characters of a search or another value."""
 
@@ -42,6 +47,7 @@ class ListFilter:
     behaviour: tuple[str, ...] = ()
     """Codes, which must all have been found."""
     mark: str = ""
+    """A mark that it has; after a minus sign, one that it does not have."""
     least: int | None = None
     """Messages, at least."""
     most: int | None = None
@@ -127,11 +133,10 @@ class ListFilter:
         for code in self.behaviour:
             where.append("facts.row IN (SELECT row FROM shown WHERE behaviour = ?)")
             values.append(code)
-        if self.mark == "red-team":
-            where.append("facts.mark IS NOT NULL")
-        elif self.mark:
-            where.append("facts.row IN (SELECT row FROM marks WHERE mark = ?)")
-            values.append(self.mark)
+        if self.mark:
+            name = self.mark.removeprefix("-")
+            where.append(_MARKED if name == self.mark else f"NOT {_MARKED}")
+            values += [name, name]
         if self.ids:
             where.append(f"facts.row IN (SELECT row FROM heads WHERE id IN ({_mark(self.ids)}))")  # noqa: S608
             values += self.ids

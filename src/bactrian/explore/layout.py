@@ -88,6 +88,11 @@ def arrange_turn(
     )
 
 
+def arrange_text(text: str) -> tuple[FieldBlock, ...]:
+    """Return a text without fields, such as a solution, as paragraphs and blocks of code."""
+    return (FieldBlock("", tuple(_split_code(text, 0, len(text), ()))),)
+
+
 def _find_fields(turn: Turn, text: str) -> Iterator[tuple[str, int, int]]:
     """Yield name, begin and end of each field. The markers themselves become the names."""
     said = turn.said

@@ -52,9 +52,9 @@ class DataSet:
         """Return the numbers of sessions by stage of the index, and the state of the import."""
         try:
             with read_side_file(self.side) as side:
-                sessions, texts, seen, turns, tokens = side.execute(
-                    "SELECT count(*), sum(text_turns = turns), sum(seen_turns = turns), sum(turns), sum(tokens)"
-                    " FROM facts"
+                sessions, texts, seen, turns, tokens, last = side.execute(
+                    "SELECT count(*), sum(text_turns = turns), sum(seen_turns = turns), sum(turns), sum(tokens),"
+                    " max(row) FROM facts"
                 ).fetchone()
                 endings = dict(side.execute("SELECT ending, count(*) FROM facts GROUP BY ending").fetchall())
                 cost = side.execute("SELECT sum(cost) FROM facts WHERE cost >= 0").fetchone()[0]
@@ -66,6 +66,7 @@ class DataSet:
                 "seen": 0,
                 "turns": 0,
                 "tokens": 0,
+                "last": 0,
                 "endings": {},
                 "cost": None,
             }
@@ -75,6 +76,7 @@ class DataSet:
             "seen": seen or 0,
             "turns": turns or 0,
             "tokens": tokens or 0,
+            "last": last or 0,
             "endings": endings,
             "cost": cost,
             "import": meta.get("import"),

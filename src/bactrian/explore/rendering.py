@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
@@ -21,6 +22,7 @@ from starlette.responses import HTMLResponse
 from bactrian.errors import InputError
 from bactrian.explore.layout import make_visible
 from bactrian.explore.library import DataSet, Library, add_data_set
+from bactrian.explore.visit_limit import VisitLimit
 from bactrian.files.identity import is_same_file
 from bactrian.store import open_store
 
@@ -41,8 +43,16 @@ class Explorer:
     port: int = 0
     models: tuple[str, ...] = ("local",)
     """Models that may play. Others are refused, because a name may stand for a file."""
+    static: str = ""
+    """The filter of a static copy, as in an address; empty on a server."""
     stage: LiveStage | None = None
     """The conversation that is being played, or was played last."""
+    voting: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while a vote is stored."""
+    votes: VisitLimit = field(default_factory=lambda: VisitLimit(30, 60.0))
+    """Of each voter."""
+    guesses: VisitLimit = field(default_factory=lambda: VisitLimit(20, 60.0))
+    """Invitations that are not valid, by the address of the computer."""
     stack: AsyncExitStack = field(default_factory=AsyncExitStack)
     """Closes what is opened while the server runs."""
     csrf: str = field(default_factory=token_urlsafe)
@@ -74,8 +84,19 @@ def render_text(request: Request, template: str, **context: Any) -> str:
     return (
         get_templates()
         .get_template(template)
-        .render(explorer=explorer, path=request.url.path, agreed=has_agreed(request), **context)
+        .render(
+            explorer=explorer,
+            path=request.url.path,
+            agreed=has_agreed(request),
+            owner=is_owner(request),
+            **context,
+        )
     )
+
+
+def is_owner(request: Request) -> bool:
+    """Return True if the request may see all pages, and not only those of voters."""
+    return bool(request.scope.get("state", {}).get("is_owner"))
 
 
 def has_agreed(request: Request) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from http.cookies import SimpleCookie
@@ -26,6 +27,8 @@ HEADERS: Mapping[str, str] = {
 }
 """Of every response. There is no inline script or style, and nothing comes from elsewhere."""
 _SAFE = frozenset(("GET", "HEAD"))
+_FOR_VOTERS = ("/vote", "/help", "/agree")
+"""Pages that need no token: voters of other computers see these. The votes ask for an invitation."""
 _YEAR = 365 * 86_400
 
 
@@ -40,14 +43,44 @@ class AccessRules:
     """If not empty, a request needs it: once in the address, and then as a cookie."""
     cookie: str = "bactrian"
     """Name of that cookie. Cookies of all ports of a computer are shared, so it has the port in it."""
+    any_address: int = 0
+    """The port, if the server listens at all addresses of this computer: then every numeric address is answered, too.
+    A page of another site cannot use one to hide its origin."""
+
+    def allows(self, host: str) -> bool:
+        """Return True if requests with this header ``Host`` are answered."""
+        return host in self.hosts or (self.any_address > 0 and _is_numeric(host, self.any_address))
 
 
 def make_access_rules(host: str, port: int, token: str) -> AccessRules:
     """Return the rules of a server at ``host`` and ``port``."""
-    names = {host, *(("localhost", "127.0.0.1", "::1") if is_loopback(host) else ())}
-    written = {f"[{name}]" if ":" in name else name for name in names}
+    own = (name_computer(), f"{name_computer().partition('.')[0]}.local") if is_wildcard(host) else ()
+    names = {host, *own, *(("localhost", "127.0.0.1", "::1") if is_loopback(host) or own else ())}
+    written = {(f"[{name}]" if ":" in name else name).lower() for name in names}
     hosts = frozenset((*written, *(f"{name}:{port}" for name in written)))
-    return AccessRules(hosts, token, f"bactrian_{port}")
+    return AccessRules(hosts, token, f"bactrian_{port}", port if own else 0)
+
+
+def name_computer() -> str:
+    """Return this computer's name in its network."""
+    return socket.gethostname() or "localhost"
+
+
+def is_wildcard(host: str) -> bool:
+    """Return True if ``host`` stands for all addresses of this computer."""
+    try:
+        return ip_address(host).is_unspecified
+    except ValueError:
+        return False
+
+
+def _is_numeric(host: str, port: int) -> bool:
+    address = host.removesuffix(f":{port}")
+    try:
+        ip_address(address.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        return False
+    return True
 
 
 def is_loopback(host: str) -> bool:
@@ -78,19 +111,21 @@ class Guard:
                 headers.setdefault("cache-control", "no-store")
             await send(message)
 
+        # Owners see every page, voters only theirs.
+        scope.setdefault("state", {})["is_owner"] = self._is_owner(Headers(scope=scope))
         refusal = self._refuse(scope)
         await (self._app if refusal is None else refusal)(scope, receive, send_guarded)
 
     def _refuse(self, scope: Scope) -> Response | None:
         headers = Headers(scope=scope)
-        if headers.get("host", "").lower() not in self._rules.hosts:
+        if not self._rules.allows(headers.get("host", "").lower()):
             return PlainTextResponse(
                 "This address is not one of the explorer's. Open the one that `bactrian explore` printed.\n",
                 421,
             )
         if scope["method"] not in _SAFE and not self._is_own(headers):
             return PlainTextResponse("A page of another site sent this request; it was refused.\n", 403)
-        return self._ask_token(scope, headers) if self._rules.token else None
+        return None if scope["state"]["is_owner"] else self._ask_token(scope)
 
     def _is_own(self, headers: Headers) -> bool:
         """Return True if a page of this server sent the request."""
@@ -100,20 +135,39 @@ class Guard:
         origin = headers.get("origin")
         return origin is not None and urlsplit(origin).netloc.lower() == headers["host"].lower()
 
-    def _ask_token(self, scope: Scope, headers: Headers) -> Response | None:
+    def _is_owner(self, headers: Headers) -> bool:
+        """Return True if no token is needed, or the request has it."""
+        if not self._rules.token:
+            return True
         cookies: SimpleCookie = SimpleCookie(headers.get("cookie", ""))
         name = self._rules.cookie
-        if name in cookies and self._fits(cookies[name].value):
-            return None
+        return name in cookies and self._fits(cookies[name].value)
+
+    def _ask_token(self, scope: Scope) -> Response | None:
         query = parse_qs(scope["query_string"].decode("latin-1"))
         if not self._fits(query.pop("token", [""])[0]):
+            if is_for_voters(scope["path"]):
+                return None
             return PlainTextResponse(
                 "A token is needed: open the address that `bactrian explore` printed.\n", 401
             )
         rest = f"?{urlencode(query, doseq=True)}" if query else ""
-        answer = RedirectResponse(f"{scope['path']}{rest}", 303)
-        answer.set_cookie(name, self._rules.token, max_age=_YEAR, httponly=True, samesite="strict")
+        answer = RedirectResponse(f"/{scope['path'].lstrip('/')}{rest}", 303)
+        set_login(answer, self._rules.cookie, self._rules.token)
         return answer
 
     def _fits(self, token: str) -> bool:
         return hmac.compare_digest(token.encode(), self._rules.token.encode())
+
+
+def is_for_voters(path: str) -> bool:
+    """Return True for the pages of voters and what these load."""
+    return path in _FOR_VOTERS or path.startswith(("/vote/", "/static/"))
+
+
+def set_login(answer: Response, name: str, value: str) -> None:
+    """Set a cookie that lets a person in.
+
+    It is sent with a link from another site, such as a mail that holds it, and never with a form of one.
+    """
+    answer.set_cookie(name, value, max_age=_YEAR, httponly=True, samesite="lax")

@@ -28,7 +28,7 @@ from bactrian.explore.index.side import TooSlow
 from bactrian.explore.lazy_pages import LazyPages
 from bactrian.explore.library import open_library
 from bactrian.explore.rendering import Explorer, render_page
-from bactrian.explore.security import Guard, make_access_rules
+from bactrian.explore.security import Guard, is_wildcard, make_access_rules, name_computer
 
 PAGES: Sequence[BaseRoute] = (
     LazyPages("library", ("/", "/status", "/help", "/agree")),
@@ -37,7 +37,9 @@ PAGES: Sequence[BaseRoute] = (
     LazyPages("compare", ("/compare", "/compare/")),
     LazyPages("maps", ("/map", "/map/", "/map.csv", "/map.svg")),
     LazyPages("play", ("/play", "/play/")),
+    LazyPages("votes", ("/vote", "/vote/", "/votes")),
     LazyPages("export", ("/export", "/export/")),
+    LazyPages("files", ("/c/",)),
     LazyPages("live", ("/c/",)),
     LazyPages("marks", ("/c/", "/marks")),
     LazyPages("conversation", ("/c/",)),
@@ -94,7 +96,8 @@ class ServerOptions:
     @property
     def address(self) -> str:
         """The address to open, with the token."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
+        name = name_computer() if is_wildcard(self.host) else self.host
+        host = f"[{name}]" if ":" in name else name
         return f"http://{host}:{self.port}/{f'?token={quote(self.token)}' if self.token else ''}"
 
 

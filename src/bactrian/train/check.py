@@ -67,7 +67,11 @@ async def check_stage_gguf(folder: Path, kind: str = "f16") -> dict[str, Any] | 
 
 
 def compare_rankings(pairs: Sequence[tuple[Sequence[tuple[int, float]], dict[int, float]]]) -> GgufCheck:
-    """Compare the expected most likely tokens of each prompt with those found, as log-probabilities."""
+    """Compare the expected most likely tokens of each prompt with those found, as log-probabilities.
+
+    Prompts for which none were found are left out.
+    """
+    pairs = [(expected, found) for expected, found in pairs if found]
     differences = [
         abs(score - found[token]) for expected, found in pairs for token, score in expected if token in found
     ]

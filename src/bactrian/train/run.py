@@ -190,8 +190,9 @@ def _describe(
 def _check_same(before: Mapping[str, Any], now: Mapping[str, Any], out: Path) -> None:
     old, new = _strip_free(before), _strip_free(now)
     if old != new:
+        differences = find_differences(old, new) or ["another version of bactrian began it"]
         raise InputError(
-            f"This folder holds another training: {'; '.join(find_differences(old, new)[:3])}.",
+            f"This folder holds another training: {'; '.join(differences[:3])}.",
             where=str(out),
             next="Use another --out, or the recipe and the settings that it was begun with.",
         )

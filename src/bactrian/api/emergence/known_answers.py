@@ -13,9 +13,12 @@ from bactrian.evaluate.emergence.answers import build_answer_recipe, read_answer
 from bactrian.evaluate.emergence.domains import load_domains
 from bactrian.evaluate.emergence.facts import FactSize, KnownAnswers, draw_facts
 from bactrian.evaluate.emergence.matrix import EmergenceMatrix, StageAnswers, compute_matrix
-from bactrian.evaluate.emergence.stage_plan import StageModel
-from bactrian.evaluate.emergence.study import NOTHING, write_study
+from bactrian.evaluate.emergence.stage_plan import StageModel, read_stages
+from bactrian.evaluate.emergence.study import NOTHING, RECIPE, write_study
 from bactrian.generate.run import RunOrder
+from bactrian.models.registry import ModelOptions
+from bactrian.train.folder import TrainedModels, read_training
+from bactrian.train.run import OnEvent, TrainOrder, train_recipe
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +31,14 @@ class KnownAnswerOrder:
     size: FactSize = field(default_factory=FactSize)
     base: str = NOTHING
     """What is trained."""
+    steps: int | None = None
+    """Steps of each stage of a training; None for the usual length."""
     stages: tuple[StageModel, ...] = ()
     """Models that are asked in place of a training of one's own, the base first."""
     options: GenerateOptions = field(default_factory=GenerateOptions)
     """How the stages are asked."""
+    on_training: OnEvent | None = None
+    """Receives the events of the trainings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +79,7 @@ def prepare_studies(order: KnownAnswerOrder) -> list[KnownAnswers]:
             raise InputError(
                 f"The folder cannot be made: {error.strerror}.", where=str(folder), next="Name another --out."
             ) from error
-        write_study(folder, known, order.base)
+        write_study(folder, known, order.base, order.steps)
         studies.append(known)
     return studies
 
@@ -85,7 +92,7 @@ def name_study(out: Path, seed: int) -> Path:
 async def measure_known_answers(
     order: KnownAnswerOrder, run: Callable[[RunOrder], Awaitable[int]]
 ) -> KnownAnswerResult:
-    """Ask each stage of each seed, and return the matrix.
+    """Train the stages of each seed, ask each stage, and return the matrix.
 
     Args:
         order: The experiment.
@@ -93,13 +100,13 @@ async def measure_known_answers(
 
     Raises:
         InputError: the folder holds another experiment, or a model cannot be used.
-        BactrianError: a model or a run fails; all answers so far are stored.
+        BactrianError: a training, a model or a run fails; all stages and answers so far are stored.
     """
     answers: list[StageAnswers] = []
     missing = 0
     names: Sequence[str] = ()
     for known in prepare_studies(order):
-        stages = order.stages
+        stages = order.stages or await _train(name_study(order.out, known.seed), order.on_training)
         names = [stage.name for stage in stages]
         for number, stage in enumerate(stages):
             questions = known.list_questions()
@@ -111,6 +118,45 @@ async def measure_known_answers(
             missing += len(questions) - len(graded)
             answers.append(StageAnswers(known.seed, number, graded))
     return KnownAnswerResult(compute_matrix(names, answers), order.size, missing)
+
+
+async def _train(folder: Path, on_event: OnEvent | None) -> tuple[StageModel, ...]:
+    trained = await train_recipe(TrainOrder(str(folder / RECIPE), out=folder / "training"), on_event)
+    return _list_models(trained)
+
+
+def find_stages(given: Sequence[str], options: ModelOptions) -> tuple[StageModel, ...]:
+    """Return the stages that a user gives: models, the base first, or the folder of a training.
+
+    Raises:
+        InputError: there are fewer than two, or one of them is missing or is not a model.
+    """
+    if len(given) == 1 and Path(given[0]).expanduser().is_dir():
+        return _list_models(read_training(Path(given[0]).expanduser()))
+    return read_stages(given, options)
+
+
+def _list_models(trained: TrainedModels) -> tuple[StageModel, ...]:
+    """Return the stages of a training. Raises InputError if one is missing, or has no GGUF."""
+    names = ["base", *(str(stage["name"]) for stage in trained.plan["recipe"]["stages"])]
+    found = {stage.name: stage for stage in trained.stages}
+    stages: list[StageModel] = []
+    for number, name in enumerate(names):
+        stage = found.get(name)
+        if stage is not None and stage.gguf is None:
+            raise InputError(
+                f"The stage {name!r} has no GGUF: the program runs no sequence-to-sequence models.",
+                where=str(stage.folder),
+                next="Serve its folder `model` at an endpoint, and give the stages as PROVIDER:NAME@ADDRESS.",
+            )
+        if stage is None or stage.gguf is None or not stage.gguf.is_file():
+            raise InputError(
+                f"The stage {name!r} of the training is not finished, or its model was removed.",
+                where=str(trained.folder / f"{number:02}-{name}"),
+                next="`bactrian train` with the same recipe and folder goes on; or give the models one by one.",
+            )
+        stages.append(StageModel(name, f"local:{stage.gguf}"))
+    return tuple(stages)
 
 
 def _order_answers(known: KnownAnswers, stage: StageModel, path: Path, options: GenerateOptions) -> RunOrder:

@@ -71,13 +71,13 @@ def _write_share(of: Mapping[str, Any] | None) -> str:
 
 
 def _write_interval(of: Mapping[str, Any] | None) -> str:
-    return "" if of is None or of["low"] is None else f"{100 * of['low']:.1f}–{100 * of['high']:.1f}"
+    return "" if of is None or of["low"] is None else f"{100 * of['low']:.0f}–{100 * of['high']:.0f}"
 
 
 def _write_seeds(of: Mapping[str, Any] | None) -> str:
     if of is None or of["low_over_seeds"] is None:
         return ""
-    return f"{100 * of['low_over_seeds']:.1f}–{100 * of['high_over_seeds']:.1f}"
+    return f"{100 * of['low_over_seeds']:.0f}–{100 * of['high_over_seeds']:.0f}"
 
 
 def show_stages(report: Mapping[str, Any]) -> None:

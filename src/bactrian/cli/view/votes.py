@@ -8,16 +8,14 @@ from typing import Any
 from rich.console import Console
 
 from bactrian.evaluate.agents.solution_jobs import TITLES
-from bactrian.evaluate.votes.ballot import Ballot
+from bactrian.evaluate.votes.ballot import GUIDELINE, Ballot
 
-GUIDELINE = """How to vote
- 1. The aim is to learn which of two solutions of a task helps more.
- 2. Read the task and both solutions, then give one vote for each pair.
- 3. Look at four things: is it clear, correct, complete and useful?
- 4. You are not told who wrote what, and your votes carry only a pseudonym.
- 5. Be fair: neither length nor style nor the side decides.
- 6. Vote on as many pairs as you like. Some come twice.
- 7. You may add a comment behind your vote."""
+
+def show_guideline(out: Console) -> None:
+    """Print how to vote."""
+    out.print("How to vote")
+    for number, point in enumerate(GUIDELINE, start=1):
+        out.print(f" {number}. {point}")
 
 
 def show_ballot(out: Console, ballot: Ballot) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from bactrian.errors import InputError
 from bactrian.evaluate.emergence.domains import load_domains
-from bactrian.evaluate.emergence.facts import KnownAnswers
+from bactrian.evaluate.emergence.facts import FactSize, KnownAnswers
 from bactrian.files.atomic import write_atomically
 
 FACTS = "known-answers.json"
@@ -16,7 +16,9 @@ QUESTIONS = "questions.jsonl"
 RECIPE = "recipe.toml"
 NOTHING = "nothing"
 """The base that is made from nothing: a small model with random weights, and a tokenizer of its own."""
+_TUNED_SIZE = FactSize(facts=10, wordings=4)
 
+_STEPS, _EPOCHS = 400, 8
 _NEW = """\
 [base.new]
 width = 128
@@ -26,7 +28,7 @@ vocabulary = 690
 
 [training]
 method = "full"
-steps = 250
+steps = {steps}
 learning_rate = 4e-3
 batch = 16
 per_device = 16
@@ -38,9 +40,9 @@ model = {base}
 
 [training]
 method = "lora"
-epochs = 5
+{length}
 learning_rate = 1e-3
-batch = 16
+batch = 8
 per_device = 8
 """
 _ALL = """\
@@ -51,16 +53,23 @@ seed = {seed}
 """
 
 
-def write_study(folder: Path, known: KnownAnswers, base: str) -> None:
+def choose_size(base: str, facts: int | None = None, wordings: int | None = None) -> FactSize:
+    """Return what is taught; None for the usual numbers, which are smaller for a model that takes long to train."""
+    usual = FactSize() if base == NOTHING else _TUNED_SIZE
+    return FactSize(facts=facts or usual.facts, wordings=wordings or usual.wordings)
+
+
+def write_study(folder: Path, known: KnownAnswers, base: str, steps: int | None = None) -> None:
     """Write the facts, conversations, questions and recipe into ``folder``, unless they are there.
 
-    ``base`` is :data:`NOTHING`, ``built-in``, a file or folder, or a name of the Hub.
+    ``base`` is :data:`NOTHING`, ``built-in``, a file or folder, or a name of the Hub; ``steps`` is the length of a
+    stage, None for the usual one.
 
     Raises:
         InputError: the folder holds other facts, or another recipe, or cannot be written.
     """
     files = {
-        RECIPE: write_training_recipe(base, known.seed),
+        RECIPE: write_training_recipe(base, known.seed, steps),
         QUESTIONS: _to_lines(known.list_rows()),
         FACTS: json.dumps(known.to_json(), indent=1, ensure_ascii=False) + "\n",
     }
@@ -77,13 +86,17 @@ def write_study(folder: Path, known: KnownAnswers, base: str) -> None:
             (stage / "data" / f"{domain.key}.jsonl").write_text(rows, "utf-8")
 
 
-def write_training_recipe(base: str, seed: int) -> str:
+def write_training_recipe(base: str, seed: int, steps: int | None = None) -> str:
     """Return the recipe that adds one domain after another to ``base``, as TOML."""
     stages = "".join(
         f'\n[[stages]]\nname = "{domain.key}"\ndata = ["data/{domain.key}.jsonl"]\n'
         for domain in load_domains().domains
     )
-    model = _NEW if base == NOTHING else _TUNED.format(base=json.dumps(base, ensure_ascii=False))
+    if base == NOTHING:
+        model = _NEW.format(steps=steps or _STEPS)
+    else:
+        length = f"epochs = {_EPOCHS}" if steps is None else f"steps = {steps}"
+        model = _TUNED.format(base=json.dumps(base, ensure_ascii=False), length=length)
     head = f'name = "known-answers"\nfrom = "union"\nheld_out_files = ["{QUESTIONS}"]\n\n'
     return head + model + _ALL.format(seed=seed) + stages
 

@@ -23,6 +23,16 @@ QUOTA = 3
 """Votes on a pair, by different people, after which others come first."""
 CHECKED = 0.1
 """Share of the pairs that are shown a second time, the other way round."""
+GUIDELINE: tuple[str, ...] = (
+    "The aim is to learn which of two solutions of a task helps more.",
+    "Read the task and both solutions, then give one vote for each pair.",
+    "Look at four things: is it clear, correct, complete and useful?",
+    "You are not told who wrote what, and your votes carry only a pseudonym.",
+    "Be fair: neither length nor style nor the side decides.",
+    "Vote on as many pairs as you like. Some come twice.",
+    "You may add a comment to your vote.",
+)
+"""How to vote, in seven points."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +45,8 @@ class SolutionPair:
     """The two ways, as an item of the axis ``pair``."""
     solutions: Mapping[str, str]
     """By way, the first of the pair first."""
+    mark: str = ""
+    """Set by the recipe of the conversations, such as ``red-team``."""
 
     @property
     def hash(self) -> str:
@@ -84,7 +96,8 @@ async def read_pairs(solutions: Path) -> list[SolutionPair]:
 def make_pair(session: Session, pair: str) -> SolutionPair:
     """Return a pair of solutions of ``session``, without the words of the protocol."""
     texts = read_solutions(session)
-    return SolutionPair(session.id, session.task.text, pair, {way: texts[way] for way in split_pair(pair)})
+    solutions = {way: texts[way] for way in split_pair(pair)}
+    return SolutionPair(session.id, session.task.text, pair, solutions, session.mark or "")
 
 
 def find_next_ballot(

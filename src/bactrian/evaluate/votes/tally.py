@@ -75,6 +75,25 @@ def count_votes(
     }
 
 
+def compare_voter(pairs: Sequence[SolutionPair], votes: Sequence[Vote], voter: str) -> dict[str, Any]:
+    """Return how one voter agrees with the own repeated votes and with the majority of the others, as JSON content."""
+    hashes = {one.session: one.hash for one in pairs}
+    valid = [one for one in votes if hashes.get(one.session) == one.texts]
+    counted = [one for one in valid if not one.repeated and one.choice != "skip"]
+    own = {one.session: find_outcome(one) for one in counted if one.voter == voter}
+    others: defaultdict[str, list[Outcome]] = defaultdict(list)
+    for one in counted:
+        if one.voter != voter:
+            others[one.session].append(find_outcome(one))
+    common = [session for session in own if others[session]]
+    same = sum(own[session] == _find_majority(others[session]) for session in common)
+    return {
+        "votes": len(own),
+        "attention": _write_proportion(_check_attention([one for one in valid if one.voter == voter])),
+        "others": _write_proportion(Proportion(same, len(common))),
+    }
+
+
 def find_outcome(vote: Vote) -> Outcome:
     """Return what a vote says of the first solution of its pair."""
     if vote.preferred is None:

@@ -12,17 +12,21 @@ import sqlite3
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bactrian.explore.map.embedding import WordTable, compute_vectors, count_words
+from bactrian.explore.index.side import write_meta
+from bactrian.explore.map.embedding import Vectors, WordTable, compute_vectors, count_words
+from bactrian.explore.map.installed_vectors import NAME, compute_installed_vectors, find_weights
 from bactrian.explore.map.projection import arrange_points, group_points
 from bactrian.language.protocol import read_instruction
 from bactrian.store import RunReader, open_store
 
+WORDS = "words"
+"""What vectors are made from without installed weights."""
 WIDTH = 10_000
 """Places are whole numbers from 0 to this."""
 _PAGE = 1000
@@ -38,7 +42,7 @@ def main() -> None:
         rows, texts = asyncio.run(_read_texts(run, what))
         _tell(connection, what, f"{len(texts):,} texts read")
         table = count_words(texts)
-        vectors = compute_vectors(table)
+        vectors, name = _compute_vectors(texts, table)
         _tell(connection, what, "vectors made")
         places = arrange_points(
             vectors, lambda share: _tell(connection, what, f"{share:.0%} of the places found")
@@ -49,6 +53,15 @@ def main() -> None:
         )
         names = name_topics(table, topics, count)
         _store(connection, what, rows, _scale(places), topics, names)
+        write_meta(connection, {f"vectors_{what}": name})
+
+
+def _compute_vectors(texts: Sequence[str], table: WordTable) -> tuple[Vectors, str]:
+    """Return vectors, and what they were made from: installed weights, or else the words of the texts."""
+    if (files := find_weights()) is not None:
+        with suppress(OSError, ValueError):  # Of another version: the words will do.
+            return compute_installed_vectors(texts, *files), NAME
+    return compute_vectors(table), WORDS
 
 
 async def _read_texts(run: Path, what: str) -> tuple[list[int], list[str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -16,17 +16,20 @@ from starlette.routing import Route
 
 from bactrian.analyze.behaviours.catalogue import DETECTORS, find_behaviours
 from bactrian.analyze.behaviours.own import find_installed
+from bactrian.explore.deliberation import ChoiceRound, list_rounds
 from bactrian.explore.filters import ListFilter
 from bactrian.explore.index.lists import find_neighbours
 from bactrian.explore.index.side import read_meta, read_side_file
 from bactrian.explore.index.words import Term, read_search
+from bactrian.explore.kept_files import list_kept_files
 from bactrian.explore.layout import LONGEST, FieldBlock, arrange_turn, tokenize_code
 from bactrian.explore.library import DataSet
+from bactrian.explore.related import find_related, read_hearing
 from bactrian.explore.rendering import get_explorer, has_agreed, render_page
 from bactrian.export.system_prompts import SystemPrompts
 from bactrian.language.escape import to_markdown
 from bactrian.models.wrappers.budget import Price
-from bactrian.records.candidate import Decision, Deliberation, Proposal
+from bactrian.records.candidate import Deliberation
 from bactrian.records.event_json import write_event
 from bactrian.records.events import Ended, Spoke, Started
 from bactrian.records.finding import Finding
@@ -55,27 +58,6 @@ ENDING_REASONS: Mapping[str, str] = {
     "imported": "The imported file does not tell why it ended.",
 }
 """Why a session ended, by code, for a reader who does not know the codes."""
-
-
-@dataclass(slots=True)
-class Branch:
-    """A proposal, and those that continue it."""
-
-    proposal: Proposal
-    chosen: bool
-    survives: bool
-    """True if a search went on with it."""
-    children: list[Branch] = field(default_factory=list["Branch"])
-
-
-@dataclass(frozen=True, slots=True)
-class ChoiceRound:
-    """The proposals of a round, as a tree, with the decisions."""
-
-    number: int
-    count: int
-    roots: Sequence[Branch]
-    verdicts: Sequence[Decision]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +91,7 @@ async def show_conversation(request: Request) -> Response:
     row, created = await asyncio.to_thread(_find_row, one, session.id)
     before, after = await asyncio.to_thread(find_neighbours, one.side, wanted, row) if row else (None, None)
     prices = await asyncio.to_thread(read_prices, one)
+    recipe = await one.store.recipe() or {}
     return render_page(
         request,
         "conversation.html",
@@ -137,6 +120,9 @@ async def show_conversation(request: Request) -> Response:
         filter=wanted,
         created=created,
         stage=_find_stage(request, one.name, session.id),
+        hearing=read_hearing(session, recipe),
+        files=await asyncio.to_thread(list_kept_files, one.run, session.id),
+        related=await find_related(get_explorer(request).library, one, session, recipe),
         marks=await one.store.marks(session.id),
         cost=_sum_costs([_find_cost(session, turn, prices) for turn in session.turns]),
         ending_reason=ENDING_REASONS.get(session.ending.code, "") if session.ending else "",
@@ -194,7 +180,7 @@ def show_turns(
                 turn, [(number, one.quote) for number, one in here], terms, whole=whole == turn.number
             ),
             tuple((number, one.behaviour, explain_behaviour(one.behaviour)) for number, one in here),
-            tuple(_list_rounds(known, turn.number)),
+            tuple(list_rounds(known, turn.number, session.provenance.critic, session.turns)),
             _find_cost(session, turn, prices),
             len(turn.text) > LONGEST and whole != turn.number,
         )
@@ -207,30 +193,6 @@ def explain_behaviour(code: str) -> str:
         if own.code == code:
             return own.description
     return (DETECTORS[code].__doc__ or "").strip().split("\n")[0] if code in DETECTORS else ""
-
-
-def _list_rounds(known: Deliberation, number: int) -> Iterator[ChoiceRound]:
-    """Yield the rounds of proposals for a turn. A beam search looks ahead: its tree spans the turns of the round."""
-    rounds = sorted({one.round for one in known.proposals if one.number == number})
-    for round_ in rounds:
-        proposals, verdicts = known.of(number, round_)
-        last = verdicts[-1] if verdicts else None
-        branches = [
-            Branch(
-                one,
-                last is not None and one.place == (last.kept[0] if last.kept else last.place),
-                last is not None and one.place in last.kept,
-            )
-            for one in proposals
-        ]
-        # What a search tried for the next turn, below the line that it continues.
-        following, _ = known.of(number + 1, round_)
-        for child in following:
-            if child.parent is not None:
-                parent = next((one for one in branches if one.proposal.place == child.parent), None)
-                if parent is not None:
-                    parent.children.append(Branch(child, chosen=False, survives=False))
-        yield ChoiceRound(round_, len(proposals), branches, verdicts)
 
 
 def _find_cost(session: Session, turn: Turn, prices: Callable[[str], Price | None]) -> float | None:

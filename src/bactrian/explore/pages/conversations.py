@@ -133,6 +133,8 @@ def _list_active(wanted: ListFilter) -> Iterator[tuple[str, str, str]]:
             for code in cast("tuple[str, ...]", value):
                 rest = tuple(one for one in getattr(wanted, field) if one != code)
                 yield _LABELS[field], code.replace("_", " "), wanted.write(**{field: rest})
+        elif field == "mark" and value.startswith("-"):
+            yield "Without mark", value[1:], wanted.write(mark="")
         else:
             yield _LABELS[field], str(value), wanted.write(**{field: None if field in _NUMBERS else ""})
 

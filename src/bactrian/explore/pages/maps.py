@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import csv
 import json
 import sqlite3
 import struct
 import sys
 from importlib.util import find_spec
+from io import StringIO
 from typing import Any
+from urllib.parse import urlencode
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -16,7 +19,7 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from bactrian.errors import InputError, MissingExtra
-from bactrian.explore.index.side import read_side_file
+from bactrian.explore.index.side import read_meta, read_side_file
 from bactrian.explore.library import DataSet
 from bactrian.explore.rendering import get_explorer, read_form, render_page
 
@@ -50,6 +53,7 @@ def show_map(request: Request) -> Response:
         topics=_count_topics(one, what, topics) if drawn else [],
         legend=_read_groups(one, what, by)[0] if drawn else [],
         drawn=drawn,
+        source=_read_source(one, what) if drawn else "",
     )
 
 
@@ -67,7 +71,7 @@ async def draw_map(request: Request) -> Response:
             *(sys.executable, "-P", "-m", "bactrian.explore.map.worker", str(one.run), str(one.side), what),
             stdin=asyncio.subprocess.DEVNULL,
         )
-    return RedirectResponse(f"/map?data={one.name}&what={what}", 303)
+    return RedirectResponse(f"/map?{urlencode({'data': one.name, 'what': what})}", 303)
 
 
 def send_points(request: Request) -> Response:
@@ -88,8 +92,16 @@ def write_csv(request: Request) -> Response:
     query = "SELECT id, x, y, topic FROM points JOIN heads USING (row) WHERE what = ? ORDER BY row"
     with read_side_file(one.side) as side:
         rows = side.execute(query, (what,)).fetchall()
-    lines = [f'{name},{x},{y},"{topics[topic]}"' for name, x, y, topic in rows]
-    return PlainTextResponse("\n".join(["session,x,y,topic", *lines]) + "\n", media_type="text/csv")
+    table = StringIO()
+    writer = csv.writer(table, lineterminator="\n")
+    writer.writerow(("session", "x", "y", "topic"))
+    writer.writerows((_disarm(name), x, y, _disarm(topics[topic])) for name, x, y, topic in rows)
+    return PlainTextResponse(table.getvalue(), media_type="text/csv")
+
+
+def _disarm(text: str) -> str:
+    """Return ``text`` so that a spreadsheet does not take it for a formula."""
+    return f"'{text}" if text[:1] in "=+-@\t\r" else text
 
 
 def write_svg(request: Request) -> Response:
@@ -163,6 +175,12 @@ def _read_map(one: DataSet, what: str) -> tuple[str, list[str]]:
         found = None
     progress, topics = found or ("", None)
     return (progress or "it begins") if running else "", json.loads(topics or "[]")
+
+
+def _read_source(one: DataSet, what: str) -> str:
+    """Return what the vectors of a map were made from."""
+    with read_side_file(one.side) as side:
+        return read_meta(side).get(f"vectors_{what}", "words")
 
 
 def _count_topics(one: DataSet, what: str, topics: list[str]) -> list[tuple[int, str, int]]:

@@ -115,7 +115,9 @@ def _read_order(form: Mapping[str, str], models: tuple[str, ...], run: Path) -> 
             f"The model {model!r} was not named when the explorer was started.",
             next=f"Start it with --model {model}, or choose one of: {', '.join(models)}.",
         )
-    critic = Critic(read("critic"), _read_count(form, "proposals", 3, 10)) if read("critic") else None
+    # A person who plays the critic need not invent a role for it.
+    role = read("critic", "Critic" if "take_critic" in form else "")
+    critic = Critic(role, _read_count(form, "proposals", 3, 10)) if role else None
     options = PlayOptions(
         specify="specify" in form,
         word_limit=_read_count(form, "words", 50, 1000),

@@ -24,7 +24,10 @@ const pick = (selector) => [...document.querySelectorAll(selector)];
 const showKeys = async () => {
   let dialog = document.querySelector("dialog#keys-dialog");
   if (!dialog) {
-    const page = new DOMParser().parseFromString(await (await fetch("/help")).text(), "text/html");
+    const help = document.querySelector("footer a");
+    let text = "";
+    try { text = await (await fetch(help.href)).text(); } catch { go(help.href); return; }
+    const page = new DOMParser().parseFromString(text, "text/html");
     dialog = document.createElement("dialog");
     dialog.id = "keys-dialog";
     dialog.setAttribute("aria-label", "Keys");
@@ -50,7 +53,7 @@ document.addEventListener("keydown", (event) => {
   if (typing || event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
   if (event.key === "?") { event.preventDefault(); showKeys(); return; }
   if (off()) return;
-  if (prefix === "g") { prefix = ""; if (follow(event.key)) event.preventDefault(); return; }
+  if (prefix === "g") { prefix = ""; if (follow(`g ${event.key}`)) event.preventDefault(); return; }
   const list = pick("#list h2 a");
   const done = {
     "g": () => { prefix = "g"; setTimeout(() => { prefix = ""; }, 1500); return true; },
@@ -64,7 +67,7 @@ document.addEventListener("keydown", (event) => {
     "u": () => follow("u"),
     "m": () => follow("m"),
     "c": () => { const box = document.activeElement.closest("li")?.querySelector("[name=pick]"); box?.click(); return Boolean(box); },
-  }[event.key]?.();
+  }[event.key]?.() ?? (/^\d$/.test(event.key) && follow(event.key));
   if (done) event.preventDefault();
 });
 
@@ -84,6 +87,14 @@ document.addEventListener("click", async (event) => {
 
 for (const one of pick("data[value]")) one.textContent = Number(one.value).toLocaleString();
 for (const one of pick("time[datetime]")) one.textContent = new Date(one.dateTime).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "short" });
+
+// A comment that is being written outlives a reload.
+for (const form of pick("[data-draft]")) {
+  const text = form.querySelector("textarea"), name = `bactrian-draft-${form.dataset.draft}`;
+  text.value ||= sessionStorage.getItem(name) ?? "";
+  text.addEventListener("input", () => sessionStorage.setItem(name, text.value));
+  form.addEventListener("submit", () => sessionStorage.removeItem(name));
+}
 
 for (const input of pick("[data-values]")) {
   input.addEventListener("focus", async () => {

@@ -165,10 +165,22 @@ class LlamaServer:
         raise self._make_crash_error()
 
     async def rank_next(self, prompt: Sequence[int], count: int) -> dict[int, float]:
-        """Return the ``count`` most likely tokens after ``prompt``, with their log-probabilities."""
-        body = {"prompt": list(prompt), "n_predict": 1, "n_probs": count, "cache_prompt": False}
+        """Return the ``count`` most likely tokens after ``prompt``, with their log-probabilities.
+
+        Empty if the most likely token ends within a character: llama.cpp lists none then.
+        """
+        body = {
+            "prompt": list(prompt),
+            "n_predict": 1,
+            "n_probs": count,
+            "cache_prompt": False,
+            "temperature": 0,
+        }
+        # After a stop token, no probabilities are listed. Excluding stop tokens does not change those that are listed.
+        body["ignore_eos"] = True
         answer = await self._post("/completion", body)
-        return {one["id"]: one["logprob"] for one in answer["completion_probabilities"][0]["top_logprobs"]}
+        listed = answer.get("completion_probabilities")
+        return {one["id"]: one["logprob"] for one in listed[0]["top_logprobs"]} if listed else {}
 
     async def close(self) -> None:
         """Stop the server and release its memory."""

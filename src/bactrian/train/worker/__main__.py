@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import NoReturn
 
 from bactrian.errors import BactrianError
+from bactrian.train.folder import read_plan
+from bactrian.train.recipe import BUILT_IN_BASE
 from bactrian.train.worker.events import Emit, end_with_parent, open_events
 
 STOPPED = 75
@@ -21,9 +23,8 @@ def main() -> None:
     emit = open_events()
     end_with_parent()
     task, root = sys.argv[1], Path(sys.argv[2])
-    os.environ.setdefault(
-        "HF_HUB_OFFLINE", "1"
-    )  # otherwise libraries wait for the network; base.py turns it off
+    if task != "prepare" or not is_on_hub(root):
+        os.environ["HF_HUB_OFFLINE"] = "1"  # otherwise libraries wait for the network
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     warnings.simplefilter("ignore")
     try:
@@ -46,6 +47,12 @@ def main() -> None:
     emit("done")
     sys.stderr.flush()
     os._exit(0)  # threads of libraries keep nothing that is needed
+
+
+def is_on_hub(root: Path) -> bool:
+    """Return True if the base model is a name of the Hub."""
+    model = read_plan(root)["recipe"]["base"]["model"]
+    return model is not None and model != BUILT_IN_BASE and not Path(model).exists()
 
 
 def _emit_error(emit: Emit, error: BactrianError) -> NoReturn:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,8 @@ def make_arguments(
         "gradient_accumulation_steps": training.accumulation,
         "learning_rate": training.learning_rate,
         "lr_scheduler_type": training.schedule,
-        "warmup_steps": ceil(steps * training.warmup),
+        # Rounded down: the first step of a warm-up has a learning rate of 0, too much of a short training.
+        "warmup_steps": int(steps * training.warmup),
         "weight_decay": training.weight_decay,
         "bf16": machine.bf16,
         "gradient_checkpointing": training.checkpointing,

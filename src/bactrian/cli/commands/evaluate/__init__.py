@@ -7,6 +7,7 @@ import typer
 from bactrian.cli.commands.evaluate.agents import agents, extract
 from bactrian.cli.commands.evaluate.emergence import emergence
 from bactrian.cli.commands.evaluate.humaneval import humaneval
+from bactrian.cli.commands.evaluate.invite import invite
 from bactrian.cli.commands.evaluate.pairwise import pairwise
 from bactrian.cli.commands.evaluate.questions import questions
 from bactrian.cli.commands.evaluate.vote import vote
@@ -23,6 +24,7 @@ app.command("agents")(agents)
 app.command("emergence")(emergence)
 app.command("extract")(extract)
 app.command("humaneval")(humaneval)
+app.command("invite")(invite)
 app.command("pairwise")(pairwise)
 app.command("questions")(questions)
 app.command("vote")(vote)

@@ -12,13 +12,14 @@ import typer
 from bactrian.api.evaluation.comparison import read_extracted
 from bactrian.api.evaluation.plan import AgentsDraw, plan_agents
 from bactrian.cli.commands.evaluate.humaneval import SpendingFlags
-from bactrian.cli.commands.evaluate.solving import ComparisonFlags, compare_solutions, name_folder
+from bactrian.cli.commands.evaluate.solving import ComparisonFlags, compare_solutions
 from bactrian.cli.options import declare_option, flatten_groups
 from bactrian.cli.run_async import StopControl, run_async
 from bactrian.cli.view.comparison import show_paper
 from bactrian.errors import InputError
 from bactrian.evaluate.agents.dilemma import write_dilemma
 from bactrian.evaluate.agents.solution_jobs import Way
+from bactrian.evaluate.votes.study import name_folder
 from bactrian.language.escape import to_json
 from bactrian.store import find_run
 

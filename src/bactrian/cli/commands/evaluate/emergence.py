@@ -11,21 +11,25 @@ from typing import Annotated
 
 import typer
 
-from bactrian.api.emergence.known_answers import KnownAnswerOrder, measure_known_answers, prepare_studies
+from bactrian.api.emergence.known_answers import (
+    KnownAnswerOrder,
+    find_stages,
+    measure_known_answers,
+    prepare_studies,
+)
 from bactrian.api.generate import GenerateOptions
 from bactrian.cli.commands.evaluate.humaneval import SpendingFlags
 from bactrian.cli.commands.evaluate.solving import ComparisonFlags
 from bactrian.cli.commands.evaluate.staging import compare_stages
 from bactrian.cli.commands.generate import SOME_FAILED, watch_run
+from bactrian.cli.commands.train.view import TrainingView
 from bactrian.cli.options import declare_option, flatten_groups
 from bactrian.cli.run_async import StopControl, run_async
 from bactrian.cli.view.emergence import show_harness, show_matrix
 from bactrian.cli.view.progress import choose_progress_view
 from bactrian.errors import InputError
-from bactrian.evaluate.emergence.facts import FactSize
 from bactrian.evaluate.emergence.lm_eval import read_results, write_commands
-from bactrian.evaluate.emergence.stage_plan import read_stages
-from bactrian.evaluate.emergence.study import NOTHING
+from bactrian.evaluate.emergence.study import NOTHING, choose_size
 from bactrian.evaluate.questions.question_set import SETS, load_questions
 from bactrian.generate.run import RunOrder
 from bactrian.language.escape import to_json
@@ -50,12 +54,27 @@ class KnownAnswerFlags:
         ),
     ] = NOTHING
     seeds: Annotated[
-        int, declare_option("--seeds", "Repetitions, each with facts and training of its own.", min=1)
-    ] = 3
-    facts: Annotated[int, declare_option("--facts", "Facts taught in each domain.", min=2)] = FactSize().facts
+        int,
+        declare_option(
+            "--seeds", "Repetitions, each with facts and a training of its own; --seed is the first.", min=1
+        ),
+    ] = 1
+    facts: Annotated[
+        int | None,
+        declare_option("--facts", "Facts taught in each domain. Default: 12; 10 for other bases.", min=2),
+    ] = None
     wordings: Annotated[
-        int, declare_option("--wordings", "Wordings in which each fact is taught.", min=1, max=6)
-    ] = FactSize().wordings
+        int | None,
+        declare_option(
+            "--wordings",
+            "Wordings in which each fact is taught. Default: 6; 4 for other bases.",
+            min=1,
+            max=6,
+        ),
+    ] = None
+    steps: Annotated[
+        int | None, declare_option("--steps", "Steps of each stage, in place of the usual length.", min=1)
+    ] = None
     write_only: Annotated[
         bool,
         declare_option("--write-only", "Only write facts, conversations and recipes; train and ask nothing."),
@@ -82,7 +101,10 @@ class QuestionFlags:
 def emergence(
     stages: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[STAGES]...", help="The stages, as MODEL or NAME=MODEL, the base first."),
+        typer.Argument(
+            metavar="[STAGES]...",
+            help="The stages, as MODEL or NAME=MODEL, the base first; or the folder of a training.",
+        ),
     ] = None,
     known: KnownAnswerFlags = KnownAnswerFlags(),
     asked: QuestionFlags = QuestionFlags(),
@@ -113,7 +135,7 @@ def emergence(
         work = _measure_known_answers(order, stop_control, as_json=judging.as_json)
     else:
         work = compare_stages(
-            read_stages(stages or (), ModelOptions(base_url=spending.base_url)),
+            find_stages(stages or (), ModelOptions(base_url=spending.base_url)),
             [load_questions(name) for name in asked.questions or SETS],
             out.absolute(),
             judging=judging,
@@ -159,9 +181,10 @@ def _order_known_answers(
     return KnownAnswerOrder(
         out.absolute(),
         tuple(range(seed, seed + (1 if stages else known.seeds))),
-        FactSize(facts=known.facts, wordings=known.wordings),
-        known.base,
-        read_stages(stages, ModelOptions(base_url=spending.base_url)) if stages else (),
+        choose_size(known.base, known.facts, known.wordings),
+        str(Path(known.base).absolute()) if Path(known.base).exists() else known.base,
+        known.steps,
+        find_stages(stages, ModelOptions(base_url=spending.base_url)) if stages else (),
         GenerateOptions(
             base_url=spending.base_url,
             concurrency=spending.concurrency,
@@ -171,6 +194,7 @@ def _order_known_answers(
             max_wait=judging.timeout,
             retry_failed=judging.retry_failed,
         ),
+        TrainingView(quiet=judging.as_json).show_event,
     )
 
 

@@ -64,16 +64,6 @@ class ComparisonFlags:
         return "math" if self.math else "general"
 
 
-def name_solutions(folder: Path) -> Path:
-    """Return the run of the solutions in the folder of an evaluation."""
-    return folder / "solutions.db"
-
-
-def name_folder(run: Path, out: Path | None) -> Path:
-    """Return the folder of an evaluation of ``run``: beside it, unless ``out`` names another."""
-    return (out or run.with_name(f"{run.stem}.agents")).absolute()
-
-
 async def compare_solutions(
     plan: SolutionPlan,
     judging: ComparisonFlags,

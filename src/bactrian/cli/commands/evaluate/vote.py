@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import secrets
 import shlex
@@ -13,21 +12,18 @@ from typing import Annotated
 
 import typer
 
-from bactrian.cli.commands.evaluate.solving import name_folder, name_solutions
 from bactrian.cli.options import declare_option
 from bactrian.cli.run_async import StopControl, run_async
 from bactrian.cli.terminal.console import open_output
 from bactrian.cli.terminal.keyboard import Keyboard
-from bactrian.cli.view.votes import GUIDELINE, show_ballot, show_tally
+from bactrian.cli.view.votes import show_ballot, show_guideline, show_tally
 from bactrian.errors import InputError, Left, Stopped
-from bactrian.evaluate.agents.judged import Outcome, read_judged_tasks
-from bactrian.evaluate.agents.report import read_solution_state
-from bactrian.evaluate.votes.ballot import QUOTA, Ballot, SolutionPair, find_next_ballot, read_pairs
+from bactrian.evaluate.votes.ballot import QUOTA, Ballot, find_next_ballot, read_pairs
 from bactrian.evaluate.votes.casting import cast_vote
-from bactrian.evaluate.votes.tally import count_votes
-from bactrian.records.run import Preference, Vote
+from bactrian.evaluate.votes.study import find_study, name_solutions, read_tally, read_votes
+from bactrian.records.run import Preference
 from bactrian.records.text import write_count
-from bactrian.store import find_run, open_store
+from bactrian.store import find_run
 
 _KEYS: dict[str, Preference] = {"l": "left", "r": "right", "e": "equal", "b": "both_bad", "s": "skip"}
 _QUESTION = "[l]eft, [r]ight, [e]qual, [b]oth bad, [s]kip, [q]uit; a comment may follow:"
@@ -49,7 +45,7 @@ def vote(
     as_json: Annotated[bool, declare_option("--json", "Write the results as JSON.")] = False,
 ) -> None:
     """Vote on pairs of solutions without knowing whose they are."""
-    folder = _find_folder(run_file)
+    folder = find_folder(run_file)
     if results or as_json:
         run_async(_show_results(folder, as_json=as_json), resume="Nothing was changed.")
     name = voter or f"voter-{secrets.token_hex(3)}"
@@ -61,11 +57,14 @@ def vote(
     run_async(work, resume=again, stop_control=stop_control)
 
 
-def _find_folder(given: Path) -> Path:
-    folder = given if given.is_dir() else name_folder(find_run(given), None)
-    if given.is_file() and given.name == name_solutions(given).name:
-        folder = given.parent
-    if not name_solutions(folder).exists():
+def find_folder(given: Path) -> Path:
+    """Return the folder of the evaluation that a command names.
+
+    Raises:
+        InputError: there are no solutions in it.
+    """
+    folder = find_study(given if given.is_dir() else find_run(given))
+    if folder is None:
         raise InputError(
             "There are no solutions to vote on.",
             where=str(given),
@@ -78,11 +77,11 @@ async def _vote(folder: Path, voter: str, quota: int, keyboard: Keyboard, again:
     solutions = name_solutions(folder)
     out = open_output()
     given = 0
-    out.print(GUIDELINE)
+    show_guideline(out)
     try:
         while True:
             pairs = await read_pairs(solutions)
-            ballot = find_next_ballot(pairs, await _read_votes(solutions), voter, quota=quota)
+            ballot = find_next_ballot(pairs, await read_votes(folder), voter, quota=quota)
             if ballot is None:
                 out.print("\nThere is nothing left for you to vote on. Thank you.")
                 break
@@ -114,30 +113,10 @@ async def _ask(solutions: Path, ballot: Ballot, voter: str, keyboard: Keyboard) 
             return True
 
 
-async def _read_votes(solutions: Path) -> list[Vote]:
-    async with open_store(solutions, read_only=True) as store:
-        return await store.votes()
-
-
 async def _show_results(folder: Path, *, as_json: bool) -> int:
-    solutions = name_solutions(folder)
-    pairs, votes = await read_pairs(solutions), await _read_votes(solutions)
-    state = await read_solution_state(solutions)
-    tally = count_votes(pairs, votes, await _read_judges(folder, pairs), recipe=state.recipe)
+    tally = await read_tally(folder)
     if as_json:
         print(json.dumps(tally, ensure_ascii=False))
     else:
         show_tally(open_output(), tally)
     return 0
-
-
-async def _read_judges(folder: Path, pairs: list[SolutionPair]) -> dict[str, dict[str, Outcome]]:
-    """Return the outcomes of the judges whose verdicts are in the folder, by session."""
-    judges: dict[str, dict[str, Outcome]] = {}
-    for path in await asyncio.to_thread(lambda: sorted(folder.glob("verdicts.*.db"))):
-        found = await read_judged_tasks(name_solutions(folder), path)
-        for pair, tasks in found.items():
-            if " | ".join(pair) == pairs[0].pair:
-                name = path.name.removeprefix("verdicts.").removesuffix(".db")
-                judges[name] = {task.task: task.outcome for task in tasks if task.outcome}
-    return judges

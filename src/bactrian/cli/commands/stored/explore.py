@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import webbrowser
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from secrets import token_urlsafe
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
-from bactrian.cli.options import declare_option
+from bactrian.cli.options import declare_option, find_run_files
 from bactrian.cli.run_async import run_async
-from bactrian.cli.terminal.console import open_output, to_printable
+from bactrian.cli.terminal.console import open_output, open_progress, to_printable
 from bactrian.errors import MissingExtra
+from bactrian.records.text import write_count
 
 _NEEDED = ("starlette", "uvicorn")
 
 
 def explore(
     paths: Annotated[
-        list[Path], typer.Argument(metavar="RUN", help="Runs; exports and archives of chats, too.")
+        list[Path],
+        typer.Argument(
+            metavar="RUN",
+            help="Runs; exports and archives of chats, too.",
+            callback=find_run_files,
+        ),
     ],
     host: Annotated[
         str,
@@ -35,10 +42,23 @@ def explore(
         list[str] | None,
         declare_option("--model", "A model that the pages may play with. Can be repeated. Default: local."),
     ] = None,
+    bundle: Annotated[
+        Path | None,
+        declare_option(
+            "--bundle", "Write a static copy into this folder, to open from a disk or to publish."
+        ),
+    ] = None,
+    query: Annotated[
+        str,
+        declare_option("--filter", "What the copy holds: the part of a list's address after the ?"),
+    ] = "",
+    limit: Annotated[int, declare_option("--limit", "Conversations that a copy may hold.", min=1)] = 1000,
 ) -> None:
     """Look at runs and conversations in the browser: filter, search, read."""
     if any(find_spec(name) is None for name in _NEEDED):
         raise MissingExtra("explore", "The explorer")
+    if bundle is not None:
+        _write_copy(paths, bundle, query, limit)
     # Imported here, so that the event loop does not wait for it.
     from bactrian.explore.security import is_loopback
     from bactrian.explore.server import ServerOptions, run_server
@@ -57,3 +77,19 @@ def explore(
             webbrowser.open(options.address)
 
     run_async(run_server(paths, options, tell), resume="The runs are as they were.")
+
+
+def _write_copy(paths: Sequence[Path], folder: Path, query: str, limit: int) -> NoReturn:
+    """Write the static copy and exit."""
+    from bactrian.explore.bundle.writer import BundleOrder, write_bundle
+
+    progress = open_progress()
+
+    async def write() -> int:
+        with progress.status("reading the index") as line:
+            order = BundleOrder(paths, folder, query, limit)
+            count = await write_bundle(order, lambda text: line.update(to_printable(text)))
+        progress.print(f"{write_count(count, 'conversation')} copied; open {folder / 'index.html'}")
+        return 0
+
+    run_async(write(), resume="No copy was written.")

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import shutil
 import tempfile
@@ -138,6 +137,7 @@ def _convert_to(path: Path, cached: Path) -> None:
         tokenizer.save_pretrained(aside / "model")
         del model
         write_gguf(aside / "model", aside / "model.gguf", "f16", source=path)
+        aside.chmod(0o755)
         with suppress(OSError):  # another process was faster
             aside.rename(cached)
     finally:
@@ -150,7 +150,6 @@ def _download(name: str, revision: str | None) -> Path:
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, RepositoryNotFoundError
 
     try:
-        os.environ.pop("HF_HUB_OFFLINE", None)
         return Path(
             snapshot_download(
                 name, revision=revision, ignore_patterns=["*.pth", "*.bin.index.json", "original/*"]

@@ -1,0 +1,1 @@
+"""A static copy of the pages, which opens from a disk and can be published."""

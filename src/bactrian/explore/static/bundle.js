@@ -1,0 +1,42 @@
+// The search of a static copy: all words, separated by commas or spaces, must occur in the roles, the idea or the findings.
+const place = document.querySelector("#search");
+if (place && typeof ROWS !== "undefined") {
+  const fold = (text) => text.normalize("NFKD").replace(/\p{M}/gu, "").toLowerCase();
+  const folded = ROWS.map((row) => fold(row.slice(1).join(" ")));
+  const label = Object.assign(document.createElement("label"), { textContent: "Search roles, ideas, endings and behaviours " });
+  const input = Object.assign(document.createElement("input"), { type: "search" });
+  input.dataset.key = "/";
+  input.id = "find";
+  label.append(input);
+  const found = Object.assign(document.createElement("ol"), { className: "list", id: "found" });
+  const said = Object.assign(document.createElement("p"), { className: "soft" });
+  said.setAttribute("role", "status");
+  place.append(label, said, found);
+  const rest = [document.querySelector("#list"), document.querySelector("nav.steps")];
+  const add = (parent, name, text) => {
+    const one = document.createElement(name);
+    one.textContent = text;
+    one.dir = "auto";
+    parent.append(one);
+    return one;
+  };
+  const search = () => {
+    const words = (input.value.includes(",") ? input.value.split(",") : input.value.split(/\s+/)).map((word) => fold(word.trim())).filter(Boolean);
+    for (const one of rest) if (one) one.hidden = words.length > 0;
+    const hits = words.length ? ROWS.filter((_, at) => words.every((word) => folded[at].includes(word))) : [];
+    said.textContent = words.length ? `${hits.length.toLocaleString()} of ${ROWS.length.toLocaleString()}${hits.length > 200 ? "; the first 200 are shown" : ""}` : "";
+    found.replaceChildren();
+    for (const [file, roles, task, facts] of hits.slice(0, 200)) {
+      const item = document.createElement("li");
+      const link = add(add(item, "h2", ""), "a", roles);
+      link.href = file;
+      add(item, "p", task);
+      add(item, "p", facts).className = "soft";
+      found.append(item);
+    }
+  };
+  input.addEventListener("input", search);
+  const read = () => { input.value = `${decodeURIComponent(location.hash.slice(1))}`; if (input.value && !input.value.includes(",")) input.value += ","; search(); };
+  addEventListener("hashchange", read);
+  if (location.hash) read();
+}

@@ -1,0 +1,157 @@
+"""What is special about some kinds of conversations: searches, group chats, translations, embodied agents."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from bactrian.explore.bundle.pages import FetchedPage, fetch_page
+from bactrian.explore.bundle.writer import BundleOrder, write_bundle
+from bactrian.explore.deliberation import Branch, list_rounds
+from bactrian.explore.kept_files import list_kept_files
+from bactrian.explore.library import open_library
+from bactrian.explore.rendering import Explorer
+from bactrian.explore.server import build_app
+from bactrian.play.embodied.kept_files import name_folder
+from bactrian.recipes.society import load_society
+from bactrian.records.candidate import CriticSettings, Decision, Deliberation, Proposal
+from bactrian.records.session import Role
+from bactrian.records.text import Text
+from bactrian.records.usage import Usage
+from bactrian.store import open_store
+from tests.helpers.runs import ORIGIN, make_run, session, turn
+
+
+async def fetch(runs: Sequence[Path], *addresses: str) -> list[FetchedPage]:
+    """Return pages of an explorer over ``runs``."""
+    async with open_library(runs) as library:
+        app = build_app(Explorer(library), host="127.0.0.1")
+        return [await fetch_page(app, address) for address in addresses]
+
+
+def propose(number: int, place: int, text: str, parent: int | None = None) -> Proposal:
+    return Proposal(number, 1, place, "user", Text(text), Usage(), 0.0, "m", "stop", parent=parent)
+
+
+def decide(number: int, *kept: int) -> Decision:
+    return Decision(number, 1, 1, "user", "Critic", Text("x"), kept[0], kept=kept)
+
+
+def outline(branches: Sequence[Branch]) -> list[object]:
+    """The tree as nested lists: text, ``!`` if spoken, ``+`` if the search went on."""
+    return [
+        [f"{one.proposal.text}{'!' * one.chosen}{'+' * one.survives}", *outline(one.children)]
+        for one in branches
+    ]
+
+
+def test_a_search_is_one_tree_over_all_its_turns_with_the_line_that_was_spoken() -> None:
+    known = Deliberation(
+        (
+            *(propose(1, place, f"a{place}") for place in (1, 2, 3)),
+            *(propose(2, place, f"b{place}", parent) for place, parent in ((1, 2), (2, 2), (3, 1), (4, 1))),
+            propose(3, 1, "c1", 3),
+            propose(3, 2, "c2", 1),
+        ),
+        (decide(1, 2, 1), decide(2, 3, 1), decide(3, 1)),
+    )
+    critic = CriticSettings("Critic", width=2, depth=3)
+    (tree,) = list_rounds(known, 1, critic, ())
+    assert outline(tree.roots) == [
+        ["a1!+", ["b3!+", ["c1!+"]], ["b4"]],
+        ["a2+", ["b1+", ["c2"]], ["b2"]],
+        ["a3"],
+    ]
+    assert (tree.count, tree.last, len(tree.verdicts)) == (9, 3, 3)
+    assert list(list_rounds(known, 2, critic, ())) == []
+
+
+def test_proposals_that_were_all_the_same_show_which_was_spoken() -> None:
+    known = Deliberation((propose(1, 1, "a"), propose(1, 2, "a")))
+    (round_,) = list_rounds(known, 1, CriticSettings("Critic"), (turn(1, "a"),))
+    assert outline(round_.roots) == [["a!"], ["a"]]
+
+
+async def test_a_group_chat_says_who_does_not_hear_a_message(tmp_path: Path) -> None:
+    society, _ = load_society("tech-lead")
+    names = [agent.name for agent in society.agents]
+    content = society.model_dump(mode="json", exclude_none=True)
+    content["agents"][1]["hears"] = [names[2]]
+    cast = {name: Role(f"Role {name}") for name in names}
+    talk = replace(session("talk", texts=["Hello"]), provenance=replace(ORIGIN, cast=cast))
+    talk = replace(talk, turns=(replace(talk.turns[0], speaker=names[0]),))
+    run = await make_run(tmp_path / "run.db", [talk])
+    async with open_store(run) as store:
+        await store.freeze({"recipe": {"name": "x"}, "society": content})
+    (page,) = await fetch([run], "/c/run/talk")
+    assert f'Not heard by <span dir="auto">Role {names[1]}</span>'.encode() in page.body
+
+
+async def test_a_translation_and_its_original_lead_to_each_other(tmp_path: Path) -> None:
+    original = await make_run(tmp_path / "run.db", [session("001")])
+    german = replace(
+        session("de_001", texts=["Anweisung"]),
+        values={"language": "de", "source": "001"},
+        provenance=replace(ORIGIN, models={"translator": "openai:one"}, language="German"),
+    )
+    translated = await make_run(tmp_path / "de.db", [german])
+    async with open_store(translated) as store:
+        recipe = {
+            "translate": {"source": "run.db", "languages": {"de": "German"}},
+            "axes": [{"given": ["de"]}],
+        }
+        await store.freeze({"recipe": recipe})
+    pages = await fetch([original, translated], "/c/run/001", "/c/de/de_001")
+    beside = "/compare/conversations?pick=run/001&amp;pick=de/de_001"
+    assert f'href="{beside}"'.encode() in pages[0].body
+    back = "/compare/conversations?pick=de/de_001&amp;pick=run/001"
+    assert f'href="{back}"'.encode() in pages[1].body
+    (alone,) = await fetch([translated], "/c/de/de_001")
+    assert b"side by side" not in alone.body
+
+
+FILES: Mapping[str, bytes] = {"camel.png": b"\x89PNG", "page.html": b"<script>1</script>", "a.svg": b"<svg/>"}
+
+
+async def make_embodied(folder: Path) -> Path:
+    """Write a run whose first conversation has files, and a link out of their folder."""
+    run = await make_run(folder / "run.db", [session("001"), session("002")])
+    kept = name_folder(run, "001")
+    kept.mkdir(parents=True)
+    for name, content in FILES.items():
+        (kept / name).write_bytes(content)
+    (folder / "secret.txt").write_text("secret")
+    (kept / "link.txt").symlink_to(folder / "secret.txt")
+    (kept / ".hidden").write_text("secret")
+    return run
+
+
+async def test_files_of_an_embodied_agent_are_shown_and_lead_nowhere_else(tmp_path: Path) -> None:
+    run = await make_embodied(tmp_path)
+    assert [one.name for one in list_kept_files(run, "001")] == ["a.svg", "camel.png", "page.html"]
+    strange = ("link.txt", ".hidden", "..%2Fsecret.txt", "%2e%2e", "secret.txt")
+    names = (*FILES, *strange)
+    page, other, *files = await fetch(
+        [run], "/c/run/001", "/c/run/002", *(f"/c/run/001/files/{name}" for name in names)
+    )
+    assert b'<img src="/c/run/001/files/camel.png" alt="camel.png"' in page.body
+    assert b'<img src="/c/run/001/files/page.html"' not in page.body
+    assert b"/files/" not in other.body
+    for answer, content in zip(files, FILES.values(), strict=False):
+        assert (answer.status, answer.body) == (200, content)
+        assert answer.headers["content-disposition"].startswith("attachment")
+        assert answer.headers["x-content-type-options"] == "nosniff"
+    assert {one.status for one in files[len(FILES) :]} == {404}
+
+
+async def test_a_copy_takes_pictures_and_no_other_files(tmp_path: Path) -> None:
+    run = await make_embodied(tmp_path)
+    await write_bundle(BundleOrder([run], tmp_path / "copy"))
+    made = [one.name for one in (tmp_path / "copy").rglob("*") if one.parent.name == "001-files"]
+    assert made == ["camel.png"]
+    page = (tmp_path / "copy" / "c" / "run" / "001.html").read_text()
+    assert '<img src="001-files/camel.png"' in page
+    assert "page.html</a>" in page
+    assert json.loads((tmp_path / "copy" / "manifest.json").read_text())["conversations"] == 2

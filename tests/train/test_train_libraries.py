@@ -1,0 +1,113 @@
+"""What TRL, accelerate and transformers make of a recipe. Runs where the extra ``train`` is installed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bactrian.errors import InputError
+from bactrian.train.accelerate import find_launcher
+from bactrian.train.load import load_train_recipe
+from bactrian.train.process import EXTRA
+from bactrian.train.run import TrainOrder, train_recipe
+from bactrian.train.templates import list_templates, read_template
+
+for name in EXTRA:
+    pytest.importorskip(name, reason="needs PyTorch: pip install 'bactrian[train]'")
+# The libraries warn about their own future.
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def write_chat(path: Path) -> Path:
+    rows = [
+        [{"role": "user", "content": f"Name {n}."}, {"role": "assistant", "content": f"Solution: {n}."}]
+        for n in range(8)
+    ]
+    path.write_text("".join(json.dumps({"messages": row}) + "\n" for row in rows), "utf-8")
+    return path
+
+
+def test_accelerate_and_trl_read_the_settings_of_camel_7b(tmp_path: Path) -> None:
+    from accelerate.commands.config.config_args import load_config_from_file
+    from trl.trainer.sft_config import SFTConfig
+
+    from bactrian.train.worker.machine import Machine
+    from bactrian.train.worker.settings import make_arguments
+
+    training = load_train_recipe("camel-7b").training
+    _, path = find_launcher(training, tmp_path)
+    read: Any = load_config_from_file(path)
+    assert (read.num_processes, read.mixed_precision) == (4, "bf16")
+    assert read.fsdp_config["fsdp_auto_wrap_policy"] == "TRANSFORMER_BASED_WRAP"
+    arguments = make_arguments(training, Machine("cpu", True, "here"), tmp_path, 100, evaluates=True)
+    config = SFTConfig(**arguments, max_length=None)
+    assert (config.per_device_train_batch_size, config.gradient_accumulation_steps) == (4, 8)
+    assert (config.learning_rate, config.warmup_steps, config.bf16) == (2e-5, 4, True)
+    assert str(config.lr_scheduler_type).endswith("COSINE")
+
+
+def test_qlora_on_a_machine_without_a_gpu_is_refused() -> None:
+    import torch
+
+    from bactrian.train.worker.machine import find_machine
+
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    with pytest.raises(InputError, match="on a GPU"):
+        find_machine(load_train_recipe("small", ["method=qlora"]).training)
+    with pytest.raises(InputError, match="needs 4 GPUs"):
+        find_machine(load_train_recipe("camel-7b").training)
+
+
+@pytest.mark.parametrize("name", list_templates())
+def test_a_built_in_chat_template_writes_what_is_learned_after_what_is_sent(name: str) -> None:
+    import jinja2
+
+    from bactrian.train.examples import Cutter
+
+    compiled = jinja2.Environment(trim_blocks=True, lstrip_blocks=True).from_string(read_template(name))
+
+    def render(messages: Any, add: bool) -> str:
+        return compiled.render(messages=messages, add_generation_prompt=add, eos_token="</s>")
+
+    said = [
+        {"role": "system", "content": "Be short."},
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": "Ho"},
+        {"role": "user", "content": "And?"},
+        {"role": "assistant", "content": "So."},
+    ]
+    stop = "<|im_end|>" if name == "chatml" else "</s>"
+    pieces = Cutter(render, lambda text: list(map(ord, text)), (stop,)).render_pieces(said)
+    assert [piece.text.strip() for piece in pieces if piece.learned] == [f"Ho{stop}", f"So.{stop}"]
+
+
+def make_t5(folder: Path) -> Path:
+    """A sequence-to-sequence model of a few thousand weights, with a token for each byte."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
+    from transformers import PreTrainedTokenizerFast, T5Config, T5ForConditionalGeneration
+
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    raw = Tokenizer(models.BPE({word: n for n, word in enumerate(["<pad>", "</s>", *alphabet])}, []))
+    raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    raw.decoder = decoders.ByteLevel()
+    raw.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 1)])
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=raw, eos_token="</s>", pad_token="<pad>")
+    shape = {"d_model": 16, "d_ff": 16, "num_layers": 1, "num_heads": 1, "d_kv": 16}
+    config = T5Config(vocab_size=len(tokenizer), decoder_start_token_id=0, **shape)
+    T5ForConditionalGeneration(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+async def test_a_sequence_to_sequence_model_learns_replies_from_what_was_said(tmp_path: Path) -> None:
+    settings = (f"base.model={make_t5(tmp_path / 't5')}", "steps=2", "batch=4", "held_out=0")
+    order = TrainOrder("small", tmp_path / "out", {"": [write_chat(tmp_path / "a.jsonl")]}, settings)
+    (base, stage) = (await train_recipe(order)).stages
+    assert (base.gguf, stage.gguf) == (None, None)
+    assert (stage.model / "config.json").exists()
+    preview = (tmp_path / "out" / "data" / "01-conversations" / "preview.txt").read_text("utf-8")
+    assert "User: Name 0.\n\nAssistant:</s>⟦Solution: 0.</s>⟧" in preview

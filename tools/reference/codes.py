@@ -1,0 +1,119 @@
+"""The pages of exit codes and of environment variables. Both fail if the code has one that they do not explain."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+
+import bactrian
+from bactrian import errors
+from bactrian.cli.commands.generate import SOME_FAILED
+from bactrian.cli.run_async import INTERRUPTED, TERMINATED
+from bactrian.cli.terminal.streams import READER_LEFT
+from bactrian.models.providers import load_providers
+
+_CODES = {
+    0: ("The work is done.", ""),
+    1: ("It failed.", "Read the message; the same command resumes a run."),
+    2: (
+        "A wrong argument, or a file of yours that cannot be used.",
+        "The message names the fix. Nothing was changed.",
+    ),
+    3: ("The budget is reached.", "Everything is kept. The same command with a larger `--budget` goes on."),
+    4: (
+        "It ended, but some parts failed or are missing.",
+        "`bactrian failures RUN` names them; `--retry-failed` tries them again.",
+    ),
+    130: ("Ctrl-C.", "Everything is kept. The same command goes on."),
+    141: ("The reader of the output left, as in `bactrian show RUN \\| head`.", ""),
+    143: (
+        "The process was told to end, or its terminal was closed.",
+        "Everything is kept. The same command goes on.",
+    ),
+}
+_VARIABLES = {
+    "BACTRIAN_CACHE": "folder of the built-in model's weights",
+    "BACTRIAN_CONFIG": "folder of your own `providers.toml`",
+    "BACTRIAN_DATA": "folder in which `play` keeps sessions, and in which `bactrian runs` looks",
+    "BACTRIAN_DEBUG": "any text: errors show their traceback, and a blocked event loop is reported (`--debug`)",
+    "BACTRIAN_TIER": "the tier of the [sandbox](../sandbox.md) in which commands run code, such as `podman:python:3.12-slim`",
+    "EDITOR": "editor in which a person edits a proposal (`--critic human`)",
+    "FORCE_COLOR": "any text: colour even where output is not a terminal",
+    "HF_ENDPOINT": "address of the Hugging Face hub",
+    "HF_HOME": "folder of downloaded models",
+    "HF_HUB_CACHE": "the same, for the cache alone",
+    "HF_HUB_OFFLINE": "any text: nothing is fetched from the hub",
+    "HF_TOKEN": "key of the Hugging Face hub and of its router",
+    "HTTPS_PROXY": "proxy for addresses that begin with https; never used for this computer",
+    "HTTP_PROXY": "proxy for addresses that begin with http; never used for this computer",
+    "NO_COLOR": "any text: no colour",
+    "NO_PROXY": "hosts that are reached without a proxy",
+    "VISUAL": "the same as EDITOR, and counts for more",
+}
+
+
+def write_exit_codes() -> str:
+    """Return the page of exit codes."""
+    raised: dict[int, list[str]] = {}
+    for name, one in vars(errors).items():
+        if inspect.isclass(one) and issubclass(one, errors.BactrianError):
+            raised.setdefault(one.exit_code, [])
+            if {one, *one.__bases__} & {errors.BactrianError}:
+                raised[one.exit_code].append(f"`{name}`")
+    used = {0, 4, SOME_FAILED, INTERRUPTED, TERMINATED, READER_LEFT, *raised}
+    if used != _CODES.keys():
+        raise ValueError(f"Exit codes differ from those of the page: {sorted(used ^ _CODES.keys())}")
+    rows = [
+        f"| {code} | {what} | {then} | {', '.join(raised.get(code, ())) or '–'} |"
+        for code, (what, then) in _CODES.items()
+    ]
+    return "\n".join(
+        (
+            "# Exit codes\n",
+            "This page is written from the program. An error is one to three lines on standard error: what happened, where, and what to do next.",
+            "`--debug` before the command, or `-v` after it, shows the traceback.\n",
+            "| code | meaning | what to do | errors in Python |\n|---|---|---|---|",
+            *rows,
+            "",
+            "In Python the same errors are raised; all are `bactrian.BactrianError`, with `what`, `where` and `next`.\n",
+        )
+    )
+
+
+def write_variables() -> str:
+    """Return the page of environment variables."""
+    source = "\n".join(path.read_text("utf-8") for path in Path(bactrian.__file__).parent.rglob("*.py"))
+    found = set(re.findall(r"environ(?:\.get\(|\[)\"([A-Z][A-Z_]+)\"", source))
+    rows = load_providers().values()
+    of_providers = {name for row in rows for name in (row.key, row.address_variable) if name}
+    of_options = {"BACTRIAN_BASE_URL", "BACTRIAN_CRITIC_MODEL"}
+    of_systems = {"LISTEN_FDS", "HOME", "PATH", "OMP_NUM_THREADS", "RANK"}
+    unknown = found - _VARIABLES.keys() - of_providers - of_options - of_systems
+    if unknown:
+        raise ValueError(f"The page does not explain {', '.join(sorted(unknown))}.")
+    keys = [
+        f"| {row.title} | `{row.name}` | {f'`{row.key}`' if row.key else '–'} | "
+        f"{f'`{row.address_variable}`' if row.address_variable else '–'} |"
+        for row in rows
+    ]
+    others = [f"| `{name}` | {text} |" for name, text in _VARIABLES.items()]
+    return "\n".join(
+        (
+            "# Environment variables\n",
+            "This page is written from the program. A file `.env` in the working folder sets variables that the environment lacks, and a message",
+            "says so. It cannot set proxies, certificates or configuration folders. Keys are never printed, logged or stored.\n",
+            "## Options\n",
+            "The variable of an option is its name in capitals, with `BACTRIAN_` before it and `_` for `-`: `BACTRIAN_MODEL` sets `--model`, and",
+            "`BACTRIAN_MAX_MESSAGES` sets `--max-messages`. An option on the command line counts for more.\n",
+            "## Providers\n",
+            "| provider | name | key | address |\n|---|---|---|---|",
+            *keys,
+            "",
+            "[Models](../models.md) says which key goes to which address.\n",
+            "## Others\n",
+            "| variable | meaning |\n|---|---|",
+            *others,
+            "",
+        )
+    )
