@@ -87,7 +87,7 @@ def write_variables() -> str:
     rows = load_providers().values()
     of_providers = {name for row in rows for name in (row.key, row.address_variable) if name}
     of_options = {"BACTRIAN_BASE_URL", "BACTRIAN_CRITIC_MODEL"}
-    of_systems = {"LISTEN_FDS", "HOME", "PATH", "OMP_NUM_THREADS", "RANK"}
+    of_systems = {"LISTEN_FDS", "HOME", "PATH", "OMP_NUM_THREADS", "RANK", "HF_HUB_OFFLINE"}
     unknown = found - _VARIABLES.keys() - of_providers - of_options - of_systems
     if unknown:
         raise ValueError(f"The page does not explain {', '.join(sorted(unknown))}.")

@@ -49,6 +49,8 @@ class Forecast:
     """The basis of the numbers, and their uncertainty."""
     jobs: int = 0
     """Jobs that were asked for, those that ended among them."""
+    equal_roles: int = 0
+    """Jobs of the recipe that are left out because their roles are equal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +94,8 @@ async def forecast_run(order: RunOrder) -> Forecast:
             left -= states.begun
             lists_done = {items.id async for items in store.item_lists() if items.complete}
             seconds = await store.mean_seconds()
-    usage, calls = _count_lists(plan.recipe.axes, size, lists_done, spread=picks is not None)
+    spread = order.spread is not None and not order.spread.depth
+    usage, calls = _count_lists(plan.recipe.axes, size, lists_done, spread=spread)
     cost = await kind.estimate()
     turns = cost.session.calls.plus(cost.given_turns)
     lengths = Lengths(turns.value, kind.limit or turns.high)
@@ -113,7 +116,8 @@ async def forecast_run(order: RunOrder) -> Forecast:
     price = mix_prices([order.meter.prices.get(name) for name in speakers])
     forecast = compute_forecast(session, Remaining(left, usage, calls, price, seconds, window, rests))
     begun = len(states.shorter) + len(states.open)
-    return replace(forecast, sessions=left + begun, jobs=size)
+    left_out = 0 if picks is None else picks.count_equal()
+    return replace(forecast, sessions=left + begun, jobs=size, equal_roles=left_out)
 
 
 def _count_lists(axes: Sequence[Axis], size: int, done: set[str], *, spread: bool) -> tuple[Usage, int]:

@@ -25,7 +25,7 @@ from bactrian.generate.progress import RunProgress, ShortList
 from bactrian.generate.rests import is_cut_short
 from bactrian.generate.run_models import RunLimits, RunModels, open_run_models
 from bactrian.generate.runner import Runner
-from bactrian.generate.scheduler import DoneJobs, GridAxis, Job, Scheduler
+from bactrian.generate.scheduler import DoneJobs, GridAxis, Job, Scheduler, count_jobs
 from bactrian.generate.session_cost import apply_critic
 from bactrian.generate.spread import Spread, SpreadGrid, SpreadScheduler, find_roles
 from bactrian.models.pricing import FREE
@@ -157,10 +157,14 @@ async def prepare_run(order: RunOrder) -> AsyncGenerator[PreparedRun]:
 
 
 def arrange_jobs(recipe: Recipe, axes: Sequence[GridAxis], order: RunOrder) -> SpreadGrid | None:
-    """Return the jobs in the order that ``order`` asks for; None for the order of the lists."""
+    """Return the jobs that ``order`` asks for, in its order; None for all jobs in the order of the lists."""
     if order.spread is None:
         return None
-    return SpreadGrid(axes, order.spread, find_roles(recipe), order.limit)
+    grid = SpreadGrid(axes, order.spread, find_roles(recipe), order.limit)
+    left_out = grid.count_equal()
+    if left_out and left_out == count_jobs(axes, None):  # A recipe of one role asks for equal roles.
+        return SpreadGrid(axes, replace(order.spread, equal_roles=True), grid.roles, order.limit)
+    return grid if left_out or not order.spread.depth else None
 
 
 def _is_longer(kind: JobKind[Any], frozen: Mapping[str, Any], content: Mapping[str, Any]) -> bool:

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 from bactrian.models.model import Model
 from bactrian.models.registry import ModelOptions, load_local, open_model
+from bactrian.models.wrappers.budget import Budget
 from bactrian.models.wrappers.recorder import Recorder
 from bactrian.models.wrappers.refusals import RefusalCheck
 from bactrian.models.wrappers.retry import Retry, RetryPolicy
@@ -42,8 +43,9 @@ async def open_models(
                 if load:
                     await load_local(model)
                 retry_policy = RetryPolicy().with_max_wait(access.max_wait)
-                recorded = Recorder(model, sink) if sink else model
-                models[name] = Retry(RefusalCheck(recorded), retry_policy, notice=access.notice)
+                inner = Recorder(model, sink) if sink else model
+                counted = Budget(inner, access.meter) if access.meter else inner
+                models[name] = Retry(RefusalCheck(counted), retry_policy, notice=access.notice)
         yield {agent: models[name] for agent, name in names.items()}
     finally:
         for model in models.values():

@@ -128,6 +128,12 @@ class Session:
         """Tokens of the whole session, preparation included."""
         return sum((turn.usage for turn in self.turns), start=self.preparation)
 
+    def __repr__(self) -> str:
+        roles = " × ".join(role.name for role in self.provenance.cast.values() or (self.assistant, self.user))
+        code = self.ending.code if self.ending else "not ended"
+        task = self.task.original if len(self.task.original) <= 60 else f"{self.task.original[:59]}…"
+        return f"<Session {self.id}: {roles}, {task!r}, {write_count(len(self.turns), 'turn')}, {code}>"
+
     def __str__(self) -> str:
         """Return the transcript, safe to print."""
         return write_transcript(self)

@@ -53,6 +53,7 @@ FORMAT = Format(
     messages.FORMAT.kinds,
     sides=True,
     thoughts=True,
+    plain=True,
     layout="data/{part}",
     finish=finish,
 )

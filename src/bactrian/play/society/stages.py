@@ -100,12 +100,12 @@ class SocietyRun:
 
 
 def name_models(society: Society, model: str, *, task_model: str, critic_model: str) -> dict[str, str]:
-    """Return the model name of each agent, and of the helpers in role-plays. A critic called ``human`` is a person.
+    """Return the model name of each agent, and of the helpers in role-plays. The role ``human`` is a person.
 
     Raises:
         InputError: one critic is a person, and another one is not.
     """
-    names = {agent.name: agent.model or model for agent in society.agents}
+    names = {agent.name: HUMAN if agent.role == HUMAN else agent.model or model for agent in society.agents}
     if any(stage.specify for stage in society.stages):
         names["task_specifier"] = task_model
     if any(stage.plan for stage in society.stages):

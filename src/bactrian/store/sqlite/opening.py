@@ -7,7 +7,7 @@ import sqlite3
 import tempfile
 import time
 from collections.abc import Generator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from warnings import warn
 
@@ -100,6 +100,7 @@ def find_readable(path: Path) -> Generator[Path]:
         StoreError: the run is damaged, or from a newer version.
     """
     with ExitStack() as stack:
+        stack.callback(_tidy_up, path)
         source = path
         if has_journal(path) or (has_log(path) and not can_read_log(path)):
             source = Path(stack.enter_context(tempfile.TemporaryDirectory())) / path.name
@@ -118,6 +119,20 @@ def find_readable(path: Path) -> Generator[Path]:
         finally:
             reading.dispose()
         yield source
+
+
+def _tidy_up(path: Path) -> None:
+    """Let SQLite delete the empty log that reading a run leaves beside it, unless another process uses it.
+
+    A read-only connection makes a log and cannot delete it; the last connection with write access does so when it
+    closes. A log with content is left alone: it is a writer's, or what a killed one left.
+    """
+    log = find_log(path)
+    with suppress(OSError, sqlite3.Error):
+        if log.stat().st_size == 0:
+            address = f"{path.absolute().as_uri()}?mode=rw"
+            with closing(sqlite3.connect(address, uri=True, timeout=0)) as connection:
+                connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
 
 
 def _roll_back(path: Path) -> None:
