@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from bactrian.detect.training import LabelledConversation
@@ -19,6 +19,8 @@ from benchmarks.labelled import FOLDER, make_session, read_cases
 BEHAVIOURS = ("role_flip", "repeats_instruction", "flake_reply", "infinite_loop")
 DISGUISED = frozenset(f"a{number:02}" for number in range(1, 13))
 """Authors who were asked for disguised cases; the others wrote failures as they look in transcripts."""
+
+_IDEA_PARTS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,9 @@ class Conversation:
 
     @property
     def style(self) -> str:
-        """How its author was asked to write."""
+        """How its author was asked to write; ``real`` if it was not written."""
+        if self.author.startswith("real"):
+            return "real"
         return "disguised" if self.author in DISGUISED else "natural"
 
     def to_labelled(self) -> LabelledConversation:
@@ -67,9 +71,28 @@ def read_corpus() -> Iterator[Conversation]:
 
 
 def read_real() -> list[Conversation]:
-    """Read conversations that the built-in model had, labelled by two readers; no detector is trained on them."""
-    lines = (FOLDER / "real.jsonl").read_text("utf-8").splitlines()
-    return [_read_conversation(json.loads(line), "real", number) for number, line in enumerate(lines, 1)]
+    """Read conversations that the built-in model had, labelled by two readers.
+
+    Their author is the part of the ideas that they were played with, so that no idea is trained on and measured on.
+    Conversations that no longer show their idea are one part.
+    """
+    rows = [json.loads(line) for line in (FOLDER / "real.jsonl").read_text("utf-8").splitlines()]
+    ideas = sorted({row["idea"] for row in rows} - {None})
+    return [
+        _read_conversation(
+            {**row, "author": f"real-{ideas.index(row['idea']) % _IDEA_PARTS if row['idea'] else 'drifted'}"},
+            "real",
+            number,
+        )
+        for number, row in enumerate(rows, 1)
+    ]
+
+
+def read_transcripts() -> list[LabelledConversation]:
+    """Read conversations in the style of chat models, by an author who knew the detectors: for training only."""
+    lines = (FOLDER / "transcripts.jsonl").read_text("utf-8").splitlines()
+    rows = (_read_conversation(json.loads(line), "b", number) for number, line in enumerate(lines, 1))
+    return [replace(one.to_labelled(), is_ordinary=True) for one in rows]
 
 
 def read_older_cases() -> list[LabelledConversation]:

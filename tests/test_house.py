@@ -30,7 +30,7 @@ VERBS = frozenset(
     encode end ensure enter escape estimate evaluate exclude execute exit expand explain export
     extend extract fail feed fetch fill filter find finish fit flatten flush fold follow forecast forget
     format forward freeze gather generate get give grade group guard guess handle has hash have hear
-    hide hold identify import include index infer ingest inject insert inspect install interpret
+    hide hold identify ignore import include index infer ingest inject insert inspect install interpret
     interrupt invite invoke is iterate join judge keep kill label launch learn leave lend let limit link
     list load locate lock log look lower make map mark match measure merge migrate mix modify mount move
     name normalize note notify number obtain offer omit open order pack pad page pair parse partition
@@ -38,7 +38,7 @@ VERBS = frozenset(
     process propose protect prove provide publish pull push put query quote raise rank reach read
     rebuild record recover redact redirect reduce refresh refuse register reject release remove
     rename render repair repeat replace reply report require resample reserve reset resolve respond
-    restart restore restrict resume retry return review revise rewrite round run sample sanitize
+    restart restore restrict resume retry return review revise rewrite round run sample sanitize say
     save scale scan schedule score seal search seed select send serialize set settle share shift
     shorten show shrink shuffle shut simulate skip sleep slice solve sort spawn speak specify spend
     split start stem stop store stream strip subtract suggest sum summarize supply swap sweep switch

@@ -107,14 +107,12 @@ class RunInUse(StoreError):
     """Another process writes the run."""
 
 
-class Forbidden(Refused):
+class RefusedPrompt(Refused):
+    """The endpoint refuses this request and names no parameter: its content may be at fault, or all are refused."""
+
+
+class Forbidden(RefusedPrompt):
     """The endpoint forbids this request (403): the key has no right to it, or its content is blocked."""
-
-
-class ForbiddenAtFirst(Forbidden):
-    """A model that has never answered forbids a request. The key may be at fault, so the session stays open."""
-
-    endpoint_wide = True
 
 
 class TryAgain(ModelError):
@@ -127,6 +125,8 @@ class TryAgain(ModelError):
     after: float | None = None
     overload = False
     """True if the endpoint says that it is asked too much at once."""
+    crowded = False
+    """True if a connection was not accepted, or closed before any answer: there may be too many."""
 
 
 class Unreachable(TryAgain):
@@ -158,7 +158,7 @@ class NotAnEndpoint(BadReply):
 
 
 class Denied(ModelError):
-    """The key is missing, wrong, or has no rights or money left (401, 402, or 403 for every request)."""
+    """The key is missing, wrong, or has no rights or money left (401, 402), or every request is refused (400, 403)."""
 
     endpoint_wide = True
 

@@ -8,7 +8,7 @@ FLIPPED = conversation(
     "Instruction: Name a river.\nInput: None", "Instruction: Name two lakes." + " Please." * 90
 )
 TWO_THINGS_WRONG = conversation(
-    "Solution: The Oder.\nNext request.", "I will write it.", "", "Sure, will do!"
+    "Solution: The Oder.\nNext request.", "I will write the report right away.", "", "Sure, will do!"
 )
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from benchmarks.corpus import BEHAVIOURS, read_corpus
+from benchmarks.behaviours import NOT_BLIND, list_training, split_by_author, split_by_language
+from benchmarks.corpus import BEHAVIOURS, read_corpus, read_real
 
 PAGE = (Path(__file__).parents[2] / "docs" / "behaviours.md").read_text("utf-8")
 CORPUS = list(read_corpus())
@@ -14,7 +15,7 @@ TURNS = sum(len(one.labels) for one in CORPUS)
 
 def test_the_corpus_is_as_large_as_its_page_says() -> None:
     assert f"{len(CORPUS):,} conversations with {TURNS:,} turns" in PAGE
-    assert len({one.author for one in CORPUS}) >= 15
+    assert len({one.author for one in CORPUS}) == 17
     assert len({one.language for one in CORPUS}) == 12
 
 
@@ -23,7 +24,7 @@ def test_every_turn_is_labelled_with_known_behaviours_and_most_of_them_twice() -
         second = one.second or one.labels
         assert len(second) == len(one.labels) == len(one.session.turns)
         assert set().union(*one.labels, *second) <= set(BEHAVIOURS)
-    assert sum(one.second is not None for one in CORPUS) > 1300
+    assert sum(one.second is not None for one in CORPUS) == len(CORPUS)
 
 
 def test_a_loop_is_labelled_from_its_fourth_turn_on() -> None:
@@ -42,3 +43,19 @@ def test_each_behaviour_is_shown_by_every_author() -> None:
     for behaviour in BEHAVIOURS:
         authors = Counter(one.author for one in CORPUS if any(behaviour in labels for labels in one.labels))
         assert len(authors) == len({one.author for one in CORPUS})
+
+
+def test_no_author_language_or_idea_is_trained_on_and_measured() -> None:
+    conversations = list_training()
+    for parts, key in (
+        (split_by_author(conversations), lambda one: one.group),
+        (split_by_language(conversations), lambda one: one.language),
+    ):
+        for part in parts:
+            held = {one.id for one in part}
+            assert {key(one) for one in part}.isdisjoint(
+                key(one) for one in conversations if one.id not in held
+            )
+    measured = {one.id for part in split_by_author(conversations) for one in part}
+    assert measured == {one.session.id for one in (*CORPUS, *read_real())}
+    assert NOT_BLIND.isdisjoint(one.group for one in conversations if one.id in measured)

@@ -43,6 +43,10 @@ NEAR_MISSES = {
         "Choose tea or coffee for the meeting.",
         "Solution: Coffee.\nNext request.",
     ),
+    "another instruction": (
+        "Name the capital of Chad.",
+        "Instruction: Name the longest river of Chad.\nInput: None",
+    ),
     "put in order": ("Sort the names: Zoe, Ann, Mia.", "Solution: Ann, Mia, Zoe.\nNext request."),
     "a promise": ("Write the scraper.", "I will write the scraper tomorrow with requests."),
     "code that uses the instruction's words": (

@@ -67,8 +67,8 @@ async def test_endings_and_behaviours_are_shares_of_sessions_with_wilsons_interv
     assert found["behaviours"]["role_flip"]["sessions"] == 1
     assert found["behaviours"]["infinite_loop"] == {
         **found["behaviours"]["infinite_loop"],
-        "sessions": 0,
-        "rate": 0.0,
+        "sessions": 1,  # the third: two rounds of the same words
+        "rate": 0.25,
     }
     assert found["cooperation_failed"]["sessions"] == 2
 

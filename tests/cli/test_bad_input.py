@@ -106,7 +106,7 @@ def test_role_names_of_all_kinds_are_kept_and_never_become_paths(folder: Path) -
     out = bactrian("export", "run.db", "--format", "camel-chat", "--out", "tea", cwd=folder)
     assert out.returncode == 0, out.stderr
     made = {path.name for path in folder.iterdir()} - before
-    assert made <= {"run.db", "run.db.lock", "run.db-wal", "run.db-shm", "tea", "tea.manifest.json"}
+    assert made == {"run.db", "tea", "tea.manifest.json"}
     assert all(path.stem[:3].isdigit() for path in (folder / "tea").glob("0*.json"))
     told = bactrian("export", "run.db", "--format", "messages", "--out", "tea.jsonl", cwd=folder)
     assert told.returncode == 0
@@ -165,3 +165,29 @@ def test_a_flag_with_one_value_that_is_given_twice_is_refused(
     assert done.returncode == 2
     assert f"{option} is given 2 times" in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "BACTRIAN_TOOLS=evil.py",
+        "BACTRIAN_MCP=touch done",
+        "BACTRIAN_SOCIETY=evil.toml",
+        "BACTRIAN_SET=tools.functions=evil.py",
+        "BACTRIAN_SEND_KEYS_TO=http://evil.invalid",
+        "BACTRIAN_YES=1",
+        "BACTRIAN_UNSAFE_EXEC=1",
+        "BACTRIAN_ACKNOWLEDGE_MISUSE=1",
+        "OPENSSL_CONF=evil.cnf",
+        "OTEL_EXPORTER_OTLP_ENDPOINT=http://evil.invalid",
+        "HF_ENDPOINT=http://evil.invalid",
+    ],
+)
+def test_an_environment_file_names_no_code_no_receiver_and_no_consent(tmp_path: Path, line: str) -> None:
+    (tmp_path / ".env").write_text(line + "\n")
+    (tmp_path / "evil.py").write_text("open('done', 'w')\ndef f(a: str) -> str:\n    return a\n")
+    (tmp_path / "script.json").write_text('["Instruction: Go.\\nInput: None", "Solution: Done."]')
+    words = ("play", "Tea", "--no-specify", "--max-messages", "2", "--model", "scripted:script.json")
+    done = bactrian(*words, cwd=tmp_path)
+    assert f".env cannot set {line.partition('=')[0]}" in done.stderr
+    assert not (tmp_path / "done").exists()

@@ -96,7 +96,7 @@ def test_a_stored_session_is_told_again_and_replayed(tmp_path: Path, script: str
         (("play", "tea", "--run", "missing/run.db"), 2, "There is no folder"),
         (("play", "tea", "--run", "/proc/run.db"), 2, "/proc"),
         (("play", "tea", "--model", "scripted:none.json"), 2, "none.json"),
-        (("play", "tea", "--model", "scripted:notes.txt"), 2, "Not a script"),
+        (("play", "tea", "--model", "scripted:notes.txt"), 2, "This is not a script"),
         (("play", "tea", "--model", "local:notes.txt"), 2, "notes.txt"),
         (("play", "tea", "--model", "recorded:none.db"), 2, "There is no such run"),
         (("play", "tea", "--no-such-flag"), 2, "--no-such-flag"),

@@ -9,7 +9,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from bactrian.api.reading.progress_rows import write_line
-from bactrian.cli.view.fitting import fit_facts
+from bactrian.cli.view.facts import fit_facts
 from bactrian.cli.view.progress import draw_progress
 from bactrian.generate.progress import ProgressSnapshot
 from bactrian.generate.session_cost import Estimate

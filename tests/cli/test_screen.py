@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import io
+import sys
+import time
 
 import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
+from bactrian.analyze.text_table import write_table
+from bactrian.cli.terminal.bar import show_bar
+from bactrian.cli.terminal.console import PrintableConsole
 from bactrian.cli.view.conversation import ConversationView
+from bactrian.cli.view.facts import write_labelled
 from bactrian.cli.view.markdown import hide_protocol, make_markdown, split_blocks
 from bactrian.records.events import Spoke, Started
 from tests.helpers.runs import session, turn
@@ -60,3 +66,87 @@ def test_a_block_of_code_is_never_divided() -> None:
     code = "Look:\n\n```python\na = 1\n\nb = 2\n"
     assert split_blocks(code) == ("Look:\n\n", "```python\na = 1\n\nb = 2\n")
     assert split_blocks(code + "```\n\nDone") == (code + "```\n\n", "Done")
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def write_on(width: int, text: str) -> list[str]:
+    seen = Terminal()
+    PrintableConsole(file=seen, color_system=None, width=width, soft_wrap=True, markup=False).say(text)
+    return seen.getvalue().splitlines()
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+def test_notes_break_between_words_and_leave_the_command_whole(width: int) -> None:
+    command = f"bactrian resume {'long-' * 30}name 3f9a --max-messages 80"
+    prose = "The conversation reached its limit of 40 messages, which is normal. To let it go on:"
+    *lines, last = write_on(width, f"{prose} {command}")
+    assert last == f"  {command}"
+    assert " ".join(lines) == prose
+    assert max(map(cell_len, lines)) <= width
+
+
+def test_a_command_between_backticks_is_never_divided() -> None:
+    lines = write_on(24, "It makes many more, as `bactrian generate math` does, and so on.")
+    assert any("`bactrian generate math`" in line for line in lines)
+
+
+def test_notes_stay_on_one_line_where_no_person_reads_them() -> None:
+    seen = io.StringIO()
+    text = f"{'word ' * 60}To resume: bactrian resume a.db"
+    PrintableConsole(file=seen, soft_wrap=True, markup=False).say(text)
+    assert seen.getvalue() == f"{text}\n"
+
+
+def test_facts_go_on_below_themselves() -> None:
+    seen = Terminal()
+    console = PrintableConsole(file=seen, color_system=None, width=30, soft_wrap=True, markup=False)
+    write_labelled(
+        console, [("cost", "$0.0134 so far (72,000 prompt tokens)"), ("go on", "bactrian resume a.db")], 8
+    )
+    assert seen.getvalue().splitlines() == [
+        "cost    $0.0134 so far (72,000",
+        "        prompt tokens)",
+        "go on",
+        "  bactrian resume a.db",
+    ]
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+def test_a_table_of_numbers_is_never_broken_within_a_number(width: int) -> None:
+    seen = io.StringIO()
+    console = Console(file=seen, force_terminal=True, color_system=None, width=width, markup=False)
+    heads = (
+        "assistant role",
+        "sessions",
+        "cooperation failed (95 %)",
+        "of assistant's turns",
+        "task done (95 %)",
+    )
+    write_table(console, heads, [("Chef", "4", "0.0% (0.0–49.0)", "12.5% (0.0–49.0)", "25.0% (4.6–69.9)")])
+    lines = seen.getvalue().splitlines()
+    assert max(map(cell_len, lines)) <= width
+    for text in ("Chef", "(0.0–49.0)", "12.5%", "(4.6–69.9)"):
+        assert any(text in line for line in lines)
+
+
+@pytest.mark.parametrize("quiet", [True, False])
+def test_a_bar_is_drawn_on_a_terminal_and_not_if_it_is_to_be_quiet(
+    quiet: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = Terminal()
+    monkeypatch.setattr(sys, "stderr", seen)
+    monkeypatch.setenv("TERM", "xterm")
+    with show_bar("Exporting", "sessions", quiet=quiet) as tell:
+        tell(3, 8)
+        time.sleep(0.15)
+    assert ("3 of 8" in seen.getvalue()) is not quiet
+
+
+def test_short_work_writes_nothing_where_no_person_looks(capfd: pytest.CaptureFixture[str]) -> None:
+    with show_bar("Exporting", "sessions") as tell:
+        tell(3, 8)
+    assert capfd.readouterr().err == ""

@@ -96,3 +96,23 @@ def test_a_file_that_holds_no_problems_is_refused(tmp_path: Path, content: str) 
     with pytest.raises(InputError) as caught:
         read_problems(path)
     assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"SQLite format 3\0\n", b'{"task_id": "HumanEval/0", "completion": "return 1"}\n', b"notes\n", b"[1]\n"],
+    ids=["run", "solutions", "text", "json"],
+)
+def test_verdicts_are_not_added_to_a_file_of_another_kind(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "other"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match="something other than verdicts"):
+        VerdictFile(path)
+    assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize("content", [b"", b'{"task_id": "HumanEval/0", "id'], ids=["empty", "cut short"])
+def test_verdicts_are_added_to_a_file_that_a_kill_left(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "verdicts.jsonl"
+    path.write_bytes(content)
+    VerdictFile(path)

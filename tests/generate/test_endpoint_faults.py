@@ -60,16 +60,13 @@ async def test_a_list_that_is_forbidden_costs_its_own_jobs_alone(folder: Path) -
     assert len(await stored(folder)) == 12
 
 
-async def test_three_different_prompts_that_are_forbidden_first_stop_the_run(folder: Path) -> None:
+async def test_a_key_without_rights_stops_the_run_after_a_greeting_was_forbidden_too(folder: Path) -> None:
     async with Endpoint([Answer({"error": {"message": "no rights"}}, status=403)]) as endpoint:
         code, _, err = await generate(folder, endpoint)
         assert code == 1
-        assert "The first 3 requests were all forbidden. The endpoint answered 403: no rights" in err
+        assert "Every request is refused, a simple greeting too. The endpoint answered 403: no rights" in err
         assert "Check the rights of the key (OPENAI_API_KEY)" in err
-        assert len(endpoint.requests) == 3
-        code, _, err = await generate(folder, endpoint, "--limit", "1", "--run", "one.db")
-        assert code == 1
-        assert "no rights" in err
+        assert len(endpoint.requests) == 2
     async with Endpoint([said]) as endpoint:
         assert (await generate(folder, endpoint))[0] == 0
     assert len(await stored(folder)) == 12
@@ -89,20 +86,17 @@ async def test_a_resumed_run_whose_next_prompts_are_all_forbidden_goes_on(folder
         assert (code, lines[-1]["endings"]) == (4, {"max_messages": 5, "failed": 3}), err
         asked = len(endpoint.requests)
         assert (await generate(folder, endpoint, "--json", "--concurrency", "1"))[0] == 4
-        assert len(endpoint.requests) <= asked + 1  # the list that is forbidden
+        assert len(endpoint.requests) <= asked + 2  # the list that is forbidden, and the greeting
 
 
 async def test_a_resumed_run_whose_key_has_lost_its_rights_stops(folder: Path) -> None:
-    recipe = folder / "small.toml"
-    recipe.write_text(recipe.read_text().replace("count = 4", "count = 40"))
-    tasks = "\n".join(f"{n}. Build part {n}" for n in range(1, 41))
-    async with Endpoint([lambda request: tasks if asks(request) == "lister" else said(request)]) as endpoint:
-        assert (await generate(folder, endpoint, "--limit", "41"))[0] == 0
+    async with Endpoint([said]) as endpoint:
+        assert (await generate(folder, endpoint, "--limit", "1"))[0] == 0
     async with Endpoint([Answer({"error": {"message": "no rights"}}, status=403)]) as endpoint:
-        code, _, err = await generate(folder, endpoint)
-        assert code == 1
-        assert "The first 30 requests were all forbidden" in err
-        assert len(endpoint.requests) < 35  # a few were in flight
+        code, lines, err = await generate(folder, endpoint, "--json")
+        assert (code, lines[-1]["endings"]) == (1, {"max_messages": 1})
+        assert "Every request is refused" in err
+        assert len(endpoint.requests) == 2
 
 
 async def test_too_many_requests_are_waited_out(folder: Path) -> None:
@@ -217,8 +211,17 @@ async def test_an_endpoint_that_goes_down_is_shown_and_waited_for(folder: Path) 
             "parameter 'temperature'",
         ),
         (Answer({"detail": "Not Found"}, 404), "did you omit /v1?"),
+        (
+            Answer({"error": {"message": "max_tokens must be at least 1, got -1."}}, 400),
+            "Correct the parameter",
+        ),
+        (
+            Answer({"detail": [{"loc": ["body", "temperature"], "msg": "Input should be less than 3"}]}, 422),
+            "Correct the parameter",
+        ),
+        (Answer({"error": {"message": "The model `any` does not exist"}}, 400), "does not exist"),
     ],
-    ids=["login page", "bad parameter", "wrong path"],
+    ids=["login page", "bad parameter", "wrong path", "in the message", "in its place", "wrong model"],
 )
 async def test_what_no_session_can_get_past_stops_the_run_at_its_first_requests(
     folder: Path, answer: Answer, says: str

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.helpers.command import bactrian
 from tests.helpers.endpoint import Answer, Endpoint, Plan, Received, completion
 from tests.helpers.generation import asks, generate, said, stored
@@ -72,6 +74,89 @@ async def test_a_bad_request_of_one_session_fails_that_one_alone(folder: Path) -
         code, lines, _ = await generate(folder, endpoint, "--json", "--limit", "4", "--concurrency", "1")
     assert code == 4
     assert lines[-1]["endings"] == {"max_messages": 3, "failed": 1}
+
+
+_GIVEN = """
+name = "small"
+[[axes]]
+name = "task"
+count = 4
+given = ["Bake bread", "Fly a kite", "Dress a wound", "Tell the time"]
+[role_play]
+assistant = "Helper"
+user = "Student"
+idea = "{{ task }}"
+specify = false
+max_messages = 2
+"""
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Answer({"error": {"message": "Your prompt was flagged.", "code": "invalid_prompt"}}, 400),
+        Answer({"error": {"message": "String too long.", "param": "messages[1].content"}}, 400),
+        Answer({"error": {"message": "It is a matter of temperature."}}, 422),
+        Answer({"error": {"message": "blocked"}}, 403),
+    ],
+    ids=["code", "content", "text", "forbidden"],
+)
+async def test_prompts_that_are_refused_before_any_is_answered_cost_their_sessions_alone(
+    folder: Path, answer: Answer
+) -> None:
+    (folder / "small.toml").write_text(_GIVEN)
+
+    def reply(request: Received) -> Plan:
+        told = request.body.decode()
+        if "say hello" in told or "Tell the time" in told:
+            return said(request)
+        return answer
+
+    async with Endpoint([reply]) as endpoint:
+        code, lines, err = await generate(folder, endpoint, "--json", "--concurrency", "1")
+        assert (code, lines[-1]["endings"]) == (4, {"failed": 3, "max_messages": 1}), err
+        assert len(endpoint.requests) == 3 + 1 + 2
+        code, lines, err = await generate(folder, endpoint, "--json", "--retry-failed")
+        assert (code, lines[-1]["endings"]) == (4, {"failed": 3, "max_messages": 1}), err
+
+
+@pytest.mark.parametrize("status", [400, 403])
+async def test_an_endpoint_that_refuses_a_greeting_too_stops_the_run_at_once(
+    folder: Path, status: int
+) -> None:
+    refusal = Answer({"error": {"message": "System messages are not supported."}}, status)
+    async with Endpoint([refusal]) as endpoint:
+        code, _, err = await generate(folder, endpoint)
+        assert code == 1
+        assert f"Every request is refused, a simple greeting too. The endpoint answered {status}: Sys" in err
+        assert len(endpoint.requests) == 2
+    async with Endpoint([said]) as endpoint:
+        assert (await generate(folder, endpoint))[0] == 0
+    assert len(await stored(folder)) == 12
+
+
+async def test_thirty_prompts_that_are_refused_before_any_is_answered_stop_the_command(folder: Path) -> None:
+    tasks = [f"Build part {n}" for n in range(40)]
+    recipe = _GIVEN.replace("count = 4", "count = 40")
+    (folder / "small.toml").write_text(
+        "".join(
+            f"given = {json.dumps(tasks)}\n" if line.startswith("given") else line
+            for line in recipe.splitlines(keepends=True)
+        )
+    )
+
+    def reply(request: Received) -> Plan:
+        hello = "say hello" in request.body.decode()
+        return said(request) if hello else Answer({"error": {"message": "blocked"}}, 403)
+
+    async with Endpoint([reply]) as endpoint:
+        code, lines, err = await generate(folder, endpoint, "--concurrency", "1", "--json")
+        assert code == 1
+        assert "The first 30 requests were all refused." in err
+        assert lines[-1]["endings"] == {"failed": 29}
+        assert len(endpoint.requests) == 31
+        code, lines, err = await generate(folder, endpoint, "--concurrency", "1", "--json")
+        assert (code, lines[-1]["endings"]) == (4, {"failed": 40})
 
 
 async def test_a_tool_that_nobody_offered_is_not_called_and_the_turn_asked_for_again(folder: Path) -> None:

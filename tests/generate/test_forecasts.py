@@ -76,6 +76,62 @@ async def test_what_a_run_takes_lies_in_the_range_of_its_forecast(folder: Path) 
         assert within(estimate["cached_tokens"], estimate["cached_tokens"]["value"])
 
 
+@pytest.mark.parametrize("done_after", [(5, 3), (99, 1)], ids=["some end before", "all reach the limit"])
+async def test_a_forecast_counts_what_conversations_still_take_that_go_on_with_a_larger_limit(
+    folder: Path, done_after: tuple[int, int]
+) -> None:
+    taken = Counter[str]()
+
+    def reply(request: Received) -> Plan:
+        messages = request.json["messages"]
+        rounds = done_after[0] + len(messages[0]["content"]) * 7 % done_after[1]
+        text = said(request) + "\n" + "And mind it. " * 30
+        if asks(request) == "user" and len(messages) > 2 * rounds:
+            text = "<CAMEL_TASK_DONE>"
+        usage = {
+            "prompt_tokens": sum(len(message["content"]) for message in messages) // 4,
+            "completion_tokens": len(text) // 4,
+        }
+        taken.update(usage, calls=1)
+        return Answer(completion(text) | {"usage": usage})
+
+    larger = ("--set", "max_messages=16")
+    async with Endpoint([reply]) as endpoint:
+        assert (await generate(folder, endpoint))[0] == 0
+        _, [forecast], _ = await generate(folder, endpoint, "--forecast", "--json", *larger)
+        taken.clear()
+        assert (await generate(folder, endpoint, *larger))[0] == 0
+    assert forecast["sessions"] == 12
+    for name, truth in (("calls", "calls"), ("prompt_tokens",) * 2, ("completion_tokens",) * 2):
+        assert within(forecast[name], taken[truth]), (name, forecast[name], taken)
+
+
+async def test_a_forecast_counts_failed_jobs_that_are_tried_again(folder: Path) -> None:
+    def reply(request: Received) -> Plan:
+        return Answer(status=200, body=b"{}") if asks(request) == "user" else said(request)
+
+    async with Endpoint([reply]) as endpoint:
+        await generate(folder, endpoint, "--limit", "2", "--max-wait", "1")
+        for more, left in (((), 0), (("--retry-failed",), 2)):
+            _, [forecast], _ = await generate(folder, endpoint, "--forecast", "--json", "--limit", "2", *more)
+            assert forecast["sessions"] == left
+
+
+async def test_a_forecast_counts_what_conversations_that_were_left_open_have_already(folder: Path) -> None:
+    """They were broken off in their last turn."""
+
+    def reply(request: Received) -> Plan:
+        last = len(request.json["messages"]) == 4 and asks(request) == "assistant"
+        return Answer(status=401) if last else said(request)
+
+    async with Endpoint([reply]) as endpoint:
+        await generate(folder, endpoint, "--limit", "1")
+        left = len(endpoint.requests)
+        _, [forecast], _ = await generate(folder, endpoint, "--forecast", "--json", "--limit", "1")
+    assert (left, forecast["sessions"]) == (5, 1)
+    assert forecast["calls"]["high"] == 1
+
+
 async def test_a_forecast_shows_how_a_conversation_grows(folder: Path) -> None:
     done = bactrian(
         "generate", "ai-society", "--run", "r.db", "--model", "openai:x", "--forecast", cwd=folder

@@ -60,3 +60,19 @@ async def test_an_import_never_ends_a_job_that_is_under_way(folder: Path) -> Non
     after = {session.id: session for session in await stored(folder)}
     assert len(after) == len(begun) + 1
     assert all(after[session.id] == session for session in begun)
+
+
+async def test_the_name_of_a_job_beside_an_imported_session_may_itself_be_imported(folder: Path) -> None:
+    chats = folder / "chats"
+    chats.mkdir()
+    for name in ("001_001", "001_001-made", "001_002-made"):
+        (chats / f"{name}.json").write_text(json.dumps(CHAT | {"id": name}))
+    assert bactrian("import", str(chats), "--run", "run.db", cwd=folder).returncode == 0
+    async with Endpoint([said]) as endpoint:
+        for _ in range(2):
+            code, lines, _ = await generate(folder, endpoint, "--limit", "2", "--json")
+            assert (code, lines[-1]["done"]) == (0, 2)
+    made = {session.id: session.task.original for session in await stored(folder)}
+    assert made.pop("001_001-made-made") == "Bake bread"
+    assert made.pop("001_002") == "Fly a kite"
+    assert set(made.values()) == {"Roast a goose"}

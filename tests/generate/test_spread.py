@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bactrian.api.commands import DIFFERENT_ROLES, read_spread
 from bactrian.generate.lists.source import ListRequest
 from bactrian.generate.scheduler import DoneJobs, Job
 from bactrian.generate.spread import Spread, SpreadGrid, SpreadScheduler, find_roles
@@ -112,3 +113,35 @@ def test_a_sample_and_a_limit_are_not_given_together(tmp_path: Path) -> None:
     done = bactrian(*("generate", "code", "--run", "run.db", "--sample", "2", "--limit", "2"), cwd=tmp_path)
     assert done.returncode == 2
     assert "A sample has its own number of jobs." in done.stderr
+
+
+def test_the_first_jobs_of_the_paper_are_not_of_two_equal_roles() -> None:
+    grid = SpreadGrid(PAPER.axes, Spread(depth=True), find_roles(PAPER), limit=15)
+    positions = [grid.find_positions(number) for number in grid]
+    assert positions[:2] == [(1, 2, 1), (1, 2, 2)]
+    assert positions[10] == (1, 3, 1)
+    assert grid.count_equal() > 0
+
+
+def test_a_run_begun_before_goes_on_with_the_equal_roles_it_has() -> None:
+    assert read_spread({"equal_roles": False, "order": "depth"}, 1) is None
+    assert read_spread({"equal_roles": False, DIFFERENT_ROLES: True}, 1) == Spread(depth=True)
+    assert read_spread({"equal_roles": True, DIFFERENT_ROLES: True}, 1) is None
+
+
+async def test_equal_roles_are_played_if_asked_for_or_if_there_are_no_others(tmp_path: Path) -> None:
+    for roles, more, count in (
+        (["Chef", "Pilot"], (), 2),
+        (["Chef", "Pilot"], ("--equal-roles",), 4),
+        (["Chef"], (), 1),
+    ):
+        listed = json.dumps(roles)
+        done = bactrian(
+            *("generate", "ai-society", "--run", f"{len(roles)}{count}.db", "--json"),
+            *("--set", f"assistant_role.given={listed}", "--set", f"assistant_role.count={len(roles)}"),
+            *("--set", f"user_role.given={listed}", "--set", f"user_role.count={len(roles)}"),
+            *("--set", 'task.given=["Tea"]', "--set", "task.count=1", "--forecast", *more),
+            cwd=tmp_path,
+        )
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["sessions"] == count

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import tracemalloc
 import zipfile
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 from typing import Any
 
+import polars
 import pytest
 
 from bactrian.ingest.importer import FORMS, Form, ImportReport, find_chats, import_chats
@@ -418,3 +421,90 @@ async def test_rows_of_all_kinds_in_one_array_are_told_apart(tmp_path: Path) -> 
         "messages",
     ]
     assert [one.name for one in report.named] == ["rows.json, row 2", "rows.json, row 4"]
+
+
+@pytest.mark.parametrize("form", ["messages", "sharegpt"])
+async def test_the_system_prompt_of_another_program_s_chat_is_exported_again(
+    tmp_path: Path, form: Form
+) -> None:
+    said = [("system", "You are a teapot."), ("user", "Pour."), ("assistant", "I pour.")]
+    names = {"user": "human", "assistant": "gpt", "system": "system"}
+    row: dict[str, Any] = {"messages": [{"role": role, "content": text} for role, text in said]}
+    if form == "sharegpt":
+        row = {"conversations": [{"from": names[role], "value": text} for role, text in said]}
+    (tmp_path / "in.jsonl").write_text(json.dumps(row) + "\n")
+    await take(tmp_path / "in.jsonl", tmp_path / "run.db")
+    await handed(tmp_path / "run.db", form, tmp_path / "out.jsonl")
+    (made,) = lines(tmp_path / "out.jsonl")
+    assert made["messages" if form == "messages" else "conversations"] == next(iter(row.values()))
+    assert made.get("system_prompt", "as said") == "as said"
+    await handed(tmp_path / "run.db", "messages", tmp_path / "user.jsonl", side="user")
+    assert "teapot" not in (tmp_path / "user.jsonl").read_text()
+
+
+async def test_the_system_prompt_of_our_own_chat_survives_an_import(tmp_path: Path) -> None:
+    await make_run(tmp_path / "first.db", [session("001")])
+    for side in ("assistant", "user"):
+        out, again = tmp_path / f"{side}.jsonl", tmp_path / f"{side}-again.jsonl"
+        await handed(tmp_path / "first.db", "messages", out, side=side)
+        await take(out, tmp_path / f"{side}.db")
+        await handed(tmp_path / f"{side}.db", "messages", again, side=side)
+        assert lines(again)[0]["messages"][0] == lines(out)[0]["messages"][0]
+
+
+@pytest.mark.parametrize("form", ["camel-instructions", "alpaca"])
+async def test_the_rows_of_a_conversation_may_be_anywhere_in_the_file(tmp_path: Path, form: Form) -> None:
+    sessions = [session(f"001_001_00{n}", task=f"Tea {n}", rounds=3) for n in range(1, 5)]
+    await make_run(tmp_path / "first.db", sessions)
+    await handed(tmp_path / "first.db", form, tmp_path / "out.json")
+    rows = read(tmp_path / "out.json")
+    shuffled = json.loads((tmp_path / "out.json").read_text())
+    Random(3).shuffle(shuffled)
+    (tmp_path / "shuffled.json").write_text(json.dumps(shuffled))
+    stored, report = await take(tmp_path / "shuffled.json", tmp_path / "second.db", form)
+    assert (len(stored), report.broken) == (4, 0)
+    await handed(tmp_path / "second.db", form, tmp_path / "again.json")
+    order = ("session", "id")
+    place = lambda row: [row.get(key, "") for key in order] + [row.get("turn", row.get("role_1_message_id"))]  # noqa: E731
+    assert sorted(read(tmp_path / "again.json"), key=place) == sorted(rows, key=place)
+
+
+async def test_two_conversations_of_one_id_in_a_file_of_instructions_stay_two(tmp_path: Path) -> None:
+    rows: list[Any] = []
+    for task in ("Tea", "Cake"):
+        await make_run(tmp_path / f"{task}.db", [session("001_001_001", task=task, rounds=2)])
+        await handed(tmp_path / f"{task}.db", "camel-instructions", tmp_path / f"{task}.json")
+        rows += json.loads((tmp_path / f"{task}.json").read_text())
+    (tmp_path / "both.json").write_text(json.dumps(rows[::2] + rows[1::2]))
+    stored, _ = await take(tmp_path / "both.json", tmp_path / "run.db")
+    assert sorted(one.task.original for one in stored) == ["Cake", "Tea"]
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet", "hf"])
+async def test_tables_have_the_unknown_keys_of_an_import(tmp_path: Path, form: str) -> None:
+    row = {
+        "messages": [
+            {"role": "user", "content": "Pour.", "weight": 2},
+            {"role": "assistant", "content": "I pour."},
+        ],
+        "source": "a book",
+    }
+    (tmp_path / "in.jsonl").write_text(json.dumps(row) + "\n")
+    await take(tmp_path / "in.jsonl", tmp_path / "run.db")
+    out = tmp_path / ("out.csv" if form == "csv" else "out")
+    await handed(tmp_path / "run.db", form, out)
+    if form == "csv":
+        with out.open(newline="") as file:
+            first, second = csv.DictReader(file)
+        extras = (first["extra"], first["message_extra"], second["message_extra"])
+    elif form == "hf":
+        (found,) = polars.read_parquet(next((out / "data").glob("*.parquet"))).to_dicts()
+        extras = (
+            found["extra"],
+            json.dumps(json.loads(found["message_extra"])["1"], separators=(",", ":")),
+            "",
+        )
+    else:
+        messages = polars.read_parquet(out / "messages.parquet")["extra"].to_list()
+        extras = (polars.read_parquet(out / "sessions.parquet")["extra"][0], *messages)
+    assert extras == ('{"source":"a book"}', '{"weight":2}', "")

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import suppress
 
 import pytest
 
 from bactrian.errors import Denied, Halted, ModelError, Refused, TryAgain, UnknownModel, Unreachable
 from bactrian.models.model import Reply, ReplyChoice, Request
+from bactrian.models.openai.client import OpenAIModel
 from bactrian.models.wrappers.cancellation import StopSignal
 from bactrian.models.wrappers.concurrency import ConcurrencyLimit
+from bactrian.records.message import Message
 from bactrian.records.text import Text
 from bactrian.records.usage import Usage
 
@@ -61,6 +64,47 @@ async def test_no_more_are_in_flight_than_allowed() -> None:
     await asyncio.gather(*(ask(throttle, 5) for _ in range(50)))
     assert endpoint.most == 8
     assert endpoint.asked == 250
+
+
+async def test_connections_that_are_not_accepted_lower_the_limit() -> None:
+    """A server that serves two connections and closes all others at once."""
+    served = dropped = open_ = 0
+    reply = b'{"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"x"},"finish_reason":"stop"}]}'
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal served, dropped, open_
+        if open_ >= 2:
+            dropped += 1
+            writer.close()
+            return
+        open_ += 1
+        with suppress(asyncio.IncompleteReadError):
+            while head := await reader.readuntil(b"\r\n\r\n"):
+                await reader.readexactly(int(head.lower().partition(b"content-length: ")[2].split(b"\r")[0]))
+                await asyncio.sleep(0)
+                served += 1
+                writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(reply), reply))
+        open_ -= 1
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    model = OpenAIModel("m", base_url=f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1")
+    throttle = ConcurrencyLimit(model, 9, timed=False)
+
+    async def ask_patiently() -> None:
+        for _ in range(20):
+            while True:
+                with suppress(TryAgain):
+                    await throttle.reply(Request((Message("user", Text("Hello.")),)))
+                    break
+                await asyncio.sleep(0.01)
+
+    await asyncio.gather(*(ask_patiently() for _ in range(9)))
+    await model.close()
+    server.close()
+    assert served == 9 * 20
+    assert throttle.limit <= 4
+    assert dropped < served
 
 
 async def test_overload_lowers_the_limit_and_success_raises_it_again() -> None:

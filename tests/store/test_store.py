@@ -332,7 +332,23 @@ async def test_only_one_process_writes_a_run_and_others_may_read_it(store: Store
 async def test_a_run_that_is_closed_is_one_file(tmp_path: Path) -> None:
     async with open_store(tmp_path / "run.db") as store:
         await store.begin(session())
-    assert {path.name for path in tmp_path.iterdir()} == {"run.db", "run.db.lock"}
+    assert os.listdir(tmp_path) == ["run.db"]
+    async with open_store(tmp_path / "run.db", read_only=True) as reader:
+        assert await reader.session("one") is not None
+    assert os.listdir(tmp_path) == ["run.db"]
+
+
+async def test_a_reader_takes_nothing_away_from_a_writer(tmp_path: Path) -> None:
+    async with open_store(tmp_path / "run.db") as store:
+        await store.begin(session())
+        for number in (1, 2):
+            async with open_store(tmp_path / "run.db", read_only=True) as reader:
+                assert await reader.session("one") is not None
+            await store.add_turn("one", turn(number))
+    async with open_store(tmp_path / "run.db", read_only=True) as reader:
+        stored = await reader.session("one")
+        assert stored is not None
+        assert len(stored.turns) == 2
 
 
 async def test_a_recipe_is_frozen_at_the_first_start(store: Store) -> None:

@@ -43,6 +43,7 @@ _VARIABLES = {
     "HF_ENDPOINT": "address of the Hugging Face hub",
     "HF_HOME": "folder of downloaded models",
     "HF_HUB_CACHE": "the same, for the cache alone",
+    "HF_HUB_OFFLINE": "any text: nothing is fetched from the hub",
     "HF_TOKEN": "key of the Hugging Face hub and of its router",
     "HTTPS_PROXY": "proxy for addresses that begin with https; never used for this computer",
     "HTTP_PROXY": "proxy for addresses that begin with http; never used for this computer",

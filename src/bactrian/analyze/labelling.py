@@ -68,7 +68,13 @@ def read_labels(path: Path) -> list[Label]:
     if not path.exists():
         return []
     labels: list[Label] = []
-    for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(
+            "This file holds something other than labels.", where=str(path), next="Name another file."
+        ) from error
+    for number, line in enumerate(text.splitlines(), 1):
         try:
             labels.append(Label(**json.loads(line)))
         except (ValueError, TypeError) as error:

@@ -25,7 +25,7 @@ _SLICE = 250
 async def measure(
     store: RunReader,
     on_findings: Callable[[list[Finding]], None] | None = None,
-    on_progress: Callable[[int], None] | None = None,
+    on_progress: Callable[[int, int | None], None] | None = None,
     own: Sequence[OwnBehaviour] | None = None,
     *,
     processes: int | None = None,
@@ -35,7 +35,7 @@ async def measure(
     Args:
         store: May be written by another process at the same time.
         on_findings: Called with the findings in the order of the sessions; they are not kept.
-        on_progress: Called with the number of sessions read.
+        on_progress: Called with the number of sessions read, and with their number in the run.
         own: User-defined behaviours; those of installed packages if None.
         processes: Number of processes. None for one per core, to which ``own`` is sent; 1 for this process only.
 
@@ -48,6 +48,9 @@ async def measure(
     whole = Aggregate()
     async with store.snapshot() as run:
         slices = await run.slices(_SLICE)
+        size = 0 if on_progress is None else len([None async for _ in run.progress()])
+        if on_progress is not None:
+            on_progress(0, size)
         # Each process opens its own snapshot; these are equal only if no process writes.
         alone = processes == 1 or await run.is_open()
         if alone:
@@ -60,7 +63,7 @@ async def measure(
                 part.findings = []
             whole.merge(part)
             if on_progress is not None:
-                on_progress(len(whole.facts))
+                on_progress(len(whole.facts), size)
     if not whole.facts:
         raise InputError(
             "The run holds no session.", where=str(store.path), next="Generate or import some first."

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from bactrian.analyze.compare import list_comparison
 from bactrian.analyze.report import COOPERATION, Json
 from bactrian.analyze.session_summary import UNFINISHED
+from bactrian.analyze.text_table import write_sentence, write_table
 from bactrian.language.escape import to_line
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ WIDE = 110
 def write_report(console: Console, report: Json) -> None:
     """Write the report on one run to ``console``."""
     _overview(console, report)
-    _table(
+    write_table(
         console,
         ("ending", "sessions", "share (95 %)"),
         ((code, f"{of['count']:,}", _rate(of)) for code, of in report["endings"].items()),
@@ -36,23 +37,25 @@ def write_report(console: Console, report: Json) -> None:
             _corrected(console, corrected)
     for title in ("worst", "best"):
         if report[title]:
-            console.print(f"{title.capitalize()} conversations:")
+            write_sentence(console, f"{title.capitalize()} conversations:")
             for one in report[title]:
-                console.print(f"  {to_line(_session(one))}")
+                write_sentence(console, f"  {to_line(_session(one))}")
     if unfinished := report["endings"].get(UNFINISHED):
-        console.print(f"Not ended: {unfinished['count']:,}; the numbers change when they do.")
+        write_sentence(console, f"Not ended: {unfinished['count']:,}; the numbers change when they do.")
 
 
 def write_differences(console: Console, reports: Sequence[Json], changes: Json) -> None:
     """Write what differs between two runs. A star marks a difference whose interval leaves out 0."""
     before, after = (to_line(report["run"]) for report in reports)
     sizes = " and ".join(f"{report['sessions']:,}" for report in reports)
-    console.print(f"{before} and {after}: {sizes} sessions. Differences are {after} less {before}.")
+    write_sentence(console, f"{before} and {after}: {sizes} sessions. Differences are {after} less {before}.")
     heads = (before, after, "difference", "95 % interval", "")
     for title, of in (("ending", changes["endings"]), ("behaviour", changes["behaviours"])):
         rows = {**of, COOPERATION: changes[COOPERATION]} if title == "behaviour" else of
-        _table(console, (title, *heads), ((code, *_change(one, percent=True)) for code, one in rows.items()))
-    _table(
+        write_table(
+            console, (title, *heads), ((code, *_change(one, percent=True)) for code, one in rows.items())
+        )
+    write_table(
         console,
         ("mean of a session", *heads),
         ((name, *_change(one, percent=name == "cached_share")) for name, one in changes["means"].items()),
@@ -65,61 +68,68 @@ def write_comparison(console: Console, reports: Sequence[Json], changes: Sequenc
     """Write three or more runs side by side. A star marks a difference from the first that leaves out 0."""
     names = [to_line(report["run"]) for report in reports]
     sizes = ", ".join(f"{report['sessions']:,}" for report in reports)
-    console.print(f"{', '.join(names)}: {sizes} sessions. A star: differs from {names[0]} (95 %).")
+    write_sentence(console, f"{', '.join(names)}: {sizes} sessions. A star: differs from {names[0]} (95 %).")
     rows = list_comparison(reports, changes)
     for kind in dict.fromkeys(kind for kind, _, _ in rows):
-        _table(console, (kind, *names), ((name, *cells) for one, name, cells in rows if one == kind))
+        write_table(console, (kind, *names), ((name, *cells) for one, name, cells in rows if one == kind))
 
 
 def _write_pairs(console: Console, paired: Json, heads: Sequence[str]) -> None:
     """Write the differences of sessions on the same jobs, without the rows in which nothing happened."""
     same = "all" if paired["same_tasks"] == paired["pairs"] else f"{paired['same_tasks']:,}"
-    console.print(
-        f"\n{paired['pairs']:,} jobs ended in both, {same} of them on the very same task. Pair by pair:"
+    write_sentence(
+        console,
+        f"\n{paired['pairs']:,} jobs ended in both, {same} of them on the very same task. Pair by pair:",
     )
     shares = {**paired["endings"], **paired["behaviours"], COOPERATION: paired[COOPERATION]}
     seen = {code: one for code, one in shares.items() if one["before"] or one["after"]}
     rows = [(code, *_change(one, percent=True)) for code, one in seen.items()]
     rows += [(name, *_change(one, percent=False)) for name, one in paired["means"].items()]
-    _table(console, ("pair by pair", *heads), rows)
+    write_table(console, ("pair by pair", *heads), rows)
 
 
 def _overview(console: Console, report: Json) -> None:
     length, used = report["length"], report["usage"]
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in report["kinds"].items())
-    console.print(to_line(f"{report['run']}: {report['sessions']:,} sessions ({kinds})"))
+    write_sentence(console, to_line(f"{report['run']}: {report['sessions']:,} sessions ({kinds})"))
     messages = length["messages"]
-    console.print(
+    write_sentence(
+        console,
         f"{report['messages']:,} messages; {messages['mean']:.1f} {_ends(messages, '.1f')} a session,"
-        f" at most {messages['longest']}"
+        f" at most {messages['longest']}",
     )
     about = "about " if used["estimated"] else ""
     cost = "price unknown (give --price)" if used["usd"] is None else f"${used['usd']:,.4f}"
-    console.print(
-        f"{about}{used['total']:,} tokens, {used['cached_share']['rate']:.0%} of the prompts' cached; {cost}"
+    write_sentence(
+        console,
+        f"{about}{used['total']:,} tokens, {used['cached_share']['rate']:.0%} of the prompts' cached; {cost}",
     )
     for name, of in report["tools"].items():
         wrong = ", ".join(f"{count:,} {problem}" for problem, count in of["problems"].items())
-        console.print(to_line(f"tool {name}: {of['calls']:,} calls" + (f" ({wrong})" if wrong else "")))
+        write_sentence(
+            console, to_line(f"tool {name}: {of['calls']:,} calls" + (f" ({wrong})" if wrong else ""))
+        )
     for agent, times in report["latency"].items():
         middle, slow = times["p50"], times["p90"]
-        console.print(
+        write_sentence(
+            console,
             to_line(f"{agent}: half of the replies within {middle['seconds']:.2g} s {_ends(middle, '.2g')},")
-            + f" nine of ten within {slow['seconds']:.2g} s"
+            + f" nine of ten within {slow['seconds']:.2g} s",
         )
     growth = report["growth"]
     if len(growth) > 1:
         first, last = growth[0], growth[-1]
-        console.print(
+        write_sentence(
+            console,
             f"Prompts grow from {first['prompt_tokens']:,.0f} tokens at turn {first['turn']}"
-            f" to {last['prompt_tokens']:,.0f} at turn {last['turn']}"
+            f" to {last['prompt_tokens']:,.0f} at turn {last['turn']}",
         )
 
 
 def _behaviours(console: Console, report: Json) -> None:
     behaviours = report["behaviours"]
     shown = {code: of for code, of in behaviours.items() if of["sessions"]}
-    _table(
+    write_table(
         console,
         (
             "behaviour",
@@ -137,7 +147,7 @@ def _behaviours(console: Console, report: Json) -> None:
     )
     if unseen := [code for code in behaviours if code not in shown]:
         most = behaviours[unseen[0]]["high"]
-        console.print(f"Not seen (so in at most {most:.1%} of sessions): {', '.join(unseen)}\n")
+        write_sentence(console, f"Not seen (so in at most {most:.1%} of sessions): {', '.join(unseen)}\n")
 
 
 def _turns(of: Mapping[str, Any]) -> Iterable[str]:
@@ -158,7 +168,7 @@ def _counts(of: Mapping[str, Any]) -> Iterable[str]:
 
 def _judged(console: Console, judged: Json) -> None:
     asked = {code: of for code, of in judged["behaviours"].items() if of["asked"]}
-    _table(
+    write_table(
         console,
         (
             f"findings, by {judged['judge']}",
@@ -176,7 +186,7 @@ def _judged(console: Console, judged: Json) -> None:
 
 def _corrected(console: Console, corrected: Mapping[str, Any]) -> None:
     """What the judge's answers on the sample say of all turns."""
-    _table(
+    write_table(
         console,
         ("turns, corrected by the judge", "asked", "found", "corrected (95 %)", "precision", "recall"),
         (
@@ -204,7 +214,7 @@ def _groups(console: Console, report: Json) -> None:
     ):
         named = sorted(groups, key=lambda item: (-item[1][COOPERATION]["low"], item[0]))
         if len(named) > 1:
-            _table(
+            write_table(
                 console,
                 (title, "sessions", "cooperation failed (95 %)", "task done (95 %)"),
                 (
@@ -215,7 +225,7 @@ def _groups(console: Console, report: Json) -> None:
 
 
 def _diversity(console: Console, measured: Json) -> None:
-    _table(
+    write_table(
         console,
         ("diversity", "texts", "distinct-1 (95 %)", "distinct-2 (95 %)", "near-duplicates (95 %)"),
         (
@@ -259,17 +269,3 @@ def _change(of: Mapping[str, Any], *, percent: bool) -> tuple[str, ...]:
         "–" if of["low"] is None else f"{of['low']:{signed}} to {of['high']:{signed}}",
         "*" if sure else "",
     )
-
-
-def _table(console: Console, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for number, head in enumerate(heads):
-        table.add_column(
-            head, justify="left" if number == 0 else "right", overflow="fold", no_wrap=number == 0
-        )
-    for row in rows:
-        table.add_row(*(to_line(cell) for cell in row))
-    console.print(table, soft_wrap=False)

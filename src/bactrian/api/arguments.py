@@ -103,6 +103,10 @@ class PlayOptions(TypedDict, total=False):
     """
     max_wait: float
     """Maximum wait that an endpoint may request, in seconds; default 600."""
+    budget: float | None
+    """Stop before this call costs more than this many US dollars."""
+    price: str | None
+    """US dollars per million tokens, ``"PROMPT/COMPLETION[/CACHED]"``; default: a table."""
     tool_rounds: int
     """Maximum replies of a turn that call tools; default 8."""
     tool_timeout: float

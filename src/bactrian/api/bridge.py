@@ -16,6 +16,7 @@ from functools import cache
 from typing import Any, TypeVar
 
 from bactrian.errors import BactrianError
+from bactrian.language.argument_names import use_python_words
 
 _Result = TypeVar("_Result")
 _PATIENCE = 30.0
@@ -48,7 +49,7 @@ def run_sync(
 
     future = asyncio.run_coroutine_threadsafe(guard(), loop)
     try:
-        with _interruptible():
+        with _interruptible(), use_python_words():
             return future.result()
     except KeyboardInterrupt:
         if stop is not None:

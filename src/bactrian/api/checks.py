@@ -44,6 +44,8 @@ class PlayTypes(_Options):
     embodied: str | Role | None = None
     tool_rounds: Annotated[int, Field(ge=1, le=100)] = 1
     tool_timeout: Annotated[float, Field(gt=0)] = 1.0
+    budget: Annotated[float, Field(ge=0)] | None = None
+    price: str | None = None
 
 
 class GenerateTypes(_Options):

@@ -16,6 +16,10 @@ OWN = "own"
 """The key that is true if the command used Python objects, which no file can store."""
 
 
+DIFFERENT_ROLES = "different_roles"
+"""The key that is true if pairs of equal roles are left out unless asked for."""
+
+
 def describe_session(
     idea: str,
     roles: tuple[Role, Role],
@@ -62,11 +66,16 @@ def describe_run(options: Mapping[str, Any], **more: Any) -> dict[str, Any]:
 
 
 def read_spread(options: Mapping[str, Any], seed: int | None) -> Spread | None:
-    """Return how the jobs of a run are spread, from its options; None for the order of its lists."""
+    """Return how the jobs of a run are spread, from its options; None for all jobs in the order of its lists.
+
+    A run that does not say whether its pairs are of different roles was begun before they were left out by default.
+    """
     equal = bool(options.get("equal_roles"))
     if options.get("sample") is not None:
         return Spread(seed or 0, equal_roles=equal)
-    return Spread(None, equal_roles=equal) if options.get("order") == "breadth" else None
+    if options.get("order") == "breadth":
+        return Spread(None, equal_roles=equal)
+    return Spread(depth=True) if options.get(DIFFERENT_ROLES) and not equal else None
 
 
 def remove_credentials(address: str) -> str:

@@ -14,7 +14,7 @@ from bactrian.api.reading.selection import SelectOptions, Words, merge_installed
 from bactrian.errors import InputError
 from bactrian.export import lists
 from bactrian.export.decontaminate import Benchmark, read_benchmark
-from bactrian.export.exporter import ExportOptions, export_run
+from bactrian.export.exporter import ExportOptions, OnProgress, export_run
 from bactrian.export.filters import Filters, Predicate
 from bactrian.export.format import Format
 from bactrian.export.registry import find_format
@@ -48,6 +48,8 @@ class ExportChoices(TypedDict, total=False):
     """Leave out sessions that quote this benchmark file."""
     thoughts: bool
     """Include the thoughts of reasoning models."""
+    plain: bool
+    """Leave out system prompts and the words of the protocol."""
     redact: bool
     """Remove secrets and personal addresses and numbers."""
     split: Sequence[str]
@@ -81,6 +83,7 @@ async def export_session_data(
     drop: Sequence[str] = (),
     overwrite: bool = False,
     more: ExportChoices,
+    on_progress: OnProgress | None = None,
 ) -> dict[str, Any]:
     """Export the run at ``run`` and return the manifest. Raises what :meth:`bactrian.Run.export` raises."""
     if format == lists.NAME:
@@ -112,12 +115,13 @@ async def export_session_data(
         tool=more.get("tool"),
         redact=more.get("redact", False),
         thoughts=more.get("thoughts", False),
+        plain=more.get("plain", False),
         overwrite=overwrite,
         license=more.get("license", ""),
         pack=load_pack(prompts) if prompts else None,
     )
     async with open_store(run, read_only=True) as store:
-        return await export_run(store, options)
+        return await export_run(store, options, on_progress)
 
 
 def _check_lists(filters: Sequence[str], more: ExportChoices) -> None:

@@ -13,9 +13,10 @@ from typing import Any, Literal, TypedDict, Unpack, cast
 
 from bactrian.api.bridge import run_sync
 from bactrian.api.checks import GenerateTypes, check_names, check_types
-from bactrian.api.commands import describe_run, read_spread
+from bactrian.api.commands import DIFFERENT_ROLES, describe_run, read_spread
 from bactrian.api.models import ModelLike, build_model_options, choose_models, limit_time
 from bactrian.api.playing.embodied import check_runs_code
+from bactrian.api.reading.notebook import open_display
 from bactrian.api.run import Run
 from bactrian.errors import BactrianWarning, BudgetReached, InputError
 from bactrian.files.toml import suggest_name
@@ -26,6 +27,7 @@ from bactrian.generate.lists.source import ListFunction, ListSource
 from bactrian.generate.progress import ProgressSnapshot, RunProgress
 from bactrian.generate.run import PreparedRun, RunOrder, prepare_run
 from bactrian.generate.run_models import RunLimits
+from bactrian.language.argument_names import use_python_words
 from bactrian.models.pricing import choose_prices
 from bactrian.models.wrappers.budget import UsageMeter
 from bactrian.play.endings.own import EndingLike, read_endings
@@ -75,7 +77,7 @@ class GenerateOptions(TypedDict, total=False):
     order: Literal["depth", "breadth"]
     """``depth``: all tasks of a pair before the next pair. ``breadth``: every role once before any twice."""
     equal_roles: bool
-    """Keep pairs of equal roles in a sample or in breadth; default False."""
+    """Keep pairs of equal roles, which the paper's data has; default False."""
     keep_tasks: bool
     """Also copy the specified tasks of ``origin``, so that both runs work on the very same tasks."""
     acknowledge_misuse: bool
@@ -83,7 +85,7 @@ class GenerateOptions(TypedDict, total=False):
     run_code: bool
     """Let an embodied assistant run code of a model in the sandbox."""
     on_progress: Callable[[ProgressSnapshot], object] | None
-    """Called once a second with the progress of the run."""
+    """Called once a second with the progress of the run; default: a notebook shows it below the cell."""
 
 
 _ARGUMENTS = (
@@ -113,8 +115,9 @@ def recipe(name: str | Path, **settings: object) -> Recipe:
         RecipeError: the file cannot be read, or is not a valid recipe.
         InputError: a setting does not exist, or its value is not valid.
     """
-    axes = {axis.name for axis in load_recipe(str(name)).axes}
-    return load_recipe(str(name), list(_write_settings(settings, axes)))
+    with use_python_words():
+        axes = {axis.name for axis in load_recipe(str(name)).axes}
+        return load_recipe(str(name), list(_write_settings(settings, axes)))
 
 
 def generate(
@@ -161,17 +164,18 @@ def generate(
     """
     check_names("generate", options, _ARGUMENTS, **dict.fromkeys(_OF_RECIPE, _IN_RECIPE))
     check_types(GenerateTypes, {"run": run, "limit": limit, "budget": budget, **options})
-    order = build_run_order(
-        recipe,
-        run,
-        model,
-        models,
-        limit=limit,
-        budget=budget,
-        endings=endings,
-        sources=sources,
-        options=options,
-    )
+    with use_python_words():
+        order = build_run_order(
+            recipe,
+            run,
+            model,
+            models,
+            limit=limit,
+            budget=budget,
+            endings=endings,
+            sources=sources,
+            options=options,
+        )
     running: list[PreparedRun] = []
 
     async def stop() -> None:
@@ -180,7 +184,8 @@ def generate(
 
     try:
         progress = run_sync(
-            run_order(order, running.append, watch_progress(options.get("on_progress"))), stop
+            run_order(order, running.append, watch_progress(options.get("on_progress") or open_display())),
+            stop,
         )
         if problem := _explain_rest(progress):
             warnings.warn(f"The run {order.run} is not complete: {problem}", BactrianWarning, 2)
@@ -311,9 +316,13 @@ def build_run_order(
         None if origin is None else Path(origin),
         sources or {},
         describe_run(
-            options, limit=limit, budget=budget, sources=list(sources or {}), base_url=access.base_url
+            {**options, DIFFERENT_ROLES: True},
+            limit=limit,
+            budget=budget,
+            sources=list(sources or {}),
+            base_url=access.base_url,
         ),
-        spread=read_spread(options, options.get("seed")),
+        spread=read_spread({**options, DIFFERENT_ROLES: True}, options.get("seed")),
         keep_tasks=options.get("keep_tasks", False),
     )
 

@@ -13,10 +13,12 @@ from typing import Any, Protocol, cast
 from bactrian.errors import BactrianError, BactrianWarning, InputError, ModelError
 from bactrian.language.think import split_thought
 from bactrian.models.model import Model, Reply, ReplyChoice, Request
+from bactrian.models.pricing import choose_prices
 from bactrian.models.registry import ModelOptions, open_model
 from bactrian.models.scripted import Scripted
 from bactrian.models.text_tools.calls import add_tools_as_text
 from bactrian.models.traits import Traits, get_traits
+from bactrian.models.wrappers.budget import UsageMeter
 from bactrian.models.wrappers.retry import MAX_WAIT
 from bactrian.play.human import HUMAN
 from bactrian.play.recorded import Recorded
@@ -239,6 +241,19 @@ def build_model_options(
         report=_warn,
         recorded=Recorded,
     )
+
+
+def make_meter(
+    models: ChosenModels, *, price: str | None, budget: float | None, base_url: str | None
+) -> UsageMeter:
+    """Return what counts the tokens and the cost of a session with these models.
+
+    Raises:
+        InputError: ``price`` is not a price, or there is a ``budget`` and a price is unknown.
+    """
+    names = models.names.values()
+    prices = choose_prices(names, price, base_url, budget=budget, own=models.objects)
+    return UsageMeter(None, budget, prices)
 
 
 def _warn(text: str) -> None:

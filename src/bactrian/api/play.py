@@ -14,9 +14,17 @@ from bactrian.api.bridge import run_sync
 from bactrian.api.checks import PlayTypes, check_names, check_types
 from bactrian.api.commands import describe_session
 from bactrian.api.events import yield_from_task
-from bactrian.api.models import ChosenModels, ModelLike, build_model_options, choose_models, limit_time
+from bactrian.api.models import (
+    ChosenModels,
+    ModelLike,
+    build_model_options,
+    choose_models,
+    limit_time,
+    make_meter,
+)
 from bactrian.api.playing.embodied import build_embodied_order
 from bactrian.errors import BactrianError, BactrianWarning, ContextFull, InputError, ModelError
+from bactrian.language.argument_names import use_python_words
 from bactrian.models.registry import ModelOptions
 from bactrian.play.critic.critic import CRITIC
 from bactrian.play.defaults import (
@@ -26,7 +34,7 @@ from bactrian.play.defaults import (
     complete_as_before,
     complete_setup,
 )
-from bactrian.play.embodied.alone import play_embodied
+from bactrian.play.embodied.alone import EmbodiedOrder, play_embodied
 from bactrian.play.endings.own import EndingLike, read_endings
 from bactrian.play.run_session import SessionOrder, play_one
 from bactrian.play.setup import WORD_LIMIT, RolePlaySetup
@@ -158,6 +166,39 @@ async def stream(
         InputError: an argument cannot be used.
         StoreError: the run is damaged, in use, or written by a newer version of this program.
     """
+    with use_python_words():
+        order = _order_session(
+            idea,
+            assistant,
+            user,
+            model,
+            models,
+            critic=critic,
+            tools=tools,
+            endings=endings,
+            run=run,
+            options=options,
+        )
+    playing = play_one(order) if isinstance(order, SessionOrder) else play_embodied(order)
+    async with aclosing(yield_from_task(playing)) as events:
+        async for event in events:
+            yield event
+
+
+def _order_session(
+    idea: str | None,
+    assistant: str | Role | None,
+    user: str | Role | None,
+    model: ModelLike | None,
+    models: Mapping[str, ModelLike] | None,
+    *,
+    critic: Critic | str | None,
+    tools: ToolsLike | None,
+    endings: EndingLike | Iterable[EndingLike],
+    run: str | Path | None,
+    options: PlayOptions,
+) -> SessionOrder | EmbodiedOrder:
+    """Check the arguments of :func:`stream` and combine them into one order."""
     check_names("stream", options, _ARGUMENTS)
     check_types(PlayTypes, {"idea": idea, "assistant": assistant, "user": user, "run": run, **options})
     if idea is None:
@@ -168,34 +209,38 @@ async def stream(
     defaults = choose_role_names(idea)
     chosen = Critic(critic) if isinstance(critic, str) else critic
     agents = (*AGENTS, CRITIC) if chosen else AGENTS
+    chosen_models = choose_models(agents, model, models)
     access = build_model_options(
         options.get("base_url"),
         window=options.get("window"),
         timeout=options.get("timeout", 600.0),
         max_wait=options.get("max_wait", 600.0),
     )
+    meter = make_meter(
+        chosen_models,
+        price=options.get("price"),
+        budget=options.get("budget"),
+        base_url=access.base_url,
+    )
+    access = replace(access, meter=meter)
     if embodied is not None and user is None:
         if endings:
             raise InputError(
                 "An embodied agent alone takes no endings.", where="endings", next="Leave them out."
             )
-        alone = build_embodied_order(
+        return build_embodied_order(
             idea,
             read_role(embodied, defaults[0]),
-            choose_models(agents, model, models),
+            chosen_models,
             access,
             options,
             tools=tools,
             run=run,
         )
-        async with aclosing(yield_from_task(play_embodied(alone))) as events:
-            async for event in events:
-                yield event
-        return
-    order = build_session_order(
+    return build_session_order(
         idea,
         (read_role(embodied or assistant, defaults[0]), read_role(user, defaults[1])),
-        choose_models(agents, model, models),
+        chosen_models,
         access,
         options,
         critic=chosen,
@@ -203,9 +248,6 @@ async def stream(
         endings=endings,
         run=run,
     )
-    async with aclosing(yield_from_task(play_one(order))) as events:
-        async for event in events:
-            yield event
 
 
 def _check_embodied(
@@ -311,6 +353,18 @@ class SessionCollector:
             return None
         return replace(self._begun, turns=tuple(self._turns), ending=self._ending)
 
+    def add(self, event: Event) -> None:
+        """Add the next event."""
+        match event:
+            case Started(session):
+                self._begun, self._turns = session, list(session.turns)
+            case Spoke(turn):
+                self._turns.append(turn)
+            case Ended(ending, error):
+                self._ending, self.error = ending, error
+            case _:
+                pass
+
     async def collect(self, events: AsyncIterator[Event]) -> Session:
         """Consume ``events`` and return the session.
 
@@ -318,17 +372,9 @@ class SessionCollector:
             BactrianError: the session failed before its first turn.
         """
         async for event in events:
-            match event:
-                case Started(session):
-                    self._begun, self._turns = session, list(session.turns)
-                case Spoke(turn):
-                    self._turns.append(turn)
-                case Ended(ending, error):
-                    self._ending, self.error = ending, error
-                    if not self._turns or self._begun is None:
-                        raise_failure(event)
-                case _:
-                    pass
+            self.add(event)
+            if isinstance(event, Ended) and (not self._turns or self._begun is None):
+                raise_failure(event)
         session = self.session
         if session is None:
             raise BactrianError("The session did not begin.", next="Report this.")

@@ -29,7 +29,7 @@ from bactrian.play.run_session import SessionOrder
 from bactrian.play.society.stages import SocietyRun
 from bactrian.records.run import Command
 from bactrian.records.session import Role
-from bactrian.store import find_data_folder
+from bactrian.store import name_run
 
 
 class ResumeOptions(TypedDict, total=False):
@@ -162,8 +162,7 @@ def build_resume_session(
 
 def write_resume_command(run: Path, stored: StoredRun) -> str:
     """Return the command that goes on with the run, quoted for the shell."""
-    kept = run.parent == find_data_folder()
-    parts = ["bactrian", "resume", run.stem if kept and run.suffix == ".db" else str(run)]
+    parts = ["bactrian", "resume", name_run(run)]
     if stored.needs_limit:
         parts += ["--limit", str(stored.recipe.size)]
     base_url = stored.options.get("base_url")

@@ -34,7 +34,7 @@ from bactrian.records.run import Failure, Mark, Progress
 from bactrian.records.session import Session
 from bactrian.records.text import show
 from bactrian.records.usage import Usage
-from bactrian.store import RunReader, open_store
+from bactrian.store import RunReader, find_run, open_store
 from bactrian.tables.tables import (
     FINDINGS,
     MESSAGES,
@@ -345,6 +345,8 @@ class Run:
 def open_run(path: str | Path) -> Run:
     """Open the run at ``path`` to read it; another process may be writing it at the same time.
 
+    A name from `bactrian runs` will do, too.
+
     Example:
         >>> import bactrian as bt
         >>> bt.open_run("nowhere.db")
@@ -357,7 +359,7 @@ def open_run(path: str | Path) -> Run:
         InputError: the file does not exist.
         StoreError: it is damaged, or written by a newer version of this program.
     """
-    run = Run(Path(path))
+    run = Run(find_run(path))
     run._read(_open)  # pyright: ignore[reportPrivateUsage]
     return run
 

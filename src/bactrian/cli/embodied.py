@@ -78,8 +78,9 @@ def play_alone(
 ) -> NoReturn:
     """Let the embodied agent act alone, and end the command."""
     assert roles.embodied is not None
-    options, stop_control = models.open(person=False, idea=thoughts)
     chosen = choose_models(("user", "assistant"), models.model, models.by_agent())
+    options, stop_control = models.open(chosen, person=False, idea=thoughts)
+    keeper.meter = options.meter
     order = build_embodied_order(
         thoughts,
         Role(roles.embodied, roles.assistant_description),

@@ -8,10 +8,17 @@ import sys
 
 from bactrian.errors import InputError
 
-_NEVER = re.compile(
-    r"HOME|PATH|BACTRIAN_(CONFIG|DATA)|XDG_.*|PYTHON.*|LD_.*|.*_PROXY|SSL_CERT_.*", re.IGNORECASE
+_OPTIONS = (
+    r"\w+_MODEL|MODEL|JUDGE|EXTRACTOR|BASE_URL|RUN|LANGUAGE|LICENSE|SEED|PRICE|BUDGET|LIMIT|MAX_\w+|\w+_PER_MINUTE"
+    r"|CONCURRENCY|TIMEOUT|WINDOW|TEMPERATURE|TOP_P|REASONING_EFFORT|REPLY_LENGTH|WORD_LIMIT|PROTOCOL|ENDINGS"
+    r"|ASSISTANT|USER|\w+_DESCRIPTION|THOUGHTS|REDACT|MARK|NOTE|JSON|QUIET|VERBOSE|DEBUG"
 )
-"""Variables that decide where keys go or what runs. ``.env`` must not set them, as it may come from another person."""
+_MAY = re.compile(
+    rf"BACTRIAN_({_OPTIONS})|(?!BACTRIAN_|LD_|PYTHON|OTEL_|HF_ENDPOINT)\w*(_KEY|_TOKEN|_SECRET|_PASSWORD|_BASE_URL|_ENDPOINT)",
+    re.IGNORECASE,
+)
+"""Variables that ``.env`` may set: keys, addresses of models, and options that decide neither where keys go nor what
+runs. It may come from another person: one option names code to load, others allow what only the user can."""
 
 
 def read_dotenv() -> None:
@@ -31,7 +38,7 @@ def read_dotenv() -> None:
     except UnicodeDecodeError as error:
         raise InputError("This is not UTF-8 text.", where=".env", next="Save it as UTF-8.") from error
     new = {name: value for name, value in found.items() if value is not None and name not in os.environ}
-    refused = [name for name in new if _NEVER.fullmatch(name)]
+    refused = [name for name in new if not _MAY.fullmatch(name)]
     if refused:
         print(f"bactrian: warning: .env cannot set {', '.join(refused)}.", file=sys.stderr)
     taken = {name: value for name, value in new.items() if name not in refused and name != DOTENV}

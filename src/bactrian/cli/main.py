@@ -232,9 +232,9 @@ def _plain_warnings() -> None:
 
     def show(message: Warning | str, category: type[Warning], *place: Any) -> None:
         if issubclass(category, BactrianWarning):
-            from bactrian.cli.terminal.console import to_printable
+            from bactrian.cli.terminal.console import say
 
-            print(to_printable(f"bactrian: warning: {message}"), file=sys.stderr)
+            say(f"bactrian: warning: {message}")
         else:
             usual(message, category, *place)
 
@@ -243,7 +243,7 @@ def _plain_warnings() -> None:
 
 def _explain(error: BactrianError) -> None:
     """Print an error in at most three lines."""
-    from bactrian.cli.terminal.console import to_printable
+    from bactrian.cli.terminal.console import say, to_printable
 
     for line in to_printable(f"bactrian: {error}").splitlines()[:3]:
-        print(line, file=sys.stderr)
+        say(line)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -11,7 +10,7 @@ from dataclasses import replace
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn
 
 from bactrian.api.models import build_model_options
-from bactrian.cli.terminal.console import open_progress, to_printable
+from bactrian.cli.terminal.console import open_progress, say
 from bactrian.errors import InputError
 from bactrian.models.http.address import read_address
 from bactrian.models.registry import ModelOptions
@@ -58,11 +57,11 @@ def show_model_progress(options: ModelOptions) -> ModelOptions:
 
 
 def _say(text: str) -> None:
-    print(to_printable(f"bactrian: {text}"), file=sys.stderr)
+    say(f"bactrian: {text}")
 
 
 def _warn(text: str) -> None:
-    print(to_printable(f"bactrian: warning: {text}"), file=sys.stderr)
+    say(f"bactrian: warning: {text}")
 
 
 def _now_and_then() -> Callable[[str], None]:

@@ -6,12 +6,34 @@ import inspect
 from collections.abc import Callable
 from dataclasses import MISSING, fields, is_dataclass
 from functools import wraps
-from typing import Any, get_type_hints
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
 SHORT_NAMES = {"--model": "-m", "--run": "-r", "--out": "-o", "--quiet": "-q", "--count": "-n"}
 """Short names of options, the same in every command."""
+
+
+def find_run_file(given: Path) -> Path:
+    """Return the run that an argument names: a file, or a name in the data folder."""
+    from bactrian.store import find_run
+
+    return find_run(given)
+
+
+def find_run_files(given: list[Path] | None) -> list[Path]:
+    """Return the runs that an argument names."""
+    return [find_run_file(one) for one in given or ()]
+
+
+RunArgument = Annotated[
+    Path,
+    typer.Argument(
+        metavar="RUN", help="The run: a file, or a name in `bactrian runs`.", callback=find_run_file
+    ),
+]
+"""The argument of every command that reads a run."""
 
 
 def declare_option(names: str, text: str, *, short: str | None = None, **more: Any) -> Any:

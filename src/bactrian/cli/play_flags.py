@@ -12,6 +12,7 @@ from typing import Annotated, Any, TypedDict
 import typer
 
 from bactrian.api.arguments import Critic
+from bactrian.api.models import ChosenModels, make_meter
 from bactrian.cli.model_options import read_model_options
 from bactrian.cli.options import declare_option
 from bactrian.cli.run_async import StopControl
@@ -79,6 +80,8 @@ class _Addresses(TypedDict):
     window: int | None
     timeout: float
     max_wait: float
+    budget: float | None
+    price: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +119,17 @@ class ModelFlags:
         ),
     ] = 600.0
 
+    budget: Annotated[
+        float | None,
+        declare_option("--budget", "Stop before this call costs more than this many US dollars.", min=0),
+    ] = None
+    price: Annotated[
+        str | None,
+        declare_option(
+            "--price", "US dollars per million tokens, prompt/completion[/cached]. Default: a table."
+        ),
+    ] = None
+
     def by_agent(self) -> dict[str, str]:
         """Return the models given for single agents."""
         given = {
@@ -133,14 +147,20 @@ class ModelFlags:
             window=self.window,
             timeout=self.timeout,
             max_wait=self.max_wait,
+            budget=self.budget,
+            price=self.price,
         )
 
-    def open(self, *, person: bool, idea: str | None) -> tuple[ModelOptions, StopControl]:
-        """Return the model options, with the person at the keyboard if one takes part."""
+    def open(
+        self, models: ChosenModels, *, person: bool, idea: str | None
+    ) -> tuple[ModelOptions, StopControl]:
+        """Return the options for opening ``models``, with the person at the keyboard if one takes part."""
         stop_control = StopControl()
         options = read_model_options(
             self.base_url, window=self.window, timeout=self.timeout, longest_wait=self.max_wait
         )
+        meter = make_meter(models, price=self.price, budget=self.budget, base_url=options.base_url)
+        options = replace(options, meter=meter)
         return (add_person(options, stop_control, idea) if person else options), stop_control
 
 

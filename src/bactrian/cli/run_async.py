@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import sys
 from collections.abc import Callable, Coroutine
 from contextlib import nullcontext
 from typing import NoReturn
 
 import typer
 
+from bactrian.cli.terminal.console import say
 from bactrian.cli.terminal.watchdog import watch_event_loop
 
 INTERRUPTED = 130
@@ -35,12 +35,12 @@ def run_async(
     """
     code = asyncio.run(_interruptible(work, stop_control or StopControl()))
     if code in (INTERRUPTED, TERMINATED):
-        print(f"\nInterrupted. {resume}", file=sys.stderr)
+        say(f"\nInterrupted. {resume}")
     raise typer.Exit(code)
 
 
 def _warn(text: str) -> None:
-    print(f"\nbactrian: warning: {text}", file=sys.stderr)
+    say(f"\nbactrian: warning: {text}")
 
 
 async def _interruptible(work: Coroutine[object, object, int], stop_control: StopControl) -> int:
@@ -55,7 +55,7 @@ async def _interruptible(work: Coroutine[object, object, int], stop_control: Sto
             return
         pulled.append(loop.create_task(stop_control.stop()))
         loop.call_later(30 if which == signal.SIGINT else 10, task.cancel)
-        print("\nFinishing what is in flight; press Ctrl-C again to stop immediately.", file=sys.stderr)
+        say("\nFinishing what is in flight; press Ctrl-C again to stop immediately.")
 
     loop = asyncio.get_running_loop()
     for which in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import log
 from typing import Any
 
 from bactrian.detect.loops import LOOP, SHORTEST_LOOP
@@ -20,8 +21,8 @@ from bactrian.detect.training import (
 
 PREVALENCE = 1 / 30
 """Share of turns that show a behaviour in ordinary conversations, for which confidences are calibrated."""
-
-
+LEAST = 0.45
+"""Confidence from which on a turn is found. F1 is highest at half its best value (0.4), precision further up."""
 _FEW, _PARTS = 3, 5
 
 
@@ -86,7 +87,8 @@ def score_conversation(model: DetectorModel, conversation: LabelledConversation)
 def calibrate_model(model: DetectorModel, scores: Sequence[HeldOutScore]) -> DetectorModel:
     """Give every head its confidences and its threshold, from held-out scores of ordinary conversations.
 
-    Turns are weighted so that :data:`PREVALENCE` of them show the behaviour. The threshold is where F1 is highest.
+    Turns are weighted so that :data:`PREVALENCE` of them show the behaviour. The threshold is the score at
+    which the confidence is :data:`LEAST`, not the one at which F1 was highest: that one depends on a few turns.
     """
     return replace(
         model,
@@ -111,10 +113,7 @@ def _calibrate(scores: Sequence[HeldOutScore]) -> dict[str, Any]:
         .LogisticRegression(C=100.0)
         .fit(values[:, None], shown, sample_weight=weights * len(use))
     )
-    order = numpy.argsort(-values, kind="stable")
-    right = numpy.cumsum((weights * shown)[order])
-    f1 = 2 * right / (numpy.cumsum(weights[order]) + prevalence)
-    return {
-        "calibration": (float(fitted.coef_[0][0]), float(fitted.intercept_[0])),
-        "threshold": float(values[order][int(f1.argmax())]),
-    }
+    slope, intercept = float(fitted.coef_[0][0]), float(fitted.intercept_[0])
+    # Where scores tell nothing, nothing is found.
+    threshold = (log(LEAST / (1 - LEAST)) - intercept) / slope if slope > 0 else float(values.max()) + 1
+    return {"calibration": (slope, intercept), "threshold": threshold}

@@ -23,6 +23,8 @@ _FRESH = 0.34
 """Share of a sentence's words in the message before, below which it says something else."""
 _SOFT = frozenset(("promise", "accept", "delay", "thanks", "leave", "serve", "finished"))
 """Acts in place of work."""
+_NO_WORK = _SOFT | {"restate", "assign"}
+"""Acts of sentences that are hardly ever the work itself."""
 _ITEM = re.compile(r"^\s*(?:[-*•]|\d+[.)、])", re.MULTILINE)
 _FORMULA = re.compile(r"[=+^∑√≈→]|\\[a-z]+")
 
@@ -47,6 +49,7 @@ _REASONS = (
     Reason("fresh_sentences", 0, 0, "no sentence says something new"),
     Reason("like_own", _MUCH, _ANY, "its speaker has said almost the same before"),
     Reason("asked_again", _MUCH, _ANY, "the same was asked before"),
+    Reason("worked", 0, 0, "no sentence of work"),
     Reason("work_sentences", 0, 0, "no sentence of work"),
     Reason("bare", 0, 0, "no sentence of work"),
     Reason("instructs", 1, 1, "a line begins with the marker of an instruction"),
@@ -162,6 +165,8 @@ def _compare_before(turn: ReadTurn, before: ReadTurn) -> dict[str, float]:
     mine, theirs = turn.stem_set, before.stem_set
     shares = [_share(sentence.stems, theirs) for sentence in turn.sentences if len(sentence.stems) > 2]
     fresh = sum(share < _FRESH for share in shares)
+    working = [sentence for sentence in turn.sentences if not sentence.acts & _NO_WORK]
+    worked = frozenset[str]().union(*[sentence.stems for sentence in working]) - theirs
     return {
         "said_before": _share(mine, theirs),
         "said_before_asked": _share(mine, before.asked),
@@ -175,6 +180,8 @@ def _compare_before(turn: ReadTurn, before: ReadTurn) -> dict[str, float]:
         "new_words": len(mine - theirs),
         "new_numbers": len(turn.numbers - before.numbers),
         "fresh_sentences": fresh,
+        "worked": log1p(len(worked)),
+        "worked_share": len(worked) / max(1, len(mine)),
         "fresh_sentences_share": fresh / max(1, len(turn.sentences)),
         "length_ratio": min(4.0, len(turn.stems) / max(1, len(before.stems))),
         "before_length": log1p(len(before.stems)),

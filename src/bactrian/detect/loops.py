@@ -38,17 +38,16 @@ def count_repeats(turns: Sequence[ReadTurn]) -> list[int]:
 
     The first round is not counted: nothing is said again in it.
     """
-    words = [set(turn.text.lower().split()) for turn in turns]
     counts: list[int] = []
-    for place, mine in enumerate(words):
-        alike = place > 1 and _is_alike(mine, words[place - 2])
+    for place, turn in enumerate(turns):
+        alike = place > 1 and _is_alike(turn, turns[place - 2])
         counts.append(counts[-1] + 1 if alike else 0)
     return counts
 
 
-def _is_alike(one: set[str], other: set[str]) -> bool:
+def _is_alike(one: ReadTurn, other: ReadTurn) -> bool:
     """Return True if two turns have the same words but for a few, and the same numbers."""
-    return compute_jaccard(one, other) >= _ALIKE and not any(map(str.isdigit, "".join(one ^ other)))
+    return one.numbers == other.numbers and compute_jaccard(one.stem_set, other.stem_set) >= _ALIKE
 
 
 def can_be_loop(turns: Sequence[Spoken], length: int) -> bool:

@@ -225,7 +225,7 @@ class DetectorModel:
 
     def _look_up(self, sentence: Sentence) -> list[int]:
         vocabulary = self.vocabulary
-        return [vocabulary[gram] for gram in sentence.grams if gram in vocabulary]
+        return [*map(vocabulary.__getitem__, vocabulary.keys() & sentence.grams)]
 
 
 @cache

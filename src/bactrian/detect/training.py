@@ -27,9 +27,12 @@ _SEEN = 4
 _SEEN_BY = 2
 """groups (authors) that must have used it."""
 _TREES = 120
-_CHECK = 12
-_GIVEN_UP = 0.02
-"""Share of the turns that show the behaviour which may be given up early, for speed."""
+_CHECKS = (8, 20, 45)
+"""Numbers of trees after which hopeless turns are given up, for speed."""
+_GIVEN_UP = 0.01
+"""Share of the turns of the training data that show the behaviour and fall below a check, and"""
+_MARGIN = 0.7
+"""log odds by which a turn must fall short of the check, too: scores of new authors spread further."""
 _STEPS = 127
 """Steps of a weight on either side of 0."""
 _SEED = 1
@@ -215,7 +218,7 @@ def _train_sentences(
         bias=float(round(linear.intercept_[0], 5)),
         scale=scale,
         weights=[round(weight / scale) for weight in weights.tolist()],
-        forest=Forest(0.0, (), 0, 0.0),
+        forest=Forest(0.0, (), ()),
         calibration=(1.0, 0.0),
         threshold=0.0,
     )
@@ -292,10 +295,13 @@ def _train_trees(
     )
     trees = tuple(_read_tree(one[0].tree_, boosting.learning_rate) for one in boosting.estimators_)
     # The weights balance the classes, so that the trees begin at even odds.
-    forest = Forest(0.0, trees, _CHECK, 0.0)
-    first = replace(forest, trees=trees[:_CHECK])
-    of_shown = sorted(first.score(row) for row, label in zip(rows, labels, strict=True) if label)
-    return replace(forest, hopeless=of_shown[int(_GIVEN_UP * len(of_shown))] if of_shown else 0.0)
+    checks: list[tuple[int, float]] = []
+    for count in _CHECKS:
+        first = Forest(0.0, trees[:count], ())
+        of_shown = sorted(first.score(row) for row, label in zip(rows, labels, strict=True) if label)
+        lowest = of_shown[int(_GIVEN_UP * len(of_shown))] if of_shown else 0.0
+        checks.append((count, lowest - _MARGIN))
+    return Forest(0.0, trees, tuple(checks))
 
 
 def _read_tree(tree: Any, rate: float) -> Tree:

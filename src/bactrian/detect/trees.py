@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 
@@ -22,23 +23,39 @@ class Tree:
     """Log odds that the node adds. Those of inner nodes explain a score."""
 
 
-@dataclass(frozen=True, slots=True)
+# Not slotted: a cached property needs a place to be kept in.
+@dataclass(frozen=True)
 class Forest:
     """A sum of trees."""
 
     base: float
     trees: tuple[Tree, ...]
-    check: int
-    """Number of trees after which a hopeless turn is given up."""
-    hopeless: float
-    """Log odds after ``check`` trees below which a turn is given up: hardly any that shows the behaviour is."""
+    checks: tuple[tuple[int, float], ...]
+    """Numbers of trees after which a turn may be given up, and the log odds below which it is hopeless by then:
+    hardly any turn that shows the behaviour is."""
+
+    @cached_property
+    def _parts(self) -> list[tuple[list[Any], float]]:
+        """The trees between two checks, nested for speed, and the log odds below which a turn is given up."""
+        parts: list[tuple[list[Any], float]] = []
+        begin = 0
+        for end, hopeless in (*self.checks, (len(self.trees), float("-inf"))):
+            parts.append(([_nest_tree(tree) for tree in self.trees[begin:end]], hopeless))
+            begin = end
+        return parts
 
     def score(self, row: Sequence[float], *, whole: bool = False) -> float:
-        """Return the log odds of a row; those of the first trees if they are hopeless, unless ``whole``."""
-        total = self.base + _sum_trees(self.trees[: self.check], row)
-        if total < self.hopeless and not whole:
-            return total
-        return total + _sum_trees(self.trees[self.check :], row)
+        """Return the log odds of a row; those so far if they are hopeless at a check, unless ``whole``."""
+        total = self.base
+        for trees, hopeless in self._parts:
+            for node in trees:
+                while node.__class__ is tuple:
+                    feature, threshold, left, right = node
+                    node = left if row[feature] <= threshold else right  # noqa: PLW2901
+                total += node
+            if total < hopeless and not whole:
+                return total
+        return total
 
     def explain(self, row: Sequence[float]) -> Counter[int]:
         """Return what each column adds to the score: the change of value along the path (Saabas 2014)."""
@@ -52,28 +69,26 @@ class Forest:
         return added
 
 
-def _sum_trees(trees: Sequence[Tree], row: Sequence[float]) -> float:
-    total = 0.0
-    for tree in trees:
-        features, thresholds, left, right = tree.features, tree.thresholds, tree.left, tree.right
-        node = 0
-        while (feature := features[node]) >= 0:
-            node = left[node] if row[feature] <= thresholds[node] else right[node]
-        total += tree.values[node]
-    return total
+def _nest_tree(tree: Tree, node: int = 0) -> Any:
+    """Return a node as ``(feature, threshold, left, right)``; a leaf as its value."""
+    feature = tree.features[node]
+    if feature < 0:
+        return tree.values[node]
+    left, right = tree.left[node], tree.right[node]
+    return feature, tree.thresholds[node], _nest_tree(tree, left), _nest_tree(tree, right)
 
 
 def read_forest(data: Any) -> Forest:
     """Read a forest from JSON."""
-    return Forest(data["base"], tuple(Tree(*tree) for tree in data["trees"]), data["check"], data["hopeless"])
+    checks = tuple((count, hopeless) for count, hopeless in data.get("checks", ()))
+    return Forest(data["base"], tuple(Tree(*tree) for tree in data["trees"]), checks)
 
 
 def write_forest(forest: Forest) -> dict[str, Any]:
     """Return a forest as JSON."""
     return {
         "base": round(forest.base, 5),
-        "check": forest.check,
-        "hopeless": round(forest.hopeless, 4),
+        "checks": [[count, round(hopeless, 4)] for count, hopeless in forest.checks],
         "trees": [
             [
                 tree.features,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import combinations, pairwise
 from math import log2
 from typing import NamedTuple, Protocol
 
@@ -213,9 +213,12 @@ def _split_sentences(prose: str) -> list[str]:
 def _read_sentence(text: str) -> Sentence:
     words = _tokenize(text)
     has_number, has_quote = _DIGIT.search(text) is not None, _QUOTES.search(text) is not None
-    grams = _make_grams(words)
+    grams = _make_grams(words, has_number=has_number)
     acts = load_lexicon().find_acts(text, words, grams)
     grams.update(["@" + act for act in acts])
+    if len(acts) > 1:
+        # Who does what: an act of the speaker is another one than the same act of the other.
+        grams.update([f"@{one}@{other}" for one, other in combinations(sorted(acts), 2)])
     if acts <= BARE:
         grams.add("@nothing")
     grams.add("#" + (text[-1] if not text[-1].isalnum() else "a"))
@@ -236,13 +239,14 @@ def _read_sentence(text: str) -> Sentence:
     )
 
 
-def _make_grams(words: list[str]) -> set[str]:
-    words = ["0" if word[0].isdigit() else word for word in words]
+def _make_grams(words: list[str], *, has_number: bool) -> set[str]:
+    if not words:
+        return set()
+    if has_number:
+        words = ["0" if word[0].isdigit() else word for word in words]
     pairs = [f"{one} {two}" for one, two in pairwise(words)]
-    grams = {*words, *pairs}
-    grams.update([f"{word[:_PREFIX]}*" for word in words if len(word) > _PREFIX])
-    if words:
-        grams.update((f"^{words[0]}", f"{words[-1]}$"))
+    prefixes = [f"{word[:_PREFIX]}*" for word in words if len(word) > _PREFIX]
+    grams = {*words, *pairs, *prefixes, f"^{words[0]}", f"{words[-1]}$"}
     if pairs:
         grams.add(f"^{pairs[0]}")
     return grams

@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+from bactrian.errors import InputError
 from bactrian.evaluate.judging.judge import Judge
 from bactrian.evaluate.judging.verdict import KINDS, Verdict
 from bactrian.evaluate.pass_at_k import PassAtK, summarize_pass
@@ -51,14 +52,23 @@ class Score:
         }
 
 
+_FIRST_BYTES = b'{"task_id": '
+_LONGEST_LINE = 64 * 1024 * 1024
+
+
 class VerdictFile:
-    """Verdicts as JSON lines. A verdict on the same code and checks is not made again."""
+    """Verdicts as JSON lines. A verdict on the same code and checks is not made again.
+
+    Raises:
+        InputError: the file exists and holds something else, to which no verdict is added.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._known: dict[str, Verdict] = {}
         self._written: set[tuple[str, str]] = set()
         self._lock = threading.Lock()
+        check_verdicts(path)
         if path.exists():
             for line in path.read_bytes().splitlines(keepends=True):
                 self._take(line)
@@ -101,6 +111,29 @@ class VerdictFile:
                 file.write(body)
             self._known[solution.key] = verdict
             self._written.add((solution.id, solution.key))
+
+
+def check_verdicts(path: Path) -> None:
+    """Check that a file is missing or empty, or begins with a verdict, which a kill may have cut short.
+
+    Raises:
+        InputError: it holds something else.
+    """
+    if not path.exists():
+        return
+    is_ours = False
+    if path.is_file():
+        with path.open("rb") as file:
+            first = file.readline(_LONGEST_LINE)
+        try:
+            row: object = json.loads(first or b'{"key": "", "kind": ""}')
+            is_ours = isinstance(row, dict) and {"key", "kind"} <= set(cast("dict[str, object]", row))
+        except ValueError:
+            is_ours = first.startswith(_FIRST_BYTES) and not first.endswith(b"\n")
+    if not is_ours:
+        raise InputError(
+            "This file holds something other than verdicts.", where=str(path), next="Name another file."
+        )
 
 
 def judge_solutions(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import Any
 
 from bactrian.export.system_prompts import SystemPrompts
+from bactrian.language.body import read_body
+from bactrian.language.protocol import is_done
 from bactrian.models.openai.tool_calls import to_wire_calls
 from bactrian.records.message import Message
 from bactrian.records.session import Session
@@ -39,12 +41,25 @@ def list_rounds(session: Session) -> list[tuple[Turn, Turn]]:
 
 
 def view_from_side(
-    session: Session, side: Speaker, turns: Sequence[Turn], prompts: SystemPrompts, *, tools: bool = False
+    session: Session,
+    side: Speaker,
+    turns: Sequence[Turn],
+    prompts: SystemPrompts,
+    *,
+    tools: bool = False,
+    plain: bool = False,
 ) -> list[Message]:
     """Return these turns as messages for the agent of ``side``, whose own are the assistant's.
 
-    With ``tools``, its tool calls and their results are included.
+    With ``tools``, its tool calls and their results are included. If ``plain``, there is no system prompt, and the
+    texts are without the words of the protocol; the AI user's side begins with the task.
     """
+    if plain:
+        opening = [Message("user", Text(session.task.text))] if side == "user" else []
+        bodies = ((turn, read_body(turn)) for turn in turns)
+        return opening + [
+            Message("assistant" if turn.speaker == side else "user", Text(body)) for turn, body in bodies
+        ]
     told = prompts.render(session)
     messages = [Message("system", Text(told.assistant if side == "assistant" else told.user))]
     if side == "user":
@@ -57,17 +72,25 @@ def view_from_side(
 
 
 def build_dialogue(
-    session: Session, side: Speaker, prompts: SystemPrompts, *, tools: bool = False
+    session: Session,
+    side: Speaker,
+    prompts: SystemPrompts,
+    *,
+    tools: bool = False,
+    plain: bool = False,
 ) -> list[Message]:
     """Return the conversation from ``side``: its system prompt, then user and assistant messages in alternation.
 
     The last message is from ``side``: an unanswered turn is left out, so the AI user's done token ends the chat of its
-    own side and is not part of the other's. Empty if ``side`` has no turn.
+    own side and is not part of the other's. Empty if ``side`` has no turn. If ``plain``, the chat ends before a turn
+    that says nothing besides the words of the protocol.
     """
     turns = list(make_alternating(session))
+    if plain:
+        turns = list(takewhile(lambda turn: read_body(turn) and not is_done(turn.text), turns))
     while turns and turns[-1].speaker != side:
         turns.pop()
-    return view_from_side(session, side, turns, prompts, tools=tools) if turns else []
+    return view_from_side(session, side, turns, prompts, tools=tools, plain=plain) if turns else []
 
 
 def to_plain_text(messages: Sequence[Message]) -> list[dict[str, Any]]:

@@ -19,7 +19,7 @@ from bactrian.export.format import Add, ExportContext, Format, Sample
 from bactrian.export.manifest import build_manifest, describe_files, list_written
 from bactrian.export.redact import Redactor
 from bactrian.export.registry import FORMATS
-from bactrian.export.split import Split
+from bactrian.export.split import Split, locate_group, name_group
 from bactrian.export.system_prompts import SystemPrompts
 from bactrian.export.training_configs import DATASET_INFO, DataFile, Tool, check_tool, write_entry
 from bactrian.files.atomic import MANIFEST, name_companion, write_atomically
@@ -50,6 +50,8 @@ class ExportOptions:
     redact: bool = False
     thoughts: bool = False
     """True to include thoughts of reasoning models."""
+    plain: bool = False
+    """True to leave out system prompts and the words of the protocol."""
     overwrite: bool = False
     license: str = ""
     """SPDX name of the data's licence; empty if not given."""
@@ -57,8 +59,16 @@ class ExportOptions:
     """A user's prompt pack that sessions of the run were made with."""
 
 
-async def export_run(store: RunReader, options: ExportOptions) -> dict[str, Any]:
+OnProgress = Callable[[int, int | None], None]
+"""Receives how many sessions are done, and of how many."""
+
+
+async def export_run(
+    store: RunReader, options: ExportOptions, on_progress: OnProgress | None = None
+) -> dict[str, Any]:
     """Export the current state of the run and return the manifest.
+
+    ``on_progress`` is called with the number of sessions read, and of those in the run.
 
     Raises:
         InputError: the target exists or cannot be written, or no session fits the format.
@@ -68,13 +78,13 @@ async def export_run(store: RunReader, options: ExportOptions) -> dict[str, Any]
     """
     _check_options(options)
     async with store.snapshot() as run:
-        return await _export(run, options)
+        return await _export(run, options, on_progress)
 
 
-async def _export(store: RunReader, options: ExportOptions) -> dict[str, Any]:
+async def _export(store: RunReader, options: ExportOptions, on_progress: OnProgress | None) -> dict[str, Any]:
     recipe = await store.recipe()
     context = ExportContext(
-        store.path.stem, SystemPrompts(recipe, options.pack), options.side, options.thoughts
+        store.path.stem, SystemPrompts(recipe, options.pack), options.side, options.thoughts, options.plain
     )
     with write_atomically(
         options.out,
@@ -83,7 +93,7 @@ async def _export(store: RunReader, options: ExportOptions) -> dict[str, Any]:
         protect=list_run_files(store.path),
     ) as stage:
         target = stage / options.out.name
-        counts = await _write_sessions(store, options, context, target)
+        counts = await _write_sessions(store, options, context, target, on_progress)
         manifest = build_manifest(_describe_export(options, context, recipe), counts)
         if options.format.finish is not None:
             options.format.finish(target, manifest)
@@ -121,23 +131,40 @@ def _check_options(options: ExportOptions) -> None:
             next=f"Formats that can: {', '.join(fitting)}.",
         )
 
+    if options.plain and not options.format.plain:
+        fitting = [name for name, form in FORMATS.items() if form.plain]
+        raise InputError(
+            f"{options.format.name} cannot be plain.",
+            where="plain",
+            next=f"Formats that can: {', '.join(fitting)}. alpaca is without the protocol's words in any case.",
+        )
+
 
 async def _write_sessions(
-    store: RunReader, options: ExportOptions, context: ExportContext, target: Path
+    store: RunReader,
+    options: ExportOptions,
+    context: ExportContext,
+    target: Path,
+    on_progress: OnProgress | None,
 ) -> ExportCounts:
     """Write every matching session to its part of the data."""
     counts = ExportCounts()
     fits = SessionFilter(options.filters)
     redactor = Redactor() if options.redact else None
     form = options.format
+    places: set[float] = set()
+    size = len([None async for _ in store.progress()]) if on_progress else 0
     with ExitStack() as stack:
         add = _open_parts(options, context, target, stack)
         async for session in store.sessions():
+            if on_progress is not None:
+                on_progress(counts.seen, size)
             counts.seen += 1
             if reason := _find_misfit(session, form) or fits.find_reason(session):
                 counts.left_out[reason] += 1
                 continue
             part = options.split.find_part(session)
+            places.add(locate_group(name_group(session)))
             sample = await _build_sample(store, session, options, redactor)
             rows = add[part](sample)
             if not rows:
@@ -150,6 +177,7 @@ async def _write_sessions(
             counts.redacted.update(redactor.found)
         if not counts.sessions:
             raise _explain_nothing(counts, options, str(store.path))
+        options.split.check(counts.rows, places)
     return counts
 
 
@@ -229,6 +257,7 @@ def _describe_export(
         "format": options.format.name,
         **({"side": options.side} if options.format.sides else {}),
         **({"thoughts": True} if options.thoughts else {}),
+        **({"plain": True} if options.plain else {}),
         "run": {
             "name": context.run,
             "recipe": made_from.get("name"),

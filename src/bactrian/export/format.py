@@ -41,6 +41,8 @@ class ExportContext:
     """The agent whose messages a model is to learn."""
     thoughts: bool = False
     """True to include thoughts of reasoning models."""
+    plain: bool = False
+    """True to leave out the system prompt and the words of the protocol."""
     notes: Counter[str] = field(default_factory=Counter[str])
     """Notes for the reader on changes that the format made to rows, with their number."""
 
@@ -68,6 +70,8 @@ class Format:
     """True if it includes tool calls."""
     thoughts: bool = False
     """True if it supports thoughts of reasoning models."""
+    plain: bool = False
+    """True if it can leave out the system prompt and the words of the protocol."""
     layout: str | None = None
     """Path of a ``{part}`` within the folder, for a format that is always a folder."""
     manifest_inside: bool = True

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from math import ceil, floor, log
 
 from bactrian.errors import InputError
 from bactrian.records.session import Session, find_kind
@@ -37,6 +38,34 @@ class Split:
                 return name
             place -= share
         return TRAIN
+
+    def check(self, rows: Mapping[str, int], places: Collection[float]) -> None:
+        """Refuse a part without rows. ``places`` are those of its groups (:func:`locate_group`).
+
+        Raises:
+            InputError: a part is empty.
+        """
+        empty = next((name for name in self.names if not rows.get(name)), None)
+        if empty is None:
+            return
+        hint = "Export without a split, or more sessions."
+        enough = floor(min(places) * 1000 + 1) / 1000
+        if len(self.shares) == 1 and empty != TRAIN and len(places) > 1 and enough < max(places):
+            hint = f"{empty}={enough:g} is enough for one pair. {hint}"
+        pairs = f"{len(places):,} role pair" + ("" if len(places) == 1 else "s")
+        likely = ""
+        if empty in self.shares:
+            likely = f"; {_count_needed(self.shares[empty]):,} pairs make a part of that size likely"
+        raise InputError(
+            f"The part {empty!r} would be empty: the sessions are of {pairs}, and none falls into it{likely}.",
+            where="split",
+            next=hint,
+        )
+
+
+def _count_needed(share: float) -> int:
+    """Return the number of pairs of which one falls into a part of this size with a probability of 95 %."""
+    return ceil(log(0.05) / log(1 - share))
 
 
 def read_split(texts: list[str]) -> Split:

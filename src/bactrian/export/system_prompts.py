@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from bactrian.files.template import compile_template
 from bactrian.prompts.engine import render_prompt
 from bactrian.prompts.inception import InceptionPrompts, render_inception
 from bactrian.prompts.pack import Pack, list_packs, load_pack
-from bactrian.records.session import Session, find_kind
+from bactrian.records.session import SYSTEM, Session, find_kind
+from bactrian.records.turn import Speaker
 
 
 class SystemPrompts:
     """Renders the prompts of stored sessions again, from their packs and recipe.
 
     A session stores the hash of its pack. If that pack is neither built in nor ``own``, or if there was none, as in an
-    imported conversation, a short substitute is used; see :meth:`is_known`.
+    imported conversation without a system prompt, a short substitute is used; see :meth:`is_known`.
     """
 
     def __init__(self, recipe: Mapping[str, Any] | None = None, own: Pack | None = None) -> None:
@@ -26,9 +28,9 @@ class SystemPrompts:
         made_from: Mapping[str, Any] = recipe["recipe"] if recipe else {}
         self._answer: Mapping[str, Any] | None = made_from.get("answer")
 
-    def is_known(self, session: Session) -> bool:
-        """Return True if :meth:`render` returns the original prompts."""
-        return self._pack(session) is not None or self._answered(session)
+    def is_known(self, session: Session, side: Speaker = "assistant") -> bool:
+        """Return True if :meth:`render` returns the original prompt of ``side``."""
+        return self._pack(session) is not None or self._answered(session) or side in _find_given(session)
 
     def render(self, session: Session) -> InceptionPrompts:
         """Return the initial prompts of both sides of ``session``."""
@@ -39,7 +41,7 @@ class SystemPrompts:
             names = frozenset(session.values)
             system = compile_template(self._answer["system"], may=names).render(session.values).strip()
             return InceptionPrompts(user="", assistant=system, opening="")
-        return _stand_in(session)
+        return replace(_stand_in(session), **_find_given(session))
 
     def _pack(self, session: Session) -> Pack | None:
         return self._packs.get(session.provenance.prompts_hash)
@@ -49,6 +51,13 @@ class SystemPrompts:
             return False
         said = f"{self._answer['system']}\0{self._answer['question']}"
         return hashlib.sha256(said.encode()).hexdigest() == session.provenance.prompts_hash
+
+
+def _find_given(session: Session) -> dict[str, str]:
+    """Return the system prompts of an imported conversation by side, as far as its file has them."""
+    given = session.provenance.extra.get(SYSTEM, {})
+    sides: tuple[Speaker, ...] = ("assistant", "user")
+    return {side: given[side] for side in sides if isinstance(given.get(side), str)}
 
 
 def _stand_in(session: Session) -> InceptionPrompts:

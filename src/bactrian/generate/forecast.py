@@ -10,14 +10,14 @@ from math import prod
 from bactrian.generate.job_ids import JobIds
 from bactrian.generate.jobs.registry import find_job_kind
 from bactrian.generate.outlook import mix_prices
+from bactrian.generate.rests import JobStates, Lengths, estimate_extended, estimate_rests, read_states
 from bactrian.generate.run import RunOrder, arrange_jobs, find_begun_plan
 from bactrian.generate.run_models import LOCAL_WINDOW
 from bactrian.generate.scheduler import count_jobs
-from bactrian.generate.session_cost import Estimate, SessionCost, apply_critic, average, list_three
+from bactrian.generate.session_cost import Estimate, SessionCost, apply_critic, list_three
 from bactrian.models.registry import find_traits
 from bactrian.models.wrappers.budget import Price
 from bactrian.recipes.axis import Axis
-from bactrian.records.run import Progress
 from bactrian.records.usage import Usage
 from bactrian.store import open_store
 
@@ -49,6 +49,8 @@ class Forecast:
     """The basis of the numbers, and their uncertainty."""
     jobs: int = 0
     """Jobs that were asked for, those that ended among them."""
+    equal_roles: int = 0
+    """Jobs of the recipe that are left out because their roles are equal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,8 @@ class Remaining:
     """None if no call of this run has been seen."""
     window: int
     """Sessions in flight."""
+    rests: SessionCost | None = None
+    """What all sessions together still take that have begun; None if there are none."""
 
 
 async def forecast_run(order: RunOrder) -> Forecast:
@@ -79,32 +83,41 @@ async def forecast_run(order: RunOrder) -> Forecast:
     picks = arrange_jobs(plan.recipe, grid.axes, order)
     size = count_jobs(grid.axes, order.limit) if picks is None else picks.size
     left = size
-    ended: list[Progress] = []
+    states = JobStates()
     lists_done: set[str] = set()
     seconds: float | None = None
     if await asyncio.to_thread(order.run.exists):
         async with open_store(order.run, read_only=True) as store:
             ids = JobIds(grid, await store.list_imported())
-            jobs = [(number, one) async for number, one in ids.list_jobs(store) if one.ending is not None]
-            ended = [one for _, one in jobs]
-            left -= sum(number < size if picks is None else number in picks for number, _ in jobs)
+            asked = range(size) if picks is None else picks
+            states = await read_states(store, ids, kind.limit, asked, retry=order.retry_failed)
+            left -= states.begun
             lists_done = {items.id async for items in store.item_lists() if items.complete}
             seconds = await store.mean_seconds()
-    usage, calls = _count_lists(plan.recipe.axes, size, lists_done, spread=picks is not None)
-    good = [one for one in ended if one.prompt]
+    spread = order.spread is not None and not order.spread.depth
+    usage, calls = _count_lists(plan.recipe.axes, size, lists_done, spread=spread)
     cost = await kind.estimate()
+    turns = cost.session.calls.plus(cost.given_turns)
+    lengths = Lengths(turns.value, kind.limit or turns.high)
+    measured = states.has_usage
     for step in cost.preparation:
         calls += left
-        if not good:  # What ended sessions used has this in it.
+        if not measured:  # What ended sessions used has this in it.
             usage += Usage(step.prompt * left, step.completion * left)
-    session = average(good, left, calls_beside=cost.given_turns) if good else cost.session
-    session = apply_critic(session.times(cost.sessions), cost.critic, guessed=not good)
+    session = cost.session
+    if measured:
+        session = estimate_extended(states, lengths, left, calls_beside=cost.given_turns)
+    session = apply_critic(session.times(cost.sessions), cost.critic, guessed=not measured)
+    rests = estimate_rests((*states.shorter, *states.open), lengths)
+    rests = rests and apply_critic(rests, cost.critic, guessed=False)
     speakers = [plan.models[agent] for agent in cost.speakers]
     local = any(find_traits(name).in_process for name in speakers)
     window = order.limits.concurrency or (LOCAL_WINDOW if local else 64)
     price = mix_prices([order.meter.prices.get(name) for name in speakers])
-    forecast = compute_forecast(session, Remaining(left, usage, calls, price, seconds, window))
-    return replace(forecast, jobs=size)
+    forecast = compute_forecast(session, Remaining(left, usage, calls, price, seconds, window, rests))
+    begun = len(states.shorter) + len(states.open)
+    left_out = 0 if picks is None else picks.count_equal()
+    return replace(forecast, sessions=left + begun, jobs=size, equal_roles=left_out)
 
 
 def _count_lists(axes: Sequence[Axis], size: int, done: set[str], *, spread: bool) -> tuple[Usage, int]:
@@ -144,10 +157,9 @@ def _count_shown(axis: Axis) -> float:
 def compute_forecast(sizes: SessionCost, left: Remaining) -> Forecast:
     """What the sessions that are left will take, all together."""
     sessions, other, price = left.sessions, left.other, left.price
-    prompt = sizes.prompt.times(sessions).or_about(other.prompt)
-    completion = sizes.completion.times(sessions).or_about(other.completion)
-    cached = sizes.cached.times(sessions)
-    calls = sizes.calls.times(sessions).plus(left.other_calls)
+    whole = sizes.times(sessions).plus(left.rests)
+    prompt, completion = whole.prompt.or_about(other.prompt), whole.completion.or_about(other.completion)
+    cached, calls = whole.cached, whole.calls.plus(left.other_calls).reach(left.other_calls)
     basis = sizes.basis
     per_call = left.seconds_per_call or _SECONDS_PER_CALL
     at_once = max(1, min(left.window, sessions))

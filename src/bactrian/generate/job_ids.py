@@ -14,7 +14,7 @@ from bactrian.records.run import Progress
 from bactrian.store import RunReader, Store
 
 _SUFFIX = "-made"
-"""Appended to the id of a job's session if an imported session has the job's id."""
+"""Appended to the id of a job's session as long as an imported session has that id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,16 +27,23 @@ class JobIds:
 
     def name_session(self, job: Job) -> Job:
         """Return ``job`` with the id of its session in the run."""
-        taken = job.id in self.imported
-        return replace(job, id=job.id + _SUFFIX) if taken else job
+        name = self._name(job.id)
+        return job if name == job.id else replace(job, id=name)
+
+    def _name(self, job_id: str) -> str:
+        while job_id in self.imported:
+            job_id += _SUFFIX
+        return job_id
 
     async def list_jobs(self, store: RunReader) -> AsyncIterator[tuple[int, Progress]]:
         """Yield every session that belongs to a job, with the number of the job."""
         async for one in store.progress():
             if one.id in self.imported:
                 continue
-            job_id = one.id.removesuffix(_SUFFIX)
-            if job_id != one.id and job_id not in self.imported:
+            job_id = one.id
+            while job_id.endswith(_SUFFIX):
+                job_id = job_id.removesuffix(_SUFFIX)
+            if self._name(job_id) != one.id:
                 continue
             number = self.grid.find_number(job_id)
             if number is not None:

@@ -22,9 +22,10 @@ from bactrian.generate.lists.source import ListFunction, ListSource, find_list_s
 from bactrian.generate.outlook import Outlook, SessionPrior, mix_prices
 from bactrian.generate.plan import Plan, check_same, is_other_limit
 from bactrian.generate.progress import RunProgress, ShortList
+from bactrian.generate.rests import is_cut_short
 from bactrian.generate.run_models import RunLimits, RunModels, open_run_models
 from bactrian.generate.runner import Runner
-from bactrian.generate.scheduler import DoneJobs, GridAxis, Job, Scheduler
+from bactrian.generate.scheduler import DoneJobs, GridAxis, Job, Scheduler, count_jobs
 from bactrian.generate.session_cost import apply_critic
 from bactrian.generate.spread import Spread, SpreadGrid, SpreadScheduler, find_roles
 from bactrian.models.pricing import FREE
@@ -136,8 +137,6 @@ async def prepare_run(order: RunOrder) -> AsyncGenerator[PreparedRun]:
             else SpreadScheduler(picks, done, known)
         )
         progress.total = scheduler.size
-        if progress.done > progress.failed or any(turns for _, turns in begun):
-            run_models.expect_answers()
         if progress.done < progress.total:
             await run_models.load()
         runner = Runner(
@@ -158,10 +157,14 @@ async def prepare_run(order: RunOrder) -> AsyncGenerator[PreparedRun]:
 
 
 def arrange_jobs(recipe: Recipe, axes: Sequence[GridAxis], order: RunOrder) -> SpreadGrid | None:
-    """Return the jobs in the order that ``order`` asks for; None for the order of the lists."""
+    """Return the jobs that ``order`` asks for, in its order; None for all jobs in the order of the lists."""
     if order.spread is None:
         return None
-    return SpreadGrid(axes, order.spread, find_roles(recipe), order.limit)
+    grid = SpreadGrid(axes, order.spread, find_roles(recipe), order.limit)
+    left_out = grid.count_equal()
+    if left_out and left_out == count_jobs(axes, None):  # A recipe of one role asks for equal roles.
+        return SpreadGrid(axes, replace(order.spread, equal_roles=True), grid.roles, order.limit)
+    return grid if left_out or not order.spread.depth else None
 
 
 def _is_longer(kind: JobKind[Any], frozen: Mapping[str, Any], content: Mapping[str, Any]) -> bool:
@@ -177,11 +180,7 @@ async def _reopen_shorter(store: Store, ids: JobIds, limit: int | None) -> None:
     """Take back the endings of sessions that stopped at a smaller limit of messages, so that they go on."""
     if limit is None:
         return
-    shorter = [
-        one.id
-        async for _, one in ids.list_jobs(store)
-        if one.ending == "max_messages" and one.turns is not None and one.turns < limit
-    ]
+    shorter = [one.id async for _, one in ids.list_jobs(store) if is_cut_short(one, limit)]
     await asyncio.gather(*map(store.reopen, shorter))
 
 

@@ -17,6 +17,7 @@ from bactrian.models.wrappers.cancellation import StopSignal
 from bactrian.models.wrappers.concurrency import ConcurrencyLimit
 from bactrian.models.wrappers.rate_limit import RateLimit
 from bactrian.models.wrappers.recorder import Recorder
+from bactrian.models.wrappers.refusals import RefusalCheck
 from bactrian.models.wrappers.retry import Retry, RetryPolicy
 from bactrian.records.run import Call
 
@@ -71,12 +72,6 @@ class RunModels:
         for model in self.opened:
             await load_local(model)
 
-    def expect_answers(self) -> None:
-        """Note that the models have answered an earlier command of the run, so that a 403 is about its content."""
-        for model in self.models.values():
-            if isinstance(model, Retry):
-                model.answered_earlier = True
-
     def pressure(self) -> EndpointPressure:
         """Return the current limits of the endpoints."""
         return EndpointPressure(
@@ -125,6 +120,7 @@ class _EndpointLimits:
             inner = self._rate
             if isinstance(model, RemoteModel):
                 model.before_again = self._rate.wait_again
+        inner = RefusalCheck(inner)
         if self.concurrency is not None:
             return self.concurrency.share(inner)
         self.concurrency = ConcurrencyLimit(
@@ -149,7 +145,7 @@ async def open_run_models(
     """Open the model that ``names`` gives for each agent; agents that share a name share a model, and models
     that share an endpoint its limits.
 
-    From the outside in: retries, concurrency limit, rate limit, budget, record of failed calls.
+    From the outside in: retries, concurrency limit, check of refusals, rate limit, budget, record of failed calls.
 
     Raises:
         InputError: a name is not that of a model, or its file cannot be used.

@@ -9,7 +9,6 @@ from contextlib import aclosing
 from bactrian.errors import (
     BactrianError,
     BudgetReached,
-    ForbiddenAtFirst,
     GaveUp,
     Halted,
     InputError,
@@ -56,8 +55,6 @@ class Runner:
         self._stopping = False
         self._fault: BactrianError | None = None
         self._given_up = 0
-        self._forbidden: ForbiddenAtFirst | None = None
-        self._answered = False
 
     async def run(self) -> None:
         """Run all jobs, or until :meth:`stop` is called.
@@ -71,8 +68,6 @@ class Runner:
             self._fault = self._admission.explain_refusal()
         if self._fault is not None:
             raise self._fault
-        if self._forbidden is not None and not self._answered:
-            raise self._forbidden
 
     async def stop(self) -> None:
         """Start no more jobs. Turns in flight are finished and stored, then :meth:`run` returns."""
@@ -146,20 +141,17 @@ class Runner:
             self._progress.in_flight += 1
 
     def _take_answer(self) -> None:
-        self._answered = True
         self._given_up = 0
 
     async def _record_open(self, fault: ModelError) -> None:
         """Count a session or list that ``fault`` left open, and stop the run if it concerns every request.
 
-        That is so for ``window`` :class:`GaveUp` in a row. For a 403, the model decides (:class:`Retry`).
+        That is so for ``window`` :class:`GaveUp` in a row.
         """
         self._progress.open += 1
         if isinstance(fault, GaveUp):
             self._given_up += 1
-        if isinstance(fault, ForbiddenAtFirst):
-            self._forbidden = fault
-        elif not isinstance(fault, GaveUp) or self._given_up >= self._window:
+        if not isinstance(fault, GaveUp) or self._given_up >= self._window:
             await self._stop_with(fault)
             return
         self._progress.explain(fault.what)

@@ -55,6 +55,18 @@ class Estimate:
         """Each of the three, and ``more``."""
         return Estimate(self.value + more, self.low + more, self.high + more)
 
+    def add(self, other: Estimate) -> Estimate:
+        """Return the sum of both, part by part."""
+        return Estimate(self.value + other.value, self.low + other.low, self.high + other.high)
+
+    def reach(self, more: float) -> Estimate:
+        """Return the same with an upper end that is higher by ``more``."""
+        return Estimate(self.value, self.low, self.high + more)
+
+    def widen(self, factor: float) -> Estimate:
+        """Return the same with a range that is wider by ``factor`` at both ends."""
+        return Estimate(self.value, self.low / factor, self.high * factor)
+
     def or_about(self, more: float) -> Estimate:
         """Each of the three, and ``more``, which may be half or twice as much."""
         return Estimate(self.value + more, self.low + more / 2, self.high + more * 2)
@@ -81,6 +93,18 @@ class SessionCost:
             self.prompt.times(factor),
             self.completion.times(factor),
             self.cached.times(factor),
+            self.basis,
+        )
+
+    def plus(self, other: SessionCost | None) -> SessionCost:
+        """Return both together; None stands for nothing."""
+        if other is None:
+            return self
+        return SessionCost(
+            self.calls.add(other.calls),
+            self.prompt.add(other.prompt),
+            self.completion.add(other.completion),
+            self.cached.add(other.cached),
             self.basis,
         )
 

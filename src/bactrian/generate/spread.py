@@ -34,6 +34,8 @@ class Spread:
     """Shuffles the lists for a sample; None leaves their order, for breadth before depth."""
     equal_roles: bool = False
     """True to keep pairs of equal roles, which the paper's data has."""
+    depth: bool = False
+    """True for the order of the lists: all jobs of a pair before the next pair."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ class SpreadGrid:
         """Number of jobs, without those of equal roles as far as their lists are known."""
         if self.picked is not None:
             return len(self.picked)
-        return prod(axis.count for axis in self.axes) - self._count_equal()
+        return prod(axis.count for axis in self.axes) - self.count_equal()
 
     def __contains__(self, number: int) -> bool:
         if self.picked is not None:
@@ -76,6 +78,10 @@ class SpreadGrid:
         return tuple(reversed(positions))
 
     def _iterate(self) -> Iterator[int]:
+        if self.spread.depth:
+            numbers = range(prod(axis.count for axis in self.axes))
+            yield from (one for one in numbers if not self._is_equal(self.find_positions(one)))
+            return
         orders = [self._shuffle(axis) for axis in self.axes]
         for index in range(prod(axis.count for axis in self.axes)):
             rest, shift, number = index, 0, 0
@@ -114,7 +120,8 @@ class SpreadGrid:
         one, two, first, second = self._names
         return first[positions[one] - 1] == second[positions[two] - 1]
 
-    def _count_equal(self) -> int:
+    def count_equal(self) -> int:
+        """Return the number of jobs that are left out, as far as the lists of roles are known."""
         if self._names is None:
             return 0
         one, two, first, second = self._names

@@ -1,7 +1,8 @@
 """Chats as JSON lines: ``messages`` (role and content) and ``sharegpt`` (from and value).
 
-Roles and tasks are read from files of our own exports. System prompts are dropped, as they are not turns. A chat
-from the AI user's side (``export --side user``) is converted back.
+Roles and tasks are read from files of our own exports. System prompts are no turns: those before the first turn are
+kept beside them, and exports write them again. A chat from the AI user's side (``export --side user``) is converted
+back.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from bactrian.ingest.parsed import (
+    Extra,
     NotAChat,
     Origin,
     ParsedMessage,
@@ -24,7 +26,7 @@ from bactrian.ingest.parsed import (
     read_name,
     read_text,
 )
-from bactrian.records.session import Role, Session, Task
+from bactrian.records.session import SYSTEM, Role, Session, Task
 from bactrian.records.text import clean_text
 from bactrian.records.turn import Speaker
 from bactrian.tables.lineage import COLUMNS
@@ -83,7 +85,7 @@ def read_row(row: Mapping[str, Any], shape: ChatKeys, origin: Origin) -> Session
         task=Task(original or clean_text(first), specified if specified != original and specified else None),
         provenance=origin.provenance(
             shape.form,
-            collect_extra(pick_extra(row, {shape.messages, *ROW_KEYS}), said),
+            {**collect_extra(pick_extra(row, {shape.messages, *ROW_KEYS}), said), **_pick_system(row, shape)},
             agents=_find_agents(models),
             models=models,
         ),
@@ -91,6 +93,19 @@ def read_row(row: Mapping[str, Any], shape: ChatKeys, origin: Origin) -> Session
         ending=build_ending(read_text(row, "ending"), spoken),
         mark=read_text(row, "mark") or None,
     )
+
+
+def _pick_system(row: Mapping[str, Any], shape: ChatKeys) -> Extra:
+    """Return the system prompt before the first turn, by the side that it is for; empty if it is missing or ours."""
+    if row.get("system_prompt") == "stand-in":
+        return {}
+    texts: list[str] = []
+    for message in cast("list[dict[str, Any]]", row[shape.messages]):
+        if message.get(shape.role) != "system":
+            break
+        texts.append(read_text(message, shape.content))
+    side = "user" if row.get("side") == "user" else "assistant"
+    return {SYSTEM: {side: "\n\n".join(texts)}} if any(texts) else {}
 
 
 def read_models(row: Mapping[str, Any]) -> dict[str, str]:

@@ -15,6 +15,7 @@ from bactrian.errors import InputError
 from bactrian.files.toml import suggest_name
 from bactrian.ingest import camel_chat, camel_science, chats, instructions
 from bactrian.ingest.parsed import Found, NotAChat, Origin, Row, SkippedItem
+from bactrian.ingest.row_groups import RowGroups
 from bactrian.ingest.rows import read_rows
 from bactrian.records.session import Session
 from bactrian.store import RunWriter
@@ -110,26 +111,20 @@ def detect_form(row: Row) -> Form:
 
 
 def _read_all(rows: Iterable[Row | SkippedItem], form: Form | None, origin: Origin) -> Iterator[Found]:
-    """Yield the conversation of each row, or of the rows that follow each other and belong to one."""
-    group: list[Row] = []
-    group_form: Form = "camel-chat"
-    common: tuple[str, ...] | None = None
-    for row in rows:
-        if isinstance(row, SkippedItem):
-            yield row
-            continue
-        row_form = form or detect_form(row)
-        found = instructions.find_conversation(row, row_form)
-        if group and (found != common or len(group) == _MOST_ROWS):
-            yield _read(group, group_form, origin)
-            group = []
-        if found is None:
-            yield _read([row], row_form, origin)
-            continue
-        group.append(row)
-        group_form, common = row_form, found
-    if group:
-        yield _read(group, group_form, origin)
+    """Yield the conversation of each row, and at the end those that have several rows, wherever these are."""
+    with RowGroups(_MOST_ROWS) as groups:
+        for row in rows:
+            if isinstance(row, SkippedItem):
+                yield row
+                continue
+            row_form = form or detect_form(row)
+            common = instructions.find_conversation(row, row_form)
+            if common is None:
+                yield _read([row], row_form, origin)
+            else:
+                groups.add((row_form, *common), row)
+        for common, some in groups:
+            yield _read(some, find_form(common[0]), origin)
 
 
 def _read(rows: Sequence[Row], form: Form, origin: Origin) -> Found:

@@ -1,7 +1,7 @@
 """Instructions with their outputs, a row for each round: ``camel-instructions`` and ``alpaca``.
 
-Rows of one conversation that follow each other become one session. What both sides said is written in the form of the
-protocol again; a row of another program's ``alpaca`` becomes a question and its answer.
+Rows of one conversation become one session, wherever they are in the file. What both sides said is written in the form
+of the protocol again; a row of another program's ``alpaca`` becomes a question and its answer.
 """
 
 from __future__ import annotations
@@ -42,8 +42,10 @@ _KNOWN_OF_ALPACA = frozenset((*ROW_KEYS, "instruction", "input", "output", "turn
 def find_conversation(row: Row, form: str) -> tuple[str, ...] | None:
     """Return what the rows of one conversation have in common; None if each row is one by itself."""
     keys = ("id", "role_1", "role_2") if form == CAMEL else ("run", "session") if form == ALPACA else ()
-    found = tuple(read_text(row.lower, key) for key in keys)
-    return found if all(found) and found else None
+    content = row.lower
+    found = tuple(read_text(content, key) for key in keys)
+    tasks = (read_text(content, "original_task"), read_text(content, "specified_task"))
+    return (*found, *tasks) if all(found) and found else None
 
 
 def read_instructions(rows: Sequence[Row], origin: Origin) -> Session:
@@ -104,12 +106,16 @@ def read_alpaca(rows: Sequence[Row], origin: Origin) -> Session:
     )
 
 
+def _read_number(row: Row, key: str) -> int:
+    given = row.lower.get(key)
+    return given if isinstance(given, int) and 0 <= given < 10**6 else 0
+
+
 def _number_rounds(rows: Sequence[Row], key: str) -> Iterator[int]:
     """Yield the number of each instruction's turn, which is odd; CAMEL's own files may count from 0."""
     last = -1
     for row in rows:
-        given = row.lower.get(key)
-        number = given if isinstance(given, int) and 0 <= given < 10**6 else 0
+        number = _read_number(row, key)
         number += 1 - number % 2
         last = max(number, last + 2)
         yield last
@@ -136,6 +142,7 @@ def _list_messages(
 ) -> list[ParsedMessage]:
     """Return the two messages of each row: ``plain``, or with the markers of the protocol."""
     said: list[ParsedMessage] = []
+    rows = sorted(rows, key=lambda row: _read_number(row, key))
     for row, number in zip(rows, _number_rounds(rows, key), strict=True):
         ask, answer = _read_parts(row)
         asked, answered = ask.instruction, answer.solution

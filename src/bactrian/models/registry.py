@@ -13,6 +13,7 @@ from bactrian.errors import InputError
 from bactrian.files.plugins import list_plugins, load_plugin
 from bactrian.models.model import Model
 from bactrian.models.traits import BUILT_IN_MODEL, OWN_WEIGHTS, Traits, get_traits
+from bactrian.models.wrappers.budget import UsageMeter
 from bactrian.models.wrappers.retry import MAX_WAIT
 
 if TYPE_CHECKING:
@@ -68,6 +69,8 @@ class ModelOptions:
     """Opens a stored run; passed in because this layer does not depend on the store."""
     objects: Mapping[str, Model] = field(default_factory=dict[str, Model])
     """The user's own model objects, by name."""
+    meter: UsageMeter | None = None
+    """Counts what a session uses, and limits it; None counts nothing."""
     person: Callable[[], Model] | None = None
     """Opens the model ``human``, a person who takes part; None if not possible."""
 

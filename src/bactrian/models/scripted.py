@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any, cast, get_args
 
 from bactrian.errors import ContextFull, InputError, Refused
 from bactrian.language.think import split_thought
@@ -16,9 +17,6 @@ from bactrian.models.traits import Traits
 from bactrian.records.text import Text, clean_text
 from bactrian.records.turn import Finish
 from bactrian.records.usage import Usage
-
-if TYPE_CHECKING:
-    from pydantic import ValidationError
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,30 +166,74 @@ def read_script(path: Path) -> Scripted:
     Raises:
         InputError: the file cannot be read or is not a script.
     """
-    from pydantic import TypeAdapter, ValidationError
-
-    script = TypeAdapter[list[_Written] | dict[str, list[_Written]]](
-        list[_Written] | dict[str, list[_Written]]
-    )
     try:
-        return Scripted(script.validate_json(path.read_bytes()), name=f"scripted:{path}")
+        content = path.read_bytes()
     except OSError as error:
         raise InputError(
             f"The script cannot be read: {error.strerror}.", where=str(path), next="Check the path."
         ) from error
-    except ValidationError as error:
+    try:
+        return Scripted(_read_lines(json.loads(content)), name=f"scripted:{path}")
+    except (ValueError, TypeError) as error:
+        reason = (
+            f"line {error.lineno}, column {error.colno} is not JSON"
+            if isinstance(error, json.JSONDecodeError)
+            else "it is not text in UTF-8"
+            if isinstance(error, UnicodeDecodeError)
+            else str(error)
+        )
         raise InputError(
-            f"Not a script: {_describe_first_problem(error)}.",
+            f"This is not a script: {reason}.",
             where=str(path),
             next='A script is a JSON list of replies, or an object such as {"user": [...], "assistant": [...]}.',
         ) from error
 
 
+_FIELDS: Mapping[str, tuple[type, ...]] = {
+    "text": (str,),
+    "finish": (str,),
+    "delay": (int, float),
+    "error": (str, type(None)),
+}
+"""Types of a reply's values."""
+
+
+def _read_lines(content: Any) -> list[_Written] | dict[str, list[_Written]]:
+    """Return the lines of a script. Raises TypeError with the place of the first that is none."""
+    if isinstance(content, dict):
+        own = cast("dict[str, Any]", content)
+        return {agent: _read_list(lines, f" of {agent!r}") for agent, lines in own.items()}
+    return _read_list(content, "")
+
+
+def _read_list(content: Any, whose: str) -> list[_Written]:
+    if not isinstance(content, list):
+        raise TypeError(f"the value{whose} is not a list" if whose else "it is neither a list nor an object")
+    lines = cast("list[Any]", content)
+    return [_read_said(one, f"reply {number}{whose}") for number, one in enumerate(lines, start=1)]
+
+
+def _read_said(said: Any, place: str) -> _Written:
+    if isinstance(said, list):
+        return [_read_reply(one, place) for one in cast("list[Any]", said)]
+    return _read_reply(said, place)
+
+
+def _read_reply(said: Any, place: str) -> str | ScriptedReply:
+    if isinstance(said, str):
+        return said
+    if not isinstance(said, dict):
+        raise TypeError(f"{place} is neither a text nor an object with {', '.join(_FIELDS)}")
+    given = cast("dict[str, Any]", said)
+    for name, value in given.items():
+        if name not in _FIELDS:
+            raise TypeError(f"{place} has the key {name!r}, and a reply has only {', '.join(_FIELDS)}")
+        if not isinstance(value, _FIELDS[name]) or isinstance(value, bool):
+            raise TypeError(f"{name!r} in {place} is not a {'number' if name == 'delay' else 'text'}")
+    if given.get("finish", "stop") not in get_args(Finish):
+        raise TypeError(f"'finish' in {place} is not one of {', '.join(get_args(Finish))}")
+    return ScriptedReply(**given)
+
+
 def _count_tokens(text: str) -> int:
     return len(text.encode()) // 4 + 1
-
-
-def _describe_first_problem(error: ValidationError) -> str:
-    problem = error.errors(include_url=False, include_input=False)[0]
-    place = " → ".join(str(part) for part in problem["loc"] if isinstance(part, int) or part.islower())
-    return f"{problem['msg']}" + (f" (at {place})" if place else "")

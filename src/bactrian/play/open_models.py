@@ -7,7 +7,9 @@ from contextlib import asynccontextmanager
 
 from bactrian.models.model import Model
 from bactrian.models.registry import ModelOptions, load_local, open_model
+from bactrian.models.wrappers.budget import Budget
 from bactrian.models.wrappers.recorder import Recorder
+from bactrian.models.wrappers.refusals import RefusalCheck
 from bactrian.models.wrappers.retry import Retry, RetryPolicy
 from bactrian.play.human import Human
 from bactrian.records.run import Call
@@ -41,8 +43,9 @@ async def open_models(
                 if load:
                     await load_local(model)
                 retry_policy = RetryPolicy().with_max_wait(access.max_wait)
-                recorded = Recorder(model, sink) if sink else model
-                models[name] = Retry(recorded, retry_policy, notice=access.notice)
+                inner = Recorder(model, sink) if sink else model
+                counted = Budget(inner, access.meter) if access.meter else inner
+                models[name] = Retry(RefusalCheck(counted), retry_policy, notice=access.notice)
         yield {agent: models[name] for agent, name in names.items()}
     finally:
         for model in models.values():

@@ -172,9 +172,14 @@ async def _find_shorter(session: Session, setup: RolePlaySetup, pack: Pack, stor
     return session if found is None else replace(session, id=found)
 
 
+def has_stopped_at_limit(session: Session) -> bool:
+    """Return True if the session ended because it may have no more messages."""
+    return session.ending is not None and session.ending.code == "max_messages"
+
+
 async def resume_shorter(session: Session, limit: int, store: RunWriter) -> Session:
     """``session`` without its ending, if it stopped at fewer messages than ``limit``."""
-    if session.ending is None or session.ending.code != "max_messages" or len(session.turns) >= limit:
+    if not has_stopped_at_limit(session) or len(session.turns) >= limit:
         return session
     await store.reopen(session.id)
     return replace(session, ending=None)

@@ -48,6 +48,8 @@ class Task:
         return f"{task}\n{self.planned}" if self.planned else task
 
 
+SYSTEM = "system"
+"""Key of the system prompts in :attr:`Provenance.extra`."""
 IMPORTED = "imported from "
 """Prefix of the prompt pack's name in sessions imported from another program."""
 
@@ -82,7 +84,7 @@ class Provenance:
     versions. It is not part of the session's id, because a session may resume under later texts."""
     extra: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
     """Keys of an imported file that no other field holds, by the number of their message; ``0`` for the conversation's
-    own. Exports to rows of JSON write them again."""
+    own. Exports write them again. Under :data:`SYSTEM`, the file's system prompts by side."""
 
     @property
     def is_imported(self) -> bool:
@@ -125,6 +127,12 @@ class Session:
     def usage(self) -> Usage:
         """Tokens of the whole session, preparation included."""
         return sum((turn.usage for turn in self.turns), start=self.preparation)
+
+    def __repr__(self) -> str:
+        roles = " × ".join(role.name for role in self.provenance.cast.values() or (self.assistant, self.user))
+        code = self.ending.code if self.ending else "not ended"
+        task = self.task.original if len(self.task.original) <= 60 else f"{self.task.original[:59]}…"
+        return f"<Session {self.id}: {roles}, {task!r}, {write_count(len(self.turns), 'turn')}, {code}>"
 
     def __str__(self) -> str:
         """Return the transcript, safe to print."""

@@ -1,7 +1,7 @@
 """Storage of runs: the protocols for reading and writing, and :func:`open_store`."""
 
 from bactrian.store.base import Rows, RunReader, RunWriter, Store
-from bactrian.store.locations import find_data_folder, find_run, find_runs, list_play_files
+from bactrian.store.locations import find_data_folder, find_run, find_runs, list_play_files, name_run
 from bactrian.store.sqlite.filesystem import list_run_files
 from bactrian.store.sqlite.kept import open_kept_run
 from bactrian.store.sqlite.lock import is_locked
@@ -18,6 +18,7 @@ __all__ = [
     "is_locked",
     "list_play_files",
     "list_run_files",
+    "name_run",
     "open_kept_run",
     "open_store",
 ]

@@ -30,6 +30,12 @@ def find_run(name: str | Path) -> Path:
     return next((one for one in (kept, kept.with_name(f"{kept.name}.db")) if one.is_file()), path)
 
 
+def name_run(run: Path) -> str:
+    """Return the run as a command names it: one in the data folder by its name alone, unless a file here has it."""
+    kept = run.parent == find_data_folder() and run.suffix == ".db" and not Path(run.stem).exists()
+    return run.stem if kept else str(run)
+
+
 def list_play_files() -> Iterator[Path]:
     """Yield the files in which ``play`` may keep its sessions: one process writes a file, so each tries the next."""
     folder = find_data_folder()

@@ -51,6 +51,19 @@ def add_extra(row: dict[str, Any], session: Session, number: int = 0) -> dict[st
     return {**row, **{key: value for key, value in extra.items() if key not in row}} if extra else row
 
 
+def write_extra(session: Session, number: int = 0) -> str:
+    """Return the same keys as a JSON object for a column; empty without any."""
+    extra = session.provenance.extra.get(str(number))
+    return to_compact_json(dict(extra)) if extra else ""
+
+
+def write_message_extras(session: Session) -> str:
+    """Return those of all messages as a JSON object by the number of the message; empty without any."""
+    extras = {number: dict(keys) for number, keys in session.provenance.extra.items() if number.isdecimal()}
+    extras.pop("0", None)
+    return to_compact_json(extras) if extras else ""
+
+
 def list_given(sampling: Sampling) -> dict[str, object]:
     """Return the parameters that were set, without those left to the model."""
     return {

@@ -10,7 +10,7 @@ from bactrian.records.finding import Finding
 from bactrian.records.session import Session
 from bactrian.records.tool import Use, read_arguments
 from bactrian.records.turn import Instruction, Solution, Turn
-from bactrian.tables.lineage import COLUMNS, to_compact_json, trace_source
+from bactrian.tables.lineage import COLUMNS, to_compact_json, trace_source, write_extra
 
 if TYPE_CHECKING:
     import polars
@@ -31,6 +31,7 @@ SESSIONS: Table = MappingProxyType(
         "messages": "whole",
         **_USAGE,
         "values": "text",
+        "extra": "text",
     }
 )
 MESSAGES: Table = MappingProxyType(
@@ -48,6 +49,7 @@ MESSAGES: Table = MappingProxyType(
         "lossy": "truth",
         "tools": "text",
         **dict.fromkeys(("prompts_hash", "sampling", "mark"), "text"),
+        "extra": "text",
     }
 )
 FINDINGS: Table = MappingProxyType(
@@ -88,6 +90,7 @@ def make_session_row(session: Session, run: str) -> Row:
         "completion_tokens": usage.completion,
         "cached_tokens": usage.cached,
         "values": to_compact_json(dict(session.values)),
+        "extra": write_extra(session),
     }
 
 
@@ -113,6 +116,7 @@ def make_message_rows(session: Session, run: str) -> Iterator[Row]:
             "lossy": turn.lossy,
             "tools": list_tool_uses(turn),
             **{name: source[name] for name in ("prompts_hash", "sampling", "mark")},
+            "extra": write_extra(session, turn.number),
         }
 
 

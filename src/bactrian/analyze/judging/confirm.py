@@ -9,7 +9,7 @@ from typing import Any
 
 from bactrian.analyze.judging.judge import SAMPLING, judge
 from bactrian.analyze.report import to_object
-from bactrian.errors import Filtered
+from bactrian.errors import ModelError
 from bactrian.models.model import Model
 from bactrian.records.finding import BEHAVIOURS, Behaviour, Confirmation, Finding
 from bactrian.records.sampling import Sampling
@@ -36,7 +36,7 @@ async def confirm_findings(
     Args:
         store: Opened for writing; an answer is on disk before ``on_answer`` is called.
         findings: In the order of their sessions.
-        model: Its errors stop the work: a reached budget, an endpoint that is down.
+        model: Its errors about every question stop the work: a reached budget, an endpoint that is down.
         name: Identifies stored answers when the work is resumed.
         sampling: Sampling parameters of the judge.
         at_once: Number of sessions that are judged concurrently.
@@ -53,7 +53,9 @@ async def confirm_findings(
             for finding in some:
                 try:
                     answer = await judge(model, name, session, finding, sampling)
-                except Filtered as error:
+                except ModelError as error:
+                    if error.endpoint_wide:
+                        raise
                     # A refusal is stored as an answer, so that it is not requested again.
                     where = (session_id, finding.turn, finding.behaviour)
                     answer = Confirmation(*where, name, None, str(error), Usage(), 0.0, name)

@@ -29,6 +29,8 @@ class SocietyOptions(TypedDict, total=False):
     window: int | None
     timeout: float
     max_wait: float
+    budget: float | None
+    price: str | None
 
 
 def build_society_run(

@@ -23,7 +23,7 @@ from bactrian.records.run import Progress
 from bactrian.records.text import show, to_printable, write_count
 from bactrian.records.usage import Usage
 from bactrian.stats.proportion import Proportion
-from bactrian.store import RunReader, is_locked, open_store
+from bactrian.store import RunReader, is_locked, name_run, open_store
 
 _FAILED = "failed"
 
@@ -97,7 +97,7 @@ class RunStatus:
         show(self)
 
     def __str__(self) -> str:
-        return "\n".join(f"{name:<10}{to_printable(text)}" for name, text in self._list_lines())
+        return "\n".join(f"{name:<10}{to_printable(text)}" for name, text in self.list_facts())
 
     def _repr_html_(self) -> str:
         from html import escape
@@ -105,11 +105,12 @@ class RunStatus:
         left = ' style="text-align:left"'
         rows = "".join(
             f"<tr><th{left}>{name}</th><td{left}>{escape(to_printable(text))}</td></tr>"
-            for name, text in self._list_lines()
+            for name, text in self.list_facts()
         )
         return f"<table>{rows}</table>"
 
-    def _list_lines(self) -> list[tuple[str, str]]:
+    def list_facts(self) -> list[tuple[str, str]]:
+        """Return the lines that a person reads, each with its label."""
         lines = [("run", f"{self.run} ({self.state})")]
         if self.recipe is not None:
             seed = "" if self.seed is None else f", seed {self.seed}"
@@ -117,13 +118,16 @@ class RunStatus:
         if self.models:
             lines.append(("models", ", ".join(self.models)))
         lines.append(("sessions", self._count_sessions()))
+        name_width = max(map(len, self.endings), default=0)
         for number, (code, one) in enumerate(self.endings.items()):
             low, high = one.interval
             label = "" if number else "endings"
-            lines.append((label, f"{code:<18} {one.count:>7,}  {one.rate:>4.0%}  ({low:.0%} to {high:.0%})"))
+            lines.append(
+                (label, f"{code:<{name_width}} {one.count:>5,} {one.rate:>5.0%} ({low:.0%} to {high:.0%})")
+            )
         if self.failed:
             lines.append(
-                ("failures", f"{self.failed:,}; reasons: bactrian failures {shlex.quote(str(self.run))}")
+                ("failures", f"{self.failed:,}; reasons: bactrian failures {shlex.quote(name_run(self.run))}")
             )
         lines.append(("cost", self._write_cost()))
         if self.command is not None:
@@ -179,7 +183,9 @@ async def read_status(run: Path) -> RunStatus:
     if stored is None:
         going = next((one.id for one in progress if one.ending is None and one.id not in imported), None)
         state = "being written" if locked else "imported" if len(imported) == len(progress) else "plays"
-        command = None if going is None or locked else shlex.join(["bactrian", "resume", str(run), going])
+        command = (
+            None if going is None or locked else shlex.join(["bactrian", "resume", name_run(run), going])
+        )
         left = 0 if going is None else base.open
         return replace(base, state=state, models=models, usd=usd, left=left, command=command)
     order = build_forecast_order(stored, run, limit=stored.options.get("limit"))

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-from bactrian.language.escape import to_markdown
+from bactrian.analyze.behaviours.catalogue import find_behaviours
+from bactrian.language.escape import to_json, to_markdown
 from bactrian.records.event_json import write_event
 from bactrian.records.events import Ended, Spoke, Started
 from bactrian.records.finding import Finding
@@ -63,6 +64,17 @@ def render_page(sessions: Sequence[tuple[Session, Sequence[Finding]]], title: st
         "hr{margin:2rem 0}</style></head>"
         f"<body>{body}</body></html>\n"
     )
+
+
+def write_sessions(sessions: Sequence[Session], suffix: str) -> str:
+    """Return one conversation, or those of a society's stages, in the form of a file's suffix, with the findings."""
+    found = [(session, find_behaviours(session)) for session in sessions]
+    if suffix == ".html":
+        return render_page(found, sessions[0].task.original)
+    if suffix == ".json":
+        written = [write_session(session, findings) for session, findings in found]
+        return to_json(written[0] if len(written) == 1 else written) + "\n"
+    return "\n".join(write_markdown(session, findings) for session, findings in found)
 
 
 def write_findings(findings: Sequence[Finding]) -> list[str]:

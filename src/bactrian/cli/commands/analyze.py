@@ -13,7 +13,6 @@ from typing import Annotated, Any, Protocol
 
 import typer
 from rich.console import Console
-from rich.status import Status
 
 from bactrian.analyze.aggregate import Aggregate
 from bactrian.analyze.behaviours.own import OwnBehaviour
@@ -27,10 +26,11 @@ from bactrian.api.reading.selection import merge_installed
 from bactrian.api.report import read_report
 from bactrian.api.run import open_run
 from bactrian.cli.model_options import read_model_options
-from bactrian.cli.options import declare_option, flatten_groups
+from bactrian.cli.options import RunArgument, declare_option, find_run_files, flatten_groups
 from bactrian.cli.run_async import run_async
 from bactrian.cli.sampling_options import add_sampling_flags
-from bactrian.cli.terminal.console import open_output, open_progress, to_printable
+from bactrian.cli.terminal.bar import show_bar
+from bactrian.cli.terminal.console import open_output, to_printable
 from bactrian.cli.view.judging import JudgeOptions, ask_judge
 from bactrian.errors import InputError
 from bactrian.files.atomic import write_atomically
@@ -102,9 +102,14 @@ class JudgeFlags:
 @add_sampling_flags()
 @flatten_groups
 def analyze(
-    run_file: Annotated[Path, typer.Argument(metavar="RUN", help="The run.")],
+    run_file: RunArgument,
     others: Annotated[
-        list[Path] | None, typer.Argument(metavar="[RUN2]…", help="More runs, to compare with RUN.")
+        list[Path] | None,
+        typer.Argument(
+            metavar="[RUN2]…",
+            help="More runs, to compare with RUN.",
+            callback=find_run_files,
+        ),
     ] = None,
     findings: Annotated[
         Path | None, declare_option("--findings", "Write the findings in RUN as JSON lines.")
@@ -120,6 +125,7 @@ def analyze(
     sampling: Mapping[str, Any] = MappingProxyType({}),
     overwrite: Annotated[bool, declare_option("--overwrite", "Replace existing files.")] = False,
     json: Annotated[bool, declare_option("--json", "Write the report as JSON.")] = False,
+    quiet: Annotated[bool, declare_option("--quiet", "Show no progress.")] = False,
 ) -> None:
     """Report endings, behaviours and costs of a run, or compare two runs."""
 
@@ -136,7 +142,7 @@ def analyze(
     work = _analyze(
         run_file,
         others or [],
-        AnalyzeOutputs(findings, page, overwrite=overwrite, json=json),
+        AnalyzeOutputs(findings, page, overwrite=overwrite, json=json, quiet=quiet),
         prices,
         None if judging.judge is None else _judge(judging.judge, judging, prices, parameters),
         judging.sample,
@@ -164,6 +170,7 @@ class AnalyzeOutputs:
     page: Path | None
     overwrite: bool
     json: bool
+    quiet: bool
 
 
 async def _analyze(
@@ -187,8 +194,9 @@ async def _analyze(
         ]
         keep = None if places[0] is None else _keeper(stack, places[0])
         found: list[Finding] = []
-        parts = [(run_file, await _read(run_file, found.extend if judge else keep, own))]
-        parts += [(other, await _read(other, None, own)) for other in others]
+        quiet = wish.quiet
+        parts = [(run_file, await _read(run_file, found.extend if judge else keep, own, quiet=quiet))]
+        parts += [(other, await _read(other, None, own, quiet=quiet)) for other in others]
         report = await read_report(parts, prices, own)
         if judge is not None:
             facts = parts[0][1].facts
@@ -225,18 +233,17 @@ def _open_wide() -> Console:
 
 
 async def _read(
-    run_file: Path, keep: Callable[[list[Finding]], None] | None, own: Sequence[OwnBehaviour]
+    run_file: Path,
+    keep: Callable[[list[Finding]], None] | None,
+    own: Sequence[OwnBehaviour],
+    *,
+    quiet: bool,
 ) -> Aggregate:
     """Measure a run, and show the progress."""
 
     async with open_store(run_file, read_only=True) as store:
-        with Status("Reading", console=open_progress()) as shown:
-            return await measure(
-                store,
-                keep,
-                lambda done: shown.update(to_printable(f"{run_file.name}: {done:,} sessions read")),
-                own,
-            )
+        with show_bar(f"Reading {to_printable(run_file.name)}", "sessions", quiet=quiet) as tell:
+            return await measure(store, keep, tell, own)
 
 
 class _Keep(Protocol):

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from bactrian.api.export import ExportChoices, export_session_data
-from bactrian.cli.options import declare_option, flatten_groups
+from bactrian.cli.options import RunArgument, declare_option, flatten_groups
 from bactrian.cli.run_async import run_async
+from bactrian.cli.terminal.bar import Tell, show_bar
 from bactrian.cli.terminal.console import open_output, open_progress, to_printable
 from bactrian.export.manifest import list_written
 from bactrian.export.registry import list_formats
@@ -81,7 +80,7 @@ class SelectionFlags:
 
 @flatten_groups
 def export(
-    run_file: Annotated[Path, typer.Argument(metavar="RUN", help="The run.")],
+    run_file: RunArgument,
     form: Annotated[
         str,
         declare_option(
@@ -102,6 +101,10 @@ def export(
         bool,
         declare_option("--thoughts", "Include thoughts of reasoning models, if the format supports it."),
     ] = False,
+    plain: Annotated[
+        bool,
+        declare_option("--plain", "Leave out the system prompts and the words of the protocol."),
+    ] = False,
     split: Annotated[
         list[str] | None,
         declare_option(
@@ -118,6 +121,7 @@ def export(
     ] = None,
     overwrite: Annotated[bool, declare_option("--overwrite", "Replace an existing export.")] = False,
     json: Annotated[bool, declare_option("--json", "Write the manifest.")] = False,
+    quiet: Annotated[bool, declare_option("--quiet", "Show no progress, and only errors.")] = False,
 ) -> None:
     """Export a run in a format that other tools read."""
     more = ExportChoices(
@@ -128,6 +132,7 @@ def export(
         decontaminate=selection.decontaminate,
         redact=redact,
         thoughts=thoughts,
+        plain=plain,
         split=split or [],
         tool=tool.value if tool else None,
         license=license_name,
@@ -139,32 +144,44 @@ def export(
         mark=selection.mark or (),
     )
     parts = read_split(split or []).names
-    work = export_session_data(
-        run_file,
-        form,
-        out,
-        only=selection.only or (),
-        drop=selection.drop or (),
-        overwrite=overwrite,
-        more=more,
-    )
-    run_async(_export(work, out, parts, json=json), resume="Nothing was written.")
+
+    def work(tell: Tell) -> Coroutine[Any, Any, dict[str, Any]]:
+        return export_session_data(
+            run_file,
+            form,
+            out,
+            only=selection.only or (),
+            drop=selection.drop or (),
+            overwrite=overwrite,
+            more=more,
+            on_progress=tell,
+        )
+
+    run_async(_export(work, out, parts, json=json, quiet=quiet), resume="Nothing was written.")
 
 
 async def _export(
-    work: Coroutine[Any, Any, dict[str, Any]], out: Path, parts: tuple[str, ...], *, json: bool
+    work: Callable[[Tell], Coroutine[Any, Any, dict[str, Any]]],
+    out: Path,
+    parts: tuple[str, ...],
+    *,
+    json: bool,
+    quiet: bool,
 ) -> int:
     """Write the data and print a summary."""
-    made = await work
+    with show_bar("Exporting", "sessions", quiet=quiet) as tell:
+        made = await work(tell)
     if json:
         print(list_written(made), end="")
+    if quiet:
+        return 0
     said = open_progress() if json else open_output()
     counts = made["counts"]
     if not counts["sessions"]:  # Lists.
         files, items = len(made["files"]), sum(counts["rows"].values())
-        said.print(to_printable(f"{out}: {made['format']}, {items:,} items in {files:,} files"))
+        said.say(to_printable(f"{out}: {made['format']}, {items:,} items in {files:,} files"))
         return 0
-    said.print(
+    said.say(
         to_printable(
             f"{out}: {made['format']}, {write_count(sum(counts['rows'].values()), 'row')}"
             f" from {write_count(counts['sessions'], 'session')}"
@@ -173,20 +190,17 @@ async def _export(
     )
     for name, rows in counts["rows"].items():
         if len(parts) > 1:
-            said.print(f"  {name}: {write_count(rows, 'row')}")
-    for name in parts:
-        if name not in counts["rows"]:
-            open_progress().print(f"{name} is empty: no pair of the run's {counts['pairs']:,} falls into it.")
+            said.say(f"  {name}: {write_count(rows, 'row')}")
     for reason, count in counts["left_out"].items():
-        open_progress().print(to_line(f"Left out: {count:,} × {reason}"))
+        open_progress().say(to_line(f"Left out: {count:,} × {reason}"))
     if counts["left_out"].get("unfinished"):
-        open_progress().print(
+        open_progress().say(
             "The run is incomplete: only sessions that had ended were exported. --unfinished includes the others."
         )
     for note, count in made["notes"].items():
-        open_progress().print(f"{count:,} × {note}")
+        open_progress().say(f"{count:,} × {note}")
     for kind, count in counts["redacted"].items():
-        open_progress().print(f"Removed: {count:,} × {kind}")
+        open_progress().say(f"Removed: {count:,} × {kind}")
     for mark in made["marks"]:
-        open_progress().print(to_line(f"Marked: {mark}"))
+        open_progress().say(to_line(f"Marked: {mark}"))
     return 0

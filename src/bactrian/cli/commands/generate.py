@@ -77,7 +77,7 @@ def generate(
     ] = JobOrder.depth,
     equal_roles: Annotated[
         bool,
-        declare_option("--equal-roles", "Keep pairs of equal roles in a sample or in breadth."),
+        declare_option("--equal-roles", "Keep pairs of equal roles, as the paper's data has them."),
     ] = False,
     concurrency: Annotated[
         int | None,

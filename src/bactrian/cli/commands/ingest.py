@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.status import Status
 
 from bactrian.cli.options import declare_option
 from bactrian.cli.run_async import run_async
+from bactrian.cli.terminal.bar import show_bar
 from bactrian.cli.terminal.console import open_output, open_progress
 from bactrian.files.identity import check_replaceable
 from bactrian.ingest.importer import ImportReport, find_chats, import_chats
@@ -49,25 +49,25 @@ def ingest(
     model: Annotated[str, declare_option("--made-by", "Name of the model that wrote them, if known.")] = "",
     language: Annotated[str | None, declare_option("--language", "Their language, if not English.")] = None,
     json: Annotated[bool, declare_option("--json", "Write the result as JSON.")] = False,
+    quiet: Annotated[bool, declare_option("--quiet", "Show no progress.")] = False,
 ) -> None:
     """Import conversations of other programs into a run."""
 
     check_replaceable(path, list_run_files(run_file))
     source = find_chats(path, form.value if form else None, Origin(model, language))
     run_async(
-        _ingest(source, run_file, json=json), resume="What was read is stored; the same command resumes."
+        _ingest(source, run_file, json=json, quiet=quiet),
+        resume="What was read is stored; the same command resumes.",
     )
 
 
-async def _ingest(source: Iterator[Found], run_file: Path, *, json: bool) -> int:
+async def _ingest(source: Iterator[Found], run_file: Path, *, json: bool, quiet: bool) -> int:
 
-    with Status("Reading", console=open_progress()) as shown:
-
-        def tell(report: ImportReport) -> None:
-            shown.update(f"{report.stored + report.already:,} conversations, {report.broken:,} skipped")
-
+    with show_bar("Importing", "conversations", quiet=quiet) as tell:
         async with open_store(run_file) as store:
-            report = await import_chats(store, source, tell)
+            report = await import_chats(
+                store, source, lambda report: tell(report.stored + report.already + report.broken)
+            )
     _say(report, run_file, json=json)
     return SOME_SKIPPED if report.broken else 0
 
@@ -75,13 +75,13 @@ async def _ingest(source: Iterator[Found], run_file: Path, *, json: bool) -> int
 def _say(report: ImportReport, run_file: Path, *, json: bool) -> None:
 
     for one in report.named[:_SHOWN]:
-        open_progress().print(to_line(f"Skipped {one.name}: {one.problem}."))
+        open_progress().say(to_line(f"Skipped {one.name}: {one.problem}."))
     if report.broken > _SHOWN:
-        open_progress().print(f"Skipped {report.broken:,} in all.")
+        open_progress().say(f"Skipped {report.broken:,} in all.")
     if json:
         print(to_json(asdict(report)))
     else:
-        open_output().print(
+        open_output().say(
             f"{run_file}: {write_count(report.stored, 'conversation')} with"
             f" {write_count(report.messages, 'message')} stored,"
             f" {report.already:,} stored before, {report.broken:,} skipped"

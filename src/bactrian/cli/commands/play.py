@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, NoReturn
 
@@ -22,10 +21,11 @@ from bactrian.cli.commands.roles import choose_roles
 from bactrian.cli.embodied import ask_consent, check_embodied, play_alone
 from bactrian.cli.model_options import check_base_url
 from bactrian.cli.options import declare_option, flatten_groups
+from bactrian.cli.output_flags import OutputFlags
 from bactrian.cli.play_flags import CriticFlags, ModelFlags, RoleFlags, SessionFlags, ToolFlags
 from bactrian.cli.run_async import run_async
 from bactrian.cli.sampling_options import SPEAKERS, add_sampling_flags
-from bactrian.cli.view.watching import PlayKeeper, watch_session, watch_society
+from bactrian.cli.view.watching import watch_session, watch_society
 from bactrian.errors import InputError
 from bactrian.play.defaults import EXAMPLE, EXAMPLE_SEED, choose_role_names
 from bactrian.play.human import HUMAN
@@ -53,21 +53,7 @@ def play(
         str | None,
         declare_option("--society", "More agents, or more conversations: a society's name or .toml file."),
     ] = None,
-    run_file: Annotated[
-        Path | None,
-        declare_option(
-            "--run", "Store the session here; the same command resumes it. Default: in your data folder."
-        ),
-    ] = None,
-    keep: Annotated[
-        bool,
-        declare_option("--keep/--no-keep", "Keep a session without --run in your data folder."),
-    ] = True,
-    raw: Annotated[
-        bool,
-        declare_option("--raw", "Show each text as it came, with the protocol's words and without Markdown."),
-    ] = False,
-    json: Annotated[bool, declare_option("--json", "Write events as JSON lines.")] = False,
+    output: OutputFlags,
     sampling: Mapping[str, Any] = MappingProxyType({}),
 ) -> None:
     """Watch two agents solve a task."""
@@ -80,11 +66,8 @@ def play(
             idea,
             models,
             flags,
-            run_file,
+            output,
             human=critic.critic == HUMAN,
-            keep=keep,
-            json=json,
-            raw=raw,
         )
     if idea is None:
         idea, flags = EXAMPLE[0], replace(flags, seed=EXAMPLE_SEED if flags.seed is None else flags.seed)
@@ -94,7 +77,7 @@ def play(
         check_embodied(roles, flags, critic)
         ask_consent(roles.embodied, (*(tools.tools or ()), *(tools.mcp or ())), yes=roles.yes)
         if roles.user is None:
-            keeper = PlayKeeper(run_file, keep=keep, json=json, raw=raw)
+            keeper = output.keep()
             play_alone(text, roles, models, flags, tools, sampling, keeper)
     pair = choose_roles(
         roles.roles,
@@ -105,7 +88,7 @@ def play(
     chosen = _choose_models(roles, models, critic)
     check_base_url(models.base_url, chosen.names.values())
     person = HUMAN in (*chosen.names.values(), critic.critic)
-    options, stop_control = models.open(person=person, idea=idea)
+    options, stop_control = models.open(chosen, person=person, idea=idea)
     order = build_session_order(
         text,
         pair,
@@ -129,11 +112,11 @@ def play(
         critic=critic.read(),
         tools=tools.read(),
         endings=flags.endings,
-        run=run_file,
+        run=output.run_file,
     )
-    keeper = PlayKeeper(run_file, keep=keep, json=json, raw=raw)
+    keeper = output.keep(options.meter)
     by_default = models.model is None and set(chosen.names.values()) <= {LOCAL, HUMAN}
-    work = watch_session(order, keeper, suggest=by_default and not json)
+    work = watch_session(order, keeper, suggest=by_default and not output.json)
     run_async(work, resume=keeper, stop_control=stop_control)
 
 
@@ -190,12 +173,9 @@ def _play_society(
     idea: str | None,
     models: ModelFlags,
     flags: SessionFlags,
-    run_file: Path | None,
+    output: OutputFlags,
     *,
     human: bool,
-    keep: bool,
-    json: bool,
-    raw: bool,
 ) -> NoReturn:
     """Play a society and end the command."""
     society, _ = load_society(name)
@@ -212,7 +192,7 @@ def _play_society(
         task_model=models.task_model or usual,
         critic_model=HUMAN if human else models.critic_model or usual,
     )
-    options, stop_control = models.open(person=HUMAN in names.values(), idea=idea)
+    options, stop_control = models.open(ChosenModels(names), person=HUMAN in names.values(), idea=idea)
     given = {usual, models.task_model, models.critic_model}
     options = replace(options, distrusted=frozenset(names.values()) - given)
     protocol = flags.protocol.value if flags.protocol else None
@@ -230,7 +210,7 @@ def _play_society(
             **models.addresses(),
         ),
     )
-    keeper = PlayKeeper(run_file, keep=keep, json=json, raw=raw)
+    keeper = output.keep(options.meter)
     run_async(watch_society(wish, options, keeper), resume=keeper, stop_control=stop_control)
 
 

@@ -144,7 +144,7 @@ async def _roles(
             written = len(found.experts)
     if found is not None:
         usage = found.usage
-        open_progress().print(
+        open_progress().say(
             f"{found.calls} calls, {usage.prompt:,} + {usage.completion:,} tokens", style="dim"
         )
     return 0

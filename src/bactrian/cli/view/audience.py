@@ -24,6 +24,10 @@ class Viewer(Protocol):
         """Show a progress indicator within the context."""
         ...
 
+    def show_stage(self, name: str, number: int, count: int) -> None:
+        """Show that a stage of a society begins; ``number`` counts from 1."""
+        ...
+
     def show(self, event: Event) -> None:
         """Show one event."""
         ...
@@ -39,6 +43,9 @@ class _JsonViewer:
 
     def show_waiting(self, for_what: str) -> AbstractContextManager[object]:
         return nullcontext(for_what)
+
+    def show_stage(self, name: str, number: int, count: int) -> None:
+        """Show nothing: the session's id ends with the name."""
 
     def show(self, event: Event) -> None:
         _write_line(event)

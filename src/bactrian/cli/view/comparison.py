@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from rich.table import Table
-
-from bactrian.cli.terminal.console import open_output, to_printable
+from bactrian.analyze.text_table import write_table
+from bactrian.cli.terminal.console import open_output, say
 from bactrian.evaluate.agents.paper import FIGURES
 from bactrian.evaluate.agents.solution_jobs import TITLES
 
@@ -23,7 +21,7 @@ def show_comparison(report: Mapping[str, Any]) -> None:
     for one in report["comparisons"]:
         first, second = (report["titles"][way] for way in one["pair"])
         out.print()
-        _print_table(("", "Draw", f"{second} wins", f"{first} wins", "n"), _list_shares(one))
+        write_table(open_output(), ("", "Draw", f"{second} wins", f"{first} wins", "n"), _list_shares(one))
         for line in _describe(one, first, second):
             out.print(line)
     for judge, strengths in report["strengths"].items():
@@ -31,7 +29,7 @@ def show_comparison(report: Mapping[str, Any]) -> None:
         for way, of in strengths.items():
             out.print(f"  {report['titles'][way]:<28}{_write_number(of)}")
     for warning in report["warnings"]:
-        print(to_printable(f"bactrian: warning: {warning}"), file=sys.stderr)
+        say(f"bactrian: warning: {warning}")
 
 
 def show_paper(*, as_json: bool) -> None:
@@ -39,7 +37,8 @@ def show_paper(*, as_json: bool) -> None:
     if as_json:
         print(json.dumps([row.to_json() for row in FIGURES], ensure_ascii=False))
         return
-    _print_table(
+    write_table(
+        open_output(),
         ("", "Draw", "Other wins", "CAMEL wins", "stands beside"),
         [
             (
@@ -50,16 +49,6 @@ def show_paper(*, as_json: bool) -> None:
             for row in FIGURES
         ],
     )
-
-
-def _print_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    table = Table(*heads, box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    table.columns[0].no_wrap = True
-    for column in table.columns[1:]:
-        column.justify = "right"
-    for row in rows:
-        table.add_row(*row)
-    open_output().print(table)
 
 
 def _list_shares(one: Mapping[str, Any]) -> Iterable[Sequence[str]]:

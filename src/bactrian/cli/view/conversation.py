@@ -12,7 +12,7 @@ from rich.rule import Rule
 from rich.text import Text
 
 from bactrian.cli.terminal.console import to_printable
-from bactrian.cli.view.markdown import MarkdownWriter
+from bactrian.cli.view.markdown import MarkdownWriter, mark_differences
 from bactrian.language.escape import to_line
 from bactrian.play.agent import Listener
 from bactrian.play.embodied.blocks import RESULTS, is_body
@@ -20,6 +20,7 @@ from bactrian.records.candidate import Decision, Proposal
 from bactrian.records.ending import Ending
 from bactrian.records.events import Called, Chose, Ended, Event, Proposed, Returned, Spoke, Started
 from bactrian.records.session import Session
+from bactrian.records.text import write_count
 from bactrian.records.tool import ToolCall, ToolResult
 from bactrian.records.turn import Speaker, Turn
 from bactrian.records.usage import Usage
@@ -48,6 +49,8 @@ class ConversationView:
         self._roles: dict[Speaker, str] = {}
         self._embodied: set[str] = set()
         self._speaking: Speaker | None = None
+        self._first: Proposal | None = None
+        """The first proposal for the turn; later ones are compared with it."""
         self._held = ""
         self._column = 0
         self._turns = 0
@@ -57,6 +60,11 @@ class ConversationView:
     def show_waiting(self, for_what: str) -> AbstractContextManager[object]:
         """Show a spinner on standard error."""
         return self._progress.status(f"{for_what} …")
+
+    def show_stage(self, name: str, number: int, count: int) -> None:
+        """Show that a stage of a society begins; ``number`` counts from 1."""
+        self._out.print()
+        self._out.print(f"Stage {number} of {count}: {to_printable(name)}", style="bold")
 
     def show(self, event: Event) -> None:
         """Show one event."""
@@ -139,7 +147,15 @@ class ConversationView:
         again = f", round {proposal.round}" if proposal.round > 1 else ""
         after = f", after {proposal.parent}" if proposal.parent is not None else ""
         self._dim(f"\n{self._roles[proposal.speaker]} could say ({proposal.place}{again}{after}):")
-        self._dim(_indented(proposal.text))
+        text = to_printable(_indented(proposal.text))
+        first = self._first
+        if first is None or (first.number, first.round) != (proposal.number, proposal.round):
+            self._first = proposal
+            self._dim(text)
+            return
+        self._out.print(
+            mark_differences(text, to_printable(_indented(first.text))), soft_wrap=not self._out.is_terminal
+        )
 
     def _choose(self, verdict: Decision) -> None:
         if verdict.problem:
@@ -177,7 +193,7 @@ class ConversationView:
         self._out.print()
         self._out.print(Rule(f"{ending.code} · turn {ending.turn}", style="dim"))
         self._labelled("why", ending.evidence)
-        self._dim(f"{self._turns} messages · {_tokens(self._usage)} · {self._seconds:.1f} s")
+        self._dim(f"{write_count(self._turns, 'message')} · {_tokens(self._usage)} · {self._seconds:.1f} s")
 
     def _announce(self, speaker: Speaker) -> None:
         self._speaking = speaker
@@ -220,8 +236,8 @@ class ConversationView:
         return f"\n{word}" if breaks else word
 
     def _labelled(self, label: str, text: str) -> None:
-        self._out.print(f"{label} ", style="dim", end="")
-        self._out.print(to_printable(text), soft_wrap=not self._out.is_terminal, overflow="fold")
+        line = Text.assemble((f"{label} ", "dim"), to_printable(text))
+        self._out.print(line, soft_wrap=not self._out.is_terminal, overflow="fold")
 
     def _dim(self, text: str) -> None:
         self._out.print(to_printable(text), style="dim", soft_wrap=not self._out.is_terminal)
@@ -249,4 +265,5 @@ def _short(text: str) -> str:
 
 def _tokens(usage: Usage) -> str:
     about = "about " if usage.estimated else ""
-    return f"{about}{usage.prompt:,} + {usage.completion:,} tokens, {usage.cached:,} cached"
+    cached = f", {usage.cached:,} cached" if usage.cached else ""
+    return f"{about}{usage.prompt:,} + {usage.completion:,} tokens{cached}"

@@ -16,6 +16,8 @@ def show_forecast(forecast: Forecast, *, json: bool) -> None:
         return
     say = print
     say(f"{forecast.sessions:,} sessions are left.")
+    if forecast.equal_roles:
+        say(f"{forecast.equal_roles:,} jobs with equal roles are not among them; --equal-roles adds them.")
     rows = [
         ("calls", forecast.calls),
         ("prompt tokens", forecast.prompt),
@@ -40,6 +42,7 @@ def show_forecast(forecast: Forecast, *, json: bool) -> None:
 def _forecast_fields(forecast: Forecast) -> dict[str, object]:
     return {
         "sessions": forecast.sessions,
+        "equal_roles_left_out": forecast.equal_roles,
         "calls": write_estimate(forecast.calls),
         "prompt_tokens": write_estimate(forecast.prompt),
         "completion_tokens": write_estimate(forecast.completion),

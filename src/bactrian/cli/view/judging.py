@@ -11,10 +11,11 @@ from rich.status import Status
 
 from bactrian.analyze.judging.confirm import Key, confirm_findings, list_unasked
 from bactrian.analyze.judging.judge import ANSWER_TOKENS, QUESTION_TOKENS, SAMPLING, TURNS_SHOWN
-from bactrian.cli.terminal.console import open_progress, to_printable
+from bactrian.cli.terminal.console import open_progress
 from bactrian.models.registry import ModelOptions, open_model
 from bactrian.models.wrappers.budget import Budget, Price, UsageMeter
 from bactrian.models.wrappers.concurrency import ConcurrencyLimit
+from bactrian.models.wrappers.refusals import RefusalCheck
 from bactrian.models.wrappers.retry import Retry
 from bactrian.recipes.parameters import SamplingSpec
 from bactrian.records.finding import Confirmation, Finding
@@ -56,7 +57,9 @@ async def ask_judge(
 
     said = open_progress()
     model = Retry(
-        ConcurrencyLimit(Budget(open_model(judge.name, judge.access), judge.meter), judge.concurrency)
+        ConcurrencyLimit(
+            RefusalCheck(Budget(open_model(judge.name, judge.access), judge.meter)), judge.concurrency
+        )
     )
     try:
         async with open_store(run_file) as store:
@@ -65,7 +68,7 @@ async def ask_judge(
             price = judge.meter.prices.get(judge.name)
             judge.meter.usd = price.cost(judge.meter.used) if price else 0.0
             left = list_unasked(findings, before)
-            said.print(to_printable(_forecast(left, len(before), turn_tokens, judge.name, price)))
+            said.say(_forecast(left, len(before), turn_tokens, judge.name, price))
             with Status("Asking", console=said) as shown:
                 done = 0
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from difflib import SequenceMatcher
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -15,6 +16,9 @@ from bactrian.records.text import to_printable
 
 _REDRAWN = 0.125
 """Least seconds between two drawings."""
+_WORDS = re.compile(r"\s+|[^\s]+")
+_ALIKE = 0.5
+"""Share of equal words from which two proposals are shown by their differences."""
 _FENCE = re.compile(r"^ {0,3}(```|~~~)", re.MULTILINE)
 _CODE = re.compile(r"(`[^`\n]*`)")
 
@@ -63,6 +67,19 @@ def make_markdown(text: str) -> Markdown:
         parts[::2] = [part.replace("<", "\\<") for part in parts[::2]]
         lines.append(f"{''.join(parts).rstrip()}  ")
     return Markdown("\n".join(lines), code_theme="ansi_dark", inline_code_theme="ansi_dark")
+
+
+def mark_differences(text: str, first: str) -> Text:
+    """Return ``text`` dimmed, with the words bright that ``first`` does not have; dimmed as a whole if most differ."""
+    own, other = _WORDS.findall(text), _WORDS.findall(first)
+    matcher = SequenceMatcher(None, other, own, autojunk=False)
+    if matcher.ratio() < _ALIKE:
+        return Text(text, style="dim")
+    parts = [
+        ("".join(own[start:end]), "dim" if kind == "equal" else "bold")
+        for kind, _, _, start, end in matcher.get_opcodes()
+    ]
+    return Text.assemble(*parts)
 
 
 class MarkdownWriter:

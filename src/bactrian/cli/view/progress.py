@@ -17,12 +17,13 @@ from rich.table import Table
 from rich.text import Text
 
 from bactrian.api.reading.progress_rows import ProgressRow, list_rows, write_line, write_usd
-from bactrian.cli.terminal.console import open_output, open_progress, to_printable
-from bactrian.cli.view.fitting import fit_facts
+from bactrian.cli.terminal.console import open_output, open_progress
+from bactrian.cli.view.facts import fit_facts
 from bactrian.cli.view.forecast import write_estimate
 from bactrian.generate.progress import ProgressSnapshot, RunProgress
 from bactrian.language.escape import to_json
 from bactrian.records.text import write_count
+from bactrian.store import name_run
 
 _REDRAWN = 0.5
 """Seconds between two drawings."""
@@ -104,8 +105,8 @@ class _Person:
                 Text(f"{now.done:,} of {write_count(now.total, 'conversation')} are in {run}.", style="bold")
             )
             out.print(_tabulate(list_rows(now, ended=True), out.width))
-        for line in _list_notes(progress, now, shlex.quote(str(run))):
-            self._console.print(to_printable(line).replace("\n", " "))
+        for line in _list_notes(progress, now, shlex.quote(name_run(run))):
+            self._console.say(line.replace("\n", " "))
 
 
 @contextmanager
@@ -170,7 +171,7 @@ def _list_notes(progress: RunProgress, now: ProgressSnapshot, run: str) -> Itera
         yield f"Reasons and responses: bactrian failures {run}"
     if now.done > now.failed:
         yield f"Next: bactrian analyze {run}"
-        yield f"      bactrian export {run} --format messages --out train.jsonl"
+        yield f"Or:   bactrian export {run} --format messages --out train.jsonl"
 
 
 def _fields(now: ProgressSnapshot) -> dict[str, object]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from bactrian.cli.terminal.console import open_progress, to_printable
+from bactrian.cli.terminal.console import open_progress, say
 from bactrian.evaluate.judging.verdict import KINDS, Verdict
 from bactrian.evaluate.pass_at_k import PassAtK
 from bactrian.evaluate.scoring import Score
@@ -55,13 +54,12 @@ def show_score(score: Score, verdicts: Path) -> None:
         print(f"{count:>7}  {kind:<12} {KINDS[kind]}")  # type: ignore[index]
     if score.left_out:
         named = ", ".join(f"pass@{k}" for k in score.left_out)
-        print(f"{named}: not estimated, since a problem has fewer samples than k.", file=sys.stderr)
+        say(f"{named}: not estimated, since a problem has fewer samples than k.")
     if score.missing:
-        print(
-            f"{write_count(score.missing, 'sample')} missing: the same command goes on; --retry-failed asks again.",
-            file=sys.stderr,
+        say(
+            f"{write_count(score.missing, 'sample')} missing: the same command goes on; --retry-failed asks again."
         )
-    print(f"Verdicts: {to_printable(str(verdicts))}", file=sys.stderr)
+    say(f"Verdicts: {verdicts}")
 
 
 def _describe(one: PassAtK) -> str:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from bactrian.cli.terminal.console import open_progress, to_printable
+from bactrian.cli.terminal.console import open_progress
 from bactrian.models.discovery import find_servers
 
 
 async def suggest_servers() -> None:
     """Say on standard error which model servers answer on this computer, and how to use them."""
-    say = open_progress()
+    console = open_progress()
     for server in await find_servers():
         if server.models:
-            say.print(
-                to_printable(f"{server.title} runs on this computer. To use it: --model {server.models[0]}"),
-                style="dim",
+            console.say(
+                f"{server.title} runs on this computer. To use it: --model {server.models[0]}", style="dim"
             )

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from pathlib import Path
 
-from bactrian.api.play import raise_failure
-from bactrian.cli.terminal.console import open_progress, to_printable
+from bactrian.api.play import SessionCollector, raise_failure
+from bactrian.api.reading.status import write_dollars
+from bactrian.api.reading.transcript import write_sessions
+from bactrian.cli.terminal.console import open_progress
 from bactrian.cli.view.audience import choose_viewer
 from bactrian.cli.view.servers import suggest_servers
+from bactrian.errors import BudgetReached
+from bactrian.files.atomic import write_atomically
 from bactrian.models.registry import ModelOptions
+from bactrian.models.wrappers.budget import UsageMeter
 from bactrian.play.agent import Listener
+from bactrian.play.human import HUMAN
 from bactrian.play.run_session import SessionOrder, play_one
 from bactrian.play.society.stages import SocietyRun, play_one_society
 from bactrian.records.ending import Ending
 from bactrian.records.events import Ended, Event, Started
-from bactrian.store import Store, find_data_folder, open_kept_run
+from bactrian.records.text import write_count
+from bactrian.store import Store, name_run, open_kept_run
 
 
 class PlayKeeper:
@@ -26,9 +33,22 @@ class PlayKeeper:
     Printing it gives what to do after an interruption.
     """
 
-    def __init__(self, run: Path | None, *, keep: bool, json: bool, raw: bool = False) -> None:
+    def __init__(
+        self,
+        run: Path | None,
+        *,
+        keep: bool,
+        json: bool,
+        raw: bool = False,
+        out: Path | None = None,
+        meter: UsageMeter | None = None,
+    ) -> None:
         self.raw = raw
         self.json = json
+        self.meter = meter
+        self._out = out
+        self._sessions: list[SessionCollector] = []
+        self._stored = 0
         self.given = run
         self._keep = keep and run is None
         self._run = run
@@ -46,42 +66,86 @@ class PlayKeeper:
             self._run = None if store is None else store.path
             yield store
 
+    @asynccontextmanager
+    async def name_next_command(self) -> AsyncGenerator[None]:
+        """Let an error of the budget say how this session goes on."""
+        try:
+            yield
+        except BudgetReached as error:
+            kept = self._run is not None and self._session
+            again = f"bactrian resume {self._name} {shlex.quote(self._session)} --budget USD" if kept else ""
+            raise BudgetReached(
+                error.what,
+                where=error.where,
+                next=f"All turns are stored. To go on: {again}" if kept else "Raise --budget.",
+            ) from error
+
     def notice(self, event: Event) -> None:
         """Remember which session is played, and how it ends."""
         if isinstance(event, Started):
             self._session = event.session.id
+            self._sessions.append(SessionCollector())
+            self._stored += len(event.session.turns)
         elif isinstance(event, Ended):
             self._ending = event.ending
+        if self._sessions:
+            self._sessions[-1].add(event)
 
     def tell(self) -> None:
-        """Say what was kept, and what to do next."""
+        """Write the file that was asked for, and say what was kept, what it cost, and what to do next."""
+        if self._out is not None and self._ending is not None:
+            self._write(self._out)
         if self.json or self._ending is None:
             return
-        say = open_progress()
-        if self.given is not None and not say.is_terminal:
+        console = open_progress()
+        if self.given is not None and not console.is_terminal:
             return  # A script that names its run needs no hint.
+        for line in self._describe_cost():
+            console.say(line, style="dim")
         reached = self._ending.code == "max_messages"
-        limit = f"The conversation reached its limit of {self._ending.turn} messages, which is normal."
+        limit = f"The conversation reached its limit of {write_count(self._ending.turn, 'message')}, which is normal."
         if self._run is None:
             lines = [limit] * reached + ["Not kept, as --no-keep asks."] * (not self._keep)
         else:
             go_on = f"bactrian resume {self._name} {self._session} --max-messages {2 * self._ending.turn}"
             lines = [f"{limit} To let it go on: {go_on}"] * reached
             lines.append(f"Kept in {self._run}. To read it again: {self._show}")
-        for line in lines:
-            say.print(to_printable(line), style="dim")
-        say.print(
+        lines.append(
             "Next: --model chooses another model (`bactrian models`), "
-            "and `bactrian generate` makes many conversations (`bactrian recipes`).",
-            style="dim",
+            "and `bactrian generate` makes many conversations (`bactrian recipes`)."
         )
+        for line in lines:
+            console.say(line, style="dim")
+
+    def _describe_cost(self) -> Iterator[str]:
+        """Yield what the session cost, or that nothing new was asked."""
+        meter = self.meter
+        if meter is None:
+            return
+        models = {
+            name for one in self._sessions if one.session for name in one.session.provenance.models.values()
+        }
+        if self._stored and not meter.calls:
+            yield "Nothing new was asked: every turn was stored before."
+        elif models and all(name.startswith("recorded:") for name in models):
+            yield "Nothing new was asked: all replies come from the stored run."
+        elif unknown := [name for name in models if name not in meter.prices and name != HUMAN]:
+            yield f"The price of {unknown[0]} is unknown; --price tells it."
+        elif meter.usd or meter.max_usd is not None:
+            most = f" of ${meter.max_usd:,.2f}" if meter.max_usd is not None else ""
+            yield f"It cost {write_dollars(meter.usd)}{most}."
+
+    def _write(self, out: Path) -> None:
+        """Write the conversation to ``out`` in the form of its suffix."""
+        sessions = [one.session for one in self._sessions if one.session is not None]
+        with write_atomically(out, overwrite=True) as stage:
+            (stage / out.name).write_text(write_sessions(sessions, out.suffix), "utf-8")
 
     @property
     def _name(self) -> str:
         """The run, as a command names it: runs in the data folder by their name alone."""
         assert self._run is not None
-        kept = self._run.parent == find_data_folder()
-        return shlex.quote(self._run.stem if kept else str(self._run))
+        return shlex.quote(name_run(self._run))
 
     @property
     def _show(self) -> str:
@@ -107,7 +171,11 @@ async def watch_events(
 ) -> int:
     """Show the events of a session and return the exit code."""
     watching = choose_viewer(json=keeper.json, raw=keeper.raw)
-    async with keeper.open() as store, aclosing(play(watching.listener, store)) as events:
+    async with (
+        keeper.open() as store,
+        keeper.name_next_command(),
+        aclosing(play(watching.listener, store)) as events,
+    ):
         with watching.show_waiting("thinking about the task"):
             event = await anext(events)
         if isinstance(event, Started):
@@ -125,14 +193,18 @@ async def watch_events(
 async def watch_society(wish: SocietyRun, options: ModelOptions, keeper: PlayKeeper) -> int:
     """Play the society's stages and return the exit code."""
     watching = choose_viewer(json=keeper.json, raw=keeper.raw)
-    started = False
-    async with keeper.open() as store:
+    stages = [stage.name for stage in wish.society.stages]
+    begun = 0
+    async with keeper.open() as store, keeper.name_next_command():
         events = play_one_society(wish, options, keeper.given, watching.listener, kept_in=store)
         async with aclosing(events):
             async for event in events:
                 keeper.notice(event)
-                started = started or isinstance(event, Started)
-                if started:
+                if isinstance(event, Started):
+                    begun += 1
+                    if len(stages) > 1:
+                        watching.show_stage(stages[begun - 1], begun, len(stages))
+                if begun:
                     watching.show(event)
                 raise_failure(event)
     keeper.tell()

@@ -36,6 +36,8 @@ def open_alpaca(path: Path, context: ExportContext) -> Generator[Add]:
             rows = 0
             for turn, instruction, given, output in list_triples(session):
                 row = {"instruction": str(instruction), "input": given, "output": str(output), "turn": turn}
+                row |= {"original_task": session.task.original}
+                row |= {"specified_task": session.task.specified or session.task.original}
                 row |= trace_source(session, context.run)
                 write(add_extra(add_extra(row, session, turn), session))
                 rows += 1

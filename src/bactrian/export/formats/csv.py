@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bactrian.export.format import Add, ExportContext, Format, Sample
-from bactrian.tables.lineage import COLUMNS, trace_source
+from bactrian.tables.lineage import COLUMNS, trace_source, write_extra
 from bactrian.tables.tables import list_tool_uses
 
 _FORMULA = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
@@ -30,7 +30,18 @@ def open_csv(path: Path, context: ExportContext) -> Generator[Add]:
         table = csv.writer(file)
         more = ("thought",) if context.thoughts else ()
         table.writerow(
-            ("turn", "speaker", "text", "original_task", "specified_task", *COLUMNS, "tools", *more)
+            (
+                "turn",
+                "speaker",
+                "text",
+                "original_task",
+                "specified_task",
+                *COLUMNS,
+                "tools",
+                "extra",
+                "message_extra",
+                *more,
+            )
         )
 
         def add(sample: Sample) -> int:
@@ -39,7 +50,16 @@ def open_csv(path: Path, context: ExportContext) -> Generator[Add]:
             tasks = (session.task.original, session.task.specified or session.task.original)
             for turn in session.turns:
                 thought = (turn.thought,) if context.thoughts else ()
-                cells = (turn.speaker, turn.text, *tasks, *source, list_tool_uses(turn) or "", *thought)
+                extra = (write_extra(session), write_extra(session, turn.number))
+                cells = (
+                    turn.speaker,
+                    turn.text,
+                    *tasks,
+                    *source,
+                    list_tool_uses(turn) or "",
+                    *extra,
+                    *thought,
+                )
                 table.writerow((turn.number, *(to_cell(value) for value in cells)))
             return len(session.turns)
 

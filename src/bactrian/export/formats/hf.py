@@ -12,7 +12,7 @@ from bactrian.export.dialogue import THOUGHT
 from bactrian.export.format import Add, ExportContext, Format, Sample
 from bactrian.export.formats import messages
 from bactrian.export.writers.parquet import ParquetWriter, require_polars
-from bactrian.tables.lineage import COLUMNS
+from bactrian.tables.lineage import COLUMNS, write_extra, write_message_extras
 
 
 @contextmanager
@@ -23,9 +23,9 @@ def open_hf(path: Path, context: ExportContext) -> Generator[Add]:
 
     text = pl.String()
     message = pl.Struct(dict.fromkeys(("role", "content", *([THOUGHT] if context.thoughts else [])), text))
-    first = ("original_task", "specified_task", "side", "system_prompt")
+    columns = ("original_task", "specified_task", "side", "system_prompt", *COLUMNS, "extra", "message_extra")
     pieces = ParquetWriter(
-        path.parent, path.name, {"messages": pl.List(message), **dict.fromkeys((*first, *COLUMNS), text)}
+        path.parent, path.name, {"messages": pl.List(message), **dict.fromkeys(columns, text)}
     )
 
     def add(sample: Sample) -> int:
@@ -33,6 +33,7 @@ def open_hf(path: Path, context: ExportContext) -> Generator[Add]:
         row = messages.build_row(session, context)
         if row is None:
             return 0
+        row |= {"extra": write_extra(session), "message_extra": write_message_extras(session)}
         pieces.add(row, sum(len(turn.text) + len(turn.thought) for turn in session.turns) + 4000)
         return 1
 
@@ -52,6 +53,7 @@ FORMAT = Format(
     messages.FORMAT.kinds,
     sides=True,
     thoughts=True,
+    plain=True,
     layout="data/{part}",
     finish=finish,
 )

@@ -18,13 +18,13 @@ from bactrian.tables.lineage import add_extra, to_compact_json, trace_source
 def build_row(session: Session, context: ExportContext, *, tools: bool = False) -> dict[str, Any] | None:
     """Return the chat of a session from ``context.side``, with its source; None if that side has no turn.
 
-    With ``tools``, tool calls are included, and the column ``tools`` has the available tools as JSON text, because the
-    schemas of different tools share no columns.
+    With ``tools``, and unless the chat is to be plain, tool calls are included, and the column ``tools`` has the
+    available tools as JSON text, because the schemas of different tools share no columns.
     """
-    messages = build_dialogue(session, context.side, context.prompts, tools=tools)
+    messages = build_dialogue(session, context.side, context.prompts, tools=tools, plain=context.plain)
     if not messages:
         return None
-    kit = session.provenance.tools.get(context.side) if tools else None
+    kit = session.provenance.tools.get(context.side) if tools and not context.plain else None
     rows = to_plain_text(messages)
     if context.thoughts:
         add_thoughts(rows, session, context.side)
@@ -34,7 +34,11 @@ def build_row(session: Session, context: ExportContext, *, tools: bool = False) 
         "original_task": session.task.original,
         "specified_task": session.task.specified or session.task.original,
         "side": context.side,
-        "system_prompt": "as said" if context.prompts.is_known(session) else "stand-in",
+        "system_prompt": "left out"
+        if context.plain
+        else "as said"
+        if context.prompts.is_known(session, context.side)
+        else "stand-in",
         **trace_source(session, context.run),
     }
 
@@ -60,4 +64,5 @@ FORMAT = Format(
     sides=True,
     tools=True,
     thoughts=True,
+    plain=True,
 )

@@ -23,7 +23,7 @@ def open_sharegpt(path: Path, context: ExportContext) -> Generator[Add]:
 
         def add(sample: Sample) -> int:
             session = sample.session
-            said = build_dialogue(session, context.side, context.prompts)
+            said = build_dialogue(session, context.side, context.prompts, plain=context.plain)
             if not said:
                 return 0
             conversation: list[dict[str, Any]] = [
@@ -42,4 +42,4 @@ def open_sharegpt(path: Path, context: ExportContext) -> Generator[Add]:
         yield add
 
 
-FORMAT = Format("sharegpt", open_sharegpt, kinds=messages.FORMAT.kinds, sides=True)
+FORMAT = Format("sharegpt", open_sharegpt, kinds=messages.FORMAT.kinds, sides=True, plain=True)

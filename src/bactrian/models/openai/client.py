@@ -27,6 +27,7 @@ from bactrian.models.model import Reply, Request
 from bactrian.models.openai import errors, wire
 from bactrian.models.openai import stream as stream_reader
 from bactrian.models.openai.dialect import OTHER_WORD, USUAL, Dialect
+from bactrian.models.openai.key_mask import KeyMask, write_masked
 from bactrian.models.openai.lenient_json import decode_json
 from bactrian.models.openai.options import OptionEncoder, build_parameters, has_grammar
 from bactrian.models.openai.usage import UsageReader
@@ -42,8 +43,6 @@ _STREAM_ROOM = 16
 _SLACK = 1.02
 """Safety factor on token counts estimated from bytes, because a request that does not fit by a few tokens fails."""
 _LARGEST_LIST = 1 << 20
-_SECRET = 16
-"""Characters from which a key is taken out of replies, too."""
 _LAST_BYTES = 1.0
 """Seconds to wait for the end of a stream whose reply is complete, so that its connection can be reused."""
 
@@ -78,6 +77,7 @@ class OpenAIModel:
         self._model = model
         self._url = read_address(base_url)
         self._key = key.strip()
+        self._mask = KeyMask(self._key, self._url.credentials)
         self._limits = limits or Timeouts()
         self._dialect = dialect or (OFFICIAL if self._url.host == OFFICIAL_HOST else USUAL)
         self._report = report or _ignore_report
@@ -262,7 +262,9 @@ class OpenAIModel:
         return self._pool
 
     async def _read_whole(self, response: Response, request: Request, sent: int) -> Reply:
-        reply = wire.read_reply(self._hide_key(await response.read_all()), sent=sent, usage=self._usage)
+        reply = wire.read_reply(
+            self._mask.hide_bytes(await response.read_all()), sent=sent, usage=self._usage
+        )
         form = request.response_format
         if form is not None and not has_grammar(form, self._dialect):
             try:
@@ -277,18 +279,21 @@ class OpenAIModel:
 
     async def _read_streamed(self, response: Response, request: Request, sent: int, started: float) -> Reply:
         assert request.on_text is not None
-        gathered = await stream_reader.read_stream(response, request.on_text, request.on_restart)
-        raw = self._hide_key(bytes(gathered.raw))
+        masked = self._mask.cover(request.on_text, request.on_restart)
+        gathered = await stream_reader.read_stream(response, masked.add, masked.restart)
+        masked.end()
+        raw = self._mask.hide_bytes(bytes(gathered.raw))
         if gathered.empty:
             reply = wire.read_reply(raw, sent=sent, usage=self._usage)
             request.on_text(reply.text)
             return reply
+        value = gathered.value()
+        if (hidden := self._mask.hide_in_value(value)) is not value:
+            value, raw = hidden, write_masked(hidden)  # In the raw bytes it is in pieces.
         if not gathered.ended:
             raise TryAgain("The stream ended before its reply did.", sample=raw)
         await _drain(response)
-        reply = wire.build_reply(
-            gathered.value(), raw=raw, sent=sent, usage=self._usage, lossy=gathered.lossy
-        )
+        reply = wire.build_reply(value, raw=raw, sent=sent, usage=self._usage, lossy=gathered.lossy)
         return replace(reply, first_token=gathered.first_text and gathered.first_text - started)
 
     async def _suggest_names(self, fault: ModelError, pool: Pool) -> ModelError:
@@ -326,16 +331,6 @@ class OpenAIModel:
             response.status, complaint, sample, after, key_variable=self._dialect.key_variable
         )
 
-    @property
-    def _shown_key(self) -> str:
-        return f"…{self._key[-4:]}" if len(self._key) > 8 else "…"
-
-    def _hide_key(self, body: bytes) -> bytes:
-        """Return ``body`` without the key: some servers send back what they were sent. A short key may be a word."""
-        if len(self._key) < _SECRET:
-            return body
-        return body.replace(self._key.encode(errors="surrogateescape"), self._shown_key.encode())
-
     def _convert_fault(self, fault: TransportFault | ModelError) -> ModelError:
         """Convert a fault to an error of our own, with the endpoint's address and without the key."""
         error = (
@@ -345,10 +340,9 @@ class OpenAIModel:
         )
         error.where = str(self._url)
         error.spent = fault.spent
-        if self._key:
-            error.what = error.what.replace(self._key, self._shown_key)
-            key = self._key.encode(errors="surrogateescape")
-            error.sample = error.sample.replace(key, self._shown_key.encode())
+        error.what = self._mask.hide_in_error(error.what)
+        error.next = error.next and self._mask.hide_in_error(error.next)
+        error.sample = self._mask.hide_in_sample(error.sample)
         error.what = to_line(error.what)
         error.next = error.next and to_line(error.next)
         error.args = (error.what,)

@@ -21,6 +21,7 @@ from bactrian.errors import (
     ModelError,
     Oversize,
     Refused,
+    RefusedPrompt,
     TryAgain,
     UnknownModel,
     Unreachable,
@@ -31,6 +32,7 @@ from bactrian.models.http.response import (
     Compressed,
     DeadlinePassed,
     IdleTimeout,
+    NoAnswer,
     NotHttp,
     TooLarge,
     TransportFault,
@@ -53,6 +55,16 @@ _NO_SUCH_MODEL = re.compile(
     r"|(no such|unknown|invalid|unsupported) model",
     re.IGNORECASE | re.DOTALL,
 )
+
+_CONTENT = re.compile(r"messages?\b|prompt|input|contents?\b", re.IGNORECASE)
+"""Parameters that hold what is said: an error about them is about this request alone."""
+_PARAMETER = re.compile(
+    r"\b(max_(completion_)?tokens|top_[pk]|min_p|(presence|frequency|repetition)_penalty|logit_bias|response_format"
+    r"|tool_choice|reasoning_effort|guided_\w+|structured_outputs|json_schema|stream_options)\b"
+    r"|[\"'`](temperature|seed|stop|n|stream|tools|logprobs)[\"'`]|\btemperature\W+(must|should|has to|is)\b",
+    re.IGNORECASE,
+)
+"""Names of parameters in messages of endpoints that have no field for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,9 +144,13 @@ def _make_refusal(status: int, complaint: ErrorBody, summary: str, sample: bytes
         return UnknownModel(summary, sample=sample)
     if status in (404, 405):
         return Refused(summary, next="Check the base URL; did you omit /v1?", sample=sample)
-    if complaint.param:
+    if complaint.param and not _CONTENT.match(complaint.param):
         return Refused(summary, next=f"Change or leave out the parameter {complaint.param!r}.", sample=sample)
-    return Refused(summary, next="Correct the reported problem, then run the same command.", sample=sample)
+    if _PARAMETER.search(complaint.message):
+        return Refused(summary, next="Correct the parameter, then run the same command.", sample=sample)
+    return RefusedPrompt(
+        summary, next="Correct the reported problem; the endpoint may also refuse this prompt.", sample=sample
+    )
 
 
 _UNSUPPORTED = re.compile(
@@ -227,6 +243,13 @@ def read_retry_after(value: str | None, now: datetime | None = None) -> float | 
 
 def explain_transport(fault: TransportFault, host: str, limits: Timeouts) -> ModelError:
     """Return the error for a request without a complete answer."""
+    error = _explain_transport(fault, host, limits)
+    if isinstance(error, TryAgain):
+        error.crowded = isinstance(fault, (NoConnection, NoAnswer))
+    return error
+
+
+def _explain_transport(fault: TransportFault, host: str, limits: Timeouts) -> ModelError:
     match fault, fault.__cause__:
         case NoConnection(), ssl.SSLCertVerificationError() as cause:
             return Refused(

@@ -12,11 +12,11 @@ from typing import Any
 
 from bactrian.errors import (
     Denied,
-    Forbidden,
     Halted,
     ModelError,
     NotAnEndpoint,
     Refused,
+    RefusedPrompt,
     TryAgain,
     UnknownModel,
     Unreachable,
@@ -59,11 +59,12 @@ class Latency:
 class ConcurrencyLimit(Wrapper):
     """Lets up to ``most`` requests through to ``model`` at once, fewer while it is overloaded.
 
-    Additive increase, multiplicative decrease: a 429 or 503, or a latency far above the best, halves the limit, at
-    most once for the requests that were in flight together; as many answers as the limit is raise it by one, and near
-    the limit that was too much more slowly, so that most of the time is spent just below it. A wait that the endpoint
-    asks for holds all requests back, not only the one that was told. An endpoint that answers nothing is tried by one
-    request at a time, after pauses that double, until it answers one ("circuit breaker").
+    Additive increase, multiplicative decrease: a 429 or 503, a connection that is not accepted, or a latency far
+    above the best halves the limit, at most once for the requests that were in flight together; as many answers as
+    the limit is raise it by one, and near the limit that was too much more slowly, so that most of the time is
+    spent just below it. A wait that the endpoint asks for holds all requests back, not only the one that was told.
+    An endpoint that answers nothing is tried by one request at a time, after pauses that double, until it answers
+    one ("circuit breaker").
 
     Unless ``proven``, the endpoint first gets a single request, for a moment: a wrong key, address or model is detected
     once, and the queued requests fail with the same error without being sent. Requested waits are capped at
@@ -187,7 +188,7 @@ class ConcurrencyLimit(Wrapper):
             isinstance(fault, (NotAnEndpoint, Unreachable)) and not self._proven
         ):
             self._verdict = fault
-        elif self._proven or isinstance(fault, Forbidden) or not isinstance(fault, Refused):
+        elif self._proven or isinstance(fault, RefusedPrompt) or not isinstance(fault, Refused):
             return
         self._tell_all(fault)
 
@@ -206,6 +207,8 @@ class ConcurrencyLimit(Wrapper):
         if fault.overload:
             self._cut(begun)
         elif fault.after is None:
+            if fault.crowded and not self.silent:
+                self._cut(begun)
             self._faults += 1
             # What was in flight when it closed says nothing new.
             if self.silent and begun >= self._closed_until:

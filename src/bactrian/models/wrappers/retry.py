@@ -10,14 +10,12 @@ from dataclasses import dataclass, replace
 
 from bactrian.errors import (
     BadReply,
-    Denied,
-    Forbidden,
-    ForbiddenAtFirst,
     GaveUp,
     ModelError,
     NotAnEndpoint,
     Refused,
     RefusedOutright,
+    RefusedPrompt,
     TryAgain,
     Unreachable,
 )
@@ -28,10 +26,6 @@ MAX_WAIT = 600.0
 """Seconds that an endpoint may ask to wait, unless the user says otherwise."""
 PATIENCE = 3
 """Times the longest wait that a request may take, all waits and attempts together."""
-_FORBIDDEN = 3
-"""Different requests that a model forbids before it answers one, from which it counts as forbidden altogether."""
-_FORBIDDEN_LATER = 30
-"""The same where it has answered an earlier command: those that were blocked then may be all that is left."""
 _RESUME = "All data so far is saved: run the same command again to continue."
 
 
@@ -62,7 +56,7 @@ class Retry(Wrapper):
 
     An endpoint that cannot be reached, or sends web pages, is asked again only if it has answered before: until then
     its address is more likely wrong than its network down. What it refuses before it has answered anything, it
-    will refuse to every session. A 403 may be about the content, so it takes three different requests.
+    will refuse to every session, unless it refuses the prompt (:class:`RefusalCheck`).
 
     Waits double and are drawn evenly from zero to their length ("full jitter"), so that many conversations
     that failed together do not come back together. Where the endpoint says how long to wait, that is done
@@ -85,11 +79,7 @@ class Retry(Wrapper):
         self._sleep = sleep
         self._chance = chance
         self._clock = clock
-        self.answered_earlier = False
-        """True if the model has answered an earlier command of the same run."""
         self._has_answered = False
-        self._forbidden: set[tuple[str, ...]] = set()
-        """The requests that were forbidden before any was answered, by their messages."""
 
     async def reply(self, request: Request) -> Reply:
         """Answer ``request``, asking as often as it takes; once more for a garbled reply.
@@ -127,29 +117,14 @@ class Retry(Wrapper):
                         f"{error.where or self.name}: {error.what.rstrip('.')}. Asking again in {wait:.1f} s."
                     )
             except Refused as error:
-                if self._has_answered:
+                if self._has_answered or isinstance(error, RefusedPrompt):
                     raise
-                raise self._explain_first_refusal(error, request) from error
+                raise RefusedOutright(
+                    error.what, where=error.where, next=error.next, sample=error.sample
+                ) from error
             if request.on_restart is not None:
                 request.on_restart()
             await self._sleep(wait)
-
-    def _explain_first_refusal(self, error: Refused, request: Request) -> ModelError:
-        """Return the error for a request that was refused before the model answered any."""
-        if not isinstance(error, Forbidden):
-            return RefusedOutright(error.what, where=error.where, next=error.next, sample=error.sample)
-        self._forbidden.add(tuple(message.text for message in request.messages))
-        most = _FORBIDDEN_LATER if self.answered_earlier else _FORBIDDEN
-        if len(self._forbidden) < most:
-            if self.answered_earlier:
-                return error
-            return ForbiddenAtFirst(error.what, where=error.where, next=error.next, sample=error.sample)
-        return Denied(
-            f"The first {most} requests were all forbidden. {error.what}",
-            where=error.where,
-            next=error.next,
-            sample=error.sample,
-        )
 
     def _wait(self, attempts: int, after: float | None) -> float:
         if after is not None:

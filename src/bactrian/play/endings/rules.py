@@ -14,6 +14,7 @@ from typing import Protocol
 from bactrian.detect.loops import is_loop
 from bactrian.language.protocol import find_instruction, is_done
 from bactrian.records.ending import Ending, EndingCode
+from bactrian.records.text import write_count
 from bactrian.records.turn import Instruction, Speaker, Turn
 
 
@@ -104,7 +105,7 @@ class MaxMessages:
     def __call__(self, turns: Sequence[Turn]) -> Ending | None:
         if len(turns) < self.limit:
             return None
-        return Ending("max_messages", turns[-1].number, turns[-1].speaker, f"{len(turns)} messages")
+        return Ending("max_messages", turns[-1].number, turns[-1].speaker, write_count(len(turns), "message"))
 
 
 def paper_endings(max_messages: int = 40, *, language: str | None = None) -> tuple[Rule, ...]:

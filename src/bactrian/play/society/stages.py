@@ -21,7 +21,13 @@ from bactrian.play.endings.own import find_code
 from bactrian.play.endings.rules import Rule
 from bactrian.play.human import HUMAN
 from bactrian.play.open_models import open_models
-from bactrian.play.run_session import begin_session, resume_shorter, run_role_play, run_scene
+from bactrian.play.run_session import (
+    begin_session,
+    has_stopped_at_limit,
+    resume_shorter,
+    run_role_play,
+    run_scene,
+)
 from bactrian.play.setup import RolePlaySetup, new_session
 from bactrian.play.society.group_chat import ChatOptions, build_group_chat, new_group_chat
 from bactrian.play.tools.loading import open_tools
@@ -94,12 +100,12 @@ class SocietyRun:
 
 
 def name_models(society: Society, model: str, *, task_model: str, critic_model: str) -> dict[str, str]:
-    """Return the model name of each agent, and of the helpers in role-plays. A critic called ``human`` is a person.
+    """Return the model name of each agent, and of the helpers in role-plays. The role ``human`` is a person.
 
     Raises:
         InputError: one critic is a person, and another one is not.
     """
-    names = {agent.name: agent.model or model for agent in society.agents}
+    names = {agent.name: HUMAN if agent.role == HUMAN else agent.model or model for agent in society.agents}
     if any(stage.specify for stage in society.stages):
         names["task_specifier"] = task_model
     if any(stage.plan for stage in society.stages):
@@ -211,8 +217,8 @@ async def _find_shorter(settings: SocietyRun, store: RunReader) -> SocietyRun:
 async def _go_on(session: Session, settings: SocietyRun, stage: SocietyStage, store: Store | None) -> Session:
     """Return a stage's session without its ending, if it stopped at a smaller limit and no later stage has begun."""
     limit = settings.given.max_messages or stage.max_messages
-    if store is None or limit is None:
-        return session
+    if store is None or limit is None or not has_stopped_at_limit(session):
+        return session  # Without a wait, so that jobs begin in their order.
     stages = settings.society.stages
     later = stages[stages.index(stage) + 1 :]
     if later and await store.session(settings.session_id(later[0])) is not None:

@@ -25,6 +25,8 @@ _BUSY_SECONDS = 30.0
 _FOREVER = 86_400.0
 _PAGE = 16_384
 """Page size: minimum growth of the file and its log, in bytes."""
+_LOG_INDEX = 32 * 1024
+"""Size in bytes of the smallest index of a log, the ``-shm``, which a reader creates if it is missing."""
 
 
 def is_run(path: Path) -> bool:
@@ -147,7 +149,7 @@ def _make_reading_uri(path: Path) -> str:
     SQLite creates a file beside a run with a write-ahead log, unless it is told that nobody can write there.
     """
     uri = f"{path.absolute().as_uri()}?mode=ro"
-    return uri if has_log(path) or is_writable(path.absolute().parent) else f"{uri}&immutable=1"
+    return uri if has_log(path) or can_read_log(path) else f"{uri}&immutable=1"
 
 
 class _Snapshot(sqlite3.Connection):
@@ -222,6 +224,16 @@ def has_log(path: Path) -> bool:
     """Return True if there is data in the write-ahead log; readers create an empty one."""
     log = find_log(path)
     return log.exists() and log.stat().st_size > 0
+
+
+def can_read_log(path: Path) -> bool:
+    """Return True if a reader finds the index of the log beside the run, or has the room to create it there."""
+    folder = path.absolute().parent
+    if not is_writable(folder):
+        return False
+    index = path.with_name(f"{path.name}-shm")
+    has_index = index.exists() and index.stat().st_size >= _LOG_INDEX
+    return has_index or count_free_bytes(path) >= _LOG_INDEX
 
 
 def log_is_missing(path: Path) -> bool:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
 from bactrian.errors import InputError, RunInUse, StoreError
+
+_PATIENCE = 0.05
+"""Seconds for which the lock is asked for, since its file may just be deleted by the writer before."""
 
 
 class RunLock:
@@ -22,6 +25,16 @@ class RunLock:
     def guard_run(self) -> None:
         """Also check from now on that the run itself is not deleted or replaced."""
         self._identities[self._path] = _identify(self._path)
+
+    def remove_file(self) -> None:
+        """Delete the lock's file while the lock is held, so that nothing is left beside a run at rest.
+
+        A process that opened the file before, and locks it after, finds that its name is gone: `filelock` then opens
+        it again, and otherwise :meth:`check` stops that process before it writes.
+        """
+        with suppress(OSError):
+            if _identify(self._lock_file) == self._identities[self._lock_file]:
+                self._lock_file.unlink()
 
     def check(self) -> None:
         """Raise StoreError if the lock is lost. The operating system locks a file, not its name."""
@@ -54,9 +67,9 @@ def lock_run(path: Path) -> Generator[RunLock]:
             next="Delete one of the names, or write a copy of the run.",
         )
     file = path.with_name(f"{path.name}.lock")
-    lock = FileLock(file, blocking=False, is_singleton=False)
+    lock = FileLock(file, timeout=_PATIENCE, is_singleton=False)
     try:
-        lock.acquire()
+        lock.acquire(poll_interval=_PATIENCE / 5)
     except Timeout as error:
         if not file.exists():
             raise _make_write_error(path) from error
@@ -67,9 +80,11 @@ def lock_run(path: Path) -> Generator[RunLock]:
         ) from error
     except OSError as error:
         raise _make_write_error(path) from error
+    held = RunLock(path, file)
     try:
-        yield RunLock(path, file)
+        yield held
     finally:
+        held.remove_file()
         lock.release()
 
 

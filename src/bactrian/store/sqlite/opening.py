@@ -7,7 +7,7 @@ import sqlite3
 import tempfile
 import time
 from collections.abc import Generator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from warnings import warn
 
@@ -17,6 +17,7 @@ from bactrian.errors import BactrianWarning, StoreError
 from bactrian.store.migrations import MIGRATIONS, migrate, read_version
 from bactrian.store.sqlite.database import (
     back_up,
+    can_read_log,
     explain_errors,
     find_journal,
     find_log,
@@ -28,7 +29,7 @@ from bactrian.store.sqlite.database import (
     open_for_reading,
     open_for_writing,
 )
-from bactrian.store.sqlite.filesystem import find_network_file_system, is_writable
+from bactrian.store.sqlite.filesystem import find_network_file_system
 
 
 def connect(path: Path) -> Connection:
@@ -93,14 +94,15 @@ def find_readable(path: Path) -> Generator[Path]:
     """Provide the file to read the run at ``path`` from: itself, or a temporary copy if it must not or cannot be used.
 
     A run of an older version is read from a migrated copy, so that reading changes nothing. What a killed process left
-    behind needs a copy, too: a log in a folder that cannot be written, or a transaction to roll back.
+    behind needs a copy, too: a log in a folder that cannot be written or has no room, or a transaction to roll back.
 
     Raises:
         StoreError: the run is damaged, or from a newer version.
     """
     with ExitStack() as stack:
+        stack.callback(_tidy_up, path)
         source = path
-        if has_journal(path) or (has_log(path) and not is_writable(path.absolute().parent)):
+        if has_journal(path) or (has_log(path) and not can_read_log(path)):
             source = Path(stack.enter_context(tempfile.TemporaryDirectory())) / path.name
             with explain_errors(path):
                 for find in (Path, find_log, find_journal):
@@ -117,6 +119,20 @@ def find_readable(path: Path) -> Generator[Path]:
         finally:
             reading.dispose()
         yield source
+
+
+def _tidy_up(path: Path) -> None:
+    """Let SQLite delete the empty log that reading a run leaves beside it, unless another process uses it.
+
+    A read-only connection makes a log and cannot delete it; the last connection with write access does so when it
+    closes. A log with content is left alone: it is a writer's, or what a killed one left.
+    """
+    log = find_log(path)
+    with suppress(OSError, sqlite3.Error):
+        if log.stat().st_size == 0:
+            address = f"{path.absolute().as_uri()}?mode=rw"
+            with closing(sqlite3.connect(address, uri=True, timeout=0)) as connection:
+                connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
 
 
 def _roll_back(path: Path) -> None:

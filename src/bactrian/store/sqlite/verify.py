@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,8 +32,10 @@ class Verification:
     """One sentence each; empty if the run is intact."""
 
 
-def verify(path: Path) -> Verification:
+def verify(path: Path, on_progress: Callable[[int, int | None], None] | None = None) -> Verification:
     """Verify the run at ``path`` without changing it.
+
+    ``on_progress`` is called with the number of sessions checked, and of those in the run.
 
     Checks SQLite's structure, the checksum of each turn and its parts, that the turns of each session have no gap and
     match its ending, and the log of a run that was not closed.
@@ -43,6 +46,7 @@ def verify(path: Path) -> Verification:
     """
     path = follow_link(path)
     check_file(path, create=False)
+    found: list[tuple[int, list[str]]] = []
     faults = [_MISSING_LOG] if log_is_missing(path) else []
     with find_readable(path) as source:
         reading = open_for_reading(source)
@@ -50,7 +54,11 @@ def verify(path: Path) -> Verification:
             with explain_errors(path), reading.connect() as connection:
                 faults += _check_structure(connection)
                 ids = connection.execute(select(schema.sessions.c.id).order_by(schema.sessions.c.row))
-                found = [_check_session(connection, session_id) for session_id in ids.scalars().all()]
+                names = ids.scalars().all()
+                for done, session_id in enumerate(names):
+                    if on_progress is not None:
+                        on_progress(done, len(names))
+                    found.append(_check_session(connection, session_id))
         finally:
             reading.dispose()
     faults += [fault for _, own in found for fault in own]

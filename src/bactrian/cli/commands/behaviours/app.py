@@ -68,13 +68,13 @@ def train(
     code = check_code(name or _find_only_code(list_codes(conversations), data))
     said = open_progress()
     learned = learn_behaviour(
-        conversations, code, lambda done, parts: said.print(f"{done} of {parts} parts left out in turn")
+        conversations, code, lambda done, parts: said.say(f"{done} of {parts} parts left out in turn")
     )
     place = register_learned(
         LearnedBehaviour(code, description or code.replace("_", " "), learned.model), overwrite=overwrite
     )
     _write_figures(code, learned)
-    said.print(to_line(f"Registered as {code}: {place}"))
+    said.say(to_line(f"Registered as {code}: {place}"))
 
 
 def _write_figures(code: str, learned: LearnedModel) -> None:

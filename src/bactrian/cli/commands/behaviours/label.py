@@ -7,8 +7,6 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from bactrian.analyze.behaviours.catalogue import DETECTORS, load_definitions
 from bactrian.analyze.behaviours.own import read_behaviours
 from bactrian.analyze.labelling import (
@@ -19,7 +17,7 @@ from bactrian.analyze.labelling import (
     list_candidates,
     read_labels,
 )
-from bactrian.cli.options import declare_option
+from bactrian.cli.options import RunArgument, declare_option
 from bactrian.errors import InputError
 from bactrian.language.escape import to_line, to_printable
 from bactrian.store import open_store
@@ -28,7 +26,7 @@ _ANSWERS = {"y": True, "yes": True, "n": False, "no": False}
 
 
 def label(
-    run_file: Annotated[Path, typer.Argument(metavar="RUN", help="The run.")],
+    run_file: RunArgument,
     behaviour: Annotated[
         str, declare_option("--behaviour", "The behaviour to label: a built-in one or your own.")
     ] = "flake_reply",

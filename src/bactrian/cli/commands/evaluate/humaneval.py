@@ -24,7 +24,7 @@ from bactrian.cli.view.scores import JudgingView, show_score
 from bactrian.errors import InputError
 from bactrian.evaluate.completion_jobs import build_recipe
 from bactrian.evaluate.problems.problem import Problem
-from bactrian.evaluate.scoring import VerdictFile, compute_score, judge_solutions
+from bactrian.evaluate.scoring import VerdictFile, check_verdicts, compute_score, judge_solutions
 from bactrian.evaluate.solutions import SolutionSet, read_run, read_solutions
 from bactrian.generate.forecast import forecast_run
 from bactrian.generate.run import RunOrder
@@ -172,6 +172,7 @@ class _Scoring:
 
 def _make_scoring(ks: Sequence[int], flags: JudgingFlags, source: Path, *, as_json: bool) -> _Scoring:
     out = flags.out or name_verdict_file(source)
+    check_verdicts(out)
     return _Scoring(ks, out, Limits(cpu=flags.cpu), flags.workers or WORKERS, as_json)
 
 

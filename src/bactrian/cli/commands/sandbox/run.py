@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from bactrian.cli.options import declare_option
-from bactrian.cli.terminal.console import to_printable
+from bactrian.cli.terminal.console import say, to_printable
 from bactrian.errors import InputError
 from bactrian.sandbox.limits import MIB, Limits
 from bactrian.sandbox.outcome import Outcome
@@ -100,4 +100,4 @@ def _show(outcome: Outcome) -> None:
         more = f" and {len(outcome.wrote) - 10} more" if len(outcome.wrote) > 10 else ""
         lines.append(f"wrote: {', '.join(names)}{more}")
     for line in lines:
-        print(line, file=sys.stderr)
+        say(line)

@@ -11,7 +11,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from bactrian.cli.options import declare_option
+from bactrian.cli.options import declare_option, find_run_files
 from bactrian.cli.run_async import run_async
 from bactrian.cli.terminal.console import open_output, open_progress, to_printable
 from bactrian.errors import MissingExtra
@@ -22,7 +22,12 @@ _NEEDED = ("starlette", "uvicorn")
 
 def explore(
     paths: Annotated[
-        list[Path], typer.Argument(metavar="RUN", help="Runs; exports and archives of chats, too.")
+        list[Path],
+        typer.Argument(
+            metavar="RUN",
+            help="Runs; exports and archives of chats, too.",
+            callback=find_run_files,
+        ),
     ],
     host: Annotated[
         str,

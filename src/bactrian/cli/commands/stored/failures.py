@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from bactrian.cli.options import declare_option
+from bactrian.cli.options import RunArgument, declare_option
 from bactrian.cli.run_async import run_async
 from bactrian.language.escape import to_json, to_line
 from bactrian.records.run import Failure
@@ -18,7 +16,7 @@ _SHOWN = 200
 
 
 def failures(
-    run_file: Annotated[Path, typer.Argument(metavar="RUN", help="The run.")],
+    run_file: RunArgument,
     json: Annotated[bool, declare_option("--json", "Write one JSON object a line.")] = False,
 ) -> None:
     """List the jobs that failed, with the reason and the response received."""

@@ -9,12 +9,15 @@ from typing import Annotated
 
 import typer
 
-from bactrian.cli.options import declare_option
+from bactrian.cli.options import declare_option, find_run_file
 from bactrian.store.sqlite.recover import recover as recovered
 
 
 def recover(
-    run_file: Annotated[Path, typer.Argument(metavar="RUN", help="The damaged run. It is not changed.")],
+    run_file: Annotated[
+        Path,
+        typer.Argument(metavar="RUN", help="The damaged run. It is not changed.", callback=find_run_file),
+    ],
     out: Annotated[Path, declare_option("--out", "The new run.")],
     json: Annotated[bool, declare_option("--json", "Write one JSON object.")] = False,
 ) -> None:

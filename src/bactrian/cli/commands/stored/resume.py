@@ -4,35 +4,36 @@ from __future__ import annotations
 
 import asyncio
 import shlex
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
 
+from bactrian.api.models import ChosenModels, make_meter
 from bactrian.api.reading.selection import find_session
 from bactrian.api.reading.stored import StoredRun, read_stored_run
 from bactrian.api.resume import ResumeOptions, build_resume_order, build_resume_session
 from bactrian.cli.commands.generate import watch_run
 from bactrian.cli.embodied import ask_consent, watch_embodied
 from bactrian.cli.model_options import show_model_progress
-from bactrian.cli.options import declare_option
+from bactrian.cli.options import RunArgument, declare_option
 from bactrian.cli.run_async import StopControl, run_async
 from bactrian.cli.terminal.keyboard import add_person
 from bactrian.cli.view.progress import choose_progress_view
 from bactrian.cli.view.watching import PlayKeeper, watch_session, watch_society
 from bactrian.errors import InputError
+from bactrian.models.registry import ModelOptions
 from bactrian.play.embodied.alone import EmbodiedOrder
 from bactrian.play.human import HUMAN
 from bactrian.play.run_session import SessionOrder
 from bactrian.records.run import Command
-from bactrian.store import RunReader, find_run, open_store
+from bactrian.store import RunReader, name_run, open_store
 
 
 def resume(
-    run_file: Annotated[
-        Path, typer.Argument(metavar="RUN", help="The run: a file, or a name in `bactrian runs`.")
-    ],
+    run_file: RunArgument,
     session: Annotated[
         str | None,
         typer.Argument(
@@ -79,7 +80,7 @@ def resume(
     json: Annotated[bool, declare_option("--json", "Write JSON lines.")] = False,
 ) -> None:
     """Resume an interrupted run or session. The run stores all its options; keys come from the environment."""
-    run = find_run(run_file)
+    run = run_file
     given = ResumeOptions(
         limit=limit,
         budget=budget,
@@ -94,7 +95,7 @@ def resume(
         run_code=yes,
     )
     stop_control = StopControl()
-    again = f"All results so far are stored. To resume: bactrian resume {shlex.quote(str(run_file))}"
+    again = f"All results so far are stored. To resume: bactrian resume {shlex.quote(name_run(run_file))}"
     work = _resume(run, session, given, stop_control, json=json, yes=yes)
     run_async(work, resume=again, stop_control=stop_control)
 
@@ -111,19 +112,38 @@ async def _resume(
         order = replace(order, access=show_model_progress(order.access))
         return await watch_run(order, choose_progress_view(json=json), stop_control)
     made = build_resume_session(found, run, given)
-    keeper = PlayKeeper(run, keep=False, json=json)
+    told = {name: found.options.get(name) for name in ("price", "budget")}
+    limits = cast("ResumeOptions", {**told, **{name: one for name, one in given.items() if one is not None}})
+    names: Mapping[str, str] = found.options.get("models", {})
     if isinstance(made, EmbodiedOrder) or (isinstance(made, SessionOrder) and made.embodied):
         role = made.role if isinstance(made, EmbodiedOrder) else made.setup.assistant
         await asyncio.to_thread(ask_consent, role.name, given.get("tools", ()), yes=yes)
     if isinstance(made, EmbodiedOrder):
-        return await watch_embodied(replace(made, options=show_model_progress(made.options)), keeper)
+        options = meter_session(show_model_progress(made.options), {"assistant": made.model}, limits)
+        keeper = PlayKeeper(run, keep=False, json=json, meter=options.meter)
+        return await watch_embodied(replace(made, options=options), keeper)
     if isinstance(made, SessionOrder):
-        options = show_model_progress(made.options)
+        options = meter_session(show_model_progress(made.options), names, limits)
+        keeper = PlayKeeper(run, keep=False, json=json, meter=options.meter)
         if HUMAN in made.setup.models.values():
             options = add_person(options, stop_control, None)
         return await watch_session(replace(made, options=options), keeper)
     society, options = made
-    return await watch_society(society, show_model_progress(options), keeper)
+    options = meter_session(show_model_progress(options), names, limits)
+    keeper = PlayKeeper(run, keep=False, json=json, meter=options.meter)
+    return await watch_society(society, options, keeper)
+
+
+def meter_session(options: ModelOptions, names: Mapping[str, str], given: ResumeOptions) -> ModelOptions:
+    """Return ``options`` with what counts the cost of a session, within the budget that was given.
+
+    Raises:
+        InputError: there is a budget, and a price is unknown.
+    """
+    meter = make_meter(
+        ChosenModels(names), price=given.get("price"), budget=given.get("budget"), base_url=options.base_url
+    )
+    return replace(options, meter=meter)
 
 
 async def _is_generated(store: RunReader) -> bool:

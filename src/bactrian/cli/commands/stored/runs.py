@@ -14,8 +14,9 @@ from bactrian.api.reading.status import write_dollars
 from bactrian.cli.options import declare_option
 from bactrian.cli.run_async import run_async
 from bactrian.cli.terminal.console import open_output, open_progress, to_printable
+from bactrian.cli.view.facts import LEAST_TABLE, fit_facts
 from bactrian.language.escape import to_json
-from bactrian.store import find_data_folder
+from bactrian.store import find_data_folder, name_run
 
 _ENDINGS = 3
 """Endings that a line names."""
@@ -40,21 +41,34 @@ async def _list(folders: list[Path], *, json: bool) -> int:
         return 0
     if not found:
         where = ", ".join(map(str, folders)) or f"{find_data_folder()} or here"
-        open_progress().print(f"There is no run in {where}. `bactrian play` makes one.")
+        open_progress().say(f"There is no run in {where}. `bactrian play` makes one.")
+        return 0
+    console = open_output()
+    if console.is_terminal and console.width < LEAST_TABLE:
+        for one in found:
+            name, recipe, ended, state, endings, cost, age = map(to_printable, _write_row(one))
+            console.print(name, style="bold")
+            facts = filter(None, (recipe, f"{ended} ended" if ended else "", state, endings, cost, age))
+            for line in fit_facts(facts, console.width - 2):
+                console.print(f"  {line}")
+        _suggest()
         return 0
     table = Table("run", "recipe", "ended", "state", "endings", "cost", "changed", box=None, pad_edge=False)
     table.columns[2].justify = "right"
     for one in found:
         table.add_row(*map(to_printable, _write_row(one)))
-    console = open_output()
     console.soft_wrap = False
     if not console.is_terminal:
         console.width = 200
     console.print(table)
-    open_progress().print(
+    _suggest()
+    return 0
+
+
+def _suggest() -> None:
+    open_progress().say(
         "`bactrian status RUN` says more; `bactrian show RUN` reads its conversations.", style="dim"
     )
-    return 0
 
 
 def _write_row(one: RunSummary) -> tuple[str, ...]:
@@ -63,7 +77,7 @@ def _write_row(one: RunSummary) -> tuple[str, ...]:
     endings = ", ".join(f"{code} {count:,}" for code, count in list(one.endings.items())[:_ENDINGS])
     more = len(one.endings) - _ENDINGS
     return (
-        _name(one.run),
+        name_run(one.run),
         one.recipe,
         "" if one.problem or not (one.sessions or one.jobs) else f"{ended:,}/{total:,}",
         one.state,
@@ -71,11 +85,6 @@ def _write_row(one: RunSummary) -> tuple[str, ...]:
         "" if not one.recipe else "unknown" if one.usd is None else write_dollars(one.usd),
         write_age(time.time() - one.changed),
     )
-
-
-def _name(run: Path) -> str:
-    """Return the run as a command names it."""
-    return run.stem if run.parent == find_data_folder() and run.suffix == ".db" else str(run)
 
 
 def write_age(seconds: float) -> str:

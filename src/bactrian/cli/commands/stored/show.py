@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -24,16 +25,18 @@ from bactrian.api.reading.selection import (
     read_selection,
 )
 from bactrian.api.reading.transcript import render_page, write_findings, write_markdown, write_session
-from bactrian.cli.options import declare_option
+from bactrian.cli.options import RunArgument, declare_option
 from bactrian.cli.run_async import run_async
 from bactrian.cli.terminal.console import open_output, open_progress, to_printable
 from bactrian.cli.view.conversation import ConversationView
+from bactrian.cli.view.facts import LEAST_TABLE
 from bactrian.errors import InputError
 from bactrian.language.escape import to_json, to_line
 from bactrian.records.events import Ended, Spoke, Started
 from bactrian.records.run import Mark
 from bactrian.records.session import Session
-from bactrian.store import RunReader, find_run, open_store
+from bactrian.records.text import write_count
+from bactrian.store import RunReader, name_run, open_store
 
 
 class ShowFormat(StrEnum):
@@ -46,9 +49,7 @@ class ShowFormat(StrEnum):
 
 
 def show(
-    run_file: Annotated[
-        Path, typer.Argument(metavar="RUN", help="The run: a file, or a name in `bactrian runs`.")
-    ],
+    run_file: RunArgument,
     session: Annotated[
         str | None,
         typer.Argument(metavar="[ID]", help="A session's id, or its beginning. Default: a list of all."),
@@ -89,7 +90,7 @@ def show(
     json: Annotated[bool, declare_option("--json", "Write one JSON object a session.")] = False,
 ) -> None:
     """Show the conversations of a run: a list, or one of them whole."""
-    run = find_run(run_file)
+    run = run_file
     if mark is not None:
         if session is None:
             raise InputError("A mark is given to one session.", where="--mark", next="Name its ID.")
@@ -114,7 +115,7 @@ def show(
 
 async def _mark(run: Path, session: str, mark: str, note: str) -> int:
     made = await mark_session(run, session, mark, note)
-    open_progress().print(to_printable(f"Session {made.session} has the mark {made.mark!r}."))
+    open_progress().say(f"Session {made.session} has the mark {made.mark!r}.")
     return 0
 
 
@@ -157,10 +158,15 @@ async def _list(
         raise await explain_nothing(store, options)
     if not writer.whole and writer.form is not ShowFormat.json:
         sessions = "1 session" if count == 1 else f"{count:,} sessions"
-        open_progress().print(
-            f"{sessions}. One whole: bactrian show {store.path} ID; all: --full; a few: --sample 3",
+        run = shlex.quote(name_run(store.path))
+        open_progress().say(
+            f"{sessions}. --full shows them whole, and --sample 3 a few.\nTo read one: bactrian show {run} ID",
             style="dim",
         )
+
+
+_ONE_LINE: dict[str, Any] = {"overflow": "ellipsis", "no_wrap": True, "soft_wrap": False}
+"""A line that the terminal's width cuts."""
 
 
 class _Writer:
@@ -203,11 +209,14 @@ class _Writer:
         elif self.whole:
             self._write_conversation(session, marks)
         else:
-            line = self._write_line(found, marks)
-            if self._out.is_terminal:
-                self._out.print(line, overflow="ellipsis", no_wrap=True, soft_wrap=False)
+            begin, about = self._write_line(found, marks)
+            if not self._out.is_terminal:
+                print(f"{begin}  {about}")
+            elif self._out.width < LEAST_TABLE:
+                self._out.print(" ".join(begin.split()), style="bold", **_ONE_LINE)
+                self._out.print(f"  {about}", **_ONE_LINE)
             else:
-                print(line)
+                self._out.print(f"{begin}  {about}", **_ONE_LINE)
 
     def _write_conversation(self, session: Session, marks: list[Mark]) -> None:
         view = ConversationView(self._out, self._out)
@@ -221,14 +230,14 @@ class _Writer:
         for one in marks:
             self._out.print(to_printable(f"mark {one.mark} {one.note}"), style="dim")
 
-    def _write_line(self, found: SelectedSession, marks: list[Mark]) -> str:
+    def _write_line(self, found: SelectedSession, marks: list[Mark]) -> tuple[str, str]:
         session = found.session
         code = session.ending.code if session.ending else "unfinished"
         cast = session.provenance.cast.values() or (session.assistant, session.user)
         roles = " × ".join(role.name for role in cast)
         tags = "".join(f" [{one.mark}]" for one in marks)
-        begin = f"{to_line(session.id)}  {code:<18}{len(session.turns):>3} turns"
-        return f"{begin}  {to_line(f'{roles}{tags}')}: {to_line(_explain(found))}"
+        begin = f"{to_line(session.id)}  {code:<18}{write_count(len(session.turns), 'turn'):>9}"
+        return begin, f"{to_line(f'{roles}{tags}')}: {to_line(_explain(found))}"
 
 
 def _explain(found: SelectedSession) -> str:

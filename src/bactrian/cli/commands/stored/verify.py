@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from bactrian.cli.options import declare_option
+from bactrian.cli.options import RunArgument, declare_option
+from bactrian.cli.terminal.bar import show_bar
 from bactrian.errors import StoreError
 from bactrian.language.escape import to_json, to_line
 from bactrian.store.sqlite.verify import verify as verified
 
 
 def verify(
-    run_file: Annotated[Path, typer.Argument(metavar="RUN", help="The run.")],
+    run_file: RunArgument,
     json: Annotated[bool, declare_option("--json", "Write one JSON object.")] = False,
+    quiet: Annotated[bool, declare_option("--quiet", "Write only faults.")] = False,
 ) -> None:
     """Check all data of a run against its checksums and counts. Changes nothing."""
 
-    verdict = verified(run_file)
+    with show_bar("Checking", "sessions", quiet=quiet) as tell:
+        verdict = verified(run_file, tell)
     if json:
         found = {"sessions": verdict.sessions, "turns": verdict.turns, "faults": verdict.faults}
         print(to_json(found))
     elif verdict.faults:
         print("\n".join(map(to_line, verdict.faults)))
-    else:
+    elif not quiet:
         print(f"{verdict.sessions:,} sessions and {verdict.turns:,} turns, no damage found.")
     if count := len(verdict.faults):
         raise StoreError(

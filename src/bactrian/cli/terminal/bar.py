@@ -1,0 +1,86 @@
+"""A bar for work of which something is counted, on standard error."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Protocol
+
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
+from rich.text import Text
+
+from bactrian.cli.terminal.console import open_progress
+
+_LINES = 10.0
+"""Seconds between two plain lines, where no bar can be drawn."""
+
+
+class Tell(Protocol):
+    """Receives how many are done, and of how many if known."""
+
+    def __call__(self, done: int, total: int | None = None) -> None: ...
+
+
+class _Left(ProgressColumn):
+    """Shows the time left, or the time so far while that is unknown."""
+
+    def render(self, task: Task) -> Text:
+        left = task.time_remaining
+        if task.total is None or left is None:
+            return Text(write_seconds(task.elapsed or 0.0), style="dim")
+        return Text(f"{write_seconds(left)} left", style="dim")
+
+
+@contextmanager
+def show_bar(title: str, noun: str, *, quiet: bool = False) -> Generator[Tell]:
+    """Show a bar on a terminal, and a line now and then elsewhere; return the function that moves it.
+
+    Work that takes less than the first interval shows no line, so that scripts stay silent.
+    """
+    console = open_progress()
+    if quiet:
+        yield ignore_progress
+    elif not console.is_terminal or console.is_dumb_terminal:
+        told = time.monotonic()
+
+        def tell(done: int, total: int | None = None) -> None:
+            nonlocal told
+            if time.monotonic() - told >= _LINES:
+                told = time.monotonic()
+                console.print(f"{title}: {_write_share(done, total)} {noun}")
+
+        yield tell
+    else:
+        console.soft_wrap = False
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=None if console.width < 60 else 30),
+            TextColumn("{task.fields[share]}"),
+            _Left(),
+        )
+        with Progress(*columns, console=console, transient=True, expand=console.width < 60) as bar:
+            task = bar.add_task(title, total=None, share="")
+
+            def move(done: int, total: int | None = None) -> None:
+                bar.update(task, completed=done, total=total, share=_write_share(done, total))
+
+            yield move
+
+
+def ignore_progress(done: int, total: int | None = None) -> None:
+    """Show nothing."""
+
+
+def write_seconds(seconds: float) -> str:
+    """Return a time as ``4 s``, ``3:20`` or ``1:03:20``."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def _write_share(done: int, total: int | None) -> str:
+    return f"{done:,}" if total is None else f"{done:,} of {total:,}"

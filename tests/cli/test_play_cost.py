@@ -1,0 +1,56 @@
+"""What a single session may cost, where it is written, and what is said of both."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.helpers.command import Command, clean_environment
+from tests.helpers.endpoint import Endpoint
+from tests.helpers.generation import said
+
+PLAY = ("play", "Bake bread", "--model", "openai:any", "--no-specify", "--price", "10/100", "--run", "p.db")
+
+
+async def run(folder: Path, endpoint: Endpoint, *arguments: str) -> tuple[int | None, str, str]:
+    child = Command(arguments, folder, clean_environment(OPENAI_BASE_URL=endpoint.url))
+    output, complaint = await child.communicate()
+    return child.returncode, output.decode(), complaint.decode()
+
+
+async def test_a_budget_stops_a_session_which_then_goes_on_with_the_command_it_names(tmp_path: Path) -> None:
+    async with Endpoint([said]) as endpoint:
+        code, _, complaint = await run(
+            tmp_path, endpoint, *PLAY, "--reply-length", "100", "--budget", "0.03", "--max-messages", "40"
+        )
+        assert code == 3
+        paid = len(endpoint.requests)
+        assert 0 < paid < 40
+        command = complaint.rpartition("To go on: bactrian ")[2].split()
+        assert command[0] == "resume"
+        code, output, complaint = await run(
+            tmp_path, endpoint, *command[:-1], "9", "--max-messages", str(paid + 2), "--json"
+        )
+        assert code == 0, complaint
+        assert len(endpoint.requests) == paid + 2
+        assert json.loads(output.splitlines()[-1])["code"] == "max_messages"
+
+
+async def test_a_session_that_is_stored_says_that_nothing_new_was_asked(tmp_path: Path) -> None:
+    async with Endpoint([said]) as endpoint:
+        code, *_ = await run(tmp_path, endpoint, *PLAY, "--max-messages", "2", "--out", "talk.md")
+        assert code == 0
+        assert "Solution: Part" in (tmp_path / "talk.md").read_text("utf-8")
+        asked = len(endpoint.requests)
+        code, _, complaint = await run(tmp_path, endpoint, *PLAY, "--max-messages", "2", "--out", "talk.md")
+        assert (code, len(endpoint.requests)) == (2, asked)
+        assert "talk.md: It exists." in complaint
+        again = ("--max-messages", "2", "--out", "talk.json")
+        code, _, complaint = await run(tmp_path, endpoint, *PLAY, *again)
+        assert code == 0, complaint
+        assert len(endpoint.requests) == asked
+        assert len(json.loads((tmp_path / "talk.json").read_text("utf-8"))["turns"]) == 2
+        kept = ("play", "Bake bread", "--model", "recorded:p.db", "--no-specify", "--max-messages", "2")
+        code, _, complaint = await run(tmp_path, endpoint, *kept, "--no-keep")
+        assert "Nothing new was asked" in complaint
+        assert len(endpoint.requests) == asked
