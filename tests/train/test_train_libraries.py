@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import signal
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,13 @@ for name in EXTRA:
     pytest.importorskip(name, reason="needs PyTorch: pip install 'bactrian[train]'")
 # The libraries warn about their own future.
 pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.fixture(autouse=True)
+def collected_garbage() -> Generator[None]:
+    """Collect what the libraries leave open within the test that ignores their warnings, not at the end of all."""
+    yield
+    gc.collect()
 
 
 def write_chat(path: Path) -> Path:
