@@ -43,7 +43,6 @@ _VARIABLES = {
     "HF_ENDPOINT": "address of the Hugging Face hub",
     "HF_HOME": "folder of downloaded models",
     "HF_HUB_CACHE": "the same, for the cache alone",
-    "HF_HUB_OFFLINE": "any text: nothing is fetched from the hub",
     "HF_TOKEN": "key of the Hugging Face hub and of its router",
     "HTTPS_PROXY": "proxy for addresses that begin with https; never used for this computer",
     "HTTP_PROXY": "proxy for addresses that begin with http; never used for this computer",
@@ -88,7 +87,7 @@ def write_variables() -> str:
     rows = load_providers().values()
     of_providers = {name for row in rows for name in (row.key, row.address_variable) if name}
     of_options = {"BACTRIAN_BASE_URL", "BACTRIAN_CRITIC_MODEL"}
-    of_systems = {"LISTEN_FDS", "HOME", "PATH", "OMP_NUM_THREADS", "RANK"}
+    of_systems = {"LISTEN_FDS", "HOME", "PATH", "OMP_NUM_THREADS", "RANK", "HF_HUB_OFFLINE"}
     unknown = found - _VARIABLES.keys() - of_providers - of_options - of_systems
     if unknown:
         raise ValueError(f"The page does not explain {', '.join(sorted(unknown))}.")

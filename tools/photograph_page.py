@@ -1,4 +1,4 @@
-"""``python tools/picture_report.py REPORT.html OUT.png``: photograph the first screen of a report with Chromium."""
+"""``python tools/photograph_page.py REPORT.html OUT.png``: photograph the first screen of a report with Chromium."""
 
 from __future__ import annotations
 

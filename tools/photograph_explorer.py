@@ -1,4 +1,4 @@
-"""``python -m benchmarks.screenshots FOLDER RUN…``: pictures of the explorer's pages, for README and docs.
+"""``python tools/photograph_explorer.py FOLDER RUN…``: pictures of the explorer's pages, for README and docs.
 
 Needs Chromium and Playwright. Every page is taken on a desk and on a phone, in light and dark, and printed.
 """

@@ -1,4 +1,4 @@
-"""Makes two runs with scripted models and photographs their reports: ``python docs/pictures/report.py``.
+"""Makes two runs with scripted models and photographs their reports: ``python tools/photograph_reports.py``.
 
 It needs the extras ``analysis`` and ``dev`` (Playwright) and a Chromium. With ``--all FOLDER`` it writes the pages and
 pictures of every width and theme to a folder, to look at.
@@ -20,7 +20,7 @@ from playwright.sync_api import Browser, sync_playwright
 
 import bactrian as bt
 
-HERE = Path(__file__).parent
+PICTURE = Path(__file__).parent.parent / "docs/images/report-head.png"
 ASSISTANTS = ["Python Programmer", "Gardener", "Nurse", "Chemist"]
 USERS = ["Stock Trader", "School Teacher", "Event Manager", "Head Chef", "Novelist"]
 TASKS = [
@@ -44,7 +44,7 @@ WORK = (
 
 def write_script(number: int, trouble: float) -> dict[str, list[str]]:
     """Return what both agents say in a conversation; ``trouble`` is the share of conversations that fail somehow."""
-    dice = random.Random(number)  # noqa: S311  for an example, not for a secret
+    dice = random.Random(number)
     rounds = dice.randint(2, 6)
     user = [f"Instruction: {STEPS[n % 4]} (part {n + 1}).\nInput: None" for n in range(rounds)]
     assistant = [
@@ -117,7 +117,7 @@ def main() -> None:
         runs[0].report().save(work / "report.html", overwrite=True)
         runs[0].compare(runs[1]).save(work / "comparison.html", overwrite=True)
         browser = tool.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        photograph(browser, work / "report.html", HERE / "report.png", whole=False)
+        photograph(browser, work / "report.html", PICTURE, whole=False)
         if folder is not None:
             for name in ("report", "comparison"):
                 page = folder / f"{name}.html"
