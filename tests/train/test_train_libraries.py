@@ -1,3 +1,4 @@
+# pyright: basic, reportMissingImports=false
 """What TRL, accelerate and transformers make of a recipe. Runs where the extra ``train`` is installed."""
 
 from __future__ import annotations

@@ -67,10 +67,10 @@ def _is_run(source: str, run: Path) -> bool:
 
 
 def _list_languages(recipe: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    axes = recipe.get("recipe", {}).get("axes") or [{}]
-    names = recipe.get("recipe", {}).get("translate", {}).get("languages", {})
+    axes: list[dict[str, Any]] = recipe.get("recipe", {}).get("axes") or [{}]
+    names: dict[str, str] = recipe.get("recipe", {}).get("translate", {}).get("languages", {})
     for code in axes[0].get("given") or ():
-        yield code, names.get(code, code)
+        yield code, names.get(code) or code
 
 
 def read_hearing(session: Session, recipe: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:

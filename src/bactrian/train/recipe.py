@@ -158,10 +158,8 @@ class Stage(Part):
     @field_validator("data", mode="before")
     @classmethod
     def _reads_paths(cls, given: object) -> object:
-        sources: object = [given] if isinstance(given, str | dict) else given
-        if not isinstance(sources, list | tuple):
-            return sources
-        return [{"path": one} if isinstance(one, str) else one for one in cast("list[object]", sources)]
+        sources = cast("list[object]", given if isinstance(given, list | tuple) else [given])
+        return [{"path": one} if isinstance(one, str) else one for one in sources]
 
 
 class TrainRecipe(Part):

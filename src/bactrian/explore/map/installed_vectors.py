@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -46,10 +47,8 @@ def compute_installed_vectors(
         OSError: a file cannot be read.
         ValueError: a file has another form.
     """
-    from tokenizers import Tokenizer
-
     table = _read_table(weights)
-    reader: Any = Tokenizer.from_file(str(tokenizer))
+    reader: Any = import_module("tokenizers").Tokenizer.from_file(str(tokenizer))
     made = np.zeros((len(texts), table.shape[1]), np.float32)
     for first in range(0, len(texts), _CHUNK):
         some = [text[:_LONGEST] for text in texts[first : first + _CHUNK]]
@@ -75,10 +74,10 @@ def _read_table(path: Path) -> Vectors:
     """Return the table of a file in the format safetensors: the length of a JSON header, the header, the numbers."""
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
-        header = json.loads(file.read(length)) if length < 1 << 20 else {}
-        form = header.get(_TABLE, {})
+        header: dict[str, Any] = json.loads(file.read(length)) if length < 1 << 20 else {}
+        form: dict[str, Any] = header.get(_TABLE, {})
         if form.get("dtype") != "F16" or len(form.get("shape", ())) != 2:
             raise ValueError(f"{path.name} has no table {_TABLE!r} of half-precision numbers")
         begin, end = form["data_offsets"]
         file.seek(8 + length + begin)
-        return np.frombuffer(file.read(end - begin), np.float16).reshape(form["shape"])
+        return np.frombuffer(file.read(end - begin), np.float16).reshape(form["shape"]).astype(np.float32)

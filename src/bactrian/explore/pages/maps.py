@@ -91,7 +91,7 @@ def write_csv(request: Request) -> Response:
     _, topics = _read_map(one, what)
     query = "SELECT id, x, y, topic FROM points JOIN heads USING (row) WHERE what = ? ORDER BY row"
     with read_side_file(one.side) as side:
-        rows = side.execute(query, (what,)).fetchall()
+        rows: list[tuple[str, float, float, int]] = side.execute(query, (what,)).fetchall()
     table = StringIO()
     writer = csv.writer(table, lineterminator="\n")
     writer.writerow(("session", "x", "y", "topic"))
