@@ -85,7 +85,6 @@ def write_variables() -> str:
     source = "\n".join(path.read_text("utf-8") for path in Path(bactrian.__file__).parent.rglob("*.py"))
     found = set(re.findall(r"environ(?:\.get\(|\[)\"([A-Z][A-Z_]+)\"", source))
     rows = load_providers().values()
-    of_providers = {name for row in rows for name in (row.key, row.address_variable) if name}
     of_options = {"BACTRIAN_BASE_URL", "BACTRIAN_CRITIC_MODEL"}
     ours = {name for name in found if name.startswith("BACTRIAN_")}
     unknown = ours - _VARIABLES.keys() - of_options
