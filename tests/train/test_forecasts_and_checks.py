@@ -15,6 +15,7 @@ from bactrian.train.folder import StageFolder, read_training, write_json
 from bactrian.train.forecast import forecast_stages
 from bactrian.train.load import load_train_recipe, parse_train_recipe
 from bactrian.train.log import read_log
+from bactrian.train.run import check_same
 
 RECIPE = """
 name = "two"
@@ -99,6 +100,18 @@ def test_a_training_of_another_format_is_refused_and_kept(tmp_path: Path) -> Non
         read_training(tmp_path)
     with pytest.raises(InputError, match="no training"):
         read_training(tmp_path / "elsewhere")
+
+
+def test_a_training_that_an_earlier_version_began_goes_on_with_the_defaults_of_new_keys(
+    tmp_path: Path,
+) -> None:
+    now = parse_train_recipe(RECIPE.format(origin="union")).model_dump(mode="json", by_alias=True)
+    before = {key: value for key, value in now.items() if key != "gguf"}
+    check_same(before, now, tmp_path)
+    slower = {**now, "training": {**now["training"], "per_device": 1, "checkpointing": True}}
+    check_same(before, slower, tmp_path)
+    with pytest.raises(InputError, match=r"training\.epochs: 2\.0 → 3\.0"):
+        check_same(before, {**now, "training": {**now["training"], "epochs": 3.0}}, tmp_path)
 
 
 def test_the_log_of_a_stage_that_was_killed_counts_each_step_once(tmp_path: Path) -> None:
