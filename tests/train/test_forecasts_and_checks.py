@@ -14,7 +14,7 @@ from bactrian.train.curves import draw_curves
 from bactrian.train.folder import StageFolder, read_training, write_json
 from bactrian.train.forecast import forecast_stages
 from bactrian.train.load import load_train_recipe, parse_train_recipe
-from bactrian.train.log import read_log
+from bactrian.train.log import count_processes, read_log
 from bactrian.train.run import check_same
 
 RECIPE = """
@@ -121,8 +121,11 @@ def test_the_log_of_a_stage_that_was_killed_counts_each_step_once(tmp_path: Path
         {"event": "step", "step": step, "loss": loss}
         for step, loss in [(1, 3.0), (2, 2.0), (2, 1.5), (3, 1.0)]
     ]
+    rows.insert(2, {"event": "began", "step": 1, "of": 3})
+    rows.insert(0, {"event": "began", "step": 0, "of": 3})
     stage.log.write_text("".join(json.dumps(row) + "\n" for row in rows) + '{"event": "st', "utf-8")
     assert [(one["step"], one["loss"]) for one in read_log(stage.log)] == [(1, 3.0), (2, 1.5), (3, 1.0)]
+    assert count_processes(stage.log) == 2
     draw_curves([stage], tmp_path / "curves.svg")
     assert "training from 3.00 to 1.00" in (tmp_path / "curves.svg").read_text("utf-8")
 

@@ -35,7 +35,7 @@ from bactrian.train.folder import (
 )
 from bactrian.train.forecast import TrainingForecast, forecast_stages
 from bactrian.train.load import add_data, load_train_recipe
-from bactrian.train.log import StageLog
+from bactrian.train.log import StageLog, count_processes
 from bactrian.train.process import check_libraries, run_worker
 from bactrian.train.recipe import TrainRecipe
 
@@ -184,6 +184,7 @@ def _describe(
         "bactrian": bactrian.__version__,
         "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "model": "model",
+        "processes": count_processes(stage.log),
         **{key: value for key, value in trained.items() if key != "format"},
     }
 
