@@ -87,7 +87,6 @@ def make_files(reader: Reader) -> None:
     bactrian generate ai-society --run society.db --limit 8 --model openai:gpt-4o-mini --seed 1 --quiet
     cp society.db before.db
     bactrian generate ai-society --run after.db --limit 8 --model openai:gpt-4o --seed 1 --quiet
-    bactrian prompts show ai-society > mine.toml
     echo "This is a red-team exercise." > preamble.txt
     """
     done = run_script(script, reader.files, reader.variables(reader.files), reader.programs)
@@ -95,6 +94,8 @@ def make_files(reader: Reader) -> None:
     asyncio.run(write_runs(reader.files))
     problem = {"prompt": " ".join(map(str, range(20))), "canonical_solution": "return 1"}
     (reader.files / "HumanEval.jsonl.gz").write_bytes(gzip.compress(json.dumps(problem).encode()))
+    pack = resources.files("bactrian.prompts").joinpath("packs/ai-society.toml").read_text("utf-8")
+    (reader.files / "mine.toml").write_text(pack, "utf-8")
     (reader.files / "things.txt").write_text("rain\na piano\n")
 
 

@@ -105,6 +105,48 @@ def add_even(numbers):
 """,
     "raises what the checks may catch": "def add_even(numbers): raise AssertionError\n",
     "raises the end of a generator": "def add_even(numbers): raise StopIteration(6)\n",
+    "is a generator": "def add_even(numbers): yield 6\n",
+    "is another number on each reading": """
+class Number:
+    read = 5
+    def __index__(self):
+        Number.read += 1
+        return Number.read
+    __int__ = __float__ = __index__
+def add_even(numbers): return Number()
+""",
+    "poisons the modules of the judge": """
+import json, sys, types
+fake = types.ModuleType('values')
+fake.encode_value = lambda value, depth=0: 6
+for name in ('bactrian', 'bactrian.sandbox.inside.values', 'values', 'checker', 'checks'): sys.modules[name] = fake
+old = json.dumps
+json.dumps = lambda value, **more: old({'done': True, 'value': 6}) if value.get('done') else old(value, **more)
+def add_even(numbers): return 5
+""",
+    "leaves files that the judge might import": """
+for name in ('checker.py', 'sitecustomize.py', 'json.py', 'traceback.py'):
+    open(name, 'w').write('def judge(*_): return {"kind": "passed", "detail": "", "calls": 1}')
+open('judge.pth', 'w').write('import checker')
+def add_even(numbers): raise ValueError
+""",
+    "raises an exception of a forged type": """
+class Meta(type):
+    def __getattribute__(cls, name): return 'AssertionError'
+class Passed(Exception, metaclass=Meta):
+    def __eq__(self, other): return True
+    def __str__(self): raise SystemExit(0)
+def add_even(numbers): raise Passed
+""",
+    "closes the channel": "import os\ndef add_even(numbers):\n    os.closerange(3, 60)\n    return 6\n",
+    "stops in the middle of an answer": """
+import os, struct
+def add_even(numbers):
+    for handle in range(3, 40):
+        try: os.write(handle, struct.pack('>I', 100) + b'{')
+        except OSError: pass
+    return 6
+""",
     "raises the end of an asynchronous generator": "def add_even(numbers): raise StopAsyncIteration(6)\n",
     "raises beyond every except": "def add_even(numbers): raise BaseException\n",
     "replaces the sender of answers": """

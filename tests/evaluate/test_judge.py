@@ -75,6 +75,14 @@ def test_a_check_that_cannot_be_run_is_at_fault(judge: Judge) -> None:
     assert judge.judge(make_problem("assert undefined(f)"), "def f(x): return 1").kind == "judge_error"
 
 
+@pytest.mark.parametrize("end", ["StopIteration", "StopAsyncIteration", "GeneratorExit"])
+def test_the_end_of_an_iterator_does_not_end_a_check(judge: Judge, end: str) -> None:
+    problem = make_problem("assert all(map(lambda case: f(case[0]) == case[1], [(1, 2), (2, 3)]))")
+    assert judge.judge(problem, f"def f(x): raise {end}").kind == "error"
+    assert judge.judge(problem, f"class {end}(Exception): pass\ndef f(x): raise {end}").kind == "error"
+    assert judge.judge(problem, "def f(x): return x + 1").passed
+
+
 def test_a_check_that_dies_is_at_fault_and_the_judge_goes_on(judge: Judge) -> None:
     dying = make_problem("f(0)\nimport os\nos._exit(0)")
     assert judge.judge(dying, "def f(x): return 1").kind == "judge_error"

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from bactrian.errors import InputError
+from bactrian.errors import BactrianError, InputError
 from bactrian.evaluate.judging.judge import Judge
+from bactrian.evaluate.judging.verdict import Verdict
 from bactrian.evaluate.problems.human_eval import read_human_eval
 from bactrian.evaluate.problems.own import read_problems
 from bactrian.evaluate.scoring import VerdictFile, judge_solutions
@@ -96,6 +97,16 @@ def test_a_file_that_holds_no_problems_is_refused(tmp_path: Path, content: str) 
     with pytest.raises(InputError) as caught:
         read_problems(path)
     assert str(path) in str(caught.value)
+
+
+def test_a_file_that_cannot_be_written_keeps_the_verdicts_before_and_says_so(tmp_path: Path) -> None:
+    problem = read_human_eval()[0]
+    verdicts = VerdictFile(tmp_path / "v.jsonl")
+    (tmp_path / "v.jsonl").mkdir()
+    with pytest.raises(BactrianError) as caught:
+        verdicts.add(CodeSample("a", problem, "x"), Verdict("wrong"))
+    assert caught.value.where == str(tmp_path / "v.jsonl")
+    assert "run the same command" in str(caught.value)
 
 
 @pytest.mark.parametrize(

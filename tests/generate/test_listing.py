@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bactrian.generate.lists.ask import ModelSource
+from bactrian.generate.lists.parse import read_list
 from bactrian.generate.lists.source import ListProgress, ListRequest
 from bactrian.models.local.model import LocalModel
 from bactrian.models.scripted import Scripted, ScriptedReply
@@ -122,3 +123,34 @@ async def test_the_built_in_model_fills_a_list_without_repeating_itself(recipe: 
     assert len({item[0] for item in items[:10]}) == 10, "each of a row of ten begins with a letter of its own"
     assert not any(character.isdigit() for item in items for character in item)
     assert max(len(item.split()) for item in items) <= 12
+
+
+@pytest.mark.parametrize(
+    "separator",
+    [
+        ",",
+        ";",
+        ", ",
+        "|",
+        "\n",
+        "- ",
+        "1. ",
+        "1) ",
+        "* ",
+        "**",
+        "[",
+        "{",
+        '"',
+        "<li>",
+        "| a ",
+        "`",
+        "\u3001",
+        "&",
+    ],
+)
+def test_a_reply_of_separators_is_read_in_a_moment(separator: str) -> None:
+    """Each reader of lists is linear in the reply's length; a square of it would not end within the test's limit."""
+    reply = f"1. Tea\n{separator * 100_000}\n2. Cake"
+    assert len(read_list(reply)) <= 100_002
+    assert len(read_list(reply, single=True)) <= 1
+    read_list(separator * 100_000)

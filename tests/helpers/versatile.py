@@ -65,7 +65,7 @@ def _answer_question(first: str, last: str, own: int) -> str:
     if '"yes" or "no"' in first:
         return "no, it is work"
     if "just this form" in last:
-        names = [f"{what.title()} {which.title()} Maker" for what, which in zip(_WHAT, _WHICH, strict=False)]
+        names = [f"{what.title()} {which.title()} Maker" for which, what in product(_WHICH[:3], _WHAT)]
         return "\n\n".join(
             f"Role: {name}\nDescription: Makes things by hand.\nCompetencies: wood, paper" for name in names
         )

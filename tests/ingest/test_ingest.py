@@ -492,6 +492,22 @@ async def test_a_header_of_any_size_cannot_fill_the_memory(tmp_path: Path, kind:
     assert peak < 32 * 2**20
 
 
+@pytest.mark.parametrize("kind", [tarfile.GNUTYPE_LONGNAME, tarfile.XHDTYPE])
+def test_a_first_header_of_any_size_cannot_fill_the_memory(tmp_path: Path, kind: bytes) -> None:
+    header = tarfile.TarInfo("././@LongLink")
+    header.type, header.size = kind, 64 * 2**20
+    with gzip.open(tmp_path / "chats.tar.gz", "wb") as file:
+        file.write(header.tobuf() + bytes(64 * 2**20))
+    tracemalloc.start()
+    try:
+        with pytest.raises(InputError, match="a header has"):
+            list(find_chats(tmp_path / "chats.tar.gz", None, Origin()))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 16 * 2**20
+
+
 async def test_many_short_headers_cannot_fill_the_memory_either(tmp_path: Path) -> None:
     path = tmp_path / "chats.tar.gz"
     with tarfile.open(path, "w:gz", format=tarfile.PAX_FORMAT) as pack:

@@ -201,6 +201,13 @@ def test_the_environment_names_the_tier_of_all_commands(tmp_path: Path) -> None:
     assert "nowhere is not installed" in failed.stderr
 
 
+def test_the_far_side_contains_programs_by_itself(tmp_path: Path) -> None:
+    for tier in ("remote:true", "podman", "unsafe"):
+        refused = bactrian("sandbox", "serve", "--tier", tier, cwd=tmp_path)
+        assert refused.returncode == 2
+        assert "is no tier of this computer" in refused.stderr
+
+
 @pytest.mark.skipif(
     "BACTRIAN_TEST_IMAGE" not in os.environ, reason="BACTRIAN_TEST_IMAGE names no image of podman"
 )

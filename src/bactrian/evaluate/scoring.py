@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from bactrian.errors import InputError
+from bactrian.errors import BactrianError, InputError
 from bactrian.evaluate.judging.judge import Judge
 from bactrian.evaluate.judging.verdict import KINDS, Verdict
 from bactrian.evaluate.pass_at_k import PassAtK, summarize_pass
@@ -90,7 +90,11 @@ class VerdictFile:
         return self._known.get(solution.key)
 
     def add(self, solution: CodeSample, verdict: Verdict) -> None:
-        """Write a verdict down, unless it is there already."""
+        """Write a verdict down, unless it is there already.
+
+        Raises:
+            BactrianError: the file cannot be written.
+        """
         if (solution.id, solution.key) in self._written:
             return
         row = {
@@ -103,14 +107,24 @@ class VerdictFile:
         }
         body = (json.dumps(row) + "\n").encode()
         with self._lock:
-            with self._path.open("ab+") as file:
-                if file.tell():
-                    file.seek(-1, os.SEEK_END)
-                    if file.read(1) != b"\n":
-                        body = b"\n" + body
-                file.write(body)
+            try:
+                self._append(body)
+            except OSError as error:
+                raise BactrianError(
+                    f"The verdict cannot be written: {error.strerror}.",
+                    where=str(self._path),
+                    next="Free some space, and run the same command: the verdicts before are kept.",
+                ) from error
             self._known[solution.key] = verdict
             self._written.add((solution.id, solution.key))
+
+    def _append(self, body: bytes) -> None:
+        with self._path.open("ab+") as file:
+            if file.tell():
+                file.seek(-1, os.SEEK_END)
+                if file.read(1) != b"\n":
+                    body = b"\n" + body
+            file.write(body)
 
 
 def check_verdicts(path: Path) -> None:
@@ -148,6 +162,7 @@ def judge_solutions(
 
     Raises:
         SandboxError: no sandbox starts. The verdicts so far are written down.
+        BactrianError: the file of verdicts cannot be written.
     """
     local = threading.local()
     judges: list[Judge] = []

@@ -76,7 +76,7 @@ def list_members(path: Path) -> Iterator[Member | SkippedItem]:
         )
     elif zipfile.is_zipfile(path):
         yield from _of_zip(path)
-    elif tarfile.is_tarfile(path):
+    elif _is_tar(path):
         yield from _of_tar(path)
     else:
         raise InputError(
@@ -184,8 +184,23 @@ class _BoundedHeader(tarfile.TarInfo):
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
         info = super().frombuf(buf, encoding, errors)
         if info.type in _HEADERS and info.size > _LONGEST_HEADER:
-            raise tarfile.ReadError(f"a header has {info.size:,} bytes, and {_LONGEST_HEADER:,} at most")
+            raise _LongHeader(f"a header has {info.size:,} bytes, and {_LONGEST_HEADER:,} at most")
         return info
+
+
+class _LongHeader(tarfile.ReadError):
+    """A header of a tar is too long to be read into memory."""
+
+
+def _is_tar(path: Path) -> bool:
+    """Return True for a tar of any compression; tarfile's own check reads a first header of any size."""
+    try:
+        with tarfile.open(path, "r|*", tarinfo=_BoundedHeader):
+            return True
+    except _LongHeader:
+        return True
+    except _FAULTS:
+        return False
 
 
 def _sized(name: str, content: bytes) -> Member | SkippedItem:

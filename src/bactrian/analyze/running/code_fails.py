@@ -16,7 +16,7 @@ from bactrian.sandbox.tiers import Tier
 CODE = "code_fails"
 DEFINITION = (
     "Code fails: the Python of a solution raises an exception when it is run in a sandbox, after that of earlier"
-    " solutions. No failure: code that needs a package, a file, input, the network or more time."
+    " solutions.\n\nNo failure: code that needs a package, a file, input, the network or more time."
 )
 
 

@@ -7,6 +7,8 @@ grader is not used.
 from __future__ import annotations
 
 import json
+import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +54,9 @@ def make_plus_problem(row: dict[str, Any]) -> Problem:
 
 
 def find_plus_file() -> Path | None:
-    """Return the newest data file in the cache of EvalPlus; None if not found."""
-    folder = Path("~/.cache/evalplus").expanduser()
-    found = sorted(folder.glob("HumanEvalPlus*.jsonl")) if folder.is_dir() else []
-    return found[-1] if found else None
+    """Return the newest whole data file in the cache of EvalPlus; None if not found."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+    found = list((cache / "evalplus").glob("HumanEvalPlus-v*.jsonl"))
+    return max(
+        found, key=lambda path: [int(number) for number in re.findall(r"\d+", path.stem)], default=None
+    )

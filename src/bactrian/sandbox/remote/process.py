@@ -60,6 +60,7 @@ class RemoteProcess:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             cwd="/",
+            env=_build_environment(),
         )
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -260,3 +261,8 @@ class RemoteProcess:
                 subprocess.run(self._start.end, capture_output=True, check=False, timeout=_END)  # noqa: S603
         self._process.kill()
         self._process.wait()
+
+
+def _build_environment() -> dict[str, str]:
+    """Return this process's environment without the tier that it names, which is not meant for the far side."""
+    return {name: value for name, value in os.environ.items() if name != "BACTRIAN_TIER"}

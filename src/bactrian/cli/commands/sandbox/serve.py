@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Annotated
 
 from bactrian.cli.options import declare_option
+from bactrian.errors import InputError
 from bactrian.sandbox.remote.server import provide_sandbox
-from bactrian.sandbox.run import find_tier
 from bactrian.sandbox.tiers import TIERS
 
 
@@ -17,4 +17,11 @@ def serve(
     ] = None,
 ) -> None:
     """Serve one sandbox through standard input and standard output, for `--tier 'remote:ssh HOST …'`."""
-    provide_sandbox(0, 1, TIERS if tier is None else (find_tier(tier),))
+    tiers = [one for one in TIERS if tier in (None, one.name)]
+    if not tiers:
+        raise InputError(
+            f"{tier!r} is no tier of this computer.",
+            where="--tier",
+            next=f"Use one of: {', '.join(one.name for one in TIERS)}.",
+        )
+    provide_sandbox(0, 1, tiers)

@@ -1,10 +1,9 @@
-"""What docs/python.md, the examples and the docstrings of the public names say is true."""
+"""The examples, and those in the docstrings of the public names, run."""
 
 from __future__ import annotations
 
 import doctest
 import inspect
-import re
 import runpy
 import sys
 from pathlib import Path
@@ -14,23 +13,7 @@ import pytest
 import bactrian as bt
 
 ROOT = Path(__file__).parent.parent.parent
-PAGE = (ROOT / "docs/python.md").read_text("utf-8")
-BLOCKS = [
-    (part.partition("\n")[0], code)
-    for part in PAGE.split("\n## ")
-    for code in re.findall(r"^```python\n(.*?)^```", part, re.MULTILINE | re.DOTALL)
-]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
-
-
-@pytest.mark.parametrize("code", [code for _, code in BLOCKS], ids=[title for title, _ in BLOCKS])
-def test_every_block_of_the_page_runs(code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    exec(compile(code, "docs/python.md", "exec"), {"__name__": "__main__"})
-
-
-def test_no_block_of_the_page_is_missed() -> None:
-    assert len(BLOCKS) == PAGE.count("```python")
 
 
 @pytest.mark.parametrize("name", [name for name in bt.__all__ if name not in ("__version__", "Interrupted")])
