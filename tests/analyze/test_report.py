@@ -169,10 +169,12 @@ async def test_a_run_read_by_several_processes_gives_what_one_gives(
     for cores in (1, 3):
         monkeypatch.setattr("os.cpu_count", lambda cores=cores: cores)
         findings: list[Finding] = []
-        seen: list[int] = []
+        seen: list[tuple[int, int | None]] = []
         async with open_store(path, read_only=True) as store:
-            part = await measure(store, findings.extend, seen.append)
-        assert seen == [250, 500, 600]
+            part = await measure(
+                store, findings.extend, lambda done, total, seen=seen: seen.append((done, total))
+            )
+        assert seen == [(0, 600), (250, 600), (500, 600), (600, 600)]
         results.append((build_report("tea", part, no_price), findings))
     assert results[0] == results[1]
     assert [one.session for one in results[0][1]] == sorted(one.session for one in results[0][1])

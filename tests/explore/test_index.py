@@ -6,10 +6,14 @@ import asyncio
 import json
 import os
 import signal
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
+from bactrian.explore.index.build import IndexBuilder
+from bactrian.explore.index.side import open_for_building
+from bactrian.records.run import Mark
 from bactrian.store import open_store
 from tests.helpers.explorer import RunningExplorer, explore
 from tests.helpers.runs import make_run, session
@@ -17,6 +21,17 @@ from tests.helpers.runs import make_run, session
 
 def found(one: RunningExplorer, query: str) -> list[str]:
     return [row["id"] for row in json.loads(one.get(f"/conversations.json?{query}").text)["sessions"]]
+
+
+async def test_a_new_index_has_the_marks_as_soon_as_it_has_the_sessions(tmp_path: Path) -> None:
+    run = await make_run(tmp_path / "run.db", [session("first")])
+    async with open_store(run) as store:
+        await store.add_mark(Mark("first", "good", "a note", 1.0))
+        with closing(open_for_building(tmp_path / "side", "run")) as side:
+            builder = IndexBuilder(store, side, lambda _: None)
+            await builder.refresh()  # As the process does that builds it: nothing is there yet.
+            await builder.step()
+            assert side.execute("SELECT mark, note FROM marks").fetchall() == [("good", "a note")]
 
 
 async def test_what_is_written_to_the_run_appears_and_can_be_searched(tmp_path: Path) -> None:

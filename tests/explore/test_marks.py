@@ -92,6 +92,12 @@ def test_a_filter_is_marked_and_exported_by_the_command_that_is_shown(
     sent = [json.loads(line) for line in editable.get("/export/messages.jsonl?mark=poets").text.splitlines()]
     assert [one["messages"] for one in sent] == [one["messages"] for one in written]
     assert len(written) == 4
+    # The rest: no word of the command says it, so only the download is offered.
+    assert count(editable, "mark=-poets") == 6
+    assert "cannot say this filter" in editable.get("/export?mark=-poets").text
+    rest = editable.get("/export/messages.jsonl?mark=-poets").text.splitlines()
+    assert len(rest) == 6
+    assert '<option value="-poets" selected>' in editable.get("/conversations?mark=-poets").text
 
 
 def test_nothing_is_written_without_the_flag(tmp_path: Path) -> None:

@@ -164,6 +164,14 @@ def test_the_statistics_count_each_conversation_once(explored: RunningExplorer) 
     assert json.loads(explored.get("/statistics.json?assistant=Poet").text)["assistant"] == {"Poet": 30}
 
 
+def test_the_pairs_that_show_a_behaviour_most_are_listed_first(explored: RunningExplorer) -> None:
+    table = explored.get("/statistics?by=role_flip").text.partition("Pairs that show it most</h3>")[2]
+    assert "Gärtner" in table
+    assert "1 of 1" in table
+    assert "assistant=G%C3%A4rtner&amp;user=Teacher" in table
+    assert "Poet" not in table
+
+
 def test_two_filters_are_compared_with_the_interval_of_the_difference(explored: RunningExplorer) -> None:
     text = explored.get("/compare?one=ending%3Drepeat_loop&two=assistant%3DPoet").text
     assert "infinite loop" in text

@@ -14,7 +14,8 @@ from bactrian.train.curves import draw_curves
 from bactrian.train.folder import StageFolder, read_training, write_json
 from bactrian.train.forecast import forecast_stages
 from bactrian.train.load import load_train_recipe, parse_train_recipe
-from bactrian.train.log import read_log
+from bactrian.train.log import count_processes, read_log
+from bactrian.train.run import check_same
 
 RECIPE = """
 name = "two"
@@ -101,6 +102,18 @@ def test_a_training_of_another_format_is_refused_and_kept(tmp_path: Path) -> Non
         read_training(tmp_path / "elsewhere")
 
 
+def test_a_training_that_an_earlier_version_began_goes_on_with_the_defaults_of_new_keys(
+    tmp_path: Path,
+) -> None:
+    now = parse_train_recipe(RECIPE.format(origin="union")).model_dump(mode="json", by_alias=True)
+    before = {key: value for key, value in now.items() if key != "gguf"}
+    check_same(before, now, tmp_path)
+    slower = {**now, "training": {**now["training"], "per_device": 1, "checkpointing": True}}
+    check_same(before, slower, tmp_path)
+    with pytest.raises(InputError, match=r"training\.epochs: 2\.0 → 3\.0"):
+        check_same(before, {**now, "training": {**now["training"], "epochs": 3.0}}, tmp_path)
+
+
 def test_the_log_of_a_stage_that_was_killed_counts_each_step_once(tmp_path: Path) -> None:
     stage = StageFolder(tmp_path, 1, "a")
     stage.path.mkdir()
@@ -108,8 +121,11 @@ def test_the_log_of_a_stage_that_was_killed_counts_each_step_once(tmp_path: Path
         {"event": "step", "step": step, "loss": loss}
         for step, loss in [(1, 3.0), (2, 2.0), (2, 1.5), (3, 1.0)]
     ]
+    rows.insert(2, {"event": "began", "step": 1, "of": 3})
+    rows.insert(0, {"event": "began", "step": 0, "of": 3})
     stage.log.write_text("".join(json.dumps(row) + "\n" for row in rows) + '{"event": "st', "utf-8")
     assert [(one["step"], one["loss"]) for one in read_log(stage.log)] == [(1, 3.0), (2, 1.5), (3, 1.0)]
+    assert count_processes(stage.log) == 2
     draw_curves([stage], tmp_path / "curves.svg")
     assert "training from 3.00 to 1.00" in (tmp_path / "curves.svg").read_text("utf-8")
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import signal
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bactrian.errors import InputError
+from bactrian.errors import BactrianError, InputError
 from bactrian.train.accelerate import find_launcher
 from bactrian.train.load import load_train_recipe
 from bactrian.train.process import EXTRA
@@ -19,6 +22,13 @@ for name in EXTRA:
     pytest.importorskip(name, reason="needs PyTorch: pip install 'bactrian[train]'")
 # The libraries warn about their own future.
 pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.fixture(autouse=True)
+def collected_garbage() -> Generator[None]:
+    """Collect what the libraries leave open within the test that ignores their warnings, not at the end of all."""
+    yield
+    gc.collect()
 
 
 def write_chat(path: Path) -> Path:
@@ -60,6 +70,23 @@ def test_qlora_on_a_machine_without_a_gpu_is_refused() -> None:
         find_machine(load_train_recipe("small", ["method=qlora"]).training)
     with pytest.raises(InputError, match="needs 4 GPUs"):
         find_machine(load_train_recipe("camel-7b").training)
+
+
+@pytest.mark.parametrize(
+    "logs", [{"loss": float("nan")}, {"eval_loss": float("inf")}], ids=["a step", "an evaluation"]
+)
+def test_a_loss_that_is_not_a_number_ends_the_stage(logs: dict[str, float]) -> None:
+    from types import SimpleNamespace
+
+    from bactrian.train.worker.callbacks import StageWatch
+
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        watch = StageWatch(load_train_recipe("small").training, print, 1.0)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    with pytest.raises(BactrianError, match="not a number at step 7"):
+        watch.on_log(None, SimpleNamespace(global_step=7, is_world_process_zero=True), None, logs)
 
 
 @pytest.mark.parametrize("name", list_templates())

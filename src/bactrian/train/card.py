@@ -125,6 +125,11 @@ def _list_training(manifest: Mapping[str, Any]) -> list[str]:
             f"({manifest['cpu_seconds']:,.0f} s of processor time), "
             f"{manifest['peak_bytes'] / 1e9:.1f} GB, on {manifest['machine']}."
         ),
+        *(
+            [f"- It was resumed: seconds are those of the last of {manifest['processes']} processes."]
+            if manifest["processes"] > 1
+            else []
+        ),
         f"- bactrian {manifest['bactrian']}, {versions}.",
     ]
 

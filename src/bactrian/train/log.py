@@ -42,6 +42,11 @@ def read_log(path: Path) -> list[dict[str, Any]]:
     return [found[key] for key in sorted(found, key=lambda key: key[1])]
 
 
+def count_processes(path: Path) -> int:
+    """Return how many processes have trained the stage: more than one if it was interrupted."""
+    return sum(event["event"] == "began" for event in _read_lines(path))
+
+
 def _read_lines(path: Path) -> Iterator[dict[str, Any]]:
     if not path.exists():
         return

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
+from pydantic import ValidationError
 
 import bactrian
 from bactrian.errors import InputError, Refused, RunInUse
@@ -34,7 +35,7 @@ from bactrian.train.folder import (
 )
 from bactrian.train.forecast import TrainingForecast, forecast_stages
 from bactrian.train.load import add_data, load_train_recipe
-from bactrian.train.log import StageLog
+from bactrian.train.log import StageLog, count_processes
 from bactrian.train.process import check_libraries, run_worker
 from bactrian.train.recipe import TrainRecipe
 
@@ -118,7 +119,7 @@ async def _prepare(recipe: TrainRecipe, out: Path, tell: OnEvent) -> TrainingFor
     content = recipe.model_dump(mode="json", by_alias=True)
     if (out / PLAN).exists():
         plan = read_plan(out)
-        _check_same(plan["recipe"], content, out)
+        check_same(plan["recipe"], content, out)
         write_json(out / PLAN, {**plan, "recipe": content})
     else:
         _check_unused(out)
@@ -183,12 +184,14 @@ def _describe(
         "bactrian": bactrian.__version__,
         "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "model": "model",
+        "processes": count_processes(stage.log),
         **{key: value for key, value in trained.items() if key != "format"},
     }
 
 
-def _check_same(before: Mapping[str, Any], now: Mapping[str, Any], out: Path) -> None:
-    old, new = _strip_free(before), _strip_free(now)
+def check_same(before: Mapping[str, Any], now: Mapping[str, Any], out: Path) -> None:
+    """Raise InputError if the recipe of a folder is another one than ``now``, apart from limits of time and memory."""
+    old, new = _strip_free(_complete(before)), _strip_free(now)
     if old != new:
         differences = find_differences(old, new) or ["another version of bactrian began it"]
         raise InputError(
@@ -196,6 +199,14 @@ def _check_same(before: Mapping[str, Any], now: Mapping[str, Any], out: Path) ->
             where=str(out),
             next="Use another --out, or the recipe and the settings that it was begun with.",
         )
+
+
+def _complete(content: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a stored recipe with the defaults of keys that its version did not have."""
+    try:
+        return TrainRecipe.model_validate(content).model_dump(mode="json", by_alias=True)
+    except ValidationError:
+        return content
 
 
 def _strip_free(content: Mapping[str, Any]) -> dict[str, Any]:

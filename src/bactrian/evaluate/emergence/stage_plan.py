@@ -47,12 +47,13 @@ def read_stages(given: Sequence[str], options: ModelOptions) -> tuple[StageModel
         stages.append(StageModel(named[1], named[2]) if named else StageModel(usual, text))
     names = [stage.name for stage in stages]
     if len(names) < 2 or len(set(names)) < len(names):
-        problem = "Two stages have one name." if len(names) > 1 else "One stage alone adds nothing."
+        few = "One stage alone adds nothing." if names else "There is nothing to ask."
+        problem = "Two stages have one name." if len(names) > 1 else few
         raise InputError(
             problem,
             where="STAGES",
-            next=f"Give the base and the stages after it, in order, as MODEL or NAME=MODEL. Usual names: "
-            f"{', '.join(STAGES)}.",
+            next=f"Give the base and the stages after it, in order, as MODEL or NAME=MODEL; or --known-answers. "
+            f"Usual names: {', '.join(STAGES)}.",
         )
     for stage in stages:
         open_model(stage.model, options)

@@ -53,11 +53,15 @@ class IndexBuilder:
         query = "SELECT id FROM heads JOIN facts USING (row) WHERE final = 0"
         ids = {*(row[0] for row in self.side.execute(query)), *touched}
         outlines = await self.store.outlines(ids=sorted(ids)) if ids else []
-        marks = {(one.mark, one.session): one.note for one in await self.store.marks()}
+        marks = await self._read_marks()
         with self.side:
             self._write(outlines)
             self._copy_marks(marks)
             self.side.execute("INSERT OR REPLACE INTO meta VALUES ('last_turn', ?)", (last,))
+
+    async def _read_marks(self) -> Mapping[tuple[str, str], str]:
+        """Return the notes by mark and session."""
+        return {(one.mark, one.session): one.note for one in await self.store.marks()}
 
     def _copy_marks(self, marks: Mapping[tuple[str, str], str]) -> None:
         """Make the marks of the side file those of the run."""
@@ -74,8 +78,12 @@ class IndexBuilder:
     async def _add_facts(self) -> bool:
         after = self.side.execute("SELECT max(row) FROM heads").fetchone()[0] or 0
         outlines = await self.store.outlines(after, _FACTS)
+        marks = await self._read_marks() if outlines else {}
         with self.side:
             self._write(outlines)
+            if marks:
+                # A mark of a session that was not here yet could not be copied before.
+                self._copy_marks(marks)
         return bool(outlines)
 
     def _write(self, outlines: Iterable[Outline]) -> None:

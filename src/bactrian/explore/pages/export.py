@@ -39,7 +39,8 @@ def _is_sayable(wanted: ListFilter) -> bool:
     """Return True if the words of ``export`` can say the whole filter."""
     unsaid = wanted.conditions.keys() - {"assistant", "user", "ending", "mark", "ids"}
     one_role = bool(wanted.assistant) != bool(wanted.user)
-    return not unsaid and wanted.match is None and not one_role and len(wanted.ids) < 20
+    without = wanted.mark.startswith("-")
+    return not unsaid and not without and wanted.match is None and not one_role and len(wanted.ids) < 20
 
 
 def _write_command(run: Path, wanted: ListFilter) -> str:

@@ -30,6 +30,7 @@ _SECTIONS = (
     ("mark", "Marks"),
 )
 _ROLES_SHOWN = 15
+_TOP_PAIRS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,8 @@ class HeatMap:
     rows: Sequence[tuple[str, Sequence[HeatCell | None]]]
     left_out: int
     """Roles that have no row or column."""
+    top: Sequence[tuple[str, str, HeatCell]]
+    """The pairs of all roles that most surely show it often: those with the highest lower ends of intervals."""
 
 
 def show_statistics(request: Request) -> Response:
@@ -154,7 +157,10 @@ def _build_map(sides: Mapping[str, Path], wanted: ListFilter, by: str) -> HeatMa
         return HeatCell(Proportion(*cells[pair]), f"/conversations{address}")
 
     rows = [(role, [make_cell((role, user)) for user in axes[1]]) for role in axes[0]]
-    return HeatMap(axes[1], rows, sum(map(len, sums)) - sum(map(len, axes)))
+    shown = [(pair, Proportion(*counts)) for pair, counts in cells.items() if counts[0]]
+    shown.sort(key=lambda one: (-one[1].interval[0], one[0]))
+    top = [(*pair, cell) for pair, _ in shown[:_TOP_PAIRS] if (cell := make_cell(pair))]
+    return HeatMap(axes[1], rows, sum(map(len, sums)) - sum(map(len, axes)), top)
 
 
 ROUTES = (Route("/statistics", show_statistics), Route("/statistics.json", report_statistics))
