@@ -18,6 +18,7 @@ _FENCE = re.compile(
     r"(?P<code>.*?)^(?P=indent)(?P=fence)$",
     re.MULTILINE | re.DOTALL,
 )
+_TABLE = re.compile(r"^\|.*\| command \|\n(?:\|.*\n)+", re.MULTILINE)
 _IN_TABLE = re.compile(r"^\|.*\| `(bactrian [^`]+)` \|$", re.MULTILINE)
 
 
@@ -57,7 +58,7 @@ def name_page(page: Path) -> str:
 
 
 def read_blocks(page: Path) -> list[Block]:
-    """The fenced blocks of a page, and the commands in its tables, in their order."""
+    """The fenced blocks of a page, and the commands in tables whose last column is named so, in their order."""
     text = page.read_text("utf-8")
     found: list[tuple[int, Block]] = []
     for match in _FENCE.finditer(text):
@@ -66,7 +67,8 @@ def read_blocks(page: Path) -> list[Block]:
         found.append(
             (match.start(), Block(name_page(page), line, match["language"], code, match["note"] or ""))
         )
-    for match in _IN_TABLE.finditer(text):
+    tables = [table.span() for table in _TABLE.finditer(text)]
+    for match in (one for table in tables for one in _IN_TABLE.finditer(text, *table)):
         line = text.count("\n", 0, match.start()) + 1
         found.append((match.start(), Block(name_page(page), line, "sh", match[1] + "\n", "")))
     return [block for _, block in sorted(found, key=lambda one: one[0])]

@@ -1,4 +1,4 @@
-"""The pages of exit codes and of environment variables. Both fail if the code has one that they do not explain."""
+"""The pages of exit codes and of environment variables. Both fail at a code or variable of ours that they do not explain."""
 
 from __future__ import annotations
 
@@ -85,10 +85,9 @@ def write_variables() -> str:
     source = "\n".join(path.read_text("utf-8") for path in Path(bactrian.__file__).parent.rglob("*.py"))
     found = set(re.findall(r"environ(?:\.get\(|\[)\"([A-Z][A-Z_]+)\"", source))
     rows = load_providers().values()
-    of_providers = {name for row in rows for name in (row.key, row.address_variable) if name}
     of_options = {"BACTRIAN_BASE_URL", "BACTRIAN_CRITIC_MODEL"}
-    of_systems = {"LISTEN_FDS", "HOME", "PATH", "OMP_NUM_THREADS", "RANK", "HF_HUB_OFFLINE"}
-    unknown = found - _VARIABLES.keys() - of_providers - of_options - of_systems
+    ours = {name for name in found if name.startswith("BACTRIAN_")}
+    unknown = ours - _VARIABLES.keys() - of_options
     if unknown:
         raise ValueError(f"The page does not explain {', '.join(sorted(unknown))}.")
     keys = [
