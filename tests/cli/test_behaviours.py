@@ -47,7 +47,7 @@ def write_data(path: Path) -> None:
 def test_all_behaviours_are_listed_and_defined(tmp_path: Path) -> None:
     listed = bactrian("behaviours", cwd=tmp_path)
     assert listed.returncode == 0, listed.stderr
-    assert [line.split()[0] for line in listed.stdout.splitlines()] == list(BEHAVIOURS)
+    assert [line.split()[0] for line in listed.stdout.splitlines()] == [*BEHAVIOURS, "code_fails"]
     assert "promises" in bactrian("behaviours", "show", "flake_reply", cwd=tmp_path).stdout
     unknown = bactrian("behaviours", "show", "flake", cwd=tmp_path)
     assert unknown.returncode == 2

@@ -103,3 +103,9 @@ def test_a_wrong_command_line_is_answered_with_the_fix(tmp_path: Path, line: str
     assert result.returncode == 2
     assert fix in result.stderr
     assert len(result.stderr.splitlines()) <= 3
+
+
+def test_an_address_in_the_help_is_whole_and_its_value_has_a_name(tmp_path: Path) -> None:
+    told = bactrian("explore", "--help", cwd=tmp_path).stdout
+    assert "--host ADDRESS" in told
+    assert "[default: 127.0.0.1]" in told

@@ -107,6 +107,8 @@ def test_a_stage_that_is_not_there_is_named(tmp_path: Path) -> None:
         done = bactrian("evaluate", "emergence", name, name, "--known-answers", cwd=tmp_path)
         assert done.returncode in (1, 2)
         assert name.partition(":")[2] in done.stderr and "Traceback" not in done.stderr
+    done = bactrian("evaluate", "emergence", "--known-answers", "--report", "page.html", cwd=tmp_path)
+    assert done.returncode == 2 and "--report" in done.stderr
     done = bactrian("evaluate", "emergence", "local", "--known-answers", cwd=tmp_path)
     assert done.returncode == 2 and "base, ai-society, code" in done.stderr
 

@@ -49,6 +49,8 @@ EXAMPLES = {
     "behaviours show": ("bactrian behaviours show role_flip",),
     "behaviours label": ("bactrian behaviours label society.db --behaviour flake_reply -n 50",),
     "behaviours train": ("bactrian behaviours train society.labels.jsonl",),
+    "evaluate emergence": ("bactrian evaluate emergence --known-answers",),
+    "evaluate questions": ("bactrian evaluate questions math -m openai:gpt-4o-mini",),
     "train": (
         "bactrian train small --run society.db --forecast",
         (

@@ -17,8 +17,8 @@ _GROUPS = {
     "Help": "verbose help",
 }
 _METAVARS = {
-    "ROLE": "assistant user critic role",
-    "MODEL": "model assistant-model user-model task-model critic-model list-model judge made-by",
+    "ROLE": "assistant user critic role embodied",
+    "MODEL": "model assistant-model user-model task-model critic-model list-model judge made-by extractor base",
     "URL": "base-url send-keys-to",
     "SECONDS": "timeout max-wait tool-timeout cpu wall",
     "USD": "budget",
@@ -29,7 +29,12 @@ _METAVARS = {
     "RUN": "run fork",
     "PATH": "out",
     "FILE.py": "tools",
-    "NAME": "mark marked behaviour prompts society license",
+    "NAME": "mark marked behaviour prompts society license name voter",
+    "ID": "id",
+    "ADDRESS": "host",
+    "FOLDER": "bundle",
+    "QUERY": "filter",
+    "SET": "questions",
     "CODE": "ending",
     "REGEX": "grep",
     "KIND=CODE": "only drop",
@@ -37,19 +42,21 @@ _METAVARS = {
     "'ROLE x ROLE'": "pair",
     "FORMAT": "format",
     "COMMAND": "mcp",
-    "WORDS": "task criteria assistant-description user-description note",
+    "WORDS": "task criteria assistant-description user-description note description",
     "N": "requests-per-minute tokens-per-minute",
     "TIER": "tier",
     "VALUE": "temperature top-p",
     "low|medium|high": "reasoning-effort",
     "RULES": "endings",
     "beam:WIDTHxDEPTH": "search",
-    "K,K": "k",
+    "FILE": "plus",
 }
 GROUPS = tuple(_GROUPS)
 """Headings in the order of the help; options of no group come first."""
 _GROUP_OF = {f"--{name}": group for group, names in _GROUPS.items() for name in names.split()}
-_METAVAR_OF = {f"--{name}": metavar for metavar, names in _METAVARS.items() for name in names.split()}
+_METAVAR_OF = {"-k": "K,K"} | {
+    f"--{name}": metavar for metavar, names in _METAVARS.items() for name in names.split()
+}
 _BY_TYPE = {"int": "N", "float": "N", "path": "FILE", "str": "TEXT", "text": "TEXT"}
 
 

@@ -182,7 +182,7 @@ def list_options(params: Iterable[Any], ctx: Any) -> dict[str, list[tuple[str, s
         if record is None:
             continue
         text = re.sub(r"(\S+)<=x<=([^\];]+)", r"\1 to \2", record[1])
-        text = re.sub(r"default: (\d+)\.0\b", r"default: \1", text)
+        text = re.sub(r"default: (\d+)\.0(?=[\];,])", r"default: \1", text)
         text = re.sub(r"; x>=[\d.]+|\s*\[x>=[\d.]+\]", "", text)
         if one.param_type_name == "argument":
             groups["Arguments"].append((_name_argument(one), text.replace("[required]", "").strip()))

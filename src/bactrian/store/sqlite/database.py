@@ -85,7 +85,9 @@ def check_file(path: Path, *, create: bool) -> None:
 def _check_folder(path: Path, *, create: bool) -> None:
     folder = path.absolute().parent
     if not create:
-        raise InputError("There is no such run.", where=str(path), next="Check the path.")
+        raise InputError(
+            "There is no such run.", where=str(path), next="Check the path; `bactrian runs` lists the runs."
+        )
     if not folder.is_dir():
         raise InputError(f"There is no folder {folder}.", where=str(path), next="Create it first.")
     if not is_writable(folder):

@@ -125,6 +125,11 @@ def emergence(
     if lm_eval:
         _show_harness(stages or (), as_json=judging.as_json)
         return
+    for flag, given in (("--report", judging.report), ("--by-roles", judging.by_roles)):
+        if given:
+            raise InputError(
+                "Stages have no such report.", where=flag, next="Leave it out; --json has all figures."
+            )
     stop_control = StopControl()
     if known.known_answers:
         order = _order_known_answers(stages or (), known, judging, spending, out)

@@ -50,7 +50,9 @@ def explore(
     ] = None,
     query: Annotated[
         str,
-        declare_option("--filter", "What the copy holds: the part of a list's address after the ?"),
+        declare_option(
+            "--filter", "What the copy holds: the part of a list's address after its question mark."
+        ),
     ] = "",
     limit: Annotated[int, declare_option("--limit", "Conversations that a copy may hold.", min=1)] = 1000,
 ) -> None:
