@@ -358,7 +358,7 @@ def test_the_shipped_societies_can_be_loaded(name: str) -> None:
             "",
         ),
         (('name = "talk"', 'name = "talk"\norder = "moderator"'), "go together", ""),
-        (('name = "talk"', 'name = "talk"\ndone_by = ["eve"]'), "'eve' is none of", ""),
+        (('name = "talk"', 'name = "talk"\ndone_by = ["eve"]'), "'eve' is not one of", ""),
         (('prompt = "You are {{ role }}: {{ task }}"', ""), "needs a `prompt`", ""),
         (("[[stages]]", "[[stages"), "not valid TOML", ":18"),
         (('name = "tea"', 'name = "Tea Time"'), "name", ":2:1"),

@@ -31,7 +31,6 @@ def build_answer_recipe(questions: Sequence[KnownQuestion], model: str) -> Recip
     """
     content = {
         "name": "known-answers",
-        "description": "Questions with known answers.",
         "axes": [
             {"name": "question", "given": [one.text for one in questions], "count": len(questions)},
             {"name": "weights", "given": [identify_weights(model) or model], "count": 1},
