@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -51,8 +52,10 @@ def test_the_citation_and_the_changelog_name_this_version() -> None:
     assert f"\n## {bactrian.__version__}" in (ROOT / "CHANGELOG.md").read_text("utf-8")
 
 
-def test_pytorch_is_in_no_extra_but_that_for_trl() -> None:
+def test_pytorch_is_only_in_the_extras_for_training() -> None:
     extras = PROJECT["optional-dependencies"]
     heavy = {name for name, needs in extras.items() for need in needs if need.startswith(("trl", "torch"))}
-    assert heavy == {"trl"}
-    assert not [need for name in ("all", "dev") for need in extras[name] if "[" in need and "trl" in need]
+    assert heavy == {"train", "trl"}
+    assert not [
+        need for name in ("all", "dev") for need in extras[name] if re.search(r"\[.*(trl|train)", need)
+    ]

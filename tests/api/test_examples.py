@@ -48,4 +48,6 @@ def test_the_notebook_runs(tmp_path: Path) -> None:
     notebook = nbformat.read(ROOT / "examples/notebook.ipynb", as_version=4)
     nbclient.NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(tmp_path)}}).execute()
     shown = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
-    assert sum("text/html" in output.get("data", {}) for output in shown) == 4  # one of them shows the progress
+    assert (
+        sum("text/html" in output.get("data", {}) for output in shown) == 4
+    )  # one of them shows the progress

@@ -60,14 +60,16 @@ async def test_what_a_run_takes_lies_in_the_range_of_its_forecast(folder: Path) 
         taken.update(usage, calls=1)
         return Answer(completion(text) | {"usage": usage})
 
-    forecast = ["--forecast", "--json", "--price", "1/2", "--set", "max_messages=40"]
+    # The paper's endings, since most words of these turns say the same: a loop, which would end them early.
+    long = ["--set", "max_messages=40", "--set", "endings=paper"]
+    forecast = ["--forecast", "--json", "--price", "1/2", *long]
     async with Endpoint([reply]) as endpoint:
         _, [before], _ = await generate(folder, endpoint, *forecast)
         assert not (folder / "run.db").exists()
-        await generate(folder, endpoint, "--set", "max_messages=40", "--limit", "6")
+        await generate(folder, endpoint, *long, "--limit", "6")
         begun = taken.copy()
         _, [after], _ = await generate(folder, endpoint, *forecast)
-        assert (await generate(folder, endpoint, "--set", "max_messages=40"))[0] == 0
+        assert (await generate(folder, endpoint, *long))[0] == 0
     for estimate, truth in ((before, taken), (after, taken - begun)):
         assert within(estimate["calls"], truth["calls"])
         assert within(estimate["prompt_tokens"], truth["prompt_tokens"])

@@ -10,6 +10,7 @@ from bactrian.records.session import Session
 from bactrian.store import open_store
 from tests.helpers.command import Command, clean_environment
 from tests.helpers.endpoint import Endpoint, Received
+from tests.helpers.topics import write_instruction, write_solution
 
 RECIPE = """
 name = "small"
@@ -46,9 +47,9 @@ def said(request: Received) -> str:
         case "lister":
             return TASKS
         case "user":
-            return f"Instruction: Do part {number}.\nInput: None"
+            return write_instruction(number)
         case _:
-            return f"Solution: Part {number} is done.\nNext request."
+            return write_solution(number)
 
 
 def start(folder: Path, endpoint: Endpoint | None, *options: str) -> Command:

@@ -108,7 +108,8 @@ async def test_a_window_that_is_given_is_never_asked_for_more() -> None:
 
 @pytest.mark.parametrize("wording", ["OpenAI", "vLLM", "llama.cpp"])
 async def test_a_small_window_carries_a_whole_session(wording: str) -> None:
-    said = [f"{text}{' So it is.' * 50}" for text in rounds(20)]
+    filler = [" ".join(f"word{number}x{word}" for word in range(45)) for number in range(40)]
+    said = [f"{text} {words}." for text, words in zip(rounds(20), filler, strict=True)]
     answer, allowed = small(wording, lambda number: said[number])
     async with Endpoint([answer] * 200) as endpoint:
         model = OpenAIModel("m", base_url=endpoint.url)

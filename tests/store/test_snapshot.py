@@ -75,7 +75,7 @@ async def test_an_analysis_is_one_state_of_a_run_that_is_being_written(tmp_path:
     await make_run(path)
     written: list[int] = []
 
-    def write_once(done: int) -> None:
+    def write_once(done: int, _of: int | None) -> None:
         if not written:
             say_more(path)
         written.append(done)

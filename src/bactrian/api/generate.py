@@ -93,9 +93,7 @@ _ARGUMENTS = (
     *GenerateOptions.__annotations__,
 )
 _OF_RECIPE = ("max_messages", "specify", "plan", "protocol", "critic", "tools", "language", "prompts")
-_IN_RECIPE = (
-    "Set it in the recipe, as in bt.recipe(NAME, role_play={'max_messages': 10}); see docs/recipes.md."
-)
+_IN_RECIPE = "Set it in the recipe: bt.recipe(NAME, role_play={'max_messages': 10}); see docs/recipes.md."
 
 
 def recipe(name: str | Path, **settings: object) -> Recipe:
@@ -396,8 +394,5 @@ def _to_toml(value: object) -> str:
     try:
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     except TypeError as error:
-        raise InputError(
-            f"{value!r} cannot be a setting of a recipe.",
-            where="recipe",
-            next="Give texts, numbers or lists.",
-        ) from error
+        what = f"{value!r} cannot be a setting of a recipe."
+        raise InputError(what, where="recipe", next="Give texts, numbers or lists.") from error

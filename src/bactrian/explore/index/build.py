@@ -78,7 +78,7 @@ class IndexBuilder:
     async def _add_facts(self) -> bool:
         after = self.side.execute("SELECT max(row) FROM heads").fetchone()[0] or 0
         outlines = await self.store.outlines(after, _FACTS)
-        marks = await self._read_marks() if outlines else {}
+        marks: Mapping[tuple[str, str], str] = await self._read_marks() if outlines else {}
         with self.side:
             self._write(outlines)
             if marks:

@@ -40,7 +40,9 @@ _LONGEST_PART = 5
 _LONGEST_NAME = 4
 _LONGEST_ROW = 10_000
 """Maximum number of characters of a line with several items."""
-_BREAK = re.compile(r"(?:\\|<br\s*/?>|[,;\uff0c\uff1b])$", re.IGNORECASE)
+_BREAK = re.compile(r"(?:\\|<br\s*/?>)$", re.IGNORECASE)
+_LAYERS = 10
+"""Maximum number of quotes, emphases and separators that are removed from an item one by one."""
 _FIRST_OF_ROW = re.compile(r"(?:^|[\s:])\(?1[.)]\s*(?=[^\W\d_])")
 _DASH = re.compile(r"^[-–•*]\s+(?=[^\W\d_])")
 _BOLD_TITLE = re.compile(
@@ -158,10 +160,11 @@ def _is_sentence(line: str) -> bool:
 
 def _clean_item(item: str) -> str:
     """Return the item without quotes and emphasis around it and without the separator at its end."""
-    before = None
-    while before != item:
+    for _ in range(_LAYERS):
         before = item
-        item = _unwrap(_BREAK.sub("", item.strip().strip("\ufeff\u200b")))
+        item = _unwrap(_BREAK.sub("", item.strip().strip("\ufeff\u200b").rstrip(",;\uff0c\uff1b")))
+        if item == before:
+            break
     item = _DASH.sub("", item)
     item = _BOLD_TITLE.sub(r"\g<title>\g<colon>", item)
     if item.count("**") == 1 and item.endswith("**"):  # the opening ** preceded the number
