@@ -10,8 +10,11 @@ from filelock import FileLock, Timeout
 
 from bactrian.errors import InputError, RunInUse, StoreError
 
-_PATIENCE = 0.05
-"""Seconds for which the lock is asked for, since its file may just be deleted by the writer before."""
+_PATIENCE = 0.006
+"""Seconds for which the lock is requested, since its file may just be deleted by the previous writer.
+
+Short, since the event loop waits, too.
+"""
 
 
 class RunLock:
