@@ -25,6 +25,7 @@ def pytest_configure() -> None:
     data = tempfile.mkdtemp(prefix="bactrian-data-")
     os.environ["BACTRIAN_DATA"] = data
     os.environ["XDG_DATA_HOME"] = data  # for commands without the variables of this program
+    os.environ["HF_DATASETS_OFFLINE"] = "1"  # read once, by whichever test imports the library first
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -47,9 +47,11 @@ def said(request: Received) -> str:
         case "lister":
             return TASKS
         case "user":
-            return write_instruction(number)
+            return write_instruction(number) if number > 9 else f"Instruction: Do part {number}.\nInput: None"
         case _:
-            return write_solution(number)
+            return (
+                write_solution(number) if number > 9 else f"Solution: Part {number} is done.\nNext request."
+            )
 
 
 def start(folder: Path, endpoint: Endpoint | None, *options: str) -> Command:
