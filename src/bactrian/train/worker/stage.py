@@ -16,7 +16,7 @@ from datasets import concatenate_datasets
 from transformers import set_seed
 
 from bactrian.train.folder import StageFolder, list_stage_folders, name_gguf, read_plan, write_json
-from bactrian.train.gguf.writer import write_gguf
+from bactrian.train.gguf_files.writer import write_gguf
 from bactrian.train.recipe import TrainRecipe
 from bactrian.train.worker.callbacks import StageWatch, find_checkpoint
 from bactrian.train.worker.encode import load_part

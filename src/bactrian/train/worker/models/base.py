@@ -15,8 +15,8 @@ from pathlib import Path
 from bactrian.errors import InputError, Refused
 from bactrian.models.local.weights import BUILT_IN, fetch_weights, find_cache_folder
 from bactrian.train.folder import StageFolder
-from bactrian.train.gguf.reader import read_metadata
-from bactrian.train.gguf.writer import can_write, write_gguf
+from bactrian.train.gguf_files.reader import read_metadata
+from bactrian.train.gguf_files.writer import can_write, write_gguf
 from bactrian.train.recipe import BUILT_IN_BASE, NEW, Base, TrainRecipe
 from bactrian.train.templates import read_template
 

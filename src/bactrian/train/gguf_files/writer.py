@@ -13,7 +13,7 @@ import torch
 from gguf import GGMLQuantizationType, GGUFReader, GGUFValueType, GGUFWriter, LlamaFileType, quants
 from safetensors import safe_open
 
-from bactrian.train.gguf.vocabulary import add_vocabulary, find_pre_tokenizer
+from bactrian.train.gguf_files.vocabulary import add_vocabulary, find_pre_tokenizer
 
 _KINDS = {
     "f16": (GGMLQuantizationType.F16, LlamaFileType.MOSTLY_F16),
