@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from bactrian.analyze.behaviours.catalogue import find_behaviours
-from bactrian.detect.features import describe_turns
+from bactrian.detect.features import Features
 from bactrian.detect.model import load_model, read_model, write_model
 from bactrian.detect.training import hash_conversations
 from bactrian.detect.turns import read_turns
@@ -93,7 +93,7 @@ def test_markers_in_other_languages_and_misspelt_ones_are_no_part_of_what_is_sai
 
 def test_overlap_and_news_are_measured_against_the_turn_before() -> None:
     echo, answer = (
-        describe_turns(read_turns(conversation("Instruction: Name the longest river.", text).turns))[1]
+        Features(read_turns(conversation("Instruction: Name the longest river.", text).turns)).describe(1)
         for text in ("Solution: Name the longest river.", "Solution: It is the Nile, with 6650 km.")
     )
     assert (echo["said_before"], echo["new_words"], echo["covers_asked"]) == (1.0, 0, 1.0)

@@ -7,10 +7,11 @@ from random import Random
 import pytest
 
 from bactrian.analyze.behaviours.catalogue import find_behaviours
+from bactrian.detect import loops
 from bactrian.detect.features import REMEMBERED
 from bactrian.detect.loops import can_be_loop, count_repeats, count_void_turns, is_loop
 from bactrian.detect.model import load_model
-from bactrian.detect.turns import read_turns
+from bactrian.detect.turns import ReadTurn, read_turn, read_turns
 from bactrian.language.protocol import find_instruction, read_instruction
 from bactrian.play.endings.rules import AssistantInstructs, RepeatLoop
 from benchmarks.corpus import read_corpus
@@ -92,6 +93,31 @@ def test_turns_of_work_are_not_even_read_by_the_ending() -> None:
     words = [f"word{number}" for number in range(5000)]
     heard = conversation(*(" ".join(draw.sample(words, 90)) for _ in range(40)))
     assert not any(can_be_loop(heard.turns[:count], 8) for count in range(1, 41))
+
+
+def test_the_ending_reads_each_turn_once_though_it_is_asked_after_every_round(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[str] = []
+
+    def read(text: str, *, by_user: bool) -> ReadTurn:
+        seen.append(text)
+        return read_turn(text, by_user=by_user)
+
+    monkeypatch.setattr(loops, "read_turn", read)
+    parts = ("lid", "pump", "valve", "motor", "handle", "spring")
+    draw = Random(5)
+    said: list[str] = []
+    for _ in range(20):
+        one, other, third = draw.sample(parts, 3)
+        said += [
+            f"Instruction: Say which parts of the machine the {one} and the {other} drive.\nInput: None",
+            f"Solution: The {one} drives the {third}, and the {other} drives the {one}.\nNext request.",
+        ]
+    talk = conversation(*said)
+    for length in range(8, 41, 2):
+        RepeatLoop()(talk.turns[:length])
+    assert len(seen) == len(set(seen))
 
 
 def test_a_blank_turn_goes_on_a_loop_and_the_done_token_ends_it() -> None:

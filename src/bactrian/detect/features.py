@@ -1,13 +1,12 @@
 """What a model knows of a turn besides its wording: overlap with the instruction, news, speech acts, form.
 
-Every feature is a number with a name; :func:`explain_feature` says in words what it means, for findings.
+Every feature is a number with a name; :mod:`.reasons` says in words what it means.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from math import log1p
 from typing import NamedTuple
@@ -29,78 +28,93 @@ _ITEM = re.compile(r"^\s*(?:[-*•]|\d+[.)、])", re.MULTILINE)
 _FORMULA = re.compile(r"[=+^∑√≈→]|\\[a-z]+")
 
 
-class Reason(NamedTuple):
-    """What a feature says in words if its value is in a range."""
+class _WordBits(dict[str, int]):
+    """A bit for each word of a conversation: sets of words are whole numbers, which are compared at once."""
 
-    beginning: str
-    """Of the feature's name."""
-    least: float
-    most: float
-    words: str
+    def __missing__(self, word: str) -> int:
+        bit = self[word] = 1 << len(self)
+        return bit
 
-
-_MUCH, _LITTLE, _ANY = 0.5, 5.0, 1e9
-_REASONS = (
-    Reason("said_before", _MUCH, _ANY, "most of its words stand in the message before"),
-    Reason("covers_asked", _MUCH, _ANY, "it says most words of the instruction"),
-    Reason("old_instruction", _MUCH, _ANY, "it says most words of an earlier instruction"),
-    Reason("new_words", 0, _LITTLE, "hardly any new word"),
-    Reason("news", 0, _LITTLE, "hardly any new word"),
-    Reason("fresh_sentences", 0, 0, "no sentence says something new"),
-    Reason("like_own", _MUCH, _ANY, "its speaker has said almost the same before"),
-    Reason("asked_again", _MUCH, _ANY, "the same was asked before"),
-    Reason("worked", 0, 0, "no sentence of work"),
-    Reason("work_sentences", 0, 0, "no sentence of work"),
-    Reason("bare", 0, 0, "no sentence of work"),
-    Reason("instructs", 1, 1, "a line begins with the marker of an instruction"),
-    Reason("solves", 1, 1, "a line begins with the marker of a solution"),
-    Reason("asks_next", 1, 1, "it asks for the next instruction"),
-    Reason("questions", 1, _ANY, "it asks"),
-    Reason("promise", 0.01, _ANY, "it promises"),
-    Reason("accept", 0.01, _ANY, "it accepts"),
-    Reason("delay", 0.01, _ANY, "it asks for time"),
-    Reason("thanks", 0.01, _ANY, "it thanks"),
-    Reason("leave", 0.01, _ANY, "it takes leave"),
-    Reason("serve", 0.01, _ANY, "it offers help or waits for orders"),
-    Reason("assign", 0.01, _ANY, "it gives the other work to do"),
-    Reason("restate", 0.01, _ANY, "it says what is wanted"),
-    Reason("deliver", 0.01, _ANY, "it hands something over"),
-    Reason("finished", 0.01, _ANY, "it says that all is done"),
-    Reason("refuse", 0.01, _ANY, "it declines"),
-)
+    def collect(self, words: Iterable[str]) -> int:
+        """Return the set of ``words``."""
+        return sum(map(self.__getitem__, set(words)))
 
 
-def explain_feature(name: str, value: float) -> str | None:
-    """Return in words what a feature says; None if it says little to a reader."""
-    for reason in _REASONS:
-        if name.startswith(reason.beginning) and reason.least <= value <= reason.most:
-            return reason.words
-    return None
+class _WordSets(NamedTuple):
+    """The words of a turn, as sets of :class:`_WordBits`."""
+
+    all: int
+    sentences: list[int]
+    asked: int
+    given: int
 
 
-def describe_turns(turns: Sequence[ReadTurn]) -> list[dict[str, float]]:
-    """Return the features of each turn of a conversation."""
-    described: list[dict[str, float]] = []
-    for place, turn in enumerate(turns):
-        before = described[-1] if described else None
-        described.append(
-            {
-                **_describe_form(turn),
-                **_describe_acts(turn),
-                **_compare_before(turn, turns[place - 1] if place else NOTHING),
-                **_compare_earlier(turn, turns[max(0, place - REMEMBERED) : place]),
-                # The turn before compared with earlier ones of its speaker.
-                "asked_again": before["like_own"] if before else 0.0,
-                "asked_again_within": before["like_own_within"] if before else 0.0,
-            }
-        )
-    return described
+_NO_WORDS = _WordSets(0, [], 0, 0)
 
 
-def _describe_form(turn: ReadTurn) -> dict[str, float]:
-    sentences = turn.sentences
+class Features:
+    """The features of a conversation's turns. Each turn is described when first asked for."""
+
+    def __init__(self, turns: Sequence[ReadTurn]) -> None:
+        self._turns = turns
+        self._bits = _WordBits()
+        self._words: dict[int, _WordSets] = {}
+        self._earlier: dict[int, dict[str, float]] = {}
+        self._described: dict[int, dict[str, float]] = {}
+
+    def describe(self, place: int) -> dict[str, float]:
+        """Return the features of the turn at ``place``, always in the same order."""
+        if place not in self._described:
+            self._described[place] = self._describe(place)
+        return self._described[place]
+
+    def _describe(self, place: int) -> dict[str, float]:
+        turn, words = self._turns[place], self._collect_words(place)
+        if place:
+            before, words_before = self._turns[place - 1], self._collect_words(place - 1)
+            again = self._compare_earlier(place - 1)
+        else:
+            before, words_before, again = NOTHING, _NO_WORDS, {}
+        return {
+            **_describe_form(turn, place),
+            **_describe_acts(turn),
+            **_compare_before(turn, words, before, words_before),
+            **self._compare_earlier(place),
+            # The turn before compared with earlier ones of its speaker.
+            "asked_again": again.get("like_own", 0.0),
+            "asked_again_within": again.get("like_own_within", 0.0),
+        }
+
+    def _collect_words(self, place: int) -> _WordSets:
+        if place not in self._words:
+            turn, collect = self._turns[place], self._bits.collect
+            sentences = [collect(sentence.stems) for sentence in turn.sentences]
+            everything = collect(turn.stems) if turn.has_code else 0
+            for said in sentences:
+                everything |= said
+            given = collect(turn.given)
+            asked = collect(turn.asked) if given else everything
+            self._words[place] = _WordSets(everything, sentences, asked, given)
+        return self._words[place]
+
+    def _compare_earlier(self, place: int) -> dict[str, float]:
+        """Compare a turn with what was said before."""
+        if place not in self._earlier:
+            begin = max(0, place - REMEMBERED)
+            self._earlier[place] = _compare_earlier(
+                self._turns[place],
+                self._collect_words(place).all,
+                self._turns[begin:place],
+                [self._collect_words(other) for other in range(begin, place)],
+            )
+        return self._earlier[place]
+
+
+def _describe_form(turn: ReadTurn, place: int) -> dict[str, float]:
+    sentences, prose = turn.sentences, turn.prose
     count = max(1, len(sentences))
-    questions = sum(sentence.asks for sentence in sentences)
+    questions = sum([sentence.asks for sentence in sentences])
+    numbers = [sentence.has_number for sentence in sentences]
     return {
         "length": log1p(len(turn.stems)),
         "sentences": len(sentences),
@@ -108,84 +122,88 @@ def _describe_form(turn: ReadTurn) -> dict[str, float]:
         "questions": questions,
         "questions_share": questions / count,
         "questions_last": bool(sentences and sentences[-1].asks),
-        "exclaims": (turn.prose.count("!") + turn.prose.count("！")) / count,
+        "exclaims": (prose.count("!") + prose.count("！")) / count,
         "instructs": turn.instructs,
         "gives_input": turn.gives_input,
         "solves": turn.solves,
         "asks_next": turn.asks_next,
         "is_done": turn.is_done,
         "numbers": len(turn.numbers),
-        "numbers_sentences": sum(sentence.has_number for sentence in sentences) / count,
+        "numbers_sentences": sum(numbers) / count,
         "code": turn.has_code,
         "code_lines": turn.code_lines,
-        "items": len(_ITEM.findall(turn.prose)),
-        "quotes": sum(sentence.has_quote for sentence in sentences) / count,
-        "colons": turn.prose.count(":") + turn.prose.count("："),
-        "formula": _FORMULA.search(turn.prose) is not None,
-        "table": "|" in turn.prose,
-        "number": min(turn.number, _LATE),
+        "items": len(_ITEM.findall(prose)),
+        "quotes": sum([sentence.has_quote for sentence in sentences]) / count,
+        "colons": prose.count(":") + prose.count("："),
+        "formula": _FORMULA.search(prose) is not None,
+        "table": "|" in prose,
+        "number": min(place + 1, _LATE),
     }
 
 
 def _describe_acts(turn: ReadTurn) -> dict[str, float]:
     sentences = turn.sentences
     count = max(1, len(sentences))
-    shown = Counter([act for sentence in sentences for act in sentence.acts])
-    first = sentences[0].acts if sentences else frozenset[str]()
-    last = sentences[-1].acts if sentences else frozenset[str]()
-    described = dict.fromkeys(_name_acts(), 0.0)
-    for act, times in shown.items():
-        described[f"{act}_share"] = times / count
-        described[f"{act}_count"] = times
-    for act in first:
-        described[f"{act}_first"] = 1.0
-    for act in last:
-        described[f"{act}_last"] = 1.0
+    described = dict(_name_acts())
+    for sentence in sentences:
+        for act in sentence.acts:
+            described[act + "_count"] += 1
+            described[act + "_share"] += 1 / count
+    if sentences:
+        for act in sentences[0].acts:
+            described[act + "_first"] = 1.0
+        for act in sentences[-1].acts:
+            described[act + "_last"] = 1.0
     bare = [sentence for sentence in sentences if sentence.acts <= BARE]
-    work = sum(not sentence.acts & _SOFT for sentence in sentences)
-    return {
-        **described,
-        "bare": len(bare),
-        "bare_share": len(bare) / count,
-        "bare_words": sum(len(sentence.words) for sentence in bare) / max(1, len(turn.stems)),
-        "bare_numbers": sum(sentence.has_number for sentence in bare),
-        "work_sentences": work,
-        "work_sentences_share": work / count,
-    }
+    work = sum([_SOFT.isdisjoint(sentence.acts) for sentence in sentences])
+    described["bare"] = len(bare)
+    described["bare_share"] = len(bare) / count
+    described["bare_words"] = sum([len(sentence.stems) for sentence in bare]) / max(1, len(turn.stems))
+    described["bare_numbers"] = sum([sentence.has_number for sentence in bare])
+    described["work_sentences"] = work
+    described["work_sentences_share"] = work / count
+    return described
 
 
 @cache
-def _name_acts() -> tuple[str, ...]:
+def _name_acts() -> Mapping[str, float]:
+    """Return a zero for each feature of an act."""
     of = ("share", "count", "first", "last")
-    return tuple(f"{act}_{measure}" for act in load_lexicon().acts for measure in of)
+    return {f"{act}_{measure}": 0.0 for act in load_lexicon().acts for measure in of}
 
 
-def _compare_before(turn: ReadTurn, before: ReadTurn) -> dict[str, float]:
+def _compare_before(
+    turn: ReadTurn, words: _WordSets, before: ReadTurn, words_before: _WordSets
+) -> dict[str, float]:
     """Compare a turn with the one that it answers."""
-    mine, theirs = turn.stem_set, before.stem_set
-    shares = [_share(sentence.stems, theirs) for sentence in turn.sentences if len(sentence.stems) > 2]
-    fresh = sum(share < _FRESH for share in shares)
-    working = [sentence for sentence in turn.sentences if not sentence.acts & _NO_WORK]
-    worked = frozenset[str]().union(*[sentence.stems for sentence in working]) - theirs
+    mine, theirs = words.all, words_before.all
+    shares = [_share(said, theirs) for said in words.sentences if said.bit_count() > 2]
+    fresh = sum([share < _FRESH for share in shares])
+    work = 0
+    for sentence, said in zip(turn.sentences, words.sentences, strict=True):
+        if _NO_WORK.isdisjoint(sentence.acts):
+            work |= said
+    worked = (work & ~theirs).bit_count()
+    new, size = (mine & ~theirs).bit_count(), mine.bit_count()
     return {
         "said_before": _share(mine, theirs),
-        "said_before_asked": _share(mine, before.asked),
-        "said_before_input": _share(mine, before.given),
+        "said_before_asked": _share(mine, words_before.asked),
+        "said_before_input": _share(mine, words_before.given),
         "said_before_most": max(shares, default=0.0),
         "said_before_least": min(shares, default=1.0),
-        "said_before_first": _share(turn.sentences[0].stems, theirs) if turn.sentences else 0.0,
+        "said_before_first": _share(words.sentences[0], theirs) if words.sentences else 0.0,
         "said_before_jaccard": _jaccard(mine, theirs),
-        "covers_asked": _share(before.asked, mine),
-        "covers_input": _share(before.given, mine),
-        "new_words": len(mine - theirs),
+        "covers_asked": _share(words_before.asked, mine),
+        "covers_input": _share(words_before.given, mine),
+        "new_words": new,
         "new_numbers": len(turn.numbers - before.numbers),
         "fresh_sentences": fresh,
-        "worked": log1p(len(worked)),
-        "worked_share": len(worked) / max(1, len(mine)),
+        "worked": log1p(worked),
+        "worked_share": worked / max(1, size),
         "fresh_sentences_share": fresh / max(1, len(turn.sentences)),
         "length_ratio": min(4.0, len(turn.stems) / max(1, len(before.stems))),
         "before_length": log1p(len(before.stems)),
-        "before_questions": sum(sentence.asks for sentence in before.sentences),
+        "before_questions": sum([sentence.asks for sentence in before.sentences]),
         "before_instructs": before.instructs,
         "before_asks_next": before.asks_next,
         "before_solves": before.solves,
@@ -193,48 +211,50 @@ def _compare_before(turn: ReadTurn, before: ReadTurn) -> dict[str, float]:
     }
 
 
-def _compare_earlier(turn: ReadTurn, earlier: Sequence[ReadTurn]) -> dict[str, float]:
-    """Compare a turn with what was said before."""
-    mine, size = turn.stem_set, max(1, len(turn.stem_set))
+def _compare_earlier(
+    turn: ReadTurn, mine: int, earlier: Sequence[ReadTurn], words: Sequence[_WordSets]
+) -> dict[str, float]:
     alike: list[float] = []
     within = old = covered = 0.0
-    for one in earlier:
+    size = max(1, mine.bit_count())
+    seen = 0
+    last = len(earlier) - 1
+    for place, (one, said) in enumerate(zip(earlier, words, strict=True)):
+        seen |= said.all
         if one.by_user == turn.by_user:
-            theirs = one.stem_set
-            shared = len(mine & theirs)
-            alike.append(shared / max(1, size + len(theirs) - shared))
+            shared = (mine & said.all).bit_count()
+            alike.append(shared / max(1, size + said.all.bit_count() - shared))
             within = max(within, shared / size)
-        elif one is not earlier[-1]:
-            shared = len(mine & one.asked)
+        elif place != last:
+            shared = (mine & said.asked).bit_count()
             old = max(old, shared / size)
-            covered = max(covered, shared / max(1, len(one.asked)))
-    news = mine.difference(*[one.stem_set for one in earlier]) if alike else ()
+            covered = max(covered, shared / max(1, said.asked.bit_count()))
+    news = (mine & ~seen).bit_count() if alike else 0
+    new_numbers = turn.numbers.difference(*[one.numbers for one in earlier]) if alike else ()
     return {
         "like_own": max(alike, default=0.0),
         "like_own_last": alike[-1] if alike else 0.0,
         "like_own_recent": max(alike[-3:], default=0.0),
         "like_own_within": within,
-        "news_share": len(news) / size,
-        "news": len(news),
-        "news_numbers": len(turn.numbers.difference(*[one.numbers for one in earlier])) if alike else 0,
+        "news_share": news / size,
+        "news": news,
+        "news_numbers": len(new_numbers),
         "old_instruction": old,
         "old_instruction_covered": covered,
     }
 
 
-def _share(part: Set[str], whole: Set[str]) -> float:
+def _share(part: int, whole: int) -> float:
     """Return the share of ``part`` that is in ``whole``."""
-    return len(part & whole) / len(part) if part else 0.0
+    return (part & whole).bit_count() / part.bit_count() if part else 0.0
 
 
-def _jaccard(one: Set[str], other: Set[str]) -> float:
-    shared = len(one & other)
-    return shared / (len(one) + len(other) - shared) if shared else float(not one and not other)
+def _jaccard(one: int, other: int) -> float:
+    shared = (one & other).bit_count()
+    return shared / (one | other).bit_count() if shared else float(not one and not other)
 
 
-_EMPTY: frozenset[str] = frozenset()
 NOTHING = ReadTurn(
-    number=0,
     by_user=False,
     text="",
     instructs=False,
@@ -247,9 +267,14 @@ NOTHING = ReadTurn(
     has_code=False,
     sentences=[],
     stems=[],
-    stem_set=_EMPTY,
-    asked=_EMPTY,
-    given=_EMPTY,
-    numbers=_EMPTY,
+    asked=[],
+    given=[],
+    numbers=frozenset(),
 )
 """What stands before the first turn."""
+
+
+@cache
+def list_names() -> tuple[str, ...]:
+    """Return the names of the features, in their order."""
+    return tuple(Features([NOTHING]).describe(0))

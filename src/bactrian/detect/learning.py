@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
-from bactrian.detect.cross_validation import Fold, calibrate_model, cross_validate, split_by_group
+from bactrian.detect.cross_validation import Fold, calibrate_model, hold_out, split_by_group
 from bactrian.detect.model import DetectorModel
 from bactrian.detect.training import (
     HeadPlan,
@@ -62,10 +62,7 @@ def read_labelled(path: Path) -> list[LabelledConversation]:
             id=f"{number} {row.get('id', '')}",
             group=str(row.get("author", "")),
             language=str(row.get("language", "")),
-            turns=tuple(
-                read_turn(turn["text"], place, by_user=turn["speaker"] == "user")
-                for place, turn in enumerate(row["turns"], 1)
-            ),
+            turns=tuple(read_turn(turn["text"], by_user=turn["speaker"] == "user") for turn in row["turns"]),
             labels=tuple(
                 {code: code in turn["labels"] for code in codes} if "labels" in turn else {}
                 for turn in row["turns"]
@@ -102,8 +99,8 @@ def learn_behaviour(
     data = TrainingSet(conversations)
     parts = split_by_group(conversations)
     folds: list[Fold] = []
-    for fold in cross_validate(data, parts, plans):
-        folds.append(fold)
+    for part in parts:
+        folds.append(hold_out(data, part, plans))
         if on_fold is not None:
             on_fold(len(folds), len(parts))
     right = found = shown = 0

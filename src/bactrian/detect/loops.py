@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 
 from bactrian.detect.features import REMEMBERED
-from bactrian.detect.model import DetectedConversation, load_model
-from bactrian.detect.turns import ReadTurn, Spoken, read_turns
+from bactrian.detect.model import DetectedConversation, DetectorModel, load_model
+from bactrian.detect.turns import ReadTurn, Spoken, read_turn
 from bactrian.language.similarity import compute_jaccard
 
 LOOP = "infinite_loop"
@@ -24,6 +25,8 @@ _ALIKE = 0.9
 _NEWS = 0.6
 """Share of new words, above which turns are no loop."""
 _NUMBER = re.compile(r"\d+")
+_KEPT = 512
+"""Turns that are kept as read, so that each is read once though the ending is asked after every turn."""
 _MEMORY = 10
 """Turns before, in which a number is looked up."""
 
@@ -31,10 +34,17 @@ _MEMORY = 10
 def count_void_turns(detected: DetectedConversation) -> list[int]:
     """Return, for each turn, how many turns up to it bring nothing new in a row."""
     counts: list[int] = []
-    for turn, scored in zip(detected.turns, detected.score(detected.model.get_head(LOOP)), strict=True):
-        is_void = (scored.is_shown or not turn.stems) and not turn.is_done
-        counts.append((counts[-1] + 1 if counts else 1) if is_void else 0)
+    for place in range(len(detected.turns)):
+        counts.append((counts[-1] + 1 if counts else 1) if _is_void(detected, place) else 0)
     return [max(pair) for pair in zip(counts, count_repeats(detected.turns), strict=True)]
+
+
+def _is_void(detected: DetectedConversation, place: int) -> bool:
+    """Return True if a turn brings nothing new."""
+    turn = detected.turns[place]
+    if turn.is_done or not turn.stems:
+        return not turn.is_done
+    return detected.score_turn(detected.model.get_head(LOOP), place).is_shown
 
 
 def count_repeats(turns: Sequence[ReadTurn]) -> list[int]:
@@ -43,15 +53,17 @@ def count_repeats(turns: Sequence[ReadTurn]) -> list[int]:
     The first round is not counted: nothing is said again in it.
     """
     counts: list[int] = []
-    for place, turn in enumerate(turns):
-        alike = place > 1 and _is_alike(turn, turns[place - 2])
-        counts.append(counts[-1] + 1 if alike else 0)
+    for place in range(len(turns)):
+        counts.append(counts[-1] + 1 if _is_repeated(turns, place) else 0)
     return counts
 
 
-def _is_alike(one: ReadTurn, other: ReadTurn) -> bool:
-    """Return True if two turns have the same words but for a few, and the same numbers."""
-    return one.numbers == other.numbers and compute_jaccard(one.stem_set, other.stem_set) >= _ALIKE
+def _is_repeated(turns: Sequence[ReadTurn], place: int) -> bool:
+    """Return True if a turn has the same words as its speaker's turn before but for a few, and the same numbers."""
+    if place < 2 or turns[place].numbers != turns[place - 2].numbers:
+        return False
+    one, other = turns[place].stems, turns[place - 2].stems
+    return one == other or compute_jaccard(frozenset(one), frozenset(other)) >= _ALIKE
 
 
 def _brings_number(turns: Sequence[Spoken], place: int) -> bool:
@@ -78,19 +90,27 @@ def can_be_loop(turns: Sequence[Spoken], length: int) -> bool:
     return _measure_news([turn.text for turn in turns[-length:]]) <= _NEWS
 
 
-def is_loop(turns: Sequence[Spoken], length: int) -> bool:
+def is_loop(turns: Sequence[Spoken], length: int, model: DetectorModel | None = None) -> bool:
     """Return True if the last ``length`` turns bring nothing new.
 
-    Costs microseconds for turns that are obviously no loop.
+    Costs microseconds for turns that are obviously no loop. Others are scored from the last one back, until one brings
+    something. Turns that were read at an earlier call are not read again.
     """
     if not can_be_loop(turns, length):
         return False
     # What came earlier changes no feature of these turns.
-    recent = read_turns(turns[-length - REMEMBERED - 2 :])
+    recent = [_read_turn(turn.text, turn.speaker == "user") for turn in turns[-length - REMEMBERED - 2 :]]
+    newest_first = range(len(recent) - 1, len(recent) - 1 - length, -1)
     # The first round of a repetition is part of the loop, though nothing is said again in it yet.
-    if count_repeats(recent)[-1] >= length - 2:
+    if all(_is_repeated(recent, place) for place in newest_first[:-2]):
         return True
-    return count_void_turns(load_model().detect(recent))[-1] >= length
+    detected = (model or load_model()).detect(recent)
+    return all(_is_void(detected, place) for place in newest_first)
+
+
+@lru_cache(maxsize=_KEPT)
+def _read_turn(text: str, by_user: bool) -> ReadTurn:
+    return read_turn(text, by_user=by_user)
 
 
 def _measure_news(texts: Sequence[str]) -> float:

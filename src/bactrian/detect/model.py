@@ -8,16 +8,18 @@ ones of its neighbours. The result is a calibrated confidence.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib import resources
 from math import exp, sqrt
+from operator import itemgetter
 from typing import Any, NamedTuple
 
-from bactrian.detect.features import NOTHING, describe_turns, explain_feature
+from bactrian.detect.features import Features, list_names
+from bactrian.detect.reasons import explain_feature
 from bactrian.detect.trees import Forest, read_forest, write_forest
-from bactrian.detect.turns import ReadTurn, Sentence
+from bactrian.detect.turns import ReadTurn, Sentence, list_grams
 
 SUMMARIES = ("mean", "highest", "lowest", "first", "last", "positive")
 """Summaries of the scores of a turn's sentences."""
@@ -31,6 +33,11 @@ _REASONS = 3
 """Reasons given for a finding."""
 _NO_SUMMARY = (0.0,) * len(SUMMARIES)
 _LIKELY, _DOUBTFUL = 0.5, 0.49
+_BITS = 32
+"""Of a whole number, for each head's weight."""
+_MASK = (1 << _BITS) - 1
+_OFFSET = 128
+"""Added to a weight, which is at least -127."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -82,65 +89,71 @@ class TurnScore(NamedTuple):
 
 
 class DetectedConversation:
-    """A conversation with the scores of a model."""
+    """A conversation with the scores of a model. Each turn is scored when first asked for."""
 
     def __init__(
         self,
         model: DetectorModel,
         turns: Sequence[ReadTurn],
-        sentences: Sequence[Mapping[str, Sequence[float]]],
-        described: Sequence[Mapping[str, float]],
+        sentences: Sequence[Mapping[str, Sequence[float]]] = (),
+        features: Features | None = None,
     ) -> None:
-        """Take the scores of each turn's sentences by head, and the turns' features."""
+        """Take the turns, and if they are known their sentences' scores by head and their features."""
         self.model = model
         self.turns = turns
-        self._sentences = sentences
-        self.features = [
-            {**model.summarize(scores), **features}
-            for scores, features in zip(sentences, described, strict=True)
-        ]
-        self._scores: dict[str, list[TurnScore]] = {}
+        self._features = features or Features(turns)
+        self._sentences = dict(enumerate(sentences))
+        self._own: dict[int, list[float]] = {}
         self._joined: dict[tuple[int, tuple[int, ...]], list[float]] = {}
-        self._rows = [list(features.values()) for features in self.features]
-        self._shared = [[features[name] for name in model.shared] for features in self.features]
+        self._scores: dict[tuple[str, int], TurnScore] = {}
+
+    def describe(self, place: int) -> Mapping[str, float]:
+        """Return the features of the turn at ``place``."""
+        return self._features.describe(place)
 
     def make_row(self, place: int, head: Head) -> list[float]:
         """Return the columns of :meth:`DetectorModel.list_columns` for the turn at ``place``."""
         key = place, head.neighbours
         if key not in self._joined:
-            self._joined[key] = self._join_row(place, head.neighbours)
+            row = list(self._make_own(place))
+            for offset in head.neighbours:
+                other = place + offset
+                if 0 <= other < len(self.turns):
+                    row += self.model.select_shared(self._make_own(other))
+                    row.append(1.0)
+                else:
+                    row += self.model.no_neighbour
+            self._joined[key] = row
         return self._joined[key]
 
-    def _join_row(self, place: int, neighbours: tuple[int, ...]) -> list[float]:
-        row = list(self._rows[place])
-        for offset in neighbours:
-            other = place + offset
-            if 0 <= other < len(self.turns):
-                row += self._shared[other]
-                row.append(1.0)
-            else:
-                row += [0.0] * (len(self.model.shared) + 1)
-        return row
+    def _make_own(self, place: int) -> list[float]:
+        """Return the columns of the turn alone."""
+        if place not in self._own:
+            scores = self.score_sentences(place)
+            self._own[place] = [*self.model.summarize(scores), *self.describe(place).values()]
+        return self._own[place]
 
-    def score(self, head: Head, *, whole: bool = False) -> Sequence[TurnScore]:
-        """Score the turns of the head's speaker; all trees vote on every turn if ``whole``."""
-        if whole:
-            return self._score(head, whole=True)
-        if head.name not in self._scores:
-            self._scores[head.name] = self._score(head, whole=False)
-        return self._scores[head.name]
+    def score_sentences(self, place: int) -> Mapping[str, Sequence[float]]:
+        """Return the scores of the sentences of the turn at ``place``, by head."""
+        if place not in self._sentences:
+            self._sentences[place] = self.model.score_sentences(self.turns[place])
+        return self._sentences[place]
 
-    def _score(self, head: Head, *, whole: bool) -> list[TurnScore]:
-        scored: list[TurnScore] = []
-        for place, turn in enumerate(self.turns):
-            if head.applies_to(turn):
-                score = head.forest.score(self.make_row(place, head), whole=whole)
-                scored.append(
-                    TurnScore(
-                        turn.number, head.behaviour, score, head.calibrate(score), score >= head.threshold
-                    )
-                )
-        return scored
+    def score(self, head: Head) -> list[TurnScore]:
+        """Score the turns of the head's speaker."""
+        return [
+            self.score_turn(head, place) for place, turn in enumerate(self.turns) if head.applies_to(turn)
+        ]
+
+    def score_turn(self, head: Head, place: int) -> TurnScore:
+        """Score the turn at ``place``."""
+        key = head.name, place
+        if key not in self._scores:
+            score = head.forest.score(self.make_row(place, head))
+            self._scores[key] = TurnScore(
+                place + 1, head.behaviour, score, head.calibrate(score), score >= head.threshold
+            )
+        return self._scores[key]
 
     def explain(self, head: Head, number: int) -> tuple[str, str]:
         """Return why a turn is found, in words, and the sentence that shows it most."""
@@ -153,7 +166,7 @@ class DetectedConversation:
                 break
             if reason := _explain_column(columns[column], row[column], head):
                 reasons[reason] = None
-        scores = self._sentences[place].get(head.name, [])
+        scores = self.score_sentences(place).get(head.name, [])
         sentences = self.turns[place].sentences
         quote = sentences[scores.index(max(scores))].text if scores else ""
         return "; ".join(reasons), quote
@@ -187,31 +200,39 @@ class DetectorModel:
                 return head
         raise KeyError(behaviour)
 
+    @cached_property
+    def select_shared(self) -> Callable[[Sequence[float]], tuple[float, ...]]:
+        """Selects the columns of :attr:`shared` from those of a turn alone."""
+        places = {name: place for place, name in enumerate((*self.summaries, *list_names()))}
+        return itemgetter(*(places[name] for name in self.shared))
+
+    @cached_property
+    def no_neighbour(self) -> tuple[float, ...]:
+        """The columns of a neighbour that does not exist."""
+        return (0.0,) * (len(self.shared) + 1)
+
     def list_columns(self, head: Head) -> list[str]:
         """Return the names of a row's columns; those of neighbours begin with their offset."""
-        own = [*self.summaries, *_NAMES]
+        own = [*self.summaries, *list_names()]
         return own + [f"{offset} {name}" for offset in head.neighbours for name in (*self.shared, "there")]
 
     def detect(self, turns: Sequence[ReadTurn]) -> DetectedConversation:
         """Prepare a conversation for scoring."""
-        sentences = [self.score_sentences(turn) for turn in turns]
-        return DetectedConversation(self, turns, sentences, describe_turns(turns))
+        return DetectedConversation(self, turns)
+
+    @cached_property
+    def _of_user(self) -> _SentenceScorer:
+        return _SentenceScorer(self, by_user=True)
+
+    @cached_property
+    def _of_assistant(self) -> _SentenceScorer:
+        return _SentenceScorer(self, by_user=False)
 
     def score_sentences(self, turn: ReadTurn) -> dict[str, list[float]]:
         """Return the scores of the turn's sentences, by head; of the heads that are about its speaker only."""
-        heads = [head for head in self.heads if head.applies_to(turn)]
-        known = [self._look_up(sentence) for sentence in turn.sentences]
-        if not known:
-            return {}
-        return {
-            head.name: [
-                head.bias + head.scale * sum(map(head.weights.__getitem__, places)) / sqrt(len(places) + 1)
-                for places in known
-            ]
-            for head in heads
-        }
+        return (self._of_user if turn.by_user else self._of_assistant).score(turn.sentences)
 
-    def summarize(self, scores: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    def summarize(self, scores: Mapping[str, Sequence[float]]) -> list[float]:
         """Return the summaries of all heads; zeros for a head that is not about the speaker."""
         values: list[float] = []
         for head in self.heads:
@@ -221,11 +242,41 @@ class DetectorModel:
                 values += (sum(of) / count, max(of), min(of), of[0], of[-1], positive / count)
             else:
                 values += _NO_SUMMARY
-        return dict(zip(self.summaries, values, strict=True))
+        return values
 
-    def _look_up(self, sentence: Sentence) -> list[int]:
-        vocabulary = self.vocabulary
-        return [*map(vocabulary.__getitem__, vocabulary.keys() & sentence.grams)]
+
+class _SentenceScorer:
+    """Scores sentences for all heads of a speaker at once.
+
+    The weights of an n-gram stand side by side in one whole number, so that one sum adds up those of all heads.
+    """
+
+    def __init__(self, model: DetectorModel, *, by_user: bool) -> None:
+        self._heads = [
+            head for head in model.heads if head.speaker in (None, "user" if by_user else "assistant")
+        ]
+        # A one beside the weights counts the n-grams; an offset keeps the weights positive.
+        columns = [[weight + _OFFSET for weight in head.weights] for head in self._heads]
+        shifts = range(0, _BITS * (len(columns) + 1), _BITS)
+        self._packed = {
+            gram: sum(weight << shift for weight, shift in zip((1, *weights), shifts, strict=True))
+            for gram, *weights in zip(model.vocabulary, *columns, strict=True)
+        }
+
+    def score(self, sentences: Sequence[Sentence]) -> dict[str, list[float]]:
+        """Return the scores of the sentences by head."""
+        get = self._packed.get
+        totals = [sum(filter(None, map(get, list_grams(sentence)))) for sentence in sentences]
+        known = [total & _MASK for total in totals]
+        roots = [sqrt(count + 1) for count in known]
+        scores: dict[str, list[float]] = {}
+        for place, head in enumerate(self._heads, 1) if sentences else ():
+            shift, bias, scale = _BITS * place, head.bias, head.scale
+            scores[head.name] = [
+                bias + scale * ((total >> shift & _MASK) - _OFFSET * count) / root
+                for total, count, root in zip(totals, known, roots, strict=True)
+            ]
+        return scores
 
 
 @cache
@@ -290,7 +341,3 @@ def _explain_column(column: str, value: float, head: Head) -> str | None:
     if column.startswith(head.name):
         return "worded like other cases" if value > 0 else None
     return explain_feature(column, value)
-
-
-_NAMES = tuple(describe_turns([NOTHING])[0])
-"""Names of the features of :func:`describe_turns`."""

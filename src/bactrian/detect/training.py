@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any
 
-from bactrian.detect.features import describe_turns
+from bactrian.detect.features import Features
 from bactrian.detect.loops import LOOP, SHORTEST_LOOP
 from bactrian.detect.model import DetectedConversation, DetectorModel, Head
 from bactrian.detect.trees import Forest, Tree
-from bactrian.detect.turns import ReadTurn
+from bactrian.detect.turns import ReadTurn, list_grams
 from bactrian.errors import MissingExtra
 
 _INNER = 4
@@ -27,12 +27,8 @@ _SEEN = 4
 _SEEN_BY = 2
 """groups (authors) that must have used it."""
 _TREES = 120
-_CHECKS = (8, 20, 45)
+_CHECKS = (5, 10, 16, 24, 36, 52, 76)
 """Numbers of trees after which hopeless turns are given up, for speed."""
-_GIVEN_UP = 0.01
-"""Share of the turns of the training data that show the behaviour and fall below a check, and"""
-_MARGIN = 0.7
-"""log odds by which a turn must fall short of the check, too: scores of new authors spread further."""
 _STEPS = 127
 """Steps of a weight on either side of 0."""
 _SEED = 1
@@ -92,7 +88,7 @@ class TrainingSet:
         self.conversations = conversations
         self.turns = [turn for one in conversations for turn in one.turns]
         self.groups = [one.group for one in conversations for _ in one.turns]
-        self.described = [row for one in conversations for row in describe_turns(one.turns)]
+        self.features = [Features(one.turns) for one in conversations]
         sentences = [
             (place, sentence) for place, turn in enumerate(self.turns) for sentence in turn.sentences
         ]
@@ -101,7 +97,7 @@ class TrainingSet:
         rows: list[int] = []
         columns: list[int] = []
         for row, (_, sentence) in enumerate(sentences):
-            places = sorted({index.setdefault(gram, len(index)) for gram in sorted(sentence.grams)})
+            places = [index.setdefault(gram, len(index)) for gram in sorted(list_grams(sentence))]
             rows += [row] * len(places)
             columns += places
         self.grams = list(index)
@@ -227,7 +223,7 @@ def _train_sentences(
 
 def _fit_linear(matrix: Any, labels: Any) -> Any:
     model = import_optional("sklearn.linear_model").LogisticRegression(
-        C=2, class_weight="balanced", solver="liblinear", tol=3e-3, random_state=_SEED
+        C=2, class_weight="balanced", solver="liblinear", dual=True, tol=0.1, max_iter=300, random_state=_SEED
     )
     return model.fit(matrix, labels)
 
@@ -240,7 +236,7 @@ def _assemble(data: TrainingSet, model: DetectorModel, scores: Mapping[str, Any]
             by_turn[owner].setdefault(name, []).append(value)
     assembled: list[Any] = []
     place = 0
-    for one in data.conversations:
+    for one, features in zip(data.conversations, data.features, strict=True):
         turns = range(place, place + len(one.turns))
         place += len(one.turns)
         if not kept[turns[0]]:
@@ -254,9 +250,7 @@ def _assemble(data: TrainingSet, model: DetectorModel, scores: Mapping[str, Any]
             }
             for turn in turns
         ]
-        assembled.append(
-            DetectedConversation(model, one.turns, sentences, [data.described[turn] for turn in turns])
-        )
+        assembled.append(DetectedConversation(model, one.turns, sentences, features))
     return assembled
 
 
@@ -294,14 +288,8 @@ def _train_trees(
         .fit(table, target, sample_weight=weights)
     )
     trees = tuple(_read_tree(one[0].tree_, boosting.learning_rate) for one in boosting.estimators_)
-    # The weights balance the classes, so that the trees begin at even odds.
-    checks: list[tuple[int, float]] = []
-    for count in _CHECKS:
-        first = Forest(0.0, trees[:count], ())
-        of_shown = sorted(first.score(row) for row, label in zip(rows, labels, strict=True) if label)
-        lowest = of_shown[int(_GIVEN_UP * len(of_shown))] if of_shown else 0.0
-        checks.append((count, lowest - _MARGIN))
-    return Forest(0.0, trees, tuple(checks))
+    # The weights balance the classes, so that the trees begin at even odds. No turn is given up before calibration.
+    return Forest(0.0, trees, tuple((count, float("-inf")) for count in _CHECKS))
 
 
 def _read_tree(tree: Any, rate: float) -> Tree:

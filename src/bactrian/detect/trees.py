@@ -32,7 +32,7 @@ class Forest:
     trees: tuple[Tree, ...]
     checks: tuple[tuple[int, float], ...]
     """Numbers of trees after which a turn may be given up, and the log odds below which it is hopeless by then:
-    hardly any turn that shows the behaviour is."""
+    hardly any turn that is found in the end is."""
 
     @cached_property
     def _parts(self) -> list[tuple[list[Any], float]]:
@@ -44,18 +44,19 @@ class Forest:
             begin = end
         return parts
 
-    def score(self, row: Sequence[float], *, whole: bool = False) -> float:
-        """Return the log odds of a row; those so far if they are hopeless at a check, unless ``whole``."""
+    def score(self, row: Sequence[float]) -> float:
+        """Return the log odds of a row; those so far if they are hopeless at a check."""
         total = self.base
         for trees, hopeless in self._parts:
-            for node in trees:
-                while node.__class__ is tuple:
-                    feature, threshold, left, right = node
-                    node = left if row[feature] <= threshold else right  # noqa: PLW2901
-                total += node
-            if total < hopeless and not whole:
+            total = _add_trees(trees, row, total)
+            if total < hopeless:
                 return total
         return total
+
+    def add_up(self, row: Sequence[float]) -> list[float]:
+        """Return the log odds of a row at each check, and at the end."""
+        total = self.base
+        return [total := _add_trees(trees, row, total) for trees, _ in self._parts]
 
     def explain(self, row: Sequence[float]) -> Counter[int]:
         """Return what each column adds to the score: the change of value along the path (Saabas 2014)."""
@@ -67,6 +68,15 @@ class Forest:
                 added[feature] += tree.values[child] - tree.values[node]  # type: ignore[assignment]
                 node = child
         return added
+
+
+def _add_trees(trees: Sequence[Any], row: Sequence[float], total: float) -> float:
+    for node in trees:
+        while node.__class__ is tuple:
+            feature, threshold, left, right = node
+            node = left if row[feature] <= threshold else right  # noqa: PLW2901
+        total += node
+    return total
 
 
 def _nest_tree(tree: Tree, node: int = 0) -> Any:

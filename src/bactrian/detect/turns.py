@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from itertools import combinations, pairwise
-from math import log2
 from typing import NamedTuple, Protocol
 
 from bactrian.detect.speech_acts import load_lexicon
 from bactrian.language.markers import MARKERS, NOTHING
 
 _STEM = 6
-"""Characters of a word by which turns are compared."""
-_PREFIX = 5
+"""Characters by which words are compared: endings change."""
+_LONGEST_LENGTH = 6
+"""Power of two of words, from which on a sentence is simply long."""
 _FIRST, _LAST = 16, 6
 """Sentences at either end of a long turn that are read."""
 _TAIL = 60
@@ -82,12 +82,10 @@ class Sentence(NamedTuple):
     """A sentence, in lower case."""
 
     text: str
-    words: list[str]
-    stems: frozenset[str]
-    acts: set[str]
+    stems: list[str]
+    """The beginnings of its words, in order."""
+    acts: Set[str]
     """Its speech acts."""
-    grams: set[str]
-    """Words, pairs of words, speech acts and signs from which models score it."""
     asks: bool
     has_number: bool
     has_quote: bool
@@ -96,8 +94,6 @@ class Sentence(NamedTuple):
 class ReadTurn(NamedTuple):
     """A turn, read."""
 
-    number: int
-    """From 1."""
     by_user: bool
     text: str
     instructs: bool
@@ -114,22 +110,20 @@ class ReadTurn(NamedTuple):
     has_code: bool
     sentences: list[Sentence]
     stems: list[str]
-    stem_set: frozenset[str]
-    asked: frozenset[str]
+    """Of the sentences, then of the code."""
+    asked: list[str]
     """Stems of all but the input."""
-    given: frozenset[str]
+    given: list[str]
     """Stems of the input."""
     numbers: frozenset[str]
 
 
 def read_turns(turns: Sequence[Spoken]) -> list[ReadTurn]:
     """Read the turns of a conversation."""
-    return [
-        read_turn(turn.text, number, by_user=turn.speaker == "user") for number, turn in enumerate(turns, 1)
-    ]
+    return [read_turn(turn.text, by_user=turn.speaker == "user") for turn in turns]
 
 
-def read_turn(text: str, number: int, *, by_user: bool) -> ReadTurn:
+def read_turn(text: str, *, by_user: bool) -> ReadTurn:
     """Read one turn."""
     plain = (text if text.isascii() else unicodedata.normalize("NFKC", text).translate(_APOSTROPHES)).lower()
     is_done = "camel" in plain and _DONE.search(plain) is not None
@@ -142,19 +136,24 @@ def read_turn(text: str, number: int, *, by_user: bool) -> ReadTurn:
     prose = _FENCED.sub(" \n", plain) if code else plain
     parts = _split_parts(prose)
     prose = "\n".join(part for part in parts.values() if part)
-    sentences = [_read_sentence(sentence) for sentence in _split_sentences(prose)]
-    stems = [word[:_STEM] for sentence in sentences for word in sentence.words]
-    given = frozenset(word[:_STEM] for word in _tokenize(parts["input"]))
-    asked = frozenset(
-        [word[:_STEM] for name, part in parts.items() if name != "input" for word in _tokenize(part)]
+    numbers = _NUMBER.findall(prose)
+    has_quotes = _QUOTES.search(prose) is not None
+    sentences = [
+        _read_sentence(sentence, may_count=bool(numbers), may_quote=has_quotes)
+        for sentence in _split_sentences(prose)
+    ]
+    stems = [stem for sentence in sentences for stem in sentence.stems]
+    given = _list_stems(parts["input"]) if parts["input"] else []
+    asked = (
+        [stem for name, part in parts.items() if name != "input" for stem in _list_stems(part)]
         if given
         else stems
     )
-    in_code = " ".join(code)
     if code:
-        stems += [word[:_STEM] for word in _tokenize(in_code)]
+        in_code = " ".join(code)
+        stems = stems + _list_stems(in_code)
+        numbers += _NUMBER.findall(in_code)
     return ReadTurn(
-        number=number,
         by_user=by_user,
         text=text,
         instructs="instruction" in parts,
@@ -171,10 +170,9 @@ def read_turn(text: str, number: int, *, by_user: bool) -> ReadTurn:
         has_code=bool(code),
         sentences=sentences,
         stems=stems,
-        stem_set=frozenset(stems),
         asked=asked,
         given=given,
-        numbers=frozenset(_NUMBER.findall(prose) + _NUMBER.findall(in_code)),
+        numbers=frozenset(numbers),
     )
 
 
@@ -210,46 +208,47 @@ def _split_sentences(prose: str) -> list[str]:
     return pieces if len(pieces) <= _FIRST + _LAST else pieces[:_FIRST] + pieces[-_LAST:]
 
 
-def _read_sentence(text: str) -> Sentence:
+def _read_sentence(text: str, *, may_count: bool, may_quote: bool) -> Sentence:
     words = _tokenize(text)
-    has_number, has_quote = _DIGIT.search(text) is not None, _QUOTES.search(text) is not None
-    grams = _make_grams(words, has_number=has_number)
-    acts = load_lexicon().find_acts(text, words, grams)
-    grams.update(["@" + act for act in acts])
-    if len(acts) > 1:
-        # Who does what: an act of the speaker is another one than the same act of the other.
-        grams.update([f"@{one}@{other}" for one, other in combinations(sorted(acts), 2)])
-    if acts <= BARE:
-        grams.add("@nothing")
-    grams.add("#" + (text[-1] if not text[-1].isalnum() else "a"))
-    grams.add(f"#length{min(6, int(log2(len(words) + 1)))}")
-    if has_number:
-        grams.add("#number")
-    if has_quote:
-        grams.add("#quote")
     return Sentence(
         text,
-        words,
-        frozenset([word[:_STEM] for word in words]),
-        acts,
-        grams,
+        [word[:_STEM] for word in words],
+        load_lexicon().find_acts(text, words),
         text.rstrip("\"'”’»)]*_").endswith(_QUESTION),
-        has_number,
-        has_quote,
+        may_count and _DIGIT.search(text) is not None,
+        may_quote and _QUOTES.search(text) is not None,
     )
 
 
-def _make_grams(words: list[str], *, has_number: bool) -> set[str]:
-    if not words:
-        return set()
+def list_grams(sentence: Sentence) -> list[str]:
+    """Return what models score a sentence by: words, pairs of words, speech acts and signs."""
+    text, stems, acts, _, has_number, has_quote = sentence
     if has_number:
-        words = ["0" if word[0].isdigit() else word for word in words]
-    pairs = [f"{one} {two}" for one, two in pairwise(words)]
-    prefixes = [f"{word[:_PREFIX]}*" for word in words if len(word) > _PREFIX]
-    grams = {*words, *pairs, *prefixes, f"^{words[0]}", f"{words[-1]}$"}
-    if pairs:
-        grams.add(f"^{pairs[0]}")
+        stems = ["0" if stem[0].isdigit() else stem for stem in stems]
+    grams = [f"{one} {two}" for one, two in pairwise(stems)]
+    if stems:
+        grams += (*stems, "^" + stems[0], stems[-1] + "$")
+        if len(stems) > 1:
+            grams.append("^" + grams[0])
+    if acts:
+        grams += ["@" + act for act in acts]
+        if len(acts) > 1:
+            # Who does what: an act of the speaker is another one than the same act of the other.
+            grams += [f"@{one}@{other}" for one, other in combinations(sorted(acts), 2)]
+    if acts <= BARE:
+        grams.append("@nothing")
+    if has_number:
+        grams.append("#number")
+    if has_quote:
+        grams.append("#quote")
+    last = text[-1]
+    length = min(_LONGEST_LENGTH, (len(stems) + 1).bit_length() - 1)
+    grams += (f"#{'a' if last.isalnum() else last}", f"#length{length}")
     return grams
+
+
+def _list_stems(text: str) -> list[str]:
+    return [word[:_STEM] for word in _tokenize(text)]
 
 
 def _tokenize(text: str) -> list[str]:

@@ -145,7 +145,7 @@ def detect_other_language(text: str, language: str) -> str | None:
 
 def _measure_share(words: list[str], language: str) -> float:
     common = _COMMON.get(language)
-    return sum(word in common for word in words) / len(words) if common else 0.0
+    return sum(map(common.__contains__, words)) / len(words) if common else 0.0
 
 
 def _detect_script(text: str) -> str | None:

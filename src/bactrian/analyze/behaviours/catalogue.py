@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from importlib import resources
 from types import MappingProxyType
@@ -77,7 +78,7 @@ def find_behaviours(
         least: Minimum confidence of a finding.
         own: User-defined behaviours to detect as well; those of installed packages if None.
     """
-    reading = read_session(session)
+    reading = replace(read_session(session), least=least)
     if find_kind(session) == "talk":
         behaviours = [name for name in _OF_ANYONE if behaviours is None or name in behaviours]
     own = find_installed() if own is None else own

@@ -40,7 +40,7 @@ def detect_turns(
                 yield reading.make_finding(heard, behaviour, 1.0, marker, "a line begins with “Instruction:”")
             elif behaviour == "repeats_instruction" and is_echo(detected, scored.turn):
                 yield reading.make_finding(heard, behaviour, 1.0, heard.body, "it is the instruction")
-            elif scored.confidence >= _DOUBTFUL:
+            elif scored.confidence >= max(_DOUBTFUL, reading.least):
                 yield _make_finding(reading, detected, head, scored)
 
 
@@ -54,11 +54,11 @@ def is_echo(detected: DetectedConversation, number: int) -> bool:
 
 def is_failure(reading: SessionReading, heard: HeardTurn) -> bool:
     """Return True if a turn shows one of the four."""
-    return is_echo(reading.detected, heard.turn.number) or any(
-        scored.is_shown
-        for head in reading.detected.model.heads
-        for scored in reading.detected.score(head)
-        if scored.turn == heard.turn.number
+    detected, place = reading.detected, heard.turn.number - 1
+    return is_echo(detected, heard.turn.number) or any(
+        detected.score_turn(head, place).is_shown
+        for head in detected.model.heads
+        if head.applies_to(detected.turns[place])
     )
 
 

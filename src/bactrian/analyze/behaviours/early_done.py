@@ -40,7 +40,7 @@ def _is_work(reading: SessionReading, heard: HeardTurn) -> bool:
         or find_instruction(heard.turn.text)
         or (declined is not None and declined[0] >= _LIKELY)
         or is_failure(reading, heard)
-        or not reading.detected.features[heard.turn.number - 1]["work_sentences"]
+        or not reading.detected.describe(heard.turn.number - 1)["work_sentences"]
     )
 
 

@@ -72,6 +72,8 @@ class SessionReading:
     heard: tuple[HeardTurn, ...]
     model: DetectorModel | None = None
     """The learned detector; the built-in one if None."""
+    least: float = 0.0
+    """Confidence below which a finding is not wanted: learned detectors need not say why it was found."""
 
     @property
     def role_play(self) -> bool:
