@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import sys
 import tempfile
 from collections.abc import Generator
 from pathlib import Path
@@ -15,6 +16,7 @@ from bactrian.models.local.weights import BUILT_IN, fetch_weights, find_cache_fo
 from tests.helpers.network import LOG, guard_network
 
 STARTUP = Path(__file__).parent / "helpers" / "startup"
+BYTECODE = Path(__file__).parents[1] / ".pytest_cache" / "bytecode"
 
 
 def pytest_configure() -> None:
@@ -26,9 +28,21 @@ def pytest_configure() -> None:
     os.environ["BACTRIAN_DATA"] = data
     os.environ["XDG_DATA_HOME"] = data  # for commands without the variables of this program
     os.environ["HF_DATASETS_OFFLINE"] = "1"  # read once, by whichever test imports the library first
+    cache_bytecode()
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def cache_bytecode() -> None:
+    """Cache bytecode in .pytest_cache where Python is told not to write any, as in many containers.
+
+    Otherwise each process that a test starts compiles every library again, which takes half of the suite's time.
+    """
+    if sys.dont_write_bytecode:
+        sys.dont_write_bytecode = False
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+        sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = str(BYTECODE)
 
 
 def pytest_unconfigure() -> None:
