@@ -78,6 +78,6 @@ def read_evidence(side: sqlite3.Connection, row: int, session: Session) -> tuple
     return tuple(Finding(session.id, turn, behaviour, 1.0, quote) for turn, behaviour, quote in told)
 
 
-def sign_detectors() -> str:
+def describe_detectors() -> str:
     """Return something that changes with the detectors; the behaviours are then searched for again."""
     return f"{__version__} {' '.join(f'{one.code}:{one.description}' for one in find_installed())}"

@@ -24,7 +24,7 @@ from platformdirs import user_cache_path
 from bactrian.analyze.processes import map_parts
 from bactrian.errors import BactrianError
 from bactrian.explore.index.build import IndexBuilder
-from bactrian.explore.index.evidence import search_sessions, sign_detectors
+from bactrian.explore.index.evidence import search_sessions, describe_detectors
 from bactrian.explore.index.side import IMPORT_DONE, open_for_building, read_meta, write_meta
 from bactrian.ingest.importer import ImportReport, find_chats, import_chats
 from bactrian.ingest.parsed import Origin
@@ -99,7 +99,7 @@ async def _follow(builder: IndexBuilder, state: dict[str, str]) -> None:
 
 async def _search(builder: IndexBuilder) -> None:
     """Search for behaviours, where the texts are in the index."""
-    signature = sign_detectors()
+    signature = describe_detectors()
     if read_meta(builder.side).get("detectors", signature) != signature:
         builder.forget_behaviours()
     write_meta(builder.side, {"detectors": signature})
