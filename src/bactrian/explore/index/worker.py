@@ -24,7 +24,7 @@ from platformdirs import user_cache_path
 from bactrian.analyze.processes import map_parts
 from bactrian.errors import BactrianError
 from bactrian.explore.index.build import IndexBuilder
-from bactrian.explore.index.evidence import search_sessions, describe_detectors
+from bactrian.explore.index.evidence import describe_detectors, search_sessions
 from bactrian.explore.index.side import IMPORT_DONE, open_for_building, read_meta, write_meta
 from bactrian.ingest.importer import ImportReport, find_chats, import_chats
 from bactrian.ingest.parsed import Origin
