@@ -214,7 +214,7 @@ ADDRESS = ("--base-url", "http://127.0.0.1:9/v1")
                 "groq:a",
                 "groq:b",
                 "--questions",
-                "general",
+                "math",
                 "--judge",
                 "groq:c",
                 *ADDRESS,

@@ -322,7 +322,7 @@ class SessionFlags:
         int | None,
         declare_option(
             "--max-messages",
-            "Maximum number of messages. Default: 40, or 12 if the built-in model plays both.",
+            "Maximum number of messages. Default: 40, or 8 if the built-in model plays both.",
             min=1,
         ),
     ] = None
