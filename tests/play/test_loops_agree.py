@@ -129,3 +129,22 @@ def test_user_and_assistant_are_read_by_one_pattern(line: str) -> None:
     assert read_instruction(line) is not None
     assert find_instruction(f"Well.\n{line}") is not None
     assert AssistantInstructs()((turn(1, line), turn(2, line))) is not None
+
+
+def test_a_talk_that_counts_its_parts_is_not_ended_as_a_loop() -> None:
+    parts = [
+        text
+        for part in range(1, 21)
+        for text in (
+            f"Instruction: Do part {part}.\nInput: None",
+            f"Solution: Part {part} is done.\nNext request.",
+        )
+    ]
+    talk = conversation(*parts)
+    assert not any(RepeatLoop()(talk.turns[:length]) for length in range(8, len(talk.turns) + 1))
+
+
+def test_a_talk_that_says_the_same_part_again_is_ended_as_a_loop() -> None:
+    rounds = ["Instruction: Do part 3.\nInput: None", "Solution: Part 3 is done.\nNext request."] * 6
+    talk = conversation(*rounds)
+    assert any(RepeatLoop()(talk.turns[:length]) for length in range(8, len(talk.turns) + 1))

@@ -6,6 +6,7 @@ that ends because of a loop is reported for it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from bactrian.detect.features import REMEMBERED
@@ -25,6 +26,9 @@ _NEARLY = 0.7
 """The same of a turn that can be asked for again."""
 _NEWS = 0.6
 """Share of new words, above which turns are no loop."""
+_NUMBER = re.compile(r"\b[^\W\d]*+\d\w*")
+_MEMORY = 10
+"""Turns before, in which a number is looked up."""
 
 
 def count_void_turns(detected: DetectedConversation) -> list[int]:
@@ -53,9 +57,23 @@ def _is_alike(one: ReadTurn, other: ReadTurn) -> bool:
     return one.numbers == other.numbers and compute_jaccard(one.stem_set, other.stem_set) >= _ALIKE
 
 
+def _brings_number(turns: Sequence[Spoken], place: int) -> bool:
+    """Return True if a turn holds a number, or a word with a digit, that the turns before it do not."""
+    if not (numbers := _NUMBER.findall(turns[place].text)):
+        return False
+    before = "\n".join([turn.text for turn in turns[max(0, place - _MEMORY) : place]])
+    return any(number not in before for number in numbers)
+
+
 def can_be_loop(turns: Sequence[Spoken], length: int) -> bool:
-    """Return False if the last ``length`` turns are obviously no loop, without reading them."""
+    """Return False if the last ``length`` turns are obviously no loop, without reading them.
+
+    A round that brings a new number ("Do part 14.") is none, to be on the safe side: an ending stops a conversation.
+    Of the loops' turns in the corpus by authors, 5 of 703 bring one; of those of the built-in model, 14 of 177.
+    """
     if len(turns) < length:
+        return False
+    if _brings_number(turns, len(turns) - 2) or _brings_number(turns, len(turns) - 1):
         return False
     last = turns[-1].text
     if len(last) > _SHORT and _measure_news([turns[-3].text, last]) > _NEWS:

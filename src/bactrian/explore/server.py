@@ -36,6 +36,7 @@ PAGES: Sequence[BaseRoute] = (
     LazyPages("statistics", ("/statistics", "/statistics.json")),
     LazyPages("compare", ("/compare", "/compare/")),
     LazyPages("maps", ("/map", "/map/", "/map.csv", "/map.svg")),
+    LazyPages("trainings", ("/training/",)),
     LazyPages("play", ("/play", "/play/")),
     LazyPages("votes", ("/vote", "/vote/", "/votes")),
     LazyPages("export", ("/export", "/export/")),

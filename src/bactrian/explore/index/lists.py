@@ -218,20 +218,17 @@ def _read_head(side: sqlite3.Connection, data: str, row: int) -> ListedSession:
     )
 
 
-def find_neighbours(side: Path, wanted: ListFilter, row: int) -> tuple[str | None, str | None]:
+def find_neighbours(side: sqlite3.Connection, wanted: ListFilter, row: int) -> tuple[str | None, str | None]:
     """Return the ids of the conversations before and after ``row`` in the order of the run, within the filter."""
-    with read_side_file(side) as connection:
-        found: list[str | None] = []
-        for sign, order in (("<", "DESC"), (">", "ASC")):
-            column = "facts.row" if wanted.match is None else "words.rowid"
-            source, values = _select_rows(wanted, f"{column} {sign} ?")
-            query = f"SELECT {column} {source} ORDER BY {column} {order} LIMIT 1"
-            near = connection.execute(query, [*values, row]).fetchone()
-            found.append(
-                None
-                if near is None
-                else connection.execute("SELECT id FROM heads WHERE row = ?", near).fetchone()[0]
-            )
+    found: list[str | None] = []
+    for sign, order in (("<", "DESC"), (">", "ASC")):
+        column = "facts.row" if wanted.match is None else "words.rowid"
+        source, values = _select_rows(wanted, f"{column} {sign} ?")
+        query = (
+            f"SELECT id FROM heads WHERE row = (SELECT {column} {source} ORDER BY {column} {order} LIMIT 1)"  # noqa: S608
+        )
+        near = side.execute(query, [*values, row]).fetchone()
+        found.append(near[0] if near else None)
     return found[0], found[1]
 
 

@@ -162,6 +162,10 @@ def _find_set(request: Request, name: str) -> DataSet:
     sets = get_explorer(request).library.sets
     if name and name not in sets:
         raise HTTPException(404, f"There is no data set {name!r}.")
+    if not sets:
+        raise InputError(
+            "There is no run to draw.", next="Start the explorer with a run: bactrian explore RUN"
+        )
     return sets[name] if name else next(iter(sets.values()))
 
 
