@@ -25,6 +25,20 @@ from tools.photograph_reports import make_run
 
 IMAGES = Path(__file__).parent.parent / "docs/images"
 PAGES = ("/", "/conversations?sort=findings", "/statistics", "/map", "/compare", "/help")
+IDEAS = (
+    "Plan a small herb garden for a sunny balcony",
+    "Water the vegetable garden during a dry summer",
+    "Write a guide for new colleagues",
+    "Write a letter of thanks to old colleagues",
+    "Sort the recipes of a year",
+    "Cook a warm dinner from the recipes of a grandmother",
+    "Repair the chain and the brakes of a bicycle",
+    "Choose a bicycle for long tours in the mountains",
+    "Teach fractions to a class of children with games",
+    "Prepare a class of children for a visit to a museum",
+    "Save money for a journey by train through Europe",
+    "Draw a time table for trains between three towns",
+)
 SCREENS = {"desk": (1280, 900), "phone": (390, 844)}
 
 
@@ -36,7 +50,7 @@ def main() -> None:
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch, sync_playwright() as tool:
         runs = given.runs or [
-            make_run(Path(scratch) / f"{name}.db", trouble).path
+            make_run(Path(scratch) / f"{name}.db", trouble, IDEAS).path
             for name, trouble in (("small", 0.6), ("large", 0.25))
         ]
         with serve(runs) as address:

@@ -13,6 +13,7 @@ from bactrian.train.log import read_log
 
 _MOST_POINTS = 400
 """Points of a curve; more are averaged."""
+_Points = list[tuple[float, float]]
 _MOST_ROWS = 60
 """Rows of a stage's table; steps between them are averaged."""
 
@@ -67,8 +68,8 @@ class PlotLine:
 
     name: str
     style: str
-    points: str
-    """Of an SVG polyline."""
+    parts: Sequence[str]
+    """One for each stage: the points of an SVG polyline."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,23 +148,29 @@ def draw_plots(stages: Sequence[StageCurves]) -> list[Plot]:
     return made
 
 
-def _collect(stages: Sequence[StageCurves], offsets: Sequence[int], field: str) -> list[tuple[float, float]]:
-    points = [
-        (float(offset + row.step), float(value))
-        for offset, stage in zip(offsets, stages, strict=True)
-        for row in stage.rows
-        if (value := getattr(row, field)) is not None
-    ]
-    size = max(1, -(-len(points) // _MOST_POINTS))
-    groups = [points[start : start + size] for start in range(0, len(points), size)]
-    return [(group[-1][0], sum(value for _, value in group) / len(group)) for group in groups]
+def _collect(stages: Sequence[StageCurves], offsets: Sequence[int], field: str) -> list[_Points]:
+    """Return the points of each stage that has some."""
+    size = max(1, -(-sum(len(one.rows) for one in stages) // _MOST_POINTS))
+    parts: list[_Points] = []
+    for offset, stage in zip(offsets, stages, strict=True):
+        points = [
+            (float(offset + row.step), float(value))
+            for row in stage.rows
+            if (value := getattr(row, field)) is not None
+        ]
+        groups = [points[start : start + size] for start in range(0, len(points), size)]
+        if field == "held_out":  # Evaluations are few, and each counts.
+            groups = [[point] for point in points]
+        if groups:
+            parts.append([(group[-1][0], sum(value for _, value in group) / len(group)) for group in groups])
+    return parts
 
 
 def _draw(
-    title: str, series: Sequence[tuple[str, str, list[tuple[float, float]]]], ends: Sequence[tuple[int, str]]
+    title: str, series: Sequence[tuple[str, str, list[_Points]]], ends: Sequence[tuple[int, str]]
 ) -> Plot | None:
     # One curve through all of them gives the axes.
-    every = sorted(point for _, _, points in series for point in points)
+    every = sorted(point for _, _, parts in series for points in parts for point in points)
     axes = build_curve([(at, value, None, None) for at, value in every])
     if axes is None:
         return None
@@ -173,13 +180,13 @@ def _draw(
     def place(at: float) -> float:
         return round(WIDTH * (at - first) / ((last - first) or 1.0), 1)
 
-    lines = [
-        PlotLine(
-            name, style, " ".join(f"{place(at):g},{HEIGHT * (1 - value / top):.1f}" for at, value in points)
-        )
-        for name, style, points in series
-    ]
-    told = ", ".join(f"{name} from {points[0][1]:,.4g} to {points[-1][1]:,.4g}" for name, _, points in series)
+    def join(points: _Points) -> str:
+        return " ".join(f"{place(at):g},{HEIGHT * (1 - value / top):.1f}" for at, value in points)
+
+    lines = [PlotLine(name, style, [join(points) for points in parts]) for name, style, parts in series]
+    told = ", ".join(
+        f"{name} from {parts[0][0][1]:,.4g} to {parts[-1][-1][1]:,.4g}" for name, _, parts in series
+    )
     return Plot(title, lines, axes.across, axes.up, [(place(at), name) for at, name in ends], told)
 
 
