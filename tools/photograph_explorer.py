@@ -103,8 +103,8 @@ def draw_map(browser: Browser, address: str) -> None:
 
 def take_docs(browser: Browser, address: str, names: Sequence[str]) -> None:
     """Take the pictures of docs: a conversation, the list, the statistics, a comparison and a map."""
-    page = browser.new_page(viewport={"width": 1200, "height": 760}, color_scheme="light")
-    talk = find_talk(page, address)
+    page = browser.new_page(viewport={"width": 1200, "height": 700}, color_scheme="light")
+    talk = find_talk(page, address, "behaviour=role_flip&")
     compared = f"/compare?one=data%3D{names[0]}&two=data%3D{names[-1]}"
     pages = {
         "conversation": talk,
@@ -115,13 +115,15 @@ def take_docs(browser: Browser, address: str, names: Sequence[str]) -> None:
     }
     for name, way in pages.items():
         page.goto(address + way)
+        if name == "conversation":
+            page.locator("mark.finding").first.evaluate("mark => mark.scrollIntoView({block: 'center'})")
         page.wait_for_timeout(500)
         page.screenshot(path=IMAGES / f"explore-{name}.png")
 
 
-def find_talk(page: Page, address: str) -> str:
-    """Return the path of the conversation with the most findings."""
-    page.goto(f"{address}/conversations?sort=findings")
+def find_talk(page: Page, address: str, query: str = "") -> str:
+    """Return the path of the conversation with the most findings that fits a filter."""
+    page.goto(f"{address}/conversations?{query}sort=findings")
     return page.locator("#list h2 a").first.get_attribute("href") or "/"
 
 

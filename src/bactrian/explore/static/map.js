@@ -45,10 +45,10 @@ const render = () => {
   paint.lineJoin = "round";
   const style = getComputedStyle(canvas), taken = [];
   for (const [name, x, y] of LABELS) {
-    const [px, at] = toScreen(x, y), py = at - 16 * devicePixelRatio, half = paint.measureText(name).width / 2, high = 18 * devicePixelRatio;
+    const [px, at] = toScreen(x, y), py = Math.max(at - 16 * devicePixelRatio, 16 * devicePixelRatio), half = paint.measureText(name).width / 2, high = 18 * devicePixelRatio;
     const middle = Math.min(Math.max(px, half + 4), width - half - 4);
     // The names of larger topics come first; one that would cover another is left out until there is room.
-    if (px < 0 || px > width || py < 0 || py > height || taken.some(([tx, ty, th]) => Math.abs(tx - middle) < th + half && Math.abs(ty - py) < high)) continue;
+    if (px < 0 || px > width || at < 0 || at > height || taken.some(([tx, ty, th]) => Math.abs(tx - middle) < th + half && Math.abs(ty - py) < high)) continue;
     taken.push([middle, py, half]);
     paint.strokeStyle = style.backgroundColor;
     paint.strokeText(name, middle, py);
