@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from bactrian.analyze.page.charts import HEIGHT, WIDTH, build_curve
+from bactrian.errors import InputError
 from bactrian.train.folder import PLAN, StageFolder, list_stage_folders, read_plan
 from bactrian.train.log import read_log
 
@@ -98,8 +99,14 @@ def read_stages(root: Path) -> list[StageCurves]:
     Raises:
         InputError: the folder is damaged, or another version wrote it.
     """
-    names = [str(one["name"]) for one in read_plan(root)["recipe"]["stages"]]
-    return [_read_stage(one) for one in list_stage_folders(root, names)[1:]]
+    plan = read_plan(root)
+    try:
+        names = [str(one["name"]) for one in plan["recipe"]["stages"]]
+        return [_read_stage(one) for one in list_stage_folders(root, names)[1:]]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            "The files of this training are damaged.", where=str(root), next="Train again with another --out."
+        ) from error
 
 
 def _read_stage(folder: StageFolder) -> StageCurves:
@@ -114,10 +121,7 @@ def _read_stage(folder: StageFolder) -> StageCurves:
         TrainingRow(
             folder.name,
             step,
-            one.get("loss"),
-            one.get("held_out"),
-            one.get("tokens_per_second"),
-            one.get("learning_rate"),
+            *(_read_number(one, name) for name in ("loss", "held_out", "tokens_per_second", "learning_rate")),
         )
         for step, one in steps.items()
     ]
@@ -130,6 +134,10 @@ def _read_stage(folder: StageFolder) -> StageCurves:
         max((int(one.get("peak_bytes") or 0) for one in steps.values()), default=0),
         tuple(rows),
     )
+
+
+def _read_number(values: Mapping[str, Any], name: str) -> float | None:
+    return None if values.get(name) is None else float(values[name])
 
 
 def draw_plots(stages: Sequence[StageCurves]) -> list[Plot]:
