@@ -15,10 +15,11 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from playwright.sync_api import Page, sync_playwright
 from rich.console import Console
@@ -126,10 +127,14 @@ def measure(viewer: Viewer) -> Iterator[str]:
         context = browser.new_context(viewport={"width": 1280, "height": 900})
         page = context.new_page()
         page.set_default_timeout(120_000)
-        network = context.new_cdp_session(page)
+        network: Any = context.new_cdp_session(page)
         network.send("Network.enable")
         received: list[float] = []
-        network.on("Network.loadingFinished", lambda event: received.append(event["encodedDataLength"]))
+
+        def count(event: dict[str, Any]) -> None:
+            received.append(event["encodedDataLength"])
+
+        network.on("Network.loadingFinished", count)
         # The browser is a process of Playwright's driver.
         (driver,) = [one for one in list_children(_own_process()) if one != server]
         for name, act in viewer.steps:
@@ -161,7 +166,7 @@ def _read_tree(process: int) -> float:
 
 
 @contextmanager
-def serve(command: Sequence[str]) -> Iterator[int]:
+def serve(command: Sequence[str]) -> Generator[int]:
     """Run a server and provide its process when it answers."""
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
         try:
