@@ -67,7 +67,7 @@ def doctor(
             print(f"✓ {extra}: {gives} ({module} {_version(module)})")
         else:
             print(f"✗ {extra}: not installed ({gives}). Install it: pip install 'bactrian[{extra}]'")
-    run_async(_look_and_ask(model, read_model_options(base_url)), resume="")
+    run_async(_look_and_ask(model, read_model_options(base_url, model)), resume="")
 
 
 def _version(module: str) -> str:

@@ -9,6 +9,7 @@ from typing import Annotated
 from bactrian.api.evaluation.plan import (
     RunSettings,
     SolutionPlan,
+    check_address,
     name_verdicts,
     order_solutions,
     order_verdicts,
@@ -121,6 +122,7 @@ async def run_comparison(
     Raises:
         BudgetReached: a limit is used up; what was paid for is stored.
     """
+    check_address(plan, judging.judge or (), spending.base_url)
     order = _order_solutions(plan, spending, judging)
     verdicts = list_verdicts(plan.folder, judging)
     if judging.forecast:
