@@ -72,7 +72,9 @@ def test_an_unknown_address_is_not_found(explored: RunningExplorer, path: str) -
     assert "import" not in answer.text
 
 
-@pytest.mark.parametrize("query", ["least=many", "sort=up", "data=nothing", "cost=-1"])
+@pytest.mark.parametrize(
+    "query", ["least=many", "sort=up", "data=nothing", "cost=-1", "topic=task:99999999999999999999"]
+)
 def test_a_wrong_filter_is_explained(explored: RunningExplorer, query: str) -> None:
     answer = explored.get(f"/conversations?{query}")
     assert answer.status == 400
