@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
+from itertools import chain, count
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
@@ -230,7 +231,7 @@ class _BundleCopy:
     def _name(self, address: str) -> None:
         base = self._make_name(address)
         stem, dot, ending = base.rpartition(".")
-        names = (base, *(f"{stem}-{number}{dot}{ending}" for number in range(2, 100_000)))
+        names = chain([base], (f"{stem}-{number}{dot}{ending}" for number in count(2)))
         # Some disks do not tell capitals from small letters.
         name = next(name for name in names if name.lower() not in self._taken)
         self.files[self._find_key(address)] = name
