@@ -5,30 +5,65 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import sys
 import tempfile
 from collections.abc import Generator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from bactrian.models.local.weights import BUILT_IN, fetch_weights, find_cache_folder
 from tests.helpers.network import LOG, guard_network
 
 STARTUP = Path(__file__).parent / "helpers" / "startup"
+BYTECODE = Path(__file__).parents[1] / ".pytest_cache" / "bytecode"
+MEMORY = "/dev/shm"
+ROOM = 4 << 30
+"""Bytes of memory that have to be free for temporary files."""
+TEMPORARY = "PYTEST_DEBUG_TEMPROOT"
+"""The variable in which pytest reads where temporary folders are to be."""
 
 
 def pytest_configure() -> None:
     """Give the tests a data folder of their own, before a module reads the environment, and take signals again.
 
+    No test of Hypothesis has a time limit: a busy computer would fail it.
+
     Stop ignoring signals that the shell ignores, as it does in the background: the program would ignore them too.
     """
-    data = tempfile.mkdtemp(prefix="bactrian-data-")
+    settings.register_profile("untimed", deadline=None)
+    settings.load_profile("untimed")
+    keep_files_in_memory()
+    data = tempfile.mkdtemp(prefix="bactrian-data-", dir=os.environ.get(TEMPORARY))
     os.environ["BACTRIAN_DATA"] = data
     os.environ["XDG_DATA_HOME"] = data  # for commands without the variables of this program
     os.environ["HF_DATASETS_OFFLINE"] = "1"  # read once, by whichever test imports the library first
+    cache_bytecode()
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def cache_bytecode() -> None:
+    """Cache bytecode in .pytest_cache where Python is told not to write any, as in many containers.
+
+    Otherwise each process that a test starts compiles every library again, which takes half of the suite's time.
+    """
+    if sys.dont_write_bytecode:
+        sys.dont_write_bytecode = False
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+        sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = str(BYTECODE)
+
+
+def keep_files_in_memory() -> None:
+    """Put the temporary files of tests into memory where there is room, since a run waits for the disk at each turn."""
+    with suppress(OSError):
+        space = os.statvfs(MEMORY)
+        usable = os.access(MEMORY, os.W_OK) and not space.f_flag & os.ST_NOEXEC
+        if usable and space.f_bavail * space.f_frsize > ROOM:
+            os.environ.setdefault(TEMPORARY, MEMORY)
 
 
 def pytest_unconfigure() -> None:

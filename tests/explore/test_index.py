@@ -11,12 +11,19 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
+from bactrian.analyze.behaviours.catalogue import find_behaviours
 from bactrian.explore.index.build import IndexBuilder
+from bactrian.explore.index.evidence import SearchedSession, pack_evidence, read_evidence, search_sessions
+from bactrian.explore.index.known import read_findings
 from bactrian.explore.index.side import open_for_building
+from bactrian.records.finding import Finding
 from bactrian.records.run import Mark
 from bactrian.store import open_store
 from tests.helpers.explorer import RunningExplorer, explore
 from tests.helpers.runs import make_run, session
+
+FLIP = ["Instruction: Plan it.\nInput: None", "Instruction: Now you plan it.\nInput: None"]
+FLIPPED = session("flip", texts=FLIP, code="assistant_instruct")
 
 
 def found(one: RunningExplorer, query: str) -> list[str]:
@@ -56,16 +63,16 @@ async def test_what_is_written_to_the_run_appears_and_can_be_searched(tmp_path: 
 
 
 async def test_an_index_that_was_killed_goes_on_where_it_was(tmp_path: Path) -> None:
-    sessions = [session(f"s{number:04}", rounds=8) for number in range(1500)]
+    sessions = [session(f"s{number:04}", rounds=8) for number in range(600)]
     await make_run(tmp_path / "run.db", sessions)
     with explore(tmp_path, "run.db") as one:
-        one.wait(lambda state: 0 < state["texts"] < 1500)
+        one.wait(lambda state: 0 < state["texts"] < 600)
         before = one.status()[0]
         os.kill(one.command.pid, signal.SIGKILL)
-    with explore(tmp_path, "run.db", sessions=1500) as one:
-        after = one.status()[0]
-        assert after["texts"] >= before["texts"]
-        assert json.loads(one.get("/conversations.json?q=dial").text)["count"] == 1500
+    with explore(tmp_path, "run.db") as one:
+        assert one.status()[0]["texts"] >= before["texts"]
+        one.wait(lambda state: state["texts"] == 600)
+        assert json.loads(one.get("/conversations.json?q=dial").text)["count"] == 600
 
 
 async def test_a_run_that_was_replaced_has_a_new_index(tmp_path: Path) -> None:
@@ -97,3 +104,44 @@ async def test_an_archive_of_camel_is_read_and_left_as_it_is(tmp_path: Path) -> 
     assert (tmp_path / "chats.zip").read_bytes() == before
     with explore(tmp_path, "chats.zip", "chats.zip", sessions=7) as one:
         assert len(one.status()) == 1
+
+
+async def test_the_index_keeps_the_words_that_show_a_behaviour_until_the_conversation_changes(
+    tmp_path: Path,
+) -> None:
+    first, second = session("first"), FLIPPED
+    run = await make_run(tmp_path / "run.db", [first, second])
+    async with open_store(run) as store:
+        with closing(open_for_building(tmp_path / "side", "run")) as side:
+            builder = IndexBuilder(store, side, lambda _: None)
+            while await builder.step():
+                pass
+            unsearched = builder.list_unsearched(10)
+            builder.add_behaviours(await asyncio.to_thread(search_sessions, run, [*unsearched]), unsearched)
+            assert builder.list_unsearched(10) == {}
+            row, _ = unsearched["flip"]
+            detected = [(one.turn, one.behaviour, one.quote) for one in find_behaviours(second)]
+            assert [
+                (one.turn, one.behaviour, one.quote) for one in read_evidence(side, row, second) or ()
+            ] == detected
+            assert any("Now you plan it" in quote for _, _, quote in detected)
+            assert read_evidence(side, row, replace(second, turns=second.turns[:1])) is None
+            assert read_evidence(side, row, replace(second, ending=None)) is None
+            builder.forget_behaviours()
+            assert set(builder.list_unsearched(10)) == {"first", "flip"}
+
+
+async def test_a_conversation_shows_the_findings_of_the_index(tmp_path: Path) -> None:
+    run = await make_run(tmp_path / "run.db", [FLIPPED])
+    with closing(open_for_building(tmp_path / "run.db.explore", "run")) as side:
+        async with open_store(run, read_only=True) as store:
+            builder = IndexBuilder(store, side, lambda _: None)
+            while await builder.step():
+                pass
+        known = SearchedSession("flip", (("flake_reply", 2),), b"")
+        flake = replace(
+            known, evidence=pack_evidence(FLIPPED, [Finding("flip", 2, "flake_reply", 1.0, "you plan")])
+        )
+        builder.add_behaviours([flake], builder.list_unsearched(1))
+    found = read_findings(tmp_path / "run.db.explore", FLIPPED)
+    assert [(one.turn, one.behaviour, one.quote) for one in found] == [(2, "flake_reply", "you plan")]

@@ -10,6 +10,7 @@ takes from its environment at its start is the server's. Commands for which that
 
 from __future__ import annotations
 
+import atexit
 import gc
 import importlib
 import json
@@ -24,7 +25,8 @@ from contextlib import suppress
 
 import bactrian
 
-_SEPARATE = ("bactrian.__main__", "bactrian.models.local.server_process")
+_SEPARATE = ("bactrian.__main__.", "bactrian.models.local.server_process.", "bactrian.train.worker.")
+"""Modules, and packages with all their modules, that run in processes of their own."""
 _USUAL = ("sqlalchemy.dialects.sqlite", "rich.progress", "rich.table", "pydantic", "jinja2", "asyncio", "ssl")
 
 
@@ -34,24 +36,35 @@ def main() -> None:
     import_everything()
     assert threading.active_count() == 1
     gc.freeze()
-    signal.signal(signal.SIGCHLD, _reap)
+    links: dict[int, socket.socket] = {}
+    signal.signal(signal.SIGCHLD, lambda *_: _report_ends(links))
     while True:
         _, descriptors, _, _ = socket.recv_fds(requests, 1, 4)
         if not descriptors:
             return
-        if os.fork() == 0:
-            requests.close()
+        *streams, link = descriptors
+        answers = socket.socket(fileno=link)
+        # A command that ends at once is reported after its process id.
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
+        child = os.fork()
+        if child == 0:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            _supervise(descriptors)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
+            for one in (requests, *links.values()):
+                one.close()
+            _run_command(streams, answers)
             return
-        for descriptor in descriptors:
-            os.close(descriptor)
+        links[child] = answers
+        _tell(answers, child)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
+        for stream in streams:
+            os.close(stream)
 
 
 def import_everything() -> None:
     """Import what commands import, so that a fork need not; what needs an optional part that is missing is left out."""
     for module in pkgutil.walk_packages(bactrian.__path__, "bactrian."):
-        if module.name in _SEPARATE:
+        if f"{module.name}.".startswith(_SEPARATE):
             continue
         try:
             importlib.import_module(module.name)
@@ -62,28 +75,23 @@ def import_everything() -> None:
         importlib.import_module(name)
 
 
-def _reap(*_: object) -> None:
-    """Take leave of ended supervisors; the time they and their commands took is then counted as this process's."""
+def _report_ends(links: dict[int, socket.socket]) -> None:
+    """Send the exit codes of the commands that have ended."""
     with suppress(ChildProcessError):
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
+        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+            with links.pop(ended[0]) as link:
+                _tell(link, os.waitstatus_to_exitcode(ended[1]))
 
 
-def _supervise(descriptors: list[int]) -> None:
-    """Fork the command and report it; returns in the command's process only, when the command is over."""
-    *streams, link = descriptors
-    with socket.socket(fileno=link) as answers:
-        order = json.loads(b"".join(iter(lambda: answers.recv(65_536), b"")))
-        child = os.fork()
-        if child:
-            for stream in (0, 1, 2):
-                os.dup2(os.open(os.devnull, os.O_RDWR), stream)
-            for stream in streams:
-                os.close(stream)
-            answers.sendall(b"%d\n" % child)
-            _, status = os.waitpid(child, 0)
-            answers.sendall(b"%d\n" % os.waitstatus_to_exitcode(status))
-            os._exit(0)
+def _tell(link: socket.socket, number: int) -> None:
+    with suppress(OSError):  # The test did not wait for it.
+        link.sendall(b"%d\n" % number)
+
+
+def _run_command(streams: list[int], link: socket.socket) -> None:
+    """Become the command that arrives on ``link``."""
+    with link:
+        order = json.loads(b"".join(iter(lambda: link.recv(65_536), b"")))
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)
@@ -92,7 +100,29 @@ def _supervise(descriptors: list[int]) -> None:
     os.environ.update(order["env"])
     sys.argv = ["bactrian", *order["arguments"]]
     sys.path[0] = order["cwd"]
-    runpy.run_module("bactrian", run_name="__main__", alter_sys=True)
+    try:
+        runpy.run_module("bactrian", run_name="__main__", alter_sys=True)
+    except SystemExit as ending:
+        if not isinstance(ending.code, str):
+            _leave(int(ending.code or 0))
+        raise
+    _leave(0)
+
+
+def _leave(code: int) -> None:
+    """End as Python does, except that the loaded modules are not taken apart: that costs more than most commands.
+
+    Returns where not all could be written; Python's own ending then says so.
+    """
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    gc.collect()
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        return
+    os._exit(code)
 
 
 if __name__ == "__main__":

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
-import os
-import signal
-from collections.abc import AsyncIterator, Callable, Generator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
 from bactrian.analyze.aggregate import Aggregate, aggregate_slice
 from bactrian.analyze.behaviours.own import OwnBehaviour, find_installed
+from bactrian.analyze.processes import map_parts
 from bactrian.errors import InputError
 from bactrian.records.finding import Finding
 from bactrian.store import Rows, RunReader, open_store
@@ -57,7 +53,7 @@ async def measure(
             read = partial(_read_snapshot, run, own, keep_findings=keep_findings)
         else:
             read = partial(_read, store.source, own, keep_findings=keep_findings)
-        async for part in _parts(read, slices, 1 if alone else processes or os.cpu_count() or 1):
+        async for part in map_parts(read, slices, 1 if alone else processes):
             if on_findings is not None:
                 on_findings(part.findings)
                 part.findings = []
@@ -69,34 +65,6 @@ async def measure(
             "The run holds no session.", where=str(store.path), next="Generate or import some first."
         )
     return whole
-
-
-async def _parts(
-    read: Callable[[Rows], Aggregate], slices: list[Rows], processes: int
-) -> AsyncIterator[Aggregate]:
-    """Yield the slices in order; only a few are read ahead."""
-    workers = min(len(slices), processes)
-    if workers < 2:
-        for rows in slices:
-            yield await asyncio.to_thread(read, rows)
-        return
-    # Spawned, because a fork would share the open database and the locks of threads.
-    with _without_working_folder():
-        pool = ProcessPoolExecutor(
-            workers, multiprocessing.get_context("spawn"), initializer=_ignore_interrupts
-        )
-    loop = asyncio.get_running_loop()
-    waiting: list[asyncio.Future[Aggregate]] = []
-    try:
-        for rows in slices:
-            with _without_working_folder():
-                waiting.append(loop.run_in_executor(pool, read, rows))
-            if len(waiting) > 2 * workers:
-                yield await waiting.pop(0)
-        while waiting:
-            yield await waiting.pop(0)
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _read_snapshot(
@@ -114,23 +82,3 @@ async def _read_rows(
 ) -> Aggregate:
     async with open_store(path, read_only=True) as store:
         return await aggregate_slice(store.sessions(rows), own, keep_findings=keep_findings)
-
-
-@contextmanager
-def _without_working_folder() -> Generator[None]:
-    """Start processes that do not import modules from the working folder, as ``python -c`` does by default."""
-    name = "PYTHONSAFEPATH"
-    before = os.environ.get(name)
-    os.environ[name] = "1"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = before
-
-
-def _ignore_interrupts() -> None:
-    """Ignore Ctrl-C, which the main process handles."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -20,6 +20,7 @@ from bactrian.detect.features import Features, list_names
 from bactrian.detect.reasons import explain_feature
 from bactrian.detect.trees import Forest, read_forest, write_forest
 from bactrian.detect.turns import ReadTurn, Sentence, list_grams
+from bactrian.files.json_text import parse_json
 
 SUMMARIES = ("mean", "highest", "lowest", "first", "last", "positive")
 """Summaries of the scores of a turn's sentences."""
@@ -287,7 +288,7 @@ def load_model() -> DetectorModel:
 
 def read_model(text: str) -> DetectorModel:
     """Read a model from JSON."""
-    data = json.loads(text)
+    data = parse_json(text)
     return DetectorModel(
         vocabulary={gram: place for place, gram in enumerate(data["vocabulary"])},
         heads=tuple(

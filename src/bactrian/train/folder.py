@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import hashlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bactrian.errors import InputError
+from bactrian.files.json_text import parse_json
 from bactrian.language.escape import to_json
 
 FORMAT = 1
@@ -17,6 +18,8 @@ FORMAT = 1
 PLAN = "plan.json"
 MANIFEST = "manifest.json"
 BASE = "base"
+COMPLETE = "complete"
+"""File that marks a whole checkpoint; it is written last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +90,15 @@ class TrainedModels:
     stages: tuple[TrainedStage, ...]
 
 
+def hash_weights(folder: Path) -> str:
+    """Return one SHA-256 over all files of weights in a folder of transformers."""
+    digest = hashlib.sha256()
+    for path in sorted([*folder.glob("*.safetensors"), *folder.glob("*.bin")]):
+        with path.open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()
+
+
 def name_gguf(kind: str) -> str:
     """Return the name of a stage's GGUF file of this kind."""
     return "model.gguf" if kind == "f16" else f"model-{kind}.gguf"
@@ -125,7 +137,7 @@ def read_plan(root: Path) -> dict[str, Any]:
 def read_json(path: Path) -> dict[str, Any]:
     """Read a file of this format. Raises InputError if it is damaged, or of another version."""
     try:
-        values = json.loads(path.read_bytes())
+        values = parse_json(path.read_bytes())
         version = values["format"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(

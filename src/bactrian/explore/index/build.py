@@ -1,7 +1,8 @@
 """Builds the side file of a run, slice by slice, and follows what is written to the run.
 
-There are three stages: facts (seconds, for lists and filters), texts (for the search), and behaviours. Every slice is
-one transaction, so the building can be stopped at any moment and goes on from there.
+There are three stages: facts (seconds, for lists and filters), texts (for the search), and behaviours, for which other
+processes read the conversations. Every slice is one transaction, so the building can be stopped at any moment and goes
+on from there.
 """
 
 from __future__ import annotations
@@ -11,12 +12,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any
 
-from bactrian.analyze.behaviours.catalogue import find_behaviours
-from bactrian.analyze.behaviours.own import find_installed
 from bactrian.analyze.session_summary import UNFINISHED
-from bactrian.errors import BactrianError
+from bactrian.explore.index.evidence import SearchedSession
 from bactrian.explore.index.words import prepare_text
 from bactrian.models.wrappers.budget import Price
 from bactrian.records.run import Outline, SpokenText
@@ -25,7 +23,6 @@ from bactrian.store import RunReader
 
 _FACTS = 1000
 _TEXTS = 100
-_SESSIONS = 20
 """Sessions of a slice, by stage."""
 _EVERY_ROW = 1 << 62
 _LONGEST_TASK = 300
@@ -43,8 +40,8 @@ class IndexBuilder:
     """The prices that were looked up, by the name of the model."""
 
     async def step(self) -> bool:
-        """Do the next slice of work; return False if nothing is left to do."""
-        return await self._add_facts() or await self._add_texts() or await self._add_behaviours()
+        """Add the facts or the texts of the next slice; return False if none are left."""
+        return await self._add_facts() or await self._add_texts()
 
     async def refresh(self) -> None:
         """Look again at the sessions that are not final, at those with new turns, and at the marks."""
@@ -169,30 +166,38 @@ class IndexBuilder:
             total += price.cost(Usage(prompt, completion, cached))
         return total
 
-    async def _add_behaviours(self) -> bool:
+    def has_unread(self) -> bool:
+        """Return True if texts are missing in the full-text index."""
+        query = "SELECT EXISTS (SELECT 1 FROM facts WHERE text_turns <> turns)"
+        return bool(self.side.execute(query).fetchone()[0])
+
+    def list_unsearched(self, limit: int) -> dict[str, tuple[int, int]]:
+        """Return row and number of turns of conversations whose behaviours are not known, by id."""
         query = (
-            "SELECT row, id, turns FROM facts JOIN heads USING (row) WHERE seen_turns <> turns"
+            "SELECT id, row, turns FROM facts JOIN heads USING (row) WHERE seen_turns <> turns"
             " ORDER BY row LIMIT ?"
         )
-        rows: list[tuple[int, str, int]] = self.side.execute(query, (_SESSIONS,)).fetchall()
-        made = [(row, turns, await self._find(session)) for row, session, turns in rows]
+        return {one: (row, turns) for one, row, turns in self.side.execute(query, (limit,))}
+
+    def add_behaviours(
+        self, searched: Iterable[SearchedSession], unsearched: Mapping[str, tuple[int, int]]
+    ) -> None:
+        """Store the behaviours of conversations, among them those of :meth:`list_unsearched`."""
         with self.side:
-            for row, turns, found in made:
+            for one in searched:
+                row, turns = unsearched[one.id]
                 self.side.execute("DELETE FROM shown WHERE row = ?", (row,))
                 self.side.executemany(
-                    "INSERT OR IGNORE INTO shown VALUES (?, ?, ?)",
-                    [(behaviour, row, turn) for behaviour, turn in found],
+                    "INSERT INTO shown VALUES (?, ?, ?)",
+                    [(behaviour, row, turn) for behaviour, turn in one.shown],
                 )
+                self.side.execute("INSERT OR REPLACE INTO evidence VALUES (?, ?)", (row, one.evidence))
                 self.side.execute(
                     "UPDATE facts SET seen_turns = ?, findings = ? WHERE row = ?",
-                    (turns, len(set(found)), row),
+                    (turns, len(one.shown), row),
                 )
-        return bool(rows)
 
-    async def _find(self, session_id: str) -> list[tuple[str, int]]:
-        try:
-            session = await self.store.session(session_id)
-            found: Iterable[Any] = () if session is None else find_behaviours(session, own=find_installed())
-        except BactrianError:
-            return []  # A damaged session is shown as such when it is opened.
-        return [(one.behaviour, one.turn) for one in found]
+    def forget_behaviours(self) -> None:
+        """Mark all conversations as not searched: the detectors have changed."""
+        with self.side:
+            self.side.execute("UPDATE facts SET seen_turns = -1 WHERE seen_turns <> -1")

@@ -10,7 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-VERSION = 2
+VERSION = 3
 """A side file of another version is built again."""
 SUFFIX = ".explore"
 IMPORT_DONE = "Imported"
@@ -30,6 +30,7 @@ CREATE TABLE facts (
 CREATE TABLE heads (row INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, task TEXT NOT NULL, created REAL NOT NULL);
 CREATE TABLE shown (behaviour TEXT, row INTEGER, turn INTEGER, PRIMARY KEY (behaviour, row, turn)) WITHOUT ROWID;
 CREATE INDEX shown_row ON shown (row);
+CREATE TABLE evidence (row INTEGER PRIMARY KEY, packed BLOB NOT NULL);
 CREATE TABLE marks (mark TEXT, row INTEGER, note TEXT, PRIMARY KEY (mark, row)) WITHOUT ROWID;
 CREATE TABLE maps (what TEXT PRIMARY KEY, progress TEXT NOT NULL, topics TEXT) WITHOUT ROWID;
 CREATE TABLE points (

@@ -13,13 +13,18 @@ import os
 import sqlite3
 import sys
 import time
-from contextlib import closing
+from collections.abc import Generator
+from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 
 from filelock import FileLock, Timeout
+from platformdirs import user_cache_path
 
+from bactrian.analyze.processes import map_parts
 from bactrian.errors import BactrianError
 from bactrian.explore.index.build import IndexBuilder
+from bactrian.explore.index.evidence import describe_detectors, search_sessions
 from bactrian.explore.index.side import IMPORT_DONE, open_for_building, read_meta, write_meta
 from bactrian.ingest.importer import ImportReport, find_chats, import_chats
 from bactrian.ingest.parsed import Origin
@@ -29,6 +34,12 @@ from bactrian.store import RunReader, open_store
 
 _EVERY = 1.0
 """Seconds between two looks at the run."""
+_SOON = 0.1
+"""Seconds between two looks at what the search for behaviours may begin with."""
+_PART = 50
+"""Conversations that a process searches at a time."""
+_PASS = 80 * _PART
+"""Conversations that are searched before other runs may have the cores."""
 _AT_LEAST = 30.0
 """Seconds after which the run is read again, even if its files look unchanged."""
 
@@ -47,15 +58,16 @@ def main() -> None:
 async def _work(run: Path, side: Path, source: Path | None = None) -> None:
     async with open_store(run, read_only=True) as store:
         with closing(open_for_building(side, await _identify(store))) as connection:
-            if source is None:
-                await _follow(store, connection, {})
-                return
             state: dict[str, str] = {}
-            # The import writes the run; the index follows it like any other run that is written.
             async with asyncio.TaskGroup() as tasks:
-                if not read_meta(connection).get("import", "").startswith(IMPORT_DONE):
+                # The import writes the run; the index follows it like any other run that is written.
+                if source is not None and not read_meta(connection).get("import", "").startswith(IMPORT_DONE):
                     tasks.create_task(_import(source, run, state))
-                tasks.create_task(_follow(store, connection, state))
+                builder = IndexBuilder(store, connection, make_pricing(None, None), _read_prices(connection))
+                following = tasks.create_task(_follow(builder, state))
+                searching = tasks.create_task(_search(builder))
+                await following
+                searching.cancel()
 
 
 async def _import(source: Path, run: Path, state: dict[str, str]) -> None:
@@ -69,9 +81,9 @@ async def _import(source: Path, run: Path, state: dict[str, str]) -> None:
     state["import"] = f"{IMPORT_DONE}; {report.broken:,} files or lines could not be read"
 
 
-async def _follow(store: RunReader, connection: sqlite3.Connection, state: dict[str, str]) -> None:
-    parent = os.getppid()
-    builder = IndexBuilder(store, connection, make_pricing(None, None), _read_prices(connection))
+async def _follow(builder: IndexBuilder, state: dict[str, str]) -> None:
+    """Add facts and texts until the parent ends."""
+    parent, store, connection = os.getppid(), builder.store, builder.side
     seen, at = "", -_AT_LEAST
     while os.getppid() == parent:
         signature, age = _sign(store.path), time.monotonic() - at
@@ -85,6 +97,45 @@ async def _follow(store: RunReader, connection: sqlite3.Connection, state: dict[
         )
         if not more:
             await asyncio.sleep(_EVERY)
+
+
+async def _search(builder: IndexBuilder) -> None:
+    """Search for behaviours, where the texts are in the index."""
+    signature = describe_detectors()
+    if read_meta(builder.side).get("detectors", signature) != signature:
+        builder.forget_behaviours()
+    write_meta(builder.side, {"detectors": signature})
+    while True:
+        if builder.has_unread() or not builder.list_unsearched(1):
+            await asyncio.sleep(_SOON)
+            continue
+        with _take_all_cores() as has_all:
+            await _search_pass(builder, None if has_all else 1)
+
+
+async def _search_pass(builder: IndexBuilder, processes: int | None) -> None:
+    unsearched = builder.list_unsearched(_PASS if processes is None else _PART)
+    ids = list(unsearched)
+    parts = [ids[start : start + _PART] for start in range(0, len(ids), _PART)]
+    async for searched in map_parts(partial(search_sessions, builder.store.source), parts, processes):
+        builder.add_behaviours(searched, unsearched)
+
+
+@contextmanager
+def _take_all_cores() -> Generator[bool]:
+    """Provide True if no other process of this kind has all cores: an explorer of ten runs starts ten."""
+    folder = user_cache_path("bactrian") / "explore"
+    lock = FileLock(folder / "all-cores.lock", blocking=False)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+    except (Timeout, OSError):
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        lock.release()
 
 
 def _read_prices(connection: sqlite3.Connection) -> dict[str, Price | None]:

@@ -14,10 +14,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from bactrian.analyze.behaviours.catalogue import find_behaviours
-from bactrian.analyze.behaviours.own import find_installed
 from bactrian.errors import InputError
 from bactrian.explore.filters import ListFilter
+from bactrian.explore.index.known import read_findings
 from bactrian.explore.index.lists import count_total, count_values
 from bactrian.explore.pages.conversation import find_named_session, name_roles, show_turns
 from bactrian.explore.rendering import get_explorer, has_agreed, render_page
@@ -106,7 +105,7 @@ async def compare_conversations(request: Request) -> Response:
         one, session = await find_named_session(request, data, session_id)
         if session.mark and not has_agreed(request):
             raise HTTPException(403)
-        findings = await asyncio.to_thread(find_behaviours, session, own=find_installed())
+        findings = await asyncio.to_thread(read_findings, one.side, session)
         columns.append(
             {
                 "data": one.name,

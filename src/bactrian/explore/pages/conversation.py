@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -14,12 +13,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from bactrian.analyze.behaviours.catalogue import DETECTORS, find_behaviours
+from bactrian.analyze.behaviours.catalogue import load_definitions
 from bactrian.analyze.behaviours.own import find_installed
 from bactrian.explore.deliberation import ChoiceRound, list_rounds
 from bactrian.explore.filters import ListFilter
-from bactrian.explore.index.lists import find_neighbours
-from bactrian.explore.index.side import read_meta, read_side_file
+from bactrian.explore.index.known import read_known
 from bactrian.explore.index.words import Term, read_search
 from bactrian.explore.kept_files import list_kept_files
 from bactrian.explore.layout import LONGEST, FieldBlock, arrange_turn, tokenize_code
@@ -87,10 +85,7 @@ async def show_conversation(request: Request) -> Response:
     first = min(max(chosen, 1), max(len(session.turns), 1))
     turns = session.turns[first - 1 : first - 1 + WINDOW]
     known = await one.store.deliberation(session.id) if session.provenance.critic else Deliberation()
-    findings = await asyncio.to_thread(find_behaviours, session, own=find_installed())
-    row, created = await asyncio.to_thread(_find_row, one, session.id)
-    before, after = await asyncio.to_thread(find_neighbours, one.side, wanted, row) if row else (None, None)
-    prices = await asyncio.to_thread(read_prices, one)
+    facts = await asyncio.to_thread(read_known, one.side, session, wanted)
     recipe = await one.store.recipe() or {}
     return render_page(
         request,
@@ -103,28 +98,28 @@ async def show_conversation(request: Request) -> Response:
             show_turns(
                 session,
                 turns,
-                findings,
+                facts.findings,
                 known,
-                prices,
+                facts.prices.get,
                 read_search(wanted.q),
                 _read_number(request, "whole", 0),
             )
         ),
-        findings=len(findings),
+        findings=len(facts.findings),
         first=first,
         last=first - 1 + len(turns),
         size=WINDOW,
-        before=before,
-        after=after,
+        before=facts.before,
+        after=facts.after,
         back=wanted.write() if wanted.write() != "?" else "",
         filter=wanted,
-        created=created,
+        created=facts.created,
         stage=_find_stage(request, one.name, session.id),
         hearing=read_hearing(session, recipe),
         files=await asyncio.to_thread(list_kept_files, one.run, session.id),
         related=await find_related(get_explorer(request).library, one, session, recipe),
         marks=await one.store.marks(session.id),
-        cost=_sum_costs([_find_cost(session, turn, prices) for turn in session.turns]),
+        cost=_sum_costs([_find_cost(session, turn, facts.prices.get) for turn in session.turns]),
         ending_reason=ENDING_REASONS.get(session.ending.code, "") if session.ending else "",
     )
 
@@ -188,11 +183,13 @@ def show_turns(
 
 @cache
 def explain_behaviour(code: str) -> str:
-    """Return what a behaviour is: the first sentence of its detector's definition."""
+    """Return what a behaviour is: the first sentence of its definition."""
     for own in find_installed():
         if own.code == code:
             return own.description
-    return (DETECTORS[code].__doc__ or "").strip().split("\n")[0] if code in DETECTORS else ""
+    _, _, text = " ".join(load_definitions().get(code, "").split()).partition(": ")
+    first = text.partition(". ")[0].rstrip(".")
+    return f"{first[:1].upper()}{first[1:]}." if first else ""
 
 
 def _find_cost(session: Session, turn: Turn, prices: Callable[[str], Price | None]) -> float | None:
@@ -206,16 +203,6 @@ def _sum_costs(costs: Sequence[float | None]) -> float | None:
     return sum(known) if len(known) == len(costs) else None
 
 
-def read_prices(one: DataSet) -> Callable[[str], Price | None]:
-    """Return the prices that the index looked up: the table of all prices takes 70 MB in memory."""
-    stored: Mapping[str, list[float] | None] = {}
-    if one.side.exists():
-        with read_side_file(one.side) as side:
-            stored = json.loads(read_meta(side).get("prices", "{}"))
-    known = {name: Price(*values) for name, values in stored.items() if values is not None}
-    return known.get
-
-
 def _find_stage(request: Request, data: str, session_id: str) -> LiveStage | None:
     """Return the play of this conversation; None if it is not being played from a page."""
     stage = get_explorer(request).stage
@@ -225,14 +212,6 @@ def _find_stage(request: Request, data: str, session_id: str) -> LiveStage | Non
 def prepare_pages() -> None:
     """Load what the first conversation needs: the highlighter."""
     tokenize_code("pass", "python")
-
-
-def _find_row(one: DataSet, session_id: str) -> tuple[int, float]:
-    if not one.side.exists():  # The data set is new.
-        return 0, 0.0
-    with read_side_file(one.side) as side:
-        found = side.execute("SELECT row, created FROM heads WHERE id = ?", (session_id,)).fetchone()
-    return found or (0, 0.0)
 
 
 def _read_number(request: Request, name: str, default: int) -> int:

@@ -11,8 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from bactrian.analyze.behaviours.catalogue import find_behaviours
-from bactrian.analyze.behaviours.own import find_installed
+from bactrian.explore.index.known import detect_now
 from bactrian.explore.library import DataSet
 from bactrian.explore.pages.conversation import find_session, show_turns
 from bactrian.explore.pages.play import describe_stage
@@ -86,7 +85,7 @@ async def _render_new(request: Request, session: Session, after: int) -> AsyncIt
     new = [turn for turn in session.turns if turn.number > after]
     if not new:
         return
-    findings = await asyncio.to_thread(find_behaviours, session, own=find_installed())
+    findings = await asyncio.to_thread(detect_now, session)
     for shown in show_turns(session, new, findings, NOTHING_KNOWN):
         yield shown.turn.number, render_text(request, "live_turn.html", shown=shown)
 
