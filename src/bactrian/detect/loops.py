@@ -27,13 +27,9 @@ _NEARLY = 0.7
 """The same of a turn that can be asked for again."""
 _NEWS = 0.6
 """Share of new words, above which turns are no loop."""
-<<<<<<< HEAD
-_NUMBER = re.compile(r"\d+")
+_NUMBER = re.compile(r"\b[^\W\d]*+\d\w*")
 _KEPT = 512
 """Turns that are kept as read, so that each is read once though the ending is asked after every turn."""
-=======
-_NUMBER = re.compile(r"\b[^\W\d]*+\d\w*")
->>>>>>> main
 _MEMORY = 10
 """Turns before, in which a number is looked up."""
 
