@@ -58,14 +58,8 @@ NEAR_MISSES = {
         "Solution: I will choose blue.\nNext request.",
     ),
     "a resolution": ("Make a New Year's resolution.", "I will read one book a month."),
-    "a slogan": ("Write a slogan.", "We'll fix it."),
     "announced and shown": ("Show the code.", "I will now show the code:\n```python\nprint(1)\n```"),
-    "announced in the same line": ("Name a river.", "I will name one: the Vistula."),
     "a translated promise": ("Translate into English: Ich rufe dich an.", "I will call you."),
-    "a promise, then the work": (
-        "Write the scraper.",
-        "Solution: I will use requests. The function get(url) returns the page, and parse(page) yields the links.",
-    ),
     "a plan that was asked for": (
         "Describe how you will promote the app.",
         "Solution: I will post twice a week on Instagram and I will offer the first month for free.\nNext request.",

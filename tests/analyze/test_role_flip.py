@@ -38,7 +38,6 @@ USER_EXAMPLES = {
     "in lower case": "solution: volatility is the standard deviation of returns.",
     "offers help": "How can I help you today?",
     "accepts work": "Sure, I can help you with that! What would you like me to do first?",
-    "waits for an instruction": "I am ready. Please give me your first instruction.",
     "delivers": "Sure! Here is the function you asked for:\n```python\ndef vol(x): ...\n```",
 }
 USER_NEAR_MISSES = {

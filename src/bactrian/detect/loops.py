@@ -120,15 +120,19 @@ def is_repetition(turns: Sequence[Spoken]) -> bool:
     """Return True if the last turn is of no use: its speaker said nearly the same before, or it repeats the
     instruction that it answers, or it is the second in a row that brings nothing new.
     """
-    read = read_turns(turns)
-    last = read[-1]
-    if any(compute_jaccard(last.stem_set, one.stem_set) >= _NEARLY for one in read[-3::-2]):
+    read = [_read_turn(turn.text, turn.speaker == "user") for turn in turns]
+    said = frozenset(read[-1].stems)
+    if any(compute_jaccard(said, frozenset(one.stems)) >= _NEARLY for one in read[-3::-2]):
         return True
     detected = load_model().detect(read[-REMEMBERED - 3 :])
-    if count_void_turns(detected)[-1] > 1:
+    last = len(detected.turns) - 1
+    if last and _is_void(detected, last) and _is_void(detected, last - 1):
         return True
-    heads = [head for head in detected.model.heads if head.behaviour == _REPETITION]
-    return any(one.is_shown for head in heads for one in detected.score(head) if one.turn == last.number)
+    return any(
+        detected.score_turn(head, last).is_shown
+        for head in detected.model.heads
+        if head.behaviour == _REPETITION and head.applies_to(read[-1])
+    )
 
 
 def _measure_news(texts: Sequence[str]) -> float:

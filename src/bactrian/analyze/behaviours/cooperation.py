@@ -1,6 +1,7 @@
 """The paper's four failures of cooperation (section 4.1), found by the learned detector of :mod:`bactrian.detect`.
 
-Where the protocol itself speaks, a rule decides: an assistant's line that begins with ``Instruction:`` is a role flip.
+Where the protocol itself speaks, a rule decides: an assistant's line that begins with ``Instruction:``, and a user's that
+begins with ``Solution:``, are role flips.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def detect_turns(
             heard = reading.heard[scored.turn - 1]
             marker = _find_marker(reading, heard) if behaviour == "role_flip" else None
             if marker is not None:
-                yield reading.make_finding(heard, behaviour, 1.0, marker, "a line begins with “Instruction:”")
+                yield reading.make_finding(heard, behaviour, 1.0, *marker)
             elif behaviour == "repeats_instruction" and is_echo(detected, scored.turn):
                 yield reading.make_finding(heard, behaviour, 1.0, heard.body, "it is the instruction")
             elif scored.confidence >= max(_DOUBTFUL, reading.least):
@@ -78,14 +79,19 @@ def _detect_loops(reading: SessionReading) -> Iterator[Finding]:
             )
 
 
-def _find_marker(reading: SessionReading, heard: HeardTurn) -> str | None:
-    """Return an assistant's text from the marker of an instruction on; None if no line begins with one."""
+def _find_marker(reading: SessionReading, heard: HeardTurn) -> tuple[str, str] | None:
+    """Return what stands behind a marker of the other agent at the start of a line, and the reason; None if not found.
+
+    A solution that a user hands over as its input is no flip.
+    """
     if heard.by_user:
-        return None
+        turn = reading.detected.turns[heard.turn.number - 1]
+        flips = turn.solves and not turn.gives_input
+        return (heard.turn.text, "a line begins with “Solution:”") if flips else None
     found = find_instruction(heard.turn.text, reading.session.provenance.language)
     if found is None or heard.turn.text[: found.start()].rpartition("\n")[2].strip(" \t>#*_-"):
         return None
-    return heard.turn.text[found.start() :]
+    return heard.turn.text[found.start() :], "a line begins with “Instruction:”"
 
 
 def _make_finding(
