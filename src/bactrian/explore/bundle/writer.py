@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
+from itertools import chain, count
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
@@ -27,6 +28,7 @@ from bactrian.explore.library import Library, open_library
 from bactrian.explore.rendering import Explorer
 from bactrian.explore.server import build_app
 from bactrian.files.atomic import MANIFEST, write_atomically
+from bactrian.files.json_text import parse_json
 from bactrian.language.escape import to_json
 
 MOST = 1000
@@ -95,7 +97,7 @@ def _check_folder(folder: Path) -> None:
     if not any(folder.iterdir()):
         return
     try:
-        content = json.loads((folder / MANIFEST).read_text("utf-8"))
+        content = parse_json((folder / MANIFEST).read_text("utf-8"))
         known = {MANIFEST, *content["files"]} if content["made_by"] == _MADE_BY else None
     except (OSError, ValueError, KeyError, TypeError):
         known = None
@@ -229,7 +231,7 @@ class _BundleCopy:
     def _name(self, address: str) -> None:
         base = self._make_name(address)
         stem, dot, ending = base.rpartition(".")
-        names = (base, *(f"{stem}-{number}{dot}{ending}" for number in range(2, 100_000)))
+        names = chain([base], (f"{stem}-{number}{dot}{ending}" for number in count(2)))
         # Some disks do not tell capitals from small letters.
         name = next(name for name in names if name.lower() not in self._taken)
         self.files[self._find_key(address)] = name
