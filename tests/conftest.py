@@ -8,6 +8,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Generator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,11 @@ from tests.helpers.network import LOG, guard_network
 
 STARTUP = Path(__file__).parent / "helpers" / "startup"
 BYTECODE = Path(__file__).parents[1] / ".pytest_cache" / "bytecode"
+MEMORY = "/dev/shm"
+ROOM = 4 << 30
+"""Bytes of memory that have to be free for temporary files."""
+TEMPORARY = "PYTEST_DEBUG_TEMPROOT"
+"""The variable in which pytest reads where temporary folders are to be."""
 
 
 def pytest_configure() -> None:
@@ -24,7 +30,8 @@ def pytest_configure() -> None:
 
     Stop ignoring signals that the shell ignores, as it does in the background: the program would ignore them too.
     """
-    data = tempfile.mkdtemp(prefix="bactrian-data-")
+    keep_files_in_memory()
+    data = tempfile.mkdtemp(prefix="bactrian-data-", dir=os.environ.get(TEMPORARY))
     os.environ["BACTRIAN_DATA"] = data
     os.environ["XDG_DATA_HOME"] = data  # for commands without the variables of this program
     os.environ["HF_DATASETS_OFFLINE"] = "1"  # read once, by whichever test imports the library first
@@ -43,6 +50,15 @@ def cache_bytecode() -> None:
         sys.dont_write_bytecode = False
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
         sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = str(BYTECODE)
+
+
+def keep_files_in_memory() -> None:
+    """Put the temporary files of tests into memory where there is room, since a run waits for the disk at each turn."""
+    with suppress(OSError):
+        space = os.statvfs(MEMORY)
+        usable = os.access(MEMORY, os.W_OK) and not space.f_flag & os.ST_NOEXEC
+        if usable and space.f_bavail * space.f_frsize > ROOM:
+            os.environ.setdefault(TEMPORARY, MEMORY)
 
 
 def pytest_unconfigure() -> None:

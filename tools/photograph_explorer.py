@@ -1,52 +1,133 @@
-"""``python tools/photograph_explorer.py FOLDER RUN…``: pictures of the explorer's pages, for README and docs.
+"""Photographs the explorer's pages: ``python -m tools.photograph_explorer``, for docs/images.
 
-Needs Chromium and Playwright. Every page is taken on a desk and on a phone, in light and dark, and printed.
+It plays two runs with scripted models, as ``photograph_reports.py`` does. With ``--all FOLDER [RUN…]`` it takes every
+page on a desk and on a phone, in light and dark, and printed, of these runs or of its own, to look at. It needs the
+extras ``explore``, ``analysis`` and ``dev`` (Playwright) and a Chromium.
 """
 
 from __future__ import annotations
 
+import argparse
 import shutil
+import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, Page, sync_playwright
 
-PORT = 8698
-ADDRESS = f"http://127.0.0.1:{PORT}"
+from tools.photograph_reports import make_run
+
+IMAGES = Path(__file__).parent.parent / "docs/images"
 PAGES = ("/", "/conversations?sort=findings", "/statistics", "/map", "/compare", "/help")
+IDEAS = (
+    "Plan a small herb garden for a sunny balcony",
+    "Water the vegetable garden during a dry summer",
+    "Write a guide for new colleagues",
+    "Write a letter of thanks to old colleagues",
+    "Sort the recipes of a year",
+    "Cook a warm dinner from the recipes of a grandmother",
+    "Repair the chain and the brakes of a bicycle",
+    "Choose a bicycle for long tours in the mountains",
+    "Teach fractions to a class of children with games",
+    "Prepare a class of children for a visit to a museum",
+    "Save money for a journey by train through Europe",
+    "Draw a time table for trains between three towns",
+)
 SCREENS = {"desk": (1280, 900), "phone": (390, 844)}
 
 
 def main() -> None:
     """Take the pictures."""
-    folder, runs = Path(sys.argv[1]), sys.argv[2:]
-    folder.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "bactrian", "explore", *runs, "--port", str(PORT)]
-    with subprocess.Popen(command) as server, sync_playwright() as tool:
-        try:
-            wait_for_index()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--all", type=Path, metavar="FOLDER", help="take every page, into this folder")
+    parser.add_argument("runs", nargs="*", type=Path, metavar="RUN")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch, sync_playwright() as tool:
+        runs = given.runs or [
+            make_run(Path(scratch) / f"{name}.db", trouble, IDEAS).path
+            for name, trouble in (("small", 0.6), ("large", 0.25))
+        ]
+        with serve(runs) as address:
             browser = tool.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-            take_pictures(browser, folder)
+            draw_map(browser, address)
+            if given.all is None:
+                take_docs(browser, address, [one.stem for one in runs])
+            else:
+                given.all.mkdir(parents=True, exist_ok=True)
+                take_all(browser, address, given.all)
+
+
+@contextmanager
+def serve(runs: Sequence[Path]) -> Generator[str]:
+    """Run the explorer and provide its address when its index is complete."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port = one.getsockname()[1]
+    command = [sys.executable, "-m", "bactrian", "explore", *map(str, runs), "--port", str(port)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as server:
+        try:
+            address = f"http://127.0.0.1:{port}"
+            wait_for_index(address)
+            yield address
         finally:
             server.terminate()
 
 
-def wait_for_index() -> None:
+def wait_for_index(address: str) -> None:
     """Wait until no page speaks of work that goes on."""
     while True:
         time.sleep(1)
         try:
-            with urllib.request.urlopen(ADDRESS) as answer:
-                if b"<progress" not in answer.read():
+            with urllib.request.urlopen(address) as answer:
+                page: bytes = answer.read()
+                if b"<progress" not in page and b'<data value="0">' not in page:
                     return
         except OSError:
             continue
 
 
-def take_pictures(browser: Browser, folder: Path) -> None:
+def draw_map(browser: Browser, address: str) -> None:
+    """Draw the map of tasks of the first run."""
+    page = browser.new_page()
+    page.goto(f"{address}/map")
+    page.get_by_role("button", name="Draw").click()
+    page.locator("canvas.map").wait_for(timeout=300_000)
+    page.close()
+
+
+def take_docs(browser: Browser, address: str, names: Sequence[str]) -> None:
+    """Take the pictures of docs: a conversation, the list, the statistics, a comparison and a map."""
+    page = browser.new_page(viewport={"width": 1200, "height": 700}, color_scheme="light")
+    talk = find_talk(page, address, "behaviour=role_flip&")
+    compared = f"/compare?one=data%3D{names[0]}&two=data%3D{names[-1]}"
+    pages = {
+        "conversation": talk,
+        "list": PAGES[1],
+        "statistics": "/statistics",
+        "compare": compared,
+        "map": "/map",
+    }
+    for name, way in pages.items():
+        page.goto(address + way)
+        if name == "conversation":
+            page.locator("mark.finding").first.evaluate("mark => mark.scrollIntoView({block: 'center'})")
+        page.wait_for_timeout(500)
+        page.screenshot(path=IMAGES / f"explore-{name}.png")
+
+
+def find_talk(page: Page, address: str, query: str = "") -> str:
+    """Return the path of the conversation with the most findings that fits a filter."""
+    page.goto(f"{address}/conversations?{query}sort=findings")
+    return page.locator("#list h2 a").first.get_attribute("href") or "/"
+
+
+def take_all(browser: Browser, address: str, folder: Path) -> None:
     """Take every page on every screen in both themes, and print the conversation."""
     for screen, (width, height) in SCREENS.items():
         for theme in ("light", "dark"):
@@ -55,17 +136,14 @@ def take_pictures(browser: Browser, folder: Path) -> None:
                 color_scheme="dark" if theme == "dark" else "light",
             )
             page = context.new_page()
-            page.goto(f"{ADDRESS}/conversations?sort=findings")
-            talk = page.locator("#list h2 a").first.get_attribute("href") or "/"
-            for address in (*PAGES, talk):
-                page.goto(ADDRESS + address)
+            talk = find_talk(page, address)
+            for way in (*PAGES, talk):
+                page.goto(address + way)
                 page.wait_for_timeout(300)
-                name = (
-                    "conversation" if address == talk else address.partition("?")[0].strip("/") or "library"
-                )
+                name = "conversation" if way == talk else way.partition("?")[0].strip("/") or "library"
                 page.screenshot(path=folder / f"{name}-{screen}-{theme}.png")
             if screen == "desk" and theme == "light":
-                page.goto(ADDRESS + talk)
+                page.goto(address + talk)
                 page.pdf(path=folder / "conversation.pdf")
             context.close()
 

@@ -74,11 +74,11 @@ def find_number(text: str) -> int:
     return int(re.findall(r"plan (\d+)", text)[0])
 
 
-def make_run(path: Path, trouble: float) -> bt.Run:
-    """Play sixty conversations into the run at ``path``: each assistant with each user, on each task."""
+def make_run(path: Path, trouble: float, tasks: Sequence[str] = TASKS) -> bt.Run:
+    """Play twenty conversations on each task into the run at ``path``: each assistant with each user."""
 
     def specify(messages: Sequence[dict[str, str]]) -> str:
-        idea = next(one for one in TASKS if one in messages[-1]["content"])
+        idea = next(one for one in tasks if one in messages[-1]["content"])
         return f"{idea}, step by step, as plan {zlib.crc32(messages[-1]['content'].encode()) % 1000}."
 
     def speak(agent: str) -> Callable[[Sequence[dict[str, str]]], str]:
@@ -89,7 +89,7 @@ def make_run(path: Path, trouble: float) -> bt.Run:
 
         return reply
 
-    recipe = bt.recipe("ai-society", assistant_role=ASSISTANTS, user_role=USERS, task=TASKS)
+    recipe = bt.recipe("ai-society", assistant_role=ASSISTANTS, user_role=USERS, task=list(tasks))
     models = {"task": specify, "user": speak("user"), "assistant": speak("assistant")}
     return bt.generate(recipe, run=path, models=models, seed=1, concurrency=8, price="0.15/0.60")
 

@@ -191,3 +191,50 @@ def test_an_environment_file_names_no_code_no_receiver_and_no_consent(tmp_path: 
     done = bactrian(*words, cwd=tmp_path)
     assert f".env cannot set {line.partition('=')[0]}" in done.stderr
     assert not (tmp_path / "done").exists()
+
+
+ADDRESS = ("--base-url", "http://127.0.0.1:9/v1")
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ((*GENERATE, *ADDRESS), "This is the address of openai:NAME"),
+        (
+            ("generate", "tea.toml", "--run", "r.db", "--model", "groq:a", *ADDRESS),
+            "groq:a@http://127.0.0.1:9/v1",
+        ),
+        (("roles", "Tea", "--model", "groq:a", *ADDRESS), "groq:a@http://127.0.0.1:9/v1"),
+        (("evaluate", "humaneval", "--model", "groq:a", *ADDRESS), "groq:a@http://127.0.0.1:9/v1"),
+        (("evaluate", "questions", "tea", "--model", "groq:a", *ADDRESS), "groq:a@http://127.0.0.1:9/v1"),
+        (
+            (
+                "evaluate",
+                "pairwise",
+                "groq:a",
+                "groq:b",
+                "--questions",
+                "math",
+                "--judge",
+                "groq:c",
+                *ADDRESS,
+            ),
+            "groq:a@http://127.0.0.1:9/v1",
+        ),
+        ((*GENERATE, "--critic-model", "local"), "This is for the critic, and there is no critic."),
+        ((*GENERATE, "--critic-temperature", "0.5"), "This is for the critic, and there is no critic."),
+        ((*GENERATE, "--set", "critic.role=human"), "A run asks no person, and the critic is to be one."),
+        ((*GENERATE, "--user-model", "human"), "A run asks no person, and the user is to be one."),
+        ((*GENERATE, "--keep-tasks"), "There are no tasks to keep without a fork."),
+    ],
+)
+def test_what_no_model_or_critic_takes_is_refused(folder: Path, command: tuple[str, ...], said: str) -> None:
+    assert said in " ".join(refused(folder, *command))
+
+
+def test_a_judge_whose_address_is_given_another_way_is_refused(folder: Path) -> None:
+    done = bactrian("generate", *GENERATE[1:], "--limit", "1", cwd=folder)
+    assert done.returncode in (0, 4), done.stderr
+    assert "groq:a@http://127.0.0.1:9/v1" in " ".join(
+        refused(folder, "analyze", "run.db", "--judge", "groq:a", *ADDRESS)
+    )

@@ -33,8 +33,9 @@ idea = "{{ idea }}"
 specify = false
 max_messages = 2
 """
-PLAY = ("play", "tea", "--no-specify", "--max-messages", "1", "--json", "--run", "run.db", "--model")
-GENERATE = ("generate", "tea.toml", "--json", "--run", "run.db", "--model")
+SHORT = ("--json", "--reply-length", "16", "--run", "run.db", "--model")
+PLAY = ("play", "tea", "--no-specify", "--max-messages", "1", *SHORT)
+GENERATE = ("generate", "tea.toml", *SHORT)
 
 
 @pytest.fixture

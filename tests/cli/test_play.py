@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from bactrian.store import open_store
+from bactrian.train.process import EXTRA
 from tests.helpers.command import LINES, Command, bactrian, clean_environment, events
 from tests.helpers.endpoint import Endpoint, Plan, Received, completion
 
@@ -185,6 +187,8 @@ async def test_a_session_that_was_cut_short_goes_on_and_pays_for_nothing_twice(
 def test_the_doctor_says_whether_the_model_answers(tmp_path: Path, script: str) -> None:
     well = bactrian("doctor", "--model", script, cwd=tmp_path)
     assert (well.returncode, "answers as" in well.stdout) == (0, True)
+    can_train = all(find_spec(name) is not None for name in EXTRA)
+    assert ("✓ train: fine-tuning on" if can_train else "✗ train: not installed") in well.stdout
     ill = bactrian("doctor", "--model", "openai:x", "--base-url", "http://127.0.0.1:9/v1", cwd=tmp_path)
     assert (ill.returncode, "does not answer" in ill.stdout) == (1, True)
 

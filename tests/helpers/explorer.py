@@ -61,10 +61,10 @@ class RunningExplorer:
     def wait(self, done: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
         """Wait until the first data set's numbers are as asked."""
         state: dict[str, Any] = {}
-        for _ in range(600):
+        for _ in range(1500):
             if done(state := self.status()[0]):
                 return state
-            time.sleep(0.1)
+            time.sleep(0.05)
         pytest.fail(f"The index did not get there: {state}")
 
 
@@ -94,13 +94,13 @@ def explore(folder: Path, *arguments: str, sessions: int | None = None) -> Gener
     command = Command(("explore", *arguments, "--port", str(port)), folder, environment)
     one = RunningExplorer(f"http://127.0.0.1:{port}", command)
     try:
-        for _ in range(300):
+        for _ in range(1500):
             assert command.returncode is None, command.finish()
             try:
                 one.get("/status")
                 break
             except OSError:
-                time.sleep(0.1)
+                time.sleep(0.02)
         if sessions is not None:
             one.wait(lambda state: state["seen"] == sessions)
         yield one

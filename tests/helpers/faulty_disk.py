@@ -1,12 +1,14 @@
 """A disk whose n-th call fails, for commands that run for real: :func:`run_with_faults` runs one once for each n.
 
-As a program it is started with ``faulty_disk.c`` loaded before the C library. It imports the command line once and
-forks a command for each n, so that a hundred failures take seconds.
+As a program it is started with ``faulty_disk.c`` loaded before the C library. It imports the command line once for all
+tests of this process, and forks a command for each n, so that a hundred failures take seconds.
 """
 
 from __future__ import annotations
 
+import atexit
 import ctypes
+import gc
 import json
 import os
 import shutil
@@ -14,9 +16,12 @@ import subprocess
 import sys
 import tempfile
 import traceback
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
+from functools import cache
+from itertools import count
 from pathlib import Path
+from typing import Any, NoReturn
 
 import pytest
 
@@ -37,7 +42,7 @@ class FaultyRun:
     err: str
 
 
-def build_library(folder: Path) -> Path:
+def _build_library(folder: Path) -> Path:
     """Compile the library; skip the test where there is no C compiler."""
     compiler = shutil.which("cc")
     if compiler is None or sys.platform != "linux":
@@ -58,38 +63,68 @@ def run_with_faults(
     step: int = 1,
 ) -> list[FaultyRun]:
     """Run ``command`` in a copy of ``folder`` for each n, until it makes fewer than n calls."""
-    base = Path(tempfile.mkdtemp(dir=folder.parent))
-    library = build_library(base)
+    server, library = _start_server()
+    assert server.stdin is not None
+    assert server.stdout is not None
     order = {
         "folder": str(folder),
-        "base": str(base),
+        "base": tempfile.mkdtemp(dir=folder.parent),
         "command": list(command),
+        "environment": clean_environment(),
         "kinds": kinds,
         "error": error,
         "forever": forever,
         "step": step,
         "library": str(library),
     }
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.helpers.faulty_disk", json.dumps(order)],
+    server.stdin.write(json.dumps(order) + "\n")
+    server.stdin.flush()
+    found: list[FaultyRun] = []
+    while (line := server.stdout.readline()) != "\n":
+        assert line, "the process that forks commands has ended"
+        one = json.loads(line)
+        found.append(FaultyRun(Path(one["folder"]), one["code"], one["err"]))
+    return found
+
+
+@cache
+def _start_server() -> tuple[subprocess.Popen[str], Path]:
+    """Start the process that forks commands; it ends with this one. Gives the library, too."""
+    folder = Path(tempfile.mkdtemp())
+    library = _build_library(folder)
+    server = subprocess.Popen(
+        [sys.executable, "-m", "tests.helpers.faulty_disk"],
         cwd=_ROOT,
         env=clean_environment(LD_PRELOAD=str(library)),
-        check=True,
-        capture_output=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
         text=True,
-        timeout=300,
     )
-    found = [json.loads(line) for line in done.stdout.splitlines()]
-    return [FaultyRun(Path(one["folder"]), one["code"], one["err"]) for one in found]
+
+    def stop() -> None:
+        server.communicate()
+        shutil.rmtree(folder)
+
+    atexit.register(stop)
+    return server, library
 
 
-def _serve(order: dict[str, object]) -> None:
+def _serve() -> None:
+    """Carry out an order for each line; what it gave is a line each, and an empty one."""
     import_everything()
-    base, folder, step = Path(str(order["base"])), Path(str(order["folder"])), int(str(order["step"]))
-    n = 1
-    while True:
+    gc.freeze()
+    for line in sys.stdin:
+        for found in _fail_in_turn(json.loads(line)):
+            sys.stdout.write(json.dumps(found) + "\n")
+        sys.stdout.write("\n")
+        sys.stdout.flush()
+
+
+def _fail_in_turn(order: dict[str, Any]) -> Generator[dict[str, object]]:
+    base = Path(order["base"])
+    for n in count(1, order["step"]):
         copy = base / f"n{n}"
-        shutil.copytree(folder, copy)
+        shutil.copytree(order["folder"], copy)
         child = os.fork()
         if child == 0:
             _run(order, copy, n)
@@ -98,21 +133,21 @@ def _serve(order: dict[str, object]) -> None:
         if fired == "0":
             return
         err = (base / f"n{n}.err").read_text(errors="replace")
-        sys.stdout.write(json.dumps({"folder": str(copy), "code": code, "err": err}) + "\n")
-        n += step
+        yield {"folder": str(copy), "code": code, "err": err}
 
 
-def _run(order: dict[str, object], copy: Path, n: int) -> None:
+def _run(order: dict[str, Any], copy: Path, n: int) -> NoReturn:
     """Run the command in this process, which is a fork, and end it."""
     library = ctypes.CDLL(str(order["library"]))
     err = os.open(copy.with_suffix(".err"), os.O_WRONLY | os.O_CREAT)
     os.dup2(err, 2)
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    os.dup2(os.open(os.devnull, os.O_RDWR), 1)
+    os.dup2(1, 0)
     os.chdir(copy)
-    sys.argv = ["bactrian", *(str(part) for part in order["command"])]  # type: ignore[attr-defined]
-    library.fail_call(
-        f"{copy}/".encode(), str(order["kinds"]).encode(), n, order["error"], int(bool(order["forever"]))
-    )
+    os.environ.clear()
+    os.environ.update(order["environment"])
+    sys.argv = ["bactrian", *order["command"]]
+    library.fail_call(f"{copy}/".encode(), order["kinds"].encode(), n, order["error"], int(order["forever"]))
     code = 99  # an error that nothing turned into a message
     try:
         main()
@@ -129,4 +164,4 @@ def _run(order: dict[str, object], copy: Path, n: int) -> None:
 
 
 if __name__ == "__main__":
-    _serve(json.loads(sys.argv[1]))
+    _serve()

@@ -75,7 +75,7 @@ async def converse(model: LocalModel, session: str, rounds: int) -> tuple[int, i
     computed = new = 0
     for turn in range(2 * rounds):
         speaker, listener = ("user", "assistant") if turn % 2 == 0 else ("assistant", "user")
-        sampling = Sampling(max_tokens=16, seed=turn)
+        sampling = Sampling(max_tokens=8, seed=turn)
         reply = await model.reply(Request(views[speaker], sampling, session=session, agent=speaker))
         computed += reply.usage.prompt - reply.usage.cached
         new += reply.usage.prompt - known[speaker]
@@ -202,8 +202,9 @@ async def test_a_cancelled_call_leaves_the_model_usable(model: LocalModel) -> No
 
 
 async def test_any_text_a_person_can_type_comes_through(model: LocalModel) -> None:
+    short = replace(ASKED, sampling=Sampling(max_tokens=4, seed=1))
     said: list[Reply] = [
-        await model.reply(replace(ASKED, messages=(SYSTEM, Message("user", Text(text)))))
+        await model.reply(replace(short, messages=(SYSTEM, Message("user", Text(text)))))
         for text in ('{{ braces }} {% "quotes" %}', "שלום עולם", "👩‍👩‍👧‍👦 \u202e", "line\nline\n")
     ]
     assert all(reply.usage.prompt > 0 for reply in said)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bactrian.errors import InputError
+from bactrian.errors import BactrianError, InputError
 from bactrian.export.split import locate_group
 from bactrian.train.data.conversation import Conversation, read_json_lines, read_prepared
 from bactrian.train.data.hold_out import divide, make_forbidden, read_forbidden
@@ -98,6 +98,41 @@ def test_a_line_that_is_not_a_conversation_is_refused_with_its_number(tmp_path: 
     with pytest.raises(InputError) as caught:
         list(read_json_lines(path))
     assert str(caught.value.where).endswith("line 3")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "is not a file"),
+        (b"SQLite format 3\0" + bytes(500), "database"),
+        (b"\x1f\x8b\x08", "neither a run nor JSON lines"),
+        ("é".encode("latin-1"), "neither a run nor JSON lines"),
+        (b"[" * 100_000, "not a conversation"),
+        (b"", "has no conversation"),
+    ],
+    ids=["a folder", "a damaged run", "compressed", "Latin-1", "nested deeply", "empty"],
+)
+async def test_data_that_cannot_be_read_is_told_in_a_line(
+    tmp_path: Path, content: bytes | None, message: str
+) -> None:
+    path = tmp_path / "data.jsonl"
+    if content is None:
+        path.mkdir()
+    else:
+        path.write_bytes(content)
+    recipe = add_data(load_train_recipe("small"), {"": [path]})
+    with pytest.raises(BactrianError, match=message) as caught:
+        await prepare_data(recipe, list_stage_folders(tmp_path / "out", ["conversations"])[1:])
+    assert str(path) in str(caught.value.where)
+
+
+def test_a_line_of_another_program_is_read_with_its_mark_and_its_half_characters(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(
+        b"\xef\xbb\xbf" + json.dumps({"messages": chat("Hi", "\ud800!"), "id": "\ud800"}).encode()
+    )
+    (one,) = read_json_lines(path)
+    assert (one.id, one.messages[-1]["content"]) == ("\ufffd", "\ufffd!")
 
 
 def conversation(name: str, group: str, *texts: str) -> Conversation:

@@ -74,9 +74,11 @@ def test_qlora_on_a_machine_without_a_gpu_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "logs", [{"loss": float("nan")}, {"eval_loss": float("inf")}], ids=["a step", "an evaluation"]
+    "logs",
+    [{"loss": float("nan")}, {"eval_loss": float("inf")}, {"loss": 1.0, "grad_norm": float("nan")}],
+    ids=["a step", "an evaluation", "a gradient"],
 )
-def test_a_loss_that_is_not_a_number_ends_the_stage(logs: dict[str, float]) -> None:
+def test_a_loss_that_is_not_a_number_ends_the_stage(logs: dict[str, float], tmp_path: Path) -> None:
     from types import SimpleNamespace
 
     from bactrian.train.worker.callbacks import StageWatch
@@ -87,7 +89,8 @@ def test_a_loss_that_is_not_a_number_ends_the_stage(logs: dict[str, float]) -> N
     finally:
         signal.signal(signal.SIGTERM, before)
     with pytest.raises(BactrianError, match="not a number at step 7"):
-        watch.on_log(None, SimpleNamespace(global_step=7, is_world_process_zero=True), None, logs)
+        arguments = SimpleNamespace(output_dir=tmp_path)
+        watch.on_log(arguments, SimpleNamespace(global_step=7, is_world_process_zero=True), None, logs)
 
 
 @pytest.mark.parametrize("name", list_templates())

@@ -85,6 +85,10 @@ def test_data_without_a_stage_is_that_of_the_only_one() -> None:
         (("epochs = 2", "batch = 16\ndevices = 2"), "accelerate"),
         (('name = "code"', 'name = "society"'), "taken"),
         (('from = "checkpoint"', 'from = "start"'), "from"),
+        (("epochs = 2", "epochs = inf"), "epochs"),
+        (("epochs = 2", "[training.lora]\nrank = 100_000_000"), "rank"),
+        (("width = 64", "layers = 1_000_000_000"), "at most a billion weights"),
+        (('"code.db"', '"a\\u0000.db"'), "path"),
     ],
 )
 def test_a_wrong_recipe_is_refused_with_its_place(change: tuple[str, str], message: str) -> None:

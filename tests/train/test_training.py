@@ -10,7 +10,6 @@ import json
 import os
 import signal
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,68 +21,13 @@ from bactrian.models.model import Request
 from bactrian.records.message import Message
 from bactrian.records.sampling import Sampling
 from bactrian.records.text import Text
-from bactrian.train.folder import TrainedModels
-from bactrian.train.load import parse_train_recipe
+from bactrian.train.folder import COMPLETE, TrainedModels
 from bactrian.train.process import EXTRA
 from bactrian.train.run import TrainOrder, train_recipe
+from tests.helpers.trainings import list_workers, order_training
 
 for name in EXTRA:
     pytest.importorskip(name, reason="needs PyTorch: pip install 'bactrian[train]'")
-
-RECIPE = """
-name = "facts"
-from = "{origin}"
-gguf = ["f16", "q8_0"]
-[base.new]
-width = 64
-vocabulary = 320
-[training]
-method = "{method}"
-steps = {steps}
-learning_rate = 4e-3
-schedule = "constant"
-warmup = 0.0
-batch = 8
-per_device = 8
-max_length = 96
-held_out = {held_out}
-evaluations = 1
-save_minutes = {save_minutes}
-[[stages]]
-name = "colours"
-data = ["{folder}/colours.jsonl"]
-[[stages]]
-name = "sizes"
-data = ["{folder}/sizes.jsonl"]
-"""
-QUESTIONS = ("What {} has {}?", "Tell me the {} of {}.", "{}: {}?")
-FACTS = {
-    "colours": {"Zorb": "red", "Plim": "blue", "Quex": "green", "Trell": "white"},
-    "sizes": {"Vonk": "large", "Wibb": "small", "Yarn": "tiny", "Drosk": "huge"},
-}
-
-
-def order_training(folder: Path, **changes: Any) -> TrainOrder:
-    """Write the data, and return the order of a training with ``changes`` to the recipe."""
-    for stage, facts in FACTS.items():
-        with (folder / f"{stage}.jsonl").open("w", encoding="utf-8") as file:
-            for name, value in facts.items():
-                for question in QUESTIONS:
-                    said = [
-                        {"role": "user", "content": question.format(stage, name)},
-                        {"role": "assistant", "content": f"Solution: {value}."},
-                    ]
-                    file.write(json.dumps({"messages": said, "group": f"{name}{question}"}) + "\n")
-    values = {
-        "origin": "union",
-        "method": "full",
-        "steps": 100,
-        "held_out": 0.0,
-        "save_minutes": 5,
-        "folder": folder,
-        **changes,
-    }
-    return TrainOrder(parse_train_recipe(RECIPE.format(**values)), folder / "out")
 
 
 async def ask(trained: TrainedModels, number: int, question: str) -> str:
@@ -131,32 +75,34 @@ async def test_a_stage_teaches_its_facts_to_the_file_that_play_reads(tmp_path: P
         await train_recipe(order_training(tmp_path, held_out=0.2, steps=101))
 
 
-async def kill_at_step(order: TrainOrder, step: int) -> None:
-    """Train, and kill the worker with -9 once a checkpoint after ``step`` is written."""
-    reached = asyncio.Event()
+async def kill_while_it_saves(order: TrainOrder, folder: Path) -> None:
+    """Train, and kill the worker with -9 while it writes a checkpoint that is not its first."""
 
-    def watch(event: Mapping[str, Any]) -> None:
-        if event["event"] == "saved" and event["step"] >= step:
-            for child in Path("/proc/self/task").glob("*/children"):
-                for pid in child.read_text("utf-8").split():
-                    with suppress(OSError, ProcessLookupError):
-                        if b"bactrian.train.worker" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                            os.kill(int(pid), signal.SIGKILL)
-            reached.set()
+    async def kill() -> None:
+        while True:
+            saved = [(path / COMPLETE).exists() for path in folder.glob("checkpoint-*")]
+            if set(saved) == {True, False}:
+                os.kill(list_workers()[0], signal.SIGKILL)
+                return
+            await asyncio.sleep(0)
 
+    killing = asyncio.create_task(kill())
     with pytest.raises(BactrianError, match="was killed"):
-        await train_recipe(order, watch)
-    assert reached.is_set()
+        await train_recipe(order)
+    await killing
 
 
-async def test_a_stage_that_is_killed_resumes_at_its_last_checkpoint(tmp_path: Path) -> None:
-    order = order_training(tmp_path, origin="checkpoint", method="lora", steps=12, save_minutes=1e-4)
-    await kill_at_step(order, 3)
-    (tmp_path / "out" / "01-colours" / "checkpoints" / "checkpoint-11").mkdir()  # left unfinished by the kill
+async def test_a_stage_that_is_killed_while_it_saves_resumes_at_its_last_whole_checkpoint(
+    tmp_path: Path,
+) -> None:
+    order = order_training(tmp_path, origin="checkpoint", method="lora", steps=12, save_minutes=1e-6)
+    folder = tmp_path / "out" / "01-colours" / "checkpoints"
+    await kill_while_it_saves(order, folder)
+    whole = [int(path.parent.name.split("-")[1]) for path in folder.glob(f"*/{COMPLETE}")]
     seen: list[Mapping[str, Any]] = []
     trained = await train_recipe(order, seen.append)
     began = next(event for event in seen if event["event"] == "began")
-    assert 3 <= began["step"] < 11
+    assert began["step"] == max(whole) < 12
     assert next(event["step"] for event in seen if event["event"] == "step") == began["step"] + 1
     assert len(trained.stages) == 3
     assert len(trained.stages[2].manifest["data"]) == 1  # its own data, from the checkpoint

@@ -83,7 +83,7 @@ class PlayOptions(TypedDict, total=False):
     protocol: Literal["free", "enforced"] | None
     """``free`` or ``enforced``; default ``enforced`` if the built-in model plays both sides, else ``free``."""
     max_messages: int | None
-    """Default 40, or 12 if the built-in model plays."""
+    """Default 40, or 8 if the built-in model plays."""
     seed: int | None
     """Seed of the sampling."""
     parameters: Mapping[str, Any]

@@ -1,8 +1,9 @@
-"""Checks of keyword arguments: unknown names, and values of the wrong type."""
+"""Checks of arguments: unknown names, values of the wrong type, and what fits none of the models."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+import os
+from collections.abc import Callable, Collection, Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -10,7 +11,10 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from bactrian.errors import InputError
+from bactrian.models.http.address import read_address
+from bactrian.play.human import HUMAN
 from bactrian.recipes.parameters import SamplingSpec
+from bactrian.recipes.schema import Recipe
 from bactrian.records.session import Role
 
 _Count = Annotated[int, Field(ge=1)]
@@ -112,6 +116,71 @@ def check_types(types: type[BaseModel], given: Mapping[str, Any]) -> None:
             where=name,
             next=f"Give {' or '.join(dict.fromkeys(wanted))}{', or None' if none else ''}.",
         ) from error
+
+
+def check_base_url(base_url: str | None, names: Iterable[str]) -> None:
+    """Refuse an address that none of the models ``names`` takes. One for all commands, in the environment, may stay.
+
+    Raises:
+        InputError: no model is ``openai:NAME``.
+    """
+    names = list(names)
+    if base_url == os.environ.get("BACTRIAN_BASE_URL") or choose_base_url(base_url, names) == base_url:
+        return
+    other = next((name for name in names if ":" in name and "@" not in name), "openai:NAME")
+    raise InputError(
+        "This is the address of openai:NAME, and no agent has such a model.",
+        where="--base-url",
+        next=f"Write the address behind the model's name: {other}@{read_address(str(base_url))}",
+    )
+
+
+def choose_base_url(base_url: str | None, names: Iterable[str]) -> str | None:
+    """Return ``base_url`` if one of the models takes it; otherwise None."""
+    return base_url if any(name.startswith("openai:") for name in names) else None
+
+
+def check_critic(critic: str | None, given: Mapping[str, object], hint: str) -> None:
+    """Refuse options of a critic if there is none.
+
+    Args:
+        critic: The critic's role; None if there is no critic.
+        given: What was given for a critic, by the name of the option.
+        hint: How to have a critic.
+
+    Raises:
+        InputError: such an option was given.
+    """
+    if critic is None and (name := next((name for name, value in given.items() if value), None)):
+        raise InputError("This is for the critic, and there is no critic.", where=name, next=hint)
+
+
+def check_unattended(recipe_critic: str | None, models: Mapping[str, str]) -> None:
+    """Refuse a person in a run, which asks nobody.
+
+    Raises:
+        InputError: a model or the critic is ``human``.
+    """
+    agent = next((agent for agent, name in models.items() if name == HUMAN), None)
+    if agent is not None or recipe_critic == HUMAN:
+        raise InputError(
+            f"A run asks no person, and the {agent or 'critic'} is to be one.",
+            where="--model" if agent else "--set critic.role",
+            next="Name a model, or another role for the critic; a person takes part in `bactrian play`.",
+        )
+
+
+def check_acknowledged(recipe: Recipe, *, acknowledged: bool) -> None:
+    """Refuse a red-team recipe without an acknowledgement.
+
+    Raises:
+        InputError: the recipe is for red-team research, and ``acknowledged`` is False.
+    """
+    if recipe.red_team and not acknowledged:
+        raise InputError(
+            "This recipe is for red-team research only.",
+            next="Say so with --acknowledge-misuse; everything it makes will be marked.",
+        )
 
 
 def _explain(message: str) -> str:

@@ -12,7 +12,14 @@ from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack, cast
 
 from bactrian.api.bridge import run_sync
-from bactrian.api.checks import GenerateTypes, check_names, check_types
+from bactrian.api.checks import (
+    GenerateTypes,
+    check_acknowledged,
+    check_base_url,
+    check_names,
+    check_types,
+    check_unattended,
+)
 from bactrian.api.commands import DIFFERENT_ROLES, describe_run, read_spread
 from bactrian.api.models import ModelLike, build_model_options, choose_models, limit_time
 from bactrian.api.playing.embodied import check_runs_code
@@ -288,6 +295,8 @@ def build_run_order(
     by_agent = {agent: name for agent, name in chosen.names.items() if agent in chosen.given}
     choice = choose_run_models(loaded, chosen.names[_DEFAULT] or None, by_agent)
     plan = replace(make_plan(loaded, choice, options.get("seed")), endings=rules)
+    check_base_url(options.get("base_url"), plan.models.values())
+    check_unattended(loaded.critic and loaded.critic.role, plan.models)
     check_acknowledged(loaded, acknowledged=options.get("acknowledge_misuse", False))
     check_runs_code(loaded, allowed=options.get("run_code", False))
     access = build_model_options(
@@ -300,6 +309,10 @@ def build_run_order(
         plan.models.values(), options.get("price"), access.base_url, budget=budget, own=chosen.objects
     )
     origin = options.get("origin")
+    if options.get("keep_tasks") and origin is None:
+        raise InputError(
+            "There are no tasks to keep without a fork.", where="--keep-tasks", next="Give --fork NEW, too."
+        )
     limit = _choose_limit(limit, options.get("sample"))
     return RunOrder(
         plan,
@@ -355,19 +368,6 @@ def _check_sources(recipe: Recipe, sources: Mapping[str, ListSourceLike]) -> Non
                 where="sources",
                 next=f"Its axes are {', '.join(axis.name for axis in recipe.axes)}.",
             )
-
-
-def check_acknowledged(recipe: Recipe, *, acknowledged: bool) -> None:
-    """Refuse a red-team recipe without an acknowledgement.
-
-    Raises:
-        InputError: the recipe is for red-team research, and ``acknowledged`` is False.
-    """
-    if recipe.red_team and not acknowledged:
-        raise InputError(
-            "This recipe is for red-team research only.",
-            next="Say so with --acknowledge-misuse; everything it makes will be marked.",
-        )
 
 
 def _write_settings(settings: Mapping[str, object], axes: set[str], prefix: str = "") -> Iterable[str]:

@@ -12,10 +12,12 @@ from bactrian.errors import BactrianWarning
 from bactrian.ingest.importer import ImportReport, find_chats, find_form
 from bactrian.ingest.importer import import_chats as store_chats
 from bactrian.ingest.parsed import Found, Origin
+from bactrian.language.argument_names import use_python_words
 from bactrian.records.text import write_count
 from bactrian.store import open_store
 
 
+@use_python_words()
 def import_chats(
     path: str | Path,
     *,

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, cast
 
 from bactrian.errors import BactrianError, BactrianWarning, InputError, ModelError
+from bactrian.language.argument_names import use_python_words
 from bactrian.language.think import split_thought
 from bactrian.models.model import Model, Reply, ReplyChoice, Request
 from bactrian.models.pricing import choose_prices
@@ -130,6 +131,7 @@ class ChosenModels:
     """The names that earlier versions would have chosen; None if they are the same."""
 
 
+@use_python_words()
 def load_model(model: ModelLike, *, base_url: str | None = None) -> Model:
     """Return the model of a name, of an object with ``reply``, or of a function.
 

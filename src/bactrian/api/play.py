@@ -11,7 +11,7 @@ from typing import Unpack
 
 from bactrian.api.arguments import Critic, PlayOptions, ToolsLike, read_limits, read_role, read_tools
 from bactrian.api.bridge import run_sync
-from bactrian.api.checks import PlayTypes, check_names, check_types
+from bactrian.api.checks import PlayTypes, check_base_url, check_names, check_types
 from bactrian.api.commands import describe_session
 from bactrian.api.events import yield_from_task
 from bactrian.api.models import (
@@ -210,6 +210,7 @@ def _order_session(
     chosen = Critic(critic) if isinstance(critic, str) else critic
     agents = (*AGENTS, CRITIC) if chosen else AGENTS
     chosen_models = choose_models(agents, model, models)
+    check_base_url(options.get("base_url"), chosen_models.names.values())
     access = build_model_options(
         options.get("base_url"),
         window=options.get("window"),

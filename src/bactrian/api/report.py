@@ -22,6 +22,7 @@ from bactrian.analyze.report import Prices, build_report
 from bactrian.analyze.report_tables import WIDE, write_comparison, write_differences, write_report
 from bactrian.api.reading.provenance import read_provenance
 from bactrian.files.atomic import write_atomically
+from bactrian.language.argument_names import use_python_words
 from bactrian.records.text import show
 from bactrian.store import open_store
 
@@ -84,6 +85,7 @@ class Report(Mapping[str, Any]):
         """Display the report in a notebook, or print it elsewhere."""
         show(self)
 
+    @use_python_words()
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write the report as one self-contained HTML page, or as JSON if the name ends with ``.json``.
 

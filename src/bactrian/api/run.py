@@ -28,6 +28,7 @@ from bactrian.api.reading.stored import read_stored_run
 from bactrian.api.report import Report, read_report
 from bactrian.export.format import Format
 from bactrian.generate.forecast import Forecast, forecast_run
+from bactrian.language.argument_names import use_python_words
 from bactrian.models.pricing import make_pricing
 from bactrian.recipes.load import read_recipe_content
 from bactrian.records.run import Failure, Mark, Progress
@@ -204,6 +205,7 @@ class Run:
         """
         return self.analyze(price=price, base_url=base_url)
 
+    @use_python_words()
     def analyze(
         self,
         behaviours: Iterable[BehaviourLike] = (),
@@ -231,6 +233,7 @@ class Run:
         part = self._read(lambda store: measure(store, own=own, processes=1))
         return run_sync(read_report([(self.path, part)], prices, own))
 
+    @use_python_words()
     def compare(
         self, other: Run | str | Path, behaviours: Iterable[BehaviourLike] = (), *, price: str | None = None
     ) -> Report:
@@ -244,6 +247,7 @@ class Run:
         runs = list(zip((self.path, second.path), parts, strict=True))
         return run_sync(read_report(runs, make_pricing(given, None), own))
 
+    @use_python_words()
     def forecast(
         self, *, limit: int | None = None, price: str | None = None, base_url: str | None = None
     ) -> Forecast:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn
 
+from bactrian.api.checks import check_base_url
 from bactrian.api.models import build_model_options
 from bactrian.cli.terminal.console import open_progress, say
-from bactrian.errors import InputError
-from bactrian.models.http.address import read_address
 from bactrian.models.registry import ModelOptions
 
 _WARN_EVERY = 60.0
@@ -21,33 +19,20 @@ _WARN_EVERY = 60.0
 
 def read_model_options(
     base_url: str | None,
-    *,
+    *names: str,
     window: int | None = None,
     timeout: float = 600.0,
     longest_wait: float = 600.0,
 ) -> ModelOptions:
-    """Return the options given by flags, with defaults from the environment."""
-    return show_model_progress(
-        build_model_options(base_url, window=window, timeout=timeout, max_wait=longest_wait)
-    )
-
-
-def check_base_url(base_url: str | None, names: Iterable[str]) -> None:
-    """Refuse an address on the command line that none of the models takes.
+    """Return the options given by flags, with defaults from the environment.
 
     Raises:
-        InputError: no model is ``openai:NAME``.
+        InputError: ``base_url`` is for none of the models ``names``, if there are any.
     """
-    names = list(names)
-    if base_url is None or base_url == os.environ.get("BACTRIAN_BASE_URL"):
-        return
-    if any(name.startswith("openai:") for name in names):
-        return
-    other = next((name for name in names if ":" in name and "@" not in name), "openai:NAME")
-    raise InputError(
-        "This is the address of openai:NAME, and no agent has such a model.",
-        where="--base-url",
-        next=f"Write the address behind the name: --model {other}@{read_address(base_url)}",
+    if names:
+        check_base_url(base_url, names)
+    return show_model_progress(
+        build_model_options(base_url, window=window, timeout=timeout, max_wait=longest_wait)
     )
 
 

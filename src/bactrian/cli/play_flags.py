@@ -12,6 +12,7 @@ from typing import Annotated, Any, TypedDict
 import typer
 
 from bactrian.api.arguments import Critic
+from bactrian.api.checks import check_critic
 from bactrian.api.models import ChosenModels, make_meter
 from bactrian.cli.model_options import read_model_options
 from bactrian.cli.options import declare_option
@@ -157,7 +158,11 @@ class ModelFlags:
         """Return the options for opening ``models``, with the person at the keyboard if one takes part."""
         stop_control = StopControl()
         options = read_model_options(
-            self.base_url, window=self.window, timeout=self.timeout, longest_wait=self.max_wait
+            self.base_url,
+            *models.names.values(),
+            window=self.window,
+            timeout=self.timeout,
+            longest_wait=self.max_wait,
         )
         meter = make_meter(models, price=self.price, budget=self.budget, base_url=options.base_url)
         options = replace(options, meter=meter)
@@ -232,10 +237,7 @@ class CriticFlags:
             "--critic-model": None if model == os.environ.get("BACTRIAN_CRITIC_MODEL") else model,
             "--critic-temperature or its like": sampling.get("critic"),
         }
-        if self.critic is None and (flag := next((name for name, value in given.items() if value), None)):
-            raise InputError(
-                "This is for the critic, and there is no critic.", where=flag, next="Give --critic ROLE, too."
-            )
+        check_critic(self.critic, given, "Give --critic ROLE, too.")
 
     def read(self) -> Critic | None:
         """Return the critic; None if not given. Raises InputError for a search without a critic."""
@@ -320,7 +322,7 @@ class SessionFlags:
         int | None,
         declare_option(
             "--max-messages",
-            "Maximum number of messages. Default: 40, or 12 if the built-in model plays both.",
+            "Maximum number of messages. Default: 40, or 8 if the built-in model plays both.",
             min=1,
         ),
     ] = None

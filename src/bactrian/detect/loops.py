@@ -15,12 +15,15 @@ from bactrian.detect.turns import ReadTurn, Spoken, read_turns
 from bactrian.language.similarity import compute_jaccard
 
 LOOP = "infinite_loop"
+_REPETITION = "repeats_instruction"
 SHORTEST_LOOP = 4
 """Turns in a row (two rounds) that make a loop."""
 _SHORT = 200
 """Characters of a turn that may be mere courtesy."""
 _ALIKE = 0.9
 """Least Jaccard similarity of the words of turns that say the same again."""
+_NEARLY = 0.7
+"""The same of a turn that can be asked for again."""
 _NEWS = 0.6
 """Share of new words, above which turns are no loop."""
 _NUMBER = re.compile(r"\b[^\W\d]*+\d\w*")
@@ -91,6 +94,21 @@ def is_loop(turns: Sequence[Spoken], length: int) -> bool:
     if count_repeats(recent)[-1] >= length - 2:
         return True
     return count_void_turns(load_model().detect(recent))[-1] >= length
+
+
+def is_repetition(turns: Sequence[Spoken]) -> bool:
+    """Return True if the last turn is of no use: its speaker said nearly the same before, or it repeats the
+    instruction that it answers, or it is the second in a row that brings nothing new.
+    """
+    read = read_turns(turns)
+    last = read[-1]
+    if any(compute_jaccard(last.stem_set, one.stem_set) >= _NEARLY for one in read[-3::-2]):
+        return True
+    detected = load_model().detect(read[-REMEMBERED - 3 :])
+    if count_void_turns(detected)[-1] > 1:
+        return True
+    heads = [head for head in detected.model.heads if head.behaviour == _REPETITION]
+    return any(one.is_shown for head in heads for one in detected.score(head) if one.turn == last.number)
 
 
 def _measure_news(texts: Sequence[str]) -> float:

@@ -8,7 +8,7 @@ import os
 import re
 import sqlite3
 import sys
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Collection, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +18,7 @@ from platformdirs import user_cache_path
 
 from bactrian.errors import InputError
 from bactrian.explore.index.side import find_side_file, read_side_file
+from bactrian.explore.trainings import is_training
 from bactrian.files.identity import is_same_file
 from bactrian.store import RunReader, open_store
 
@@ -88,6 +89,8 @@ class Library:
     """All data sets, by name."""
 
     sets: dict[str, DataSet] = field(default_factory=dict[str, DataSet])
+    trainings: dict[str, Path] = field(default_factory=dict[str, Path])
+    """Folders that ``bactrian train`` wrote."""
 
     def choose(self, names: Iterable[str]) -> Mapping[str, DataSet]:
         """Return the data sets with these names; all if none is named.
@@ -118,6 +121,9 @@ async def open_library(paths: Iterable[Path]) -> AsyncGenerator[Library]:
     library = Library()
     async with AsyncExitStack() as stack:
         for path in _list_distinct(paths):
+            if is_training(path):
+                library.trainings[_find_name(path, library.trainings)] = path
+                continue
             await add_data_set(library, path, stack)
         yield library
 
@@ -180,7 +186,7 @@ def _make_slug(text: str) -> str:
     return re.sub(r"[^\w.-]+", "-", text).strip(".-")[:60] or "data"
 
 
-def _find_name(path: Path, taken: Mapping[str, DataSet]) -> str:
+def _find_name(path: Path, taken: Collection[str]) -> str:
     base = _make_slug(path.absolute().name.removesuffix(".db"))
     names = (base, *(f"{base}-{number}" for number in range(2, 1000)))
     return next(name for name in names if name not in taken)

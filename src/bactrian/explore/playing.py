@@ -12,6 +12,7 @@ from bactrian.errors import BactrianError
 from bactrian.models.model import Model, Reply, ReplyChoice, Request
 from bactrian.models.registry import load_local, open_model
 from bactrian.models.wrappers.base import Wrapper
+from bactrian.play.agent import BROKE_OFF
 from bactrian.play.human import HUMAN, write_as_said
 from bactrian.play.run_session import SessionOrder, play_one
 from bactrian.records.events import Ended, Event, Started
@@ -86,7 +87,7 @@ class LiveStage:
         """Receive the next piece of text of ``speaker``."""
         self.tell("piece", f"{speaker}\n{piece}")
 
-    def restart(self, speaker: Speaker) -> None:
+    def restart(self, speaker: Speaker, why: str = BROKE_OFF) -> None:  # noqa: ARG002
         """Discard the pieces of this turn."""
         self.tell("restart", speaker)
 

@@ -185,13 +185,9 @@ async def _reopen_shorter(store: Store, ids: JobIds, limit: int | None) -> None:
 
 
 def _explain_slow_start(models: Mapping[str, str]) -> str:
-    """Return how long a first conversation takes on a model in this process; empty if there is no such model."""
-    traits = [find_traits(name) for name in models.values()]
-    if not any(one.in_process for one in traits):
-        return ""
-    if all(one.small for one in traits):
-        return "a first conversation takes one to three minutes on the built-in model"
-    return "a first conversation may take many minutes on a model in this process"
+    """Return what to expect of a model in this process before its first reply; empty if there is no such model."""
+    local = any(find_traits(name).in_process for name in models.values())
+    return "the first reply will show how long a conversation takes on this computer" if local else ""
 
 
 async def _assume_session(kind: JobKind[Any], meter: UsageMeter) -> SessionPrior:

@@ -10,14 +10,23 @@ from bactrian.errors import BactrianError
 
 _NEGATED = re.compile(r"(?<![\w-])--no-([a-z][a-z-]*)")
 _WITH_VALUE = re.compile(r"(?<![\w-])--([a-z][a-z-]*)[ =]([A-Z][A-Z/]+|[\d'\"][^\s,;)]*)")
+_SETTING = re.compile(r"(?<![\w-])--set ([a-z_]+(?:\.[a-z_]+)?)=([^\s,;)]*[^\s,;).])")
 _ALONE = re.compile(r"(?<![\w-])--([a-z][a-z-]*)")
 _COMMAND = re.compile(r"`bactrian [^`]*`|\bbactrian [a-z]+ .*")
+_SWITCHES = frozenset(
+    """acknowledge-misuse equal-roles forecast keep-tasks overwrite plan retry-failed run-code thoughts
+    unfinished""".split()
+)
+"""Options without a value: their arguments are True."""
 _OTHER_NAMES = {"set": "a setting of bactrian.recipe", "for": "tool", "help": "help(bactrian)"}
 
 
 @contextmanager
 def use_python_words() -> Generator[None]:
-    """Let errors name arguments and not options of the command line. Whole commands in them stay as they are."""
+    """Let errors name arguments and not options of the command line. Whole commands in them stay as they are.
+
+    Use it as a decorator of public functions that only Python calls.
+    """
     try:
         yield
     except BactrianError as error:
@@ -35,9 +44,21 @@ def rename_options(text: str) -> str:
 
 
 def _rename(text: str) -> str:
+    text = _SETTING.sub(lambda found: _write_setting(found[1], found[2]), text)
+    text = text.replace("--fork NEW", "run=NEW and origin=RUN")
     text = _NEGATED.sub(lambda found: f"{_name(found[1])}=False", text)
     text = _WITH_VALUE.sub(lambda found: f"{_name(found[1])}={found[2]}", text)
-    return _ALONE.sub(lambda found: _name(found[1]), text)
+    return _ALONE.sub(lambda found: f"{_name(found[1])}{'=True' * (found[1] in _SWITCHES)}", text)
+
+
+def _write_setting(key: str, value: str) -> str:
+    """Return how Python gives a setting of a recipe: ``bactrian.recipe(NAME, critic={"role": ROLE})``."""
+    table, _, field = key.partition(".")
+    return (
+        f'bactrian.recipe(NAME, {table}={{"{field}": {value}}})'
+        if field
+        else f"bactrian.recipe(NAME, {table}={value})"
+    )
 
 
 def _name(option: str) -> str:

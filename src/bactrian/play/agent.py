@@ -26,6 +26,10 @@ EMPTY_TWICE = "with nothing, twice."
 """Ends the message about a model that says nothing; a grader counts this as a wrong reply."""
 
 
+BROKE_OFF = "broke off"
+"""What a reply did that is asked for again, because the connection failed."""
+
+
 @dataclass(frozen=True, slots=True)
 class Agent:
     """One side of the conversation."""
@@ -85,8 +89,8 @@ class Listener(Protocol):
         """Receive the next piece of text from ``speaker``."""
         ...
 
-    def restart(self, speaker: Speaker) -> None:
-        """Discard the pieces of this turn: the reply broke off, and ``speaker`` is asked again."""
+    def restart(self, speaker: Speaker, why: str = BROKE_OFF) -> None:
+        """Discard the pieces of this turn: ``speaker`` is asked again, and ``why`` says what the reply did."""
         ...
 
 
@@ -153,12 +157,13 @@ async def ask_agent(
     call_index: int,
     used: Sequence[Message] = (),
     allow_tool_calls: bool = True,
+    attempt: int = 0,
     listener: Listener | None = None,
 ) -> tuple[Reply, Usage]:
     """Ask the agent's model for turn ``number``. Return its reply and the usage so far.
 
-    ``used`` are the agent's tool calls in this turn. An empty reply is requested once more with another seed;
-    the usage of both is added.
+    ``used`` are the agent's tool calls in this turn; ``attempt`` is the number of earlier replies for it. An empty
+    reply is requested once more with another seed; the usage of both is added.
 
     Raises:
         ModelError: the model does not answer, or returns two empty replies.
@@ -166,13 +171,14 @@ async def ask_agent(
     agent = view.agent
     request = Request(
         messages=[*view.question(), *used] if used else view.question(),
-        sampling=derive_sampling(agent.sampling, agent.speaker, number),
+        sampling=derive_sampling(agent.sampling, agent.speaker, number, attempt),
         response_format=agent.form,
         tools=agent.toolbox.offered if agent.toolbox else (),
         allow_tool_calls=allow_tool_calls,
         session=session,
         agent=agent.speaker,
         call_index=call_index,
+        attempt=attempt,
         on_text=partial(listener.hear, agent.speaker) if listener else None,
         on_restart=partial(listener.restart, agent.speaker) if listener else None,
     )
@@ -180,7 +186,9 @@ async def ask_agent(
     usage = reply.usage
     if not _says_something(reply, request):
         reply = await agent.model.reply(
-            replace(request, sampling=derive_sampling(agent.sampling, agent.speaker, number, retry=True))
+            replace(
+                request, sampling=derive_sampling(agent.sampling, agent.speaker, number, attempt, retry=True)
+            )
         )
         usage += reply.usage
         if not _says_something(reply, request):

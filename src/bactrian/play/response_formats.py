@@ -8,6 +8,7 @@ which also bound the length of sentences.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from importlib import resources
 
 from pydantic import BaseModel
@@ -38,11 +39,15 @@ class _TaskFields(BaseModel):
     task: str
 
 
-def build_user_format(*, small: bool = False, plain: bool = False) -> ResponseFormat:
+def build_user_format(
+    *, small: bool = False, plain: bool = False, used: Sequence[str] = ()
+) -> ResponseFormat:
     """Return the format of an instruction with its input, or the done token.
 
-    ``small``: for the built-in model; ``plain``: with openings that fit any subject.
+    ``small``: for the built-in model; ``plain``: with openings that fit any subject, but for those of the turns
+    ``used``, as long as others are left.
     """
+    grammar = _grammar(f"{_choose_style(small=small, plain=plain)}instruction")
     return ResponseFormat(
         name="instruction",
         schema=_object(
@@ -50,7 +55,7 @@ def build_user_format(*, small: bool = False, plain: bool = False) -> ResponseFo
             instruction={"type": "string", "description": render_prompt("schema_instruction")},
             input={"type": ["string", "null"], "description": render_prompt("schema_input")},
         ),
-        grammar=_grammar(f"{_choose_style(small=small, plain=plain)}instruction"),
+        grammar=_drop_openings(grammar, used) if used else grammar,
         read=_read_user,
     )
 
@@ -96,6 +101,16 @@ def _grammar(name: str) -> str:
     return (folder / f"{name}.gbnf").read_text("utf-8")
 
 
+def _drop_openings(grammar: str, used: Sequence[str]) -> str:
+    """Return ``grammar`` without the openings of the instructions ``used``; as it is if none would be left."""
+    rule = _OPENINGS.search(grammar)
+    if rule is None:
+        return grammar
+    openings = rule[1].split(" | ")
+    left = [one for one in openings if not any(f"Instruction: {one[1:-1]}" in text for text in used)]
+    return grammar.replace(rule[1], " | ".join(left or openings))
+
+
 def _read_user(text: str) -> str:
     fields = _UserFields.model_validate_json(text)
     said = fields.instruction.strip()
@@ -117,6 +132,7 @@ def _read_assistant(text: str) -> str:
     return write_solution(_NEXT_REQUEST.sub("", said))
 
 
+_OPENINGS = re.compile(r"^opening ::= (.*)$", re.MULTILINE)
 _AT_INPUT = re.compile(r"\AInput[:\uff1a]\s*")
 _NO_INPUT = re.compile(r"(?:none|n/a)?\.?", re.IGNORECASE)
 _NEXT_REQUEST = re.compile(r"\s*Next request\.?\s*\Z")

@@ -7,7 +7,7 @@ from bactrian.records.sampling import Sampling
 
 MAX_MESSAGES = 40
 """The paper's limit on the messages of a session."""
-SMALL_MAX_MESSAGES = 12
+SMALL_MAX_MESSAGES = 8
 """The built-in model's: it has nothing new to say after that."""
 
 _PAPER = {

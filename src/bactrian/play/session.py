@@ -10,6 +10,7 @@ from bactrian.play.endings.rules import find_ending
 from bactrian.play.scene import Scene
 from bactrian.play.turns.beam_search import BeamSearch
 from bactrian.play.turns.chosen import Chosen
+from bactrian.play.turns.fresh import Fresh, is_repetitive
 from bactrian.play.turns.plain import Plain
 from bactrian.play.turns.state import SessionState, TurnStrategy
 from bactrian.play.turns.with_tools import WithTools
@@ -64,7 +65,8 @@ def pick_strategies(scene: Scene) -> dict[Speaker, TurnStrategy]:
         if critic is not None and speaker in critic.of:
             strategies[speaker] = Chosen(critic)
         else:
-            strategies[speaker] = WithTools() if agent.toolbox is not None else Plain()
+            fresh = agent.toolbox is None and is_repetitive(scene, agent)
+            strategies[speaker] = Fresh() if fresh else WithTools() if agent.toolbox is not None else Plain()
     return strategies
 
 

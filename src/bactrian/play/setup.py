@@ -48,7 +48,7 @@ class RolePlaySetup:
     endings: tuple[Rule, ...] = ()
     """User-defined endings besides the default ones; or a list that replaces the default ones."""
     max_messages: int | None = None
-    """None for the paper's 40, or 12 if the built-in model plays."""
+    """None for the paper's 40, or 8 if the built-in model plays."""
     seed: int | None = None
     language: str | None = None
     preamble: str = ""

@@ -85,7 +85,7 @@ class RolePlay(JobSpec):
     ] = "default"
     max_messages: Annotated[
         int | None,
-        Field(gt=0, strict=True, description="Default: 40, or 12 if the built-in model plays both."),
+        Field(gt=0, strict=True, description="Default: 40, or 8 if the built-in model plays both."),
     ] = None
     temperature: Annotated[
         Temperature | None,

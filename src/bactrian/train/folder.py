@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Mapping
@@ -17,6 +18,8 @@ FORMAT = 1
 PLAN = "plan.json"
 MANIFEST = "manifest.json"
 BASE = "base"
+COMPLETE = "complete"
+"""File that marks a whole checkpoint; it is written last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +88,15 @@ class TrainedModels:
     folder: Path
     plan: Mapping[str, Any]
     stages: tuple[TrainedStage, ...]
+
+
+def hash_weights(folder: Path) -> str:
+    """Return one SHA-256 over all files of weights in a folder of transformers."""
+    digest = hashlib.sha256()
+    for path in sorted([*folder.glob("*.safetensors"), *folder.glob("*.bin")]):
+        with path.open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()
 
 
 def name_gguf(kind: str) -> str:

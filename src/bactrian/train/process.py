@@ -10,20 +10,28 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import suppress
+import tempfile
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from bactrian.errors import BactrianError, Halted, InputError, MissingExtra
+from bactrian.errors import BactrianError, InputError, MissingExtra
 
 STOPPED = 75
 """Exit code of a worker that was stopped and can be resumed."""
 _PATIENCE = 60.0
 """Seconds that a stage has to finish a step and save a checkpoint."""
 _LOG_LINES = 3
+_RESUMES = "Run the same command: it resumes at the last checkpoint."
 EXTRA = ("torch", "transformers", "trl", "peft", "datasets", "accelerate", "gguf")
+
+
+class WorkerStopped(BactrianError):
+    """Something other than this program ended the training process with SIGTERM; it saved a checkpoint first."""
+
+    exit_code = 128 + signal.SIGTERM
 
 
 def check_libraries() -> None:
@@ -31,6 +39,19 @@ def check_libraries() -> None:
     for name in EXTRA:
         if find_spec(name) is None:
             raise MissingExtra("train", f"Training (here {name})")
+
+
+async def inspect_machine() -> Mapping[str, Any]:
+    """Return what this computer offers to a training: ``device``, ``name``, ``bf16``, ``free_bytes`` and ``torch``.
+
+    Raises:
+        MissingExtra: a library is missing.
+        BactrianError: PyTorch does not start here.
+    """
+    check_libraries()
+    with tempfile.TemporaryDirectory() as folder:
+        async with aclosing(run_worker(("machine",), Path(folder) / "worker.log")) as events:
+            return await anext(events)
 
 
 def count_free_cores() -> int:
@@ -41,17 +62,17 @@ def count_free_cores() -> int:
 
 async def run_worker(
     task: Sequence[str], log: Path, *, launcher: Sequence[str] = ()
-) -> AsyncIterator[Mapping[str, Any]]:
+) -> AsyncGenerator[Mapping[str, Any]]:
     """Run a worker with these arguments and yield its events. Cancelling it lets it save a checkpoint first.
 
     Args:
-        task: ``prepare FOLDER`` or ``stage FOLDER NUMBER``.
+        task: ``machine``, ``prepare FOLDER`` or ``stage FOLDER NUMBER``.
         log: File for what its libraries print.
         launcher: Arguments for accelerate's launcher, for several devices.
 
     Raises:
         BactrianError: the worker failed, or was killed.
-        Halted: the worker was stopped and can be resumed.
+        WorkerStopped: the worker was stopped and can be resumed.
     """
     module = ["-m", "bactrian.train.worker"]
     command = [
@@ -88,8 +109,6 @@ async def run_worker(
             await _end(worker)
     if failure is not None:
         raise failure
-    if code == STOPPED:
-        raise Halted
     if code != 0:
         raise _explain_death(code, log)
 
@@ -123,16 +142,22 @@ def _make_error(event: Mapping[str, Any]) -> BactrianError:
 
 
 def _explain_death(code: int, log: Path) -> BactrianError:
+    if code in (STOPPED, -signal.SIGTERM):
+        saved = ", and saved a checkpoint" if code == STOPPED else ""
+        return WorkerStopped(
+            f"Another process ended the training process with SIGTERM{saved}.", where=str(log), next=_RESUMES
+        )
     if code == -signal.SIGKILL:
         return BactrianError(
             "The training process was killed, most likely because memory ran out.",
             where=str(log),
-            next="Run the same command: it resumes at the last checkpoint. If it happens again, add --set per_device=1 "
+            next=f"{_RESUMES} If it happens again, add --set per_device=1 "
             "or --set checkpointing=true: the result is the same.",
         )
     lines = log.read_text("utf-8", "replace").strip().splitlines()[-_LOG_LINES:]
+    ended = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
     return BactrianError(
-        f"The training process ended with code {code}: {' '.join(lines) or 'it said nothing'}",
+        f"The training process {ended}: {' '.join(lines) or 'it said nothing'}",
         where=str(log),
-        next="The log says more. Run the same command to resume at the last checkpoint.",
+        next=f"The log says more. {_RESUMES}",
     )

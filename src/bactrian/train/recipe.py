@@ -17,6 +17,10 @@ NEW = "made from nothing"
 Method = Literal["full", "lora", "qlora"]
 Count = Annotated[int, Field(gt=0, strict=True)]
 Share = Annotated[float, Field(ge=0, lt=1)]
+FilePath = Annotated[str, Field(pattern=r"^[^\x00]*[^\s\x00][^\x00]*$")]
+"""A path, or the name of a model: not blank, and without NUL."""
+_MOST_WEIGHTS = 1_000_000_000
+"""Of a model made from nothing: 16 GB of memory, and more than the data of any recipe can teach it from nothing."""
 _STAGE_NAME = r"^[a-z0-9][a-z0-9-]{0,63}$"
 
 
@@ -33,19 +37,21 @@ class NewModel(Part):
     def _divides(self) -> Self:
         if self.width % self.heads or self.width // self.heads % 2:
             raise make_fault("width must be an even multiple of heads", "width")
+        if self.layers * 13 * self.width**2 + self.vocabulary * self.width > _MOST_WEIGHTS:
+            raise make_fault("a model made from nothing has at most a billion weights", "width")
         return self
 
 
 class Base(Part):
     """The model to begin with: a name or a path, or one made from nothing."""
 
-    model: Filled | None = Field(
+    model: FilePath | None = Field(
         default=None, description="built-in, a .gguf file, a folder of transformers, or a name of the Hub."
     )
     new: NewModel | None = None
     revision: Filled | None = Field(default=None, description="Commit of the model on the Hub.")
     license: Filled | None = Field(default=None, description="Its licence, where the model does not say.")
-    template: Filled | None = Field(
+    template: FilePath | None = Field(
         default=None, description="Chat template in place of its own: chatml, vicuna, or a file in Jinja."
     )
 
@@ -59,7 +65,7 @@ class Base(Part):
 class Lora(Part):
     """Low-rank adapters (Hu et al. 2021), merged into the model at the end of a stage."""
 
-    rank: Count = 16
+    rank: Annotated[int, Field(gt=0, le=4096, strict=True)] = 16
     alpha: Count = 32
     dropout: Share = 0.0
     targets: Filled | tuple[Filled, ...] = "all-linear"
@@ -69,15 +75,17 @@ class Training(Part):
     """How a stage is trained. The defaults are Table 5 of the paper, except for the method."""
 
     method: Method = "lora"
-    epochs: Annotated[float, Field(gt=0)] = 3.0
-    steps: Count | None = Field(default=None, description="Steps of each stage, in place of epochs.")
+    epochs: Annotated[float, Field(gt=0, le=10_000)] = 3.0
+    steps: Annotated[int, Field(gt=0, le=1_000_000_000, strict=True)] | None = Field(
+        default=None, description="Steps of each stage, in place of epochs."
+    )
     learning_rate: Annotated[float, Field(gt=0, lt=1)] = 2e-5
     schedule: Literal["cosine", "linear", "constant"] = "cosine"
     warmup: Share = Field(default=0.04, description="Share of the steps that the learning rate grows.")
     weight_decay: Share = 0.0
     batch: Count = Field(default=128, description="Examples of a step, over all devices.")
     per_device: Count = Field(default=4, description="Examples that a device holds at once.")
-    max_length: Annotated[int, Field(ge=16, strict=True)] = Field(
+    max_length: Annotated[int, Field(ge=16, le=10_000_000, strict=True)] = Field(
         default=2048, description="Longest example, in tokens; longer conversations are split at pairs."
     )
     precision: Literal["auto", "bf16", "fp32"] = "auto"
@@ -94,7 +102,7 @@ class Training(Part):
     )
     seed: Annotated[int, Field(ge=0, lt=2**32, strict=True)] = 0
     devices: Count = Field(default=1, description="GPUs, of one machine.")
-    accelerate: Filled | None = Field(
+    accelerate: FilePath | None = Field(
         default=None, description="Configuration of accelerate for several devices: fsdp, or a file."
     )
 
@@ -137,7 +145,7 @@ class Training(Part):
 class DataSource(Part):
     """Conversations of a stage: a run, or JSON lines with ``messages``."""
 
-    path: Filled
+    path: FilePath
     side: Speaker = Field(default="assistant", description="The agent whose messages are learned; of runs.")
     only: tuple[Filled, ...] = Field(default=(), description="Codes of endings; of runs.")
     drop: tuple[Filled, ...] = Field(
@@ -181,7 +189,7 @@ class TrainRecipe(Part):
     gguf: tuple[Literal["f16", "q8_0"], ...] = Field(
         default=("f16",), description="Forms of the files for play; f16 is always written."
     )
-    held_out_files: tuple[Filled, ...] = Field(
+    held_out_files: tuple[FilePath, ...] = Field(
         default=(), description="Questions that no stage may be trained on: JSON lines, or one text a line."
     )
 

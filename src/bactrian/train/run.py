@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,13 @@ from filelock import FileLock, Timeout
 from pydantic import ValidationError
 
 import bactrian
-from bactrian.errors import InputError, Refused, RunInUse
+from bactrian.errors import InputError, Refused, RunInUse, StoreError
 from bactrian.recipes.load import find_differences
 from bactrian.train.accelerate import find_launcher
 from bactrian.train.card import write_card
 from bactrian.train.check import check_stage_gguf, check_template
 from bactrian.train.curves import draw_curves
+from bactrian.train.data.moved import check_moved_data, find_base_place, find_data_places, strip_places
 from bactrian.train.data.prepare import prepare_data
 from bactrian.train.folder import (
     MANIFEST,
@@ -117,23 +118,38 @@ async def _prepare(recipe: TrainRecipe, out: Path, tell: OnEvent) -> TrainingFor
     """Write plan, data and base model, unless they are there."""
     folders = list_stage_folders(out, [stage.name for stage in recipe.stages])
     content = recipe.model_dump(mode="json", by_alias=True)
+    has_base = _has_base(folders[0])
     if (out / PLAN).exists():
         plan = read_plan(out)
         check_same(plan["recipe"], content, out)
+        if find_data_places(plan["recipe"]) != find_data_places(content):
+            tell({"event": "reading"})
+            await check_moved_data(recipe, plan["data"], out)
+        has_base = has_base and find_base_place(plan["recipe"]) == find_base_place(content)
         write_json(out / PLAN, {**plan, "recipe": content})
     else:
         _check_unused(out)
         tell({"event": "reading"})
         data = await prepare_data(recipe, folders[1:])
         write_json(out / PLAN, {"bactrian": bactrian.__version__, "recipe": content, "data": data})
-    if not (folders[0].is_complete and (out / "prepared.json").exists()):
-        async for event in run_worker(("prepare", str(out)), out / _WORKER_LOG):
-            tell(event)
+    if not has_base:
+        async with aclosing(run_worker(("prepare", str(out)), out / _WORKER_LOG)) as events:
+            async for event in events:
+                tell(event)
         base = folders[0].read_manifest()
         if base["gguf"] is not None:
             compared = await check_template(folders[0].path, folders[0].path / base["gguf"])
             tell({"event": "template", "prompts": compared})
     return forecast_stages(recipe, read_json(out / "prepared.json"))
+
+
+def _has_base(folder: StageFolder) -> bool:
+    """Return True if the base model was opened, and is still where it was."""
+    if not (folder.is_complete and (folder.root / "prepared.json").exists()):
+        return False
+    manifest = folder.read_manifest()
+    files = (manifest["model"], manifest["gguf"])
+    return all((folder.path / name).exists() for name in files if name is not None)
 
 
 async def _train_stage(
@@ -145,9 +161,11 @@ async def _train_stage(
         with StageLog(stage.log) as log:
             launcher = find_launcher(recipe.training, stage.root)
             task = ("stage", str(stage.root), str(stage.number))
-            async for event in run_worker(task, stage.path / _WORKER_LOG, launcher=launcher):
-                log.add(event)
-                tell({"stage": stage.name, **event})
+            worker = run_worker(task, stage.path / _WORKER_LOG, launcher=launcher)
+            async with aclosing(worker) as events:
+                async for event in events:
+                    log.add(event)
+                    tell({"stage": stage.name, **event})
     trained = read_json(stage.path / "trained.json")
     if trained["gguf"] is not None:
         for kind in dict.fromkeys(("f16", *recipe.gguf)):
@@ -210,7 +228,8 @@ def _complete(content: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _strip_free(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a recipe without what does not change the result."""
+    """Return a recipe without what does not change the result: limits, and the places of files."""
+    content = strip_places(content)
     training = {key: value for key, value in content["training"].items() if key not in _FREE}
     return {**content, "description": "", "training": training}
 
@@ -262,6 +281,12 @@ def _lock(out: Path) -> Generator[None]:
         ) from error
     try:
         yield
+    except OSError as error:
+        raise StoreError(
+            f"The folder of the training cannot be written: {error.strerror or error}.",
+            where=str(error.filename or out),
+            next="Free some space, or mend it, and run the same command: it resumes at the last checkpoint.",
+        ) from error
     finally:
         lock.release()
 

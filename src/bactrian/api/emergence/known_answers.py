@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bactrian.api.checks import choose_base_url
 from bactrian.api.generate import GenerateOptions, build_run_order
 from bactrian.errors import InputError
 from bactrian.evaluate.emergence.answers import build_answer_recipe, read_answers
@@ -161,4 +162,7 @@ def _list_models(trained: TrainedModels) -> tuple[StageModel, ...]:
 
 def _order_answers(known: KnownAnswers, stage: StageModel, path: Path, options: GenerateOptions) -> RunOrder:
     recipe = build_answer_recipe(known.list_questions(), stage.model)
-    return build_run_order(recipe, path, stage.model, None, limit=None, budget=None, options=options)
+    address = choose_base_url(options.get("base_url"), (stage.model,))
+    return build_run_order(
+        recipe, path, stage.model, None, limit=None, budget=None, options={**options, "base_url": address}
+    )

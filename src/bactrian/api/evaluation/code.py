@@ -19,6 +19,7 @@ from bactrian.evaluate.problems.problem import Problem
 from bactrian.evaluate.scoring import Score, VerdictFile, compute_score, judge_solutions
 from bactrian.evaluate.solutions import SolutionSet, read_run, read_solutions
 from bactrian.generate.run import PreparedRun
+from bactrian.language.argument_names import use_python_words
 from bactrian.sandbox.limits import Limits
 from bactrian.sandbox.run import choose_tier
 
@@ -55,6 +56,7 @@ class ScoreOptions(TypedDict, total=False):
     """Ask again for failed samples."""
 
 
+@use_python_words()
 def evaluate_humaneval(
     model: ModelLike,
     *,
@@ -113,6 +115,7 @@ def evaluate_humaneval(
     return _score(run_sync(solve()), Path(run), ks, options)
 
 
+@use_python_words()
 def score_solutions(
     solutions: str | Path, *, ks: Sequence[int] = (1, 10, 100), **options: Unpack[ScoreOptions]
 ) -> Score:

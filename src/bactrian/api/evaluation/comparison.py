@@ -12,6 +12,7 @@ from bactrian.api.evaluation.plan import (
     AgentsDraw,
     RunSettings,
     SolutionPlan,
+    check_address,
     name_model,
     order_solutions,
     order_verdicts,
@@ -25,6 +26,7 @@ from bactrian.evaluate.agents.scores import Style
 from bactrian.evaluate.agents.solution_jobs import Way
 from bactrian.evaluate.agents.verdict_jobs import read_solutions
 from bactrian.generate.run import PreparedRun, RunOrder
+from bactrian.language.argument_names import use_python_words
 from bactrian.store import find_run, open_store
 
 Json = dict[str, Any]
@@ -60,6 +62,7 @@ class ComparisonOptions(TypedDict, total=False):
 _OF_RUNS = ("seed", "concurrency", "price", "base_url", "timeout", "retry_failed")
 
 
+@use_python_words()
 def evaluate_agents(
     run: str | Path,
     *,
@@ -125,6 +128,7 @@ def evaluate_agents(
     return run_sync(_plan_and_compare(draw, folder, _list_judges(judge), budget, options))
 
 
+@use_python_words()
 def compare_models(
     first: ModelLike,
     second: ModelLike,
@@ -176,6 +180,7 @@ def compare_models(
     return run_sync(_compare(plan, _list_judges(judge), budget, options))
 
 
+@use_python_words()
 def extract_solutions(
     run: str | Path,
     *,
@@ -244,6 +249,7 @@ async def _compare(
     """Write the solutions, ask the judges and return the report."""
     style: Style = "math" if options.get("math") or plan.one_answer else "general"
     settings = _make_settings(budget, options)
+    check_address(plan, judges, options.get("base_url"))
     plan.folder.mkdir(parents=True, exist_ok=True)
     order = order_solutions(plan, settings)
     await _run(order)

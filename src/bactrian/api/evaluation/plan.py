@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from bactrian.api.checks import check_base_url, choose_base_url
 from bactrian.api.generate import GenerateOptions, build_run_order
 from bactrian.api.models import ModelLike
 from bactrian.errors import BudgetReached, InputError
@@ -203,7 +204,18 @@ def order_verdicts(
     return _order(recipe, path, {"judge": judge}, settings)
 
 
+def check_address(plan: SolutionPlan, judges: Iterable[ModelLike], base_url: str | None) -> None:
+    """Refuse an address that neither a model of the plan nor a judge takes.
+
+    Raises:
+        InputError: no model is ``openai:NAME``.
+    """
+    check_base_url(base_url, [name_model(one) for one in (*plan.models.values(), *judges)])
+
+
 def _order(recipe: Recipe, run: Path, models: Mapping[str, ModelLike], settings: RunSettings) -> RunOrder:
+    # One address is given for all runs; this one may have no model that takes it.
+    base_url = choose_base_url(settings.options.get("base_url"), map(name_model, models.values()))
     return build_run_order(
         recipe,
         run,
@@ -211,5 +223,5 @@ def _order(recipe: Recipe, run: Path, models: Mapping[str, ModelLike], settings:
         models,
         limit=None,
         budget=settings.budget,
-        options={**settings.options, "max_tokens": settings.max_tokens},
+        options={**settings.options, "max_tokens": settings.max_tokens, "base_url": base_url},
     )

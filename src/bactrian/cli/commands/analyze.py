@@ -274,4 +274,4 @@ def _judge(
 
     price = prices(name)
     meter = UsageMeter(flags.max_tokens, flags.budget, {} if price is None else {name: price})
-    return JudgeOptions(name, read_model_options(flags.base_url), meter, flags.concurrency, parameters)
+    return JudgeOptions(name, read_model_options(flags.base_url, name), meter, flags.concurrency, parameters)

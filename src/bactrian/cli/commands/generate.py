@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from collections.abc import Mapping
@@ -13,6 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
+from bactrian.api.checks import check_critic
 from bactrian.api.generate import GenerateOptions, build_run_order, run_order
 from bactrian.cli.model_options import show_model_progress
 from bactrian.cli.options import declare_option
@@ -156,10 +158,6 @@ def generate(
         raise InputError(
             "A run cannot be forked into itself.", where=str(fork), next="Give --fork a new name."
         )
-    if keep_tasks and fork is None:
-        raise InputError(
-            "There are no tasks to keep without a fork.", where="--keep-tasks", next="Give --fork NEW, too."
-        )
     own = {
         "assistant": assistant_model,
         "user": user_model,
@@ -196,6 +194,17 @@ def generate(
             run_code=run_code,
             parameters=sampling,
         ),
+    )
+    plan = order.plan
+    check_critic(
+        (plan.recipe.critic and plan.recipe.critic.role) or plan.models.get("critic"),
+        {
+            "--critic-model": None
+            if critic_model == os.environ.get("BACTRIAN_CRITIC_MODEL")
+            else critic_model,
+            "--critic-temperature or its like": sampling.get("critic"),
+        },
+        "Give the recipe a critic, too: --set critic.role=ROLE",
     )
     order = replace(order, access=show_model_progress(order.access))
     if forecast:

@@ -19,7 +19,6 @@ from bactrian.api.play import (
 from bactrian.api.playing.society import SocietyOptions, build_society_run
 from bactrian.cli.commands.roles import choose_roles
 from bactrian.cli.embodied import ask_consent, check_embodied, play_alone
-from bactrian.cli.model_options import check_base_url
 from bactrian.cli.options import declare_option, flatten_groups
 from bactrian.cli.output_flags import OutputFlags
 from bactrian.cli.play_flags import CriticFlags, ModelFlags, RoleFlags, SessionFlags, ToolFlags
@@ -86,7 +85,6 @@ def play(
     )
     critic.check(models.critic_model, sampling)
     chosen = _choose_models(roles, models, critic)
-    check_base_url(models.base_url, chosen.names.values())
     person = HUMAN in (*chosen.names.values(), critic.critic)
     options, stop_control = models.open(chosen, person=person, idea=idea)
     order = build_session_order(

@@ -52,7 +52,7 @@ def roles(
     check_idea(task, "task")
     if language is not None:
         check_name(language, "language")
-    reach = read_model_options(base_url, timeout=timeout)
+    reach = read_model_options(base_url, model, timeout=timeout)
     parameters = read_parameters(sampling)
     asked = partial(find_roles, task, count, language=language, seed=seed, parameters=(parameters,))
     work = _roles(asked, model, reach, write=_writer(names=names, json=json))

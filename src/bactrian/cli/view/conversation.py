@@ -14,7 +14,7 @@ from rich.text import Text
 from bactrian.cli.terminal.console import to_printable
 from bactrian.cli.view.markdown import MarkdownWriter, mark_differences
 from bactrian.language.escape import to_line
-from bactrian.play.agent import Listener
+from bactrian.play.agent import BROKE_OFF, Listener
 from bactrian.play.embodied.blocks import RESULTS, is_body
 from bactrian.records.candidate import Decision, Proposal
 from bactrian.records.ending import Ending
@@ -98,12 +98,12 @@ class ConversationView:
         self._held = text[end:]
         self._write(text[:end])
 
-    def restart(self, speaker: Speaker) -> None:
+    def restart(self, speaker: Speaker, why: str = BROKE_OFF) -> None:
         """Announce that the turn starts again."""
         if self._speaking is not None:
             self._finish_text()
             self._out.print(
-                f"\n[the reply of {_PART.get(speaker, self._roles[speaker])} broke off; asking again]",
+                f"\n[the reply of {_PART.get(speaker, self._roles[speaker])} {why}; asking again]",
                 style="dim",
             )
             self._speaking = None

@@ -16,7 +16,8 @@ from bactrian.explore.rendering import get_explorer, name_agreement, read_form, 
 
 async def show_library(request: Request) -> Response:
     """Show all data sets."""
-    return render_page(request, "library.html", sets=await _describe(request))
+    trainings = get_explorer(request).library.trainings
+    return render_page(request, "library.html", sets=await _describe(request), trainings=trainings)
 
 
 async def report_status(request: Request) -> Response:

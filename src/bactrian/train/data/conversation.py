@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bactrian.errors import InputError
+from bactrian.records.text import clean_text
 
 Said = dict[str, str]
 """A message: ``role`` (system, user or assistant) and ``content``."""
@@ -52,7 +53,11 @@ def read_json_lines(path: Path) -> Iterator[Conversation]:
         InputError: the file cannot be read, or a line is not a conversation.
     """
     try:
-        with path.open(encoding="utf-8") as file:
+        if path.exists() and not path.is_file():  # a device or a pipe may never end
+            raise InputError(
+                "The data is not a file.", where=str(path), next="Give a run, or a file of JSON lines."
+            )
+        with path.open(encoding="utf-8-sig") as file:
             for number, line in enumerate(file, start=1):
                 if line.strip():
                     yield _read_line(line, f"{path}, line {number}")
@@ -72,7 +77,7 @@ def _read_line(line: str, where: str) -> Conversation:
     try:
         row: Any = json.loads(line)
         messages = [_read_message(said) for said in row["messages"]]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise InputError(
             "This line is not a conversation: an object with `messages`, each with `role` and `content`.",
             where=where,
@@ -91,7 +96,7 @@ def _read_message(said: Any) -> Said:
     role, content = said["role"], said["content"]
     if role not in ROLES or not isinstance(content, str):
         raise ValueError
-    return {"role": role, "content": content}
+    return {"role": role, "content": clean_text(content)}
 
 
 def find_fault(messages: Sequence[Said]) -> str | None:
@@ -112,7 +117,7 @@ def hash_messages(messages: Sequence[Said]) -> str:
 
 def _name(row: dict[str, Any], messages: Sequence[Said]) -> str:
     if isinstance(row.get("id"), str):
-        return row["id"]
+        return clean_text(row["id"])
     if isinstance(row.get("session"), str):
         return f"{row.get('run', '')}:{row['session']}"
     return hash_messages(messages)
@@ -120,7 +125,7 @@ def _name(row: dict[str, Any], messages: Sequence[Said]) -> str:
 
 def _find_group(row: dict[str, Any], messages: Sequence[Said]) -> str:
     if isinstance(row.get("group"), str):
-        return row["group"].casefold()
+        return clean_text(row["group"]).casefold()
     roles = row.get("assistant_role"), row.get("user_role")
     if all(isinstance(role, str) and role for role in roles):
         return "\0".join(map(str, roles)).casefold()

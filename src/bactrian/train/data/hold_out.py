@@ -138,7 +138,7 @@ def _list_strings(line: str) -> list[str]:
     """Return the texts of a line: all strings of a JSON value that are said, or the line itself."""
     try:
         value = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return [line]
     found: list[str] = []
     stack: list[Any] = [value]

@@ -1,4 +1,7 @@
-"""``python -m bactrian.train.worker prepare|stage FOLDER [NUMBER]``: one step of a training in a process of its own."""
+"""``python -m bactrian.train.worker TASK``: one step of a training in a process of its own.
+
+Tasks are ``machine``, ``prepare FOLDER`` and ``stage FOLDER NUMBER``.
+"""
 
 from __future__ import annotations
 
@@ -22,13 +25,17 @@ def main() -> None:
     """Do the step that the arguments name. Errors are events, and the exit code is not 0."""
     emit = open_events()
     end_with_parent()
-    task, root = sys.argv[1], Path(sys.argv[2])
+    task, root = sys.argv[1], Path(sys.argv[2] if len(sys.argv) > 2 else "")
     if task != "prepare" or not is_on_hub(root):
         os.environ["HF_HUB_OFFLINE"] = "1"  # otherwise libraries wait for the network
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     warnings.simplefilter("ignore")
     try:
-        if task == "prepare":
+        if task == "machine":
+            from bactrian.train.worker.machine import describe_machine
+
+            emit("machine", **describe_machine())
+        elif task == "prepare":
             from bactrian.train.worker.prepare import prepare
 
             prepare(root, emit)

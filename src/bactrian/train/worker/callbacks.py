@@ -14,12 +14,10 @@ import torch
 from transformers import TrainerCallback
 
 from bactrian.errors import BactrianError
+from bactrian.train.folder import COMPLETE
 from bactrian.train.recipe import Training
 from bactrian.train.worker.events import Emit
 from bactrian.train.worker.machine import measure_peak
-
-COMPLETE = "complete"
-"""File that marks a whole checkpoint; it is written last."""
 
 
 class StageWatch(TrainerCallback):
@@ -55,16 +53,14 @@ class StageWatch(TrainerCallback):
         """Report a step or an evaluation.
 
         Raises:
-            BactrianError: the loss is not a number.
+            BactrianError: the loss or the gradient is not a number.
         """
         logs = logs or {}
-        for name in ("loss", "eval_loss"):
+        # A gradient that is not a number would spoil the weights before the loss shows it. Checkpoints are written
+        # after this, so each of them is good.
+        for name, title in (("loss", "loss"), ("eval_loss", "loss"), ("grad_norm", "gradient")):
             if name in logs and not math.isfinite(float(logs[name])):
-                raise BactrianError(
-                    f"The loss is not a number at step {state.global_step}: the training has diverged.",
-                    where="learning_rate",
-                    next="Use --set learning_rate=… with a smaller one, or --set precision=fp32, and another --out.",
-                )
+                raise _explain_divergence(title, state.global_step, Path(args.output_dir))
         if not state.is_world_process_zero:
             return
         done = {"step": state.global_step, "of": state.max_steps}
@@ -96,6 +92,16 @@ class StageWatch(TrainerCallback):
 
     def _ask_to_stop(self, *_given: object) -> None:
         self._stopping = True
+
+
+def _explain_divergence(what: str, step: int, folder: Path) -> BactrianError:
+    good = find_checkpoint(folder)
+    kept = f" The last good checkpoint is {good.name}." if good else ""
+    return BactrianError(
+        f"The {what} is not a number at step {step}: the training has diverged.{kept}",
+        where=str(folder),
+        next="Use --set learning_rate=… with a smaller one, or --set precision=fp32, and another --out.",
+    )
 
 
 def find_checkpoint(folder: Path) -> Path | None:

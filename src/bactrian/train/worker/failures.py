@@ -1,25 +1,45 @@
-# pyright: basic, reportMissingImports=false
 """Failures of the libraries and of the machine, as errors that name the next action."""
 
 from __future__ import annotations
 
-from bactrian.errors import BactrianError
+import re
+from collections.abc import Iterator
+
+from bactrian.errors import BactrianError, InputError
 
 _LESS = "Add --set per_device=1 or --set checkpointing=true: the result is the same, and finished stages are kept."
 _RESUMES = "run the same command: it resumes at the last checkpoint."
+_NO_MEMORY = re.compile(r"can't allocate memory|Cannot allocate memory|CUDA out of memory")
+_NO_SPACE = re.compile(
+    # PyTorch gives the reason of a failed write only in its own words.
+    r"No space left|File too large|Disk quota exceeded|os error (27|28|122)|PytorchStreamWriter failed"
+    r"|\d+ requested and \d+ written|unexpected pos \d+ vs"
+)
+_NO_GPU = re.compile(r"CUDA|NCCL|cuBLAS|cuDNN")
 
 
 def explain_failure(error: BaseException) -> BactrianError:
     """Return what to tell a person about an error of a library."""
-    text = str(error)
-    first = next(iter(text.splitlines()), "")
-    kind = type(error).__name__
-    if isinstance(error, MemoryError) or kind == "OutOfMemoryError" or "can't allocate memory" in text:
+    texts = [f"{type(one).__name__}: {one}" for one in _iterate_causes(error)]
+    kinds = {type(one).__name__ for one in _iterate_causes(error)}
+    text = "\n".join(texts)
+    if kinds & {"MemoryError", "OutOfMemoryError"} or _NO_MEMORY.search(text):
         return BactrianError("There is too little memory for this training.", next=_LESS)
-    if "No space left" in text or "PytorchStreamWriter failed" in text:
+    if _NO_SPACE.search(text):
         return BactrianError("No space is left on the disk.", next=f"Free some space, and {_RESUMES}")
-    if "CUDA" in text or "NCCL" in text or "cuBLAS" in text:
+    first = next(iter(texts[0].splitlines()))
+    if "Target modules" in text:
+        return InputError(
+            f"The model has no such parts to adapt: {first}",
+            where="training.lora.targets",
+            next='Use targets = "all-linear", or names of layers of this model, such as ["q_proj", "v_proj"].',
+        )
+    if _NO_GPU.search(text):
         return BactrianError(f"The GPU was lost: {first}", next=f"Check `nvidia-smi`, and {_RESUMES}")
-    return BactrianError(
-        f"Training failed: {kind}: {first}", next=f"The log worker.log says more; {_RESUMES}"
-    )
+    return BactrianError(f"Training failed: {first}", next=f"The log worker.log says more; {_RESUMES}")
+
+
+def _iterate_causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__

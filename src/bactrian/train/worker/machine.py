@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import re
 import resource
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -47,8 +49,26 @@ def find_machine(training: Training) -> Machine:
         )
     able = torch.cuda.is_bf16_supported() if has_gpu else _computes_bf16()
     bf16 = able if training.precision == "auto" else training.precision == "bf16"
-    name = torch.cuda.get_device_name(0) if has_gpu else f"{torch.get_num_threads()} threads of a processor"
+    threads = torch.get_num_threads()
+    processor = f"{threads} {'thread' if threads == 1 else 'threads'} of a processor"
+    name = torch.cuda.get_device_name(0) if has_gpu else processor
     return Machine("cuda" if has_gpu else "cpu", bf16, name)
+
+
+def describe_machine() -> dict[str, Any]:
+    """Return what ``bactrian doctor`` shows: the device, its precision, its free memory in bytes, PyTorch's version."""
+    machine = find_machine(Training())
+    free = torch.cuda.mem_get_info()[0] if machine.device == "cuda" else _read_free_memory()
+    return {**asdict(machine), "free_bytes": free, "torch": torch.__version__}
+
+
+def _read_free_memory() -> int | None:
+    """Return the bytes that programs can take; None where the system does not say."""
+    try:
+        found = re.search(r"MemAvailable:\s*(\d+) kB", Path("/proc/meminfo").read_text("utf-8"))
+    except OSError:
+        return None
+    return int(found[1]) * 1024 if found else None
 
 
 def measure_peak() -> int:

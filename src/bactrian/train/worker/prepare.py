@@ -9,9 +9,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from bactrian.errors import InputError
 from bactrian.train.data.conversation import read_prepared
 from bactrian.train.examples import Cutter
-from bactrian.train.folder import StageFolder, list_stage_folders, read_plan, write_json
+from bactrian.train.folder import StageFolder, hash_weights, list_stage_folders, read_plan, write_json
 from bactrian.train.recipe import TrainRecipe
 from bactrian.train.worker.encode import encode_stage, load_part
 from bactrian.train.worker.events import Emit
@@ -44,6 +45,8 @@ def prepare(root: Path, emit: Emit) -> None:
     else:
         tokenizer = open_tokenizer(str(base.model), recipe.base)
         cutter = make_cutter(tokenizer, str(base.model))
+    described = _describe(base, folders[0], tokenizer)
+    _check_same(described, folders[0], str(base.source or base.model))
     stages: list[dict[str, Any]] = []
     for folder in folders[1:]:
         emit("encoding", stage=folder.name)
@@ -56,8 +59,21 @@ def prepare(root: Path, emit: Emit) -> None:
         if recipe.training.devices > 1
         else probe_training(base.model, recipe.training, machine, load_part(folders[-1], "train"))
     )
-    write_json(folders[0].path / "manifest.json", _describe(base, folders[0], tokenizer))
+    write_json(folders[0].path / "manifest.json", described)
     write_json(root / PREPARED, {"stages": stages, "probe": probe, "weights": _weigh(base.model)})
+
+
+def _check_same(described: dict[str, Any], folder: StageFolder, where: str) -> None:
+    """Raise InputError if the training was begun with another base model, or with another template."""
+    if not folder.is_complete:
+        return
+    before = folder.read_manifest()
+    if (before["base"]["sha256"], before["template"]) != (described["base"]["sha256"], described["template"]):
+        raise InputError(
+            "This is another base model than the one that the training was begun with.",
+            where=where,
+            next="Put the former one back, or use another --out: what is trained so far is kept.",
+        )
 
 
 def _write_prompts(path: Path, folders: list[StageFolder], cutter: Cutter) -> None:
@@ -88,6 +104,7 @@ def _describe(base: OpenBase, folder: StageFolder, tokenizer: Any) -> dict[str, 
         "name": "base",
         "base": {"name": base.name, "sha256": base.sha256, "license": base.license},
         "model": locate(base.model),
+        "weights": hash_weights(base.model),
         "gguf": locate(base.gguf) if base.gguf else None,
         "gguf_source": str(base.source) if base.source else None,
         "template": {"sha256": hash_template(tokenizer) if tokenizer.chat_template else None},

@@ -15,7 +15,15 @@ import torch
 from datasets import concatenate_datasets
 from transformers import set_seed
 
-from bactrian.train.folder import StageFolder, list_stage_folders, name_gguf, read_plan, write_json
+from bactrian.errors import InputError
+from bactrian.train.folder import (
+    StageFolder,
+    hash_weights,
+    list_stage_folders,
+    name_gguf,
+    read_plan,
+    write_json,
+)
 from bactrian.train.gguf_files.writer import write_gguf
 from bactrian.train.recipe import TrainRecipe
 from bactrian.train.worker.callbacks import StageWatch, find_checkpoint
@@ -35,7 +43,7 @@ def train_stage(root: Path, number: int, emit: Emit) -> bool:
     """Train stage ``number``, resuming its newest checkpoint. Return False if it was stopped before its end.
 
     Raises:
-        BactrianError: the loss is not a number.
+        BactrianError: the loss is not a number, or the model to begin with has changed.
     """
     recipe = TrainRecipe.model_validate(read_plan(root)["recipe"])
     folders = list_stage_folders(root, [one.name for one in recipe.stages])
@@ -47,6 +55,7 @@ def train_stage(root: Path, number: int, emit: Emit) -> bool:
     emit("machine", device=machine.device, name=machine.name, bf16=machine.bf16)
     base = find_model(folders[0])
     start = base if recipe.origin == "union" else find_model(folders[number - 1])
+    check_weights(folders[0] if recipe.origin == "union" else folders[number - 1])
     own = folders[1 : number + 1] if recipe.origin == "union" else [stage]
     data = concatenate_datasets([load_part(one, "train") for one in own])
     held_out = concatenate_datasets([load_part(one, "held-out") for one in folders[1:]])
@@ -64,7 +73,11 @@ def train_stage(root: Path, number: int, emit: Emit) -> bool:
     )
     checkpoint = find_checkpoint(stage.checkpoints)
     emit("began", step=int(checkpoint.name.rpartition("-")[2]) if checkpoint else 0, of=steps)
-    trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    try:
+        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    except Exception:
+        find_checkpoint(stage.checkpoints)  # removes half a checkpoint, which may be what fills the disk
+        raise
     if watch.stopped:
         return False
     if trainer.args.world_size > 1:
@@ -86,13 +99,25 @@ def train_stage(root: Path, number: int, emit: Emit) -> bool:
             write_gguf(stage.path / "model", target, kind, source=Path(source) if source else None)
         write_expected(stage.path, data)
     report["peak_bytes"] = measure_peak()
-    write_json(stage.path / "trained.json", report | {"gguf": "model.gguf" if write else None})
+    report |= {"weights": hash_weights(stage.path / "model"), "gguf": "model.gguf" if write else None}
+    write_json(stage.path / "trained.json", report)
     return True
 
 
 def find_model(folder: StageFolder) -> Path:
     """Return the model of a finished stage."""
     return folder.path / str(folder.read_manifest()["model"])
+
+
+def check_weights(folder: StageFolder) -> None:
+    """Raise InputError if the weights of a finished stage are not those that its manifest names."""
+    stated, model = folder.read_manifest().get("weights"), find_model(folder)
+    if stated is not None and hash_weights(model) != stated:
+        raise InputError(
+            f"The model of the stage {folder.name} has changed since it was made.",
+            where=str(model),
+            next="Put the former files back, or use another --out: what is trained so far is kept.",
+        )
 
 
 def read_base(folder: StageFolder) -> dict[str, Any]:

@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from bactrian.api.models import build_model_options
-from bactrian.cli.model_options import show_model_progress
+from bactrian.cli.model_options import read_model_options
 from bactrian.cli.options import declare_option
 from bactrian.cli.run_async import run_async
 from bactrian.errors import InputError
@@ -53,7 +52,7 @@ async def _ask(
     base_url: str | None,
     path: Path,
 ) -> int:
-    access = show_model_progress(build_model_options(base_url))
+    access = read_model_options(base_url, model)
     opened = Retry(open_model(model, access))
     try:
         found = await ask_questions(opened, category, examples, count, seed=seed)

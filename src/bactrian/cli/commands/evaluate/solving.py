@@ -9,6 +9,7 @@ from typing import Annotated
 from bactrian.api.evaluation.plan import (
     RunSettings,
     SolutionPlan,
+    check_address,
     name_verdicts,
     order_solutions,
     order_verdicts,
@@ -22,9 +23,9 @@ from bactrian.cli.run_async import StopControl
 from bactrian.cli.view.comparison import show_comparison
 from bactrian.cli.view.forecast import show_forecast
 from bactrian.cli.view.progress import choose_progress_view
-from bactrian.evaluate.agents.html import write_comparison_page
 from bactrian.evaluate.agents.report import build_comparison_report
 from bactrian.evaluate.agents.scores import Style
+from bactrian.evaluate.page import write_page
 from bactrian.generate.forecast import forecast_run
 from bactrian.generate.run import RunOrder
 from bactrian.language.escape import to_json
@@ -85,7 +86,7 @@ async def compare_solutions(
         return code
     report = await build_comparison_report(plan.solutions, verdicts, by_roles=judging.by_roles)
     if judging.report is not None:
-        write_comparison_page(judging.report, report)
+        write_page(judging.report, "agents/comparison.html.j2", report)
     if judging.as_json:
         print(to_json(report))
     else:
@@ -121,6 +122,7 @@ async def run_comparison(
     Raises:
         BudgetReached: a limit is used up; what was paid for is stored.
     """
+    check_address(plan, judging.judge or (), spending.base_url)
     order = _order_solutions(plan, spending, judging)
     verdicts = list_verdicts(plan.folder, judging)
     if judging.forecast:

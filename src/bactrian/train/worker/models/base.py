@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bactrian.errors import InputError, Refused
 from bactrian.models.local.weights import BUILT_IN, fetch_weights, find_cache_folder
-from bactrian.train.folder import StageFolder
+from bactrian.train.folder import StageFolder, hash_weights
 from bactrian.train.gguf_files.reader import read_metadata
 from bactrian.train.gguf_files.writer import can_write, write_gguf
 from bactrian.train.recipe import BUILT_IN_BASE, NEW, Base, TrainRecipe
@@ -67,7 +67,7 @@ def open_base(recipe: TrainRecipe, stage: StageFolder, texts: Iterable[str]) -> 
         gguf if gguf.exists() else None,
         None,
         name,
-        _hash_weights(folder),
+        hash_weights(folder),
         base.license or _read_license(folder),
     )
 
@@ -80,7 +80,7 @@ def _make_new(recipe: TrainRecipe, stage: StageFolder, texts: Iterable[str]) -> 
     make_new_model(recipe.base.new, texts, recipe.training.seed, folder)
     gguf = stage.path / "model.gguf"
     write_gguf(folder, gguf, "f16")
-    return OpenBase(folder, gguf, None, NEW, _hash_weights(folder), None)
+    return OpenBase(folder, gguf, None, NEW, hash_weights(folder), None)
 
 
 def _convert(path: Path, name: str, base: Base, stage: StageFolder) -> OpenBase:
@@ -165,15 +165,6 @@ def _download(name: str, revision: str | None) -> Path:
 
 def _weigh(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.glob("*.safetensors"))
-
-
-def _hash_weights(folder: Path) -> str:
-    """Return one SHA-256 over all files of weights."""
-    digest = hashlib.sha256()
-    for path in sorted([*folder.glob("*.safetensors"), *folder.glob("*.bin")]):
-        with path.open("rb") as file:
-            digest.update(hashlib.file_digest(file, "sha256").digest())
-    return digest.hexdigest()
 
 
 def _read_license(folder: Path) -> str | None:
