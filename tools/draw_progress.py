@@ -26,7 +26,7 @@ def main() -> None:
     """Generate sixty conversations, and draw their progress at half of the way."""
     seen: list[ProgressSnapshot] = []
     with tempfile.TemporaryDirectory() as scratch:
-        make_run(Path(scratch) / "helpers.db", 0.4, delay=DELAY, on_progress=seen.append)
+        make_run(Path(scratch) / "helpers.db", 0.4, delay=DELAY, budget=1.0, on_progress=seen.append)
     half = next(now for now in seen if 2 * now.done >= now.total)
     console = Console(record=True, width=WIDTH, file=io.StringIO(), force_terminal=True)
     console.print(draw_progress(half, WIDTH))

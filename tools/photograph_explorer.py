@@ -25,6 +25,20 @@ from tools.photograph_reports import make_run
 
 IMAGES = Path(__file__).parent.parent / "docs/images"
 PAGES = ("/", "/conversations?sort=findings", "/statistics", "/map", "/compare", "/help")
+IDEAS = (
+    "Plan a small herb garden for a sunny balcony",
+    "Water the vegetable garden during a dry summer",
+    "Write a guide for new colleagues",
+    "Write a letter of thanks to old colleagues",
+    "Sort the recipes of a year",
+    "Cook a warm dinner from the recipes of a grandmother",
+    "Repair the chain and the brakes of a bicycle",
+    "Choose a bicycle for long tours in the mountains",
+    "Teach fractions to a class of children with games",
+    "Prepare a class of children for a visit to a museum",
+    "Save money for a journey by train through Europe",
+    "Draw a time table for trains between three towns",
+)
 SCREENS = {"desk": (1280, 900), "phone": (390, 844)}
 
 
@@ -36,7 +50,7 @@ def main() -> None:
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch, sync_playwright() as tool:
         runs = given.runs or [
-            make_run(Path(scratch) / f"{name}.db", trouble).path
+            make_run(Path(scratch) / f"{name}.db", trouble, IDEAS).path
             for name, trouble in (("small", 0.6), ("large", 0.25))
         ]
         with serve(runs) as address:
@@ -89,8 +103,8 @@ def draw_map(browser: Browser, address: str) -> None:
 
 def take_docs(browser: Browser, address: str, names: Sequence[str]) -> None:
     """Take the pictures of docs: a conversation, the list, the statistics, a comparison and a map."""
-    page = browser.new_page(viewport={"width": 1200, "height": 760}, color_scheme="light")
-    talk = find_talk(page, address)
+    page = browser.new_page(viewport={"width": 1200, "height": 700}, color_scheme="light")
+    talk = find_talk(page, address, "behaviour=role_flip&")
     compared = f"/compare?one=data%3D{names[0]}&two=data%3D{names[-1]}"
     pages = {
         "conversation": talk,
@@ -101,13 +115,15 @@ def take_docs(browser: Browser, address: str, names: Sequence[str]) -> None:
     }
     for name, way in pages.items():
         page.goto(address + way)
+        if name == "conversation":
+            page.locator("mark.finding").first.evaluate("mark => mark.scrollIntoView({block: 'center'})")
         page.wait_for_timeout(500)
         page.screenshot(path=IMAGES / f"explore-{name}.png")
 
 
-def find_talk(page: Page, address: str) -> str:
-    """Return the path of the conversation with the most findings."""
-    page.goto(f"{address}/conversations?sort=findings")
+def find_talk(page: Page, address: str, query: str = "") -> str:
+    """Return the path of the conversation with the most findings that fits a filter."""
+    page.goto(f"{address}/conversations?{query}sort=findings")
     return page.locator("#list h2 a").first.get_attribute("href") or "/"
 
 

@@ -76,15 +76,21 @@ def find_number(text: str) -> int:
 
 
 def make_run(
-    path: Path, trouble: float, *, delay: float = 0.0, on_progress: Callable[[Any], object] | None = None
+    path: Path,
+    trouble: float,
+    tasks: Sequence[str] = TASKS,
+    *,
+    delay: float = 0.0,
+    budget: float | None = None,
+    on_progress: Callable[[Any], object] | None = None,
 ) -> bt.Run:
-    """Play sixty conversations into the run at ``path``: each assistant with each user, on each task.
+    """Play twenty conversations on each task into the run at ``path``: each assistant with each user.
 
     A reply takes ``delay`` seconds; ``on_progress`` receives each snapshot of the progress.
     """
 
     def specify(messages: Sequence[dict[str, str]]) -> str:
-        idea = next(one for one in TASKS if one in messages[-1]["content"])
+        idea = next(one for one in tasks if one in messages[-1]["content"])
         return f"{idea}, step by step, as plan {zlib.crc32(messages[-1]['content'].encode()) % 1000}."
 
     def speak(agent: str) -> Callable[[Sequence[dict[str, str]]], Awaitable[str]]:
@@ -96,7 +102,7 @@ def make_run(
 
         return reply
 
-    recipe = bt.recipe("ai-society", assistant_role=ASSISTANTS, user_role=USERS, task=TASKS)
+    recipe = bt.recipe("ai-society", assistant_role=ASSISTANTS, user_role=USERS, task=list(tasks))
     models = {"task": specify, "user": speak("user"), "assistant": speak("assistant")}
     return bt.generate(
         recipe,
@@ -105,7 +111,7 @@ def make_run(
         seed=1,
         concurrency=8,
         price="0.15/0.60",
-        budget=1.0,
+        budget=budget,
         on_progress=on_progress,
     )
 

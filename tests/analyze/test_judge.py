@@ -138,6 +138,28 @@ async def test_answers_are_kept_when_the_judge_falls_silent(tmp_path: Path) -> N
         assert json.loads(done.stdout)["judged"]["behaviours"]["flake_reply"]["confirmed"]["count"] == 6
 
 
+@pytest.mark.parametrize("status", [400, 403])
+async def test_a_question_that_is_refused_is_unreadable_and_never_asked_again(
+    tmp_path: Path, status: int
+) -> None:
+    await make_run(tmp_path / "tea.db", [flaky("1", 2), flaky("2")])
+
+    def answer(request: Received) -> Reply:
+        question = request.json["messages"][-1]["content"].rpartition("[")[2]
+        return Answer(b'{"error": {"message": "policy"}}', status) if "going to work" in question else "Yes."
+
+    async with Endpoint([answer]) as endpoint:
+        words = ("analyze", "tea.db", "--judge", "openai:judge", "--base-url", endpoint.url, "--json")
+        done = await asyncio.to_thread(bactrian, *words, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        flakes = json.loads(done.stdout)["judged"]["behaviours"]["flake_reply"]
+        assert (flakes["asked"], flakes["unreadable"], flakes["confirmed"]["count"]) == (3, 1, 2)
+        asked = len(endpoint.requests)
+        again = await asyncio.to_thread(bactrian, *words, cwd=tmp_path)
+        assert again.returncode == 0, again.stderr
+        assert len(endpoint.requests) == asked
+
+
 async def test_a_limit_stops_the_judge_before_it_is_passed(tmp_path: Path) -> None:
     await make_run(tmp_path / "tea.db", [flaky(str(number)) for number in range(6)])
     reply = completion("Yes.") | {"usage": {"prompt_tokens": 500, "completion_tokens": 5}}

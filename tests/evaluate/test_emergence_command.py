@@ -57,7 +57,7 @@ async def test_the_matrix_shows_what_each_stage_knows_and_asks_nothing_twice(tmp
         code, out, errors = await measure(endpoint, tmp_path, "--json")
         assert code == 0, errors
         asked = len(endpoint.requests)
-        _, shown, _ = await measure(endpoint, tmp_path)
+        _, shown, _ = await measure(endpoint, tmp_path, "--report", "page.html")
         assert len(endpoint.requests) == asked == (2 + 4) * 4 * 9 * 2
     report: dict[str, Any] = json.loads(out)
     rates = [[stage["domains"][key]["value"] for key in DOMAINS] for stage in report["stages"]]
@@ -65,6 +65,11 @@ async def test_the_matrix_shows_what_each_stage_knows_and_asks_nothing_twice(tmp
     assert all(stage["untaught"]["value"] == 0.0 for stage in report["stages"])
     assert all(claim["appears"] for claim in report["claims"])
     assert "AI Society: gains +100.0 points [+61.0, +100.0] at its own stage" in shown
+    page = (tmp_path / "page.html").read_text("utf-8")
+    assert page.count("<svg") == 4
+    assert page.count('class="win"') == 4  # each domain at its own stage
+    assert page.count("It appears at its stage") == 4
+    assert "61.0% – 100.0%" in page
 
 
 async def test_a_folder_of_other_facts_is_refused_and_keeps_its_answers(tmp_path: Path) -> None:
@@ -107,8 +112,8 @@ def test_a_stage_that_is_not_there_is_named(tmp_path: Path) -> None:
         done = bactrian("evaluate", "emergence", name, name, "--known-answers", cwd=tmp_path)
         assert done.returncode in (1, 2)
         assert name.partition(":")[2] in done.stderr and "Traceback" not in done.stderr
-    done = bactrian("evaluate", "emergence", "--known-answers", "--report", "page.html", cwd=tmp_path)
-    assert done.returncode == 2 and "--report" in done.stderr
+    done = bactrian("evaluate", "emergence", "--known-answers", "--by-roles", cwd=tmp_path)
+    assert done.returncode == 2 and "--by-roles" in done.stderr
     done = bactrian("evaluate", "emergence", "local", "--known-answers", cwd=tmp_path)
     assert done.returncode == 2 and "base, ai-society, code" in done.stderr
 

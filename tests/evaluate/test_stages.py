@@ -58,7 +58,7 @@ async def test_stages_stand_beside_the_papers_rows_after_a_kill_and_nothing_is_a
             await process.communicate()
         code, shown, errors = await run(tmp_path, *command)
         assert code == 0, errors
-        _, out, _ = await run(tmp_path, *command, "--json")
+        _, out, _ = await run(tmp_path, *command, "--json", "--report", "page.html")
         # A kill may repeat the two requests in flight, and nothing else.
         assert CALLS <= len(endpoint.requests) <= CALLS + 4
     report: dict[str, Any] = json.loads(out)
@@ -71,6 +71,10 @@ async def test_stages_stand_beside_the_papers_rows_after_a_kill_and_nothing_is_a
     strengths = [report["strengths"]["openai:judge"][name]["value"] for name in report["titles"]]
     assert strengths[1:] == sorted(strengths[1:])
     assert strengths[0] == pytest.approx(strengths[1], abs=0.2)
+    page = (tmp_path / "page.html").read_text("utf-8")
+    assert page.count("<svg") == 3  # two sets, and the strengths
+    assert '<td class="n">0 / 6 / 14</td>' in page  # the paper's row
+    assert f'<td class="n">0 / 0 / {ASKED}</td>' in page  # draws that are both bad
     assert re.search(r"code\s+Base.*Base +\+ Science +0 +0 +2 +0/0/20", shown, re.S)
 
 

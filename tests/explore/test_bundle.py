@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +12,7 @@ import pytest
 from bactrian.errors import InputError
 from bactrian.explore.bundle.links import rewrite_page
 from bactrian.explore.bundle.writer import BundleOrder, write_bundle
+from bactrian.explore.index.side import find_side_file
 from tests.helpers.runs import make_run, session
 
 
@@ -52,3 +56,38 @@ def test_a_link_to_what_is_not_copied_becomes_text() -> None:
     found = {"/c/run/x?from=2&x=1": "c/run/x-2.html"}
     made = rewrite_page(page, "/c/run/x", "c/run/x.html", found.get)
     assert made == '<a class="chip">Play</a> <a href="x-2.html">on</a> <a href="#a">a</a>'
+
+
+async def test_a_drawn_map_is_copied_as_a_picture_of_the_chosen_conversations(tmp_path: Path) -> None:
+    cooks = [
+        session(f"c{number}", assistant="Cook", task=f"Bake bread number {number}") for number in range(20)
+    ]
+    poets = [
+        session(f"p{number}", assistant="Poet", task=f"Write a sonnet number {number}")
+        for number in range(12)
+    ]
+    run = await make_run(tmp_path / "run.db", [*cooks, *poets])
+    order = BundleOrder([run], tmp_path / "copy", "assistant=Poet")
+    await write_bundle(order)
+    assert not list(order.folder.glob("map*"))
+    await draw_map(run)
+    assert await write_bundle(order) == 12
+    page, picture = ((order.folder / f"map-run-task.{kind}").read_text("utf-8") for kind in ("html", "svg"))
+    assert picture.count("<circle") == 12
+    assert '<a href="map-run-task.svg"><img' in page
+    assert "<canvas" not in page
+    assert '<td class="n">12</td>' in page
+    assert '<a href="map-run-task.html">Map of tasks</a>' in (order.folder / "index.html").read_text("utf-8")
+    red = await make_run(tmp_path / "red.db", [*cooks, replace(poets[0], mark="red-team")])
+    await write_bundle(BundleOrder([red], tmp_path / "white"))
+    await draw_map(red)
+    await write_bundle(BundleOrder([red], tmp_path / "white"))
+    assert not list((tmp_path / "white").glob("map*"))
+
+
+async def draw_map(run: Path) -> None:
+    side = str(find_side_file(run))
+    worker = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "bactrian.explore.map.worker", str(run), side, "task"
+    )
+    assert await worker.wait() == 0

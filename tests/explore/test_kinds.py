@@ -12,11 +12,13 @@ from bactrian.explore.bundle.writer import BundleOrder, write_bundle
 from bactrian.explore.deliberation import Branch, list_rounds
 from bactrian.explore.kept_files import list_kept_files
 from bactrian.explore.library import open_library
+from bactrian.explore.pages.conversation import explain_behaviour
 from bactrian.explore.rendering import Explorer
 from bactrian.explore.server import build_app
 from bactrian.play.embodied.kept_files import name_folder
 from bactrian.recipes.society import load_society
 from bactrian.records.candidate import CriticSettings, Decision, Deliberation, Proposal
+from bactrian.records.finding import BEHAVIOURS
 from bactrian.records.session import Role
 from bactrian.records.text import Text
 from bactrian.records.usage import Usage
@@ -155,3 +157,10 @@ async def test_a_copy_takes_pictures_and_no_other_files(tmp_path: Path) -> None:
     assert '<img src="001-files/camel.png"' in page
     assert "page.html</a>" in page
     assert json.loads((tmp_path / "copy" / "manifest.json").read_text())["conversations"] == 2
+
+
+def test_every_behaviour_is_explained_in_a_sentence() -> None:
+    assert explain_behaviour("role_flip") == "An agent plays the other's part."
+    told = {code: explain_behaviour(code) for code in BEHAVIOURS}
+    assert [code for code, text in told.items() if not (text.endswith(".") and text[0].isupper())] == []
+    assert explain_behaviour("unknown") == ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 from pathlib import Path
 from urllib.parse import quote
@@ -71,7 +72,9 @@ def test_an_unknown_address_is_not_found(explored: RunningExplorer, path: str) -
     assert "import" not in answer.text
 
 
-@pytest.mark.parametrize("query", ["least=many", "sort=up", "data=nothing", "cost=-1"])
+@pytest.mark.parametrize(
+    "query", ["least=many", "sort=up", "data=nothing", "cost=-1", "topic=task:99999999999999999999"]
+)
 def test_a_wrong_filter_is_explained(explored: RunningExplorer, query: str) -> None:
     answer = explored.get(f"/conversations?{query}")
     assert answer.status == 400
@@ -130,10 +133,17 @@ def test_texts_in_markdown_cannot_leave_their_quotation(explored: RunningExplore
     assert all(line.startswith((">", "#", "Ended")) or not line for line in text.splitlines())
 
 
-def test_another_address_needs_the_token_that_is_shown(tmp_path: Path) -> None:
-    done = bactrian("explore", "nothing.db", "--host", "0.0.0.0", cwd=tmp_path)
-    assert done.returncode == 2
-    assert "no such run" in done.stderr
+async def test_another_address_needs_the_token_that_is_shown(tmp_path: Path) -> None:
+    await make_run(tmp_path / "run.db", [session()])
+    with explore(tmp_path, "run.db", "--host", "0.0.0.0") as one:
+        for path in ("/", "/conversations", "/status", "/?token=", "/?token=wrong"):
+            assert one.get(path).status == 401
+        assert one.get("/", Cookie=f"bactrian_{one.address.rpartition(':')[2]}=wrong").status == 401
+        token = re.search(r"token=([\w-]{20,})", one.command.peek())
+        assert token is not None
+        entered = one.get(f"/?token={token[1]}")
+        assert entered.status == 303
+        assert one.get("/", Cookie=entered.headers["set-cookie"].partition(";")[0]).status == 200
 
 
 async def test_a_taken_port_is_named_with_another_one(tmp_path: Path) -> None:

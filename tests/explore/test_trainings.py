@@ -88,6 +88,15 @@ async def test_a_training_that_has_not_begun_or_is_damaged_says_so(tmp_path: Pat
     root = write_training(tmp_path / "tuned", ("first", 0, 10))
     (begun,) = await fetch(root, "/training/tuned")
     assert b"No step has been logged yet" in begun.body
+    write_json(root / "plan.json", {"recipe": {"stages": "none"}})
+    (strange,) = await fetch(root, "/training/tuned")
+    assert (strange.status, b"are damaged" in strange.body) == (400, True)
+    write_json(root / "plan.json", {"recipe": {"stages": [{"name": "first"}]}})
+    folder = list_stage_folders(root, ["first"])[1]
+    folder.path.mkdir()
+    folder.log.write_text('{"event": "step", "step": 1, "loss": "<script>"}\n')
+    (wrong,) = await fetch(root, "/training/tuned/steps.csv")
+    assert (wrong.status, b"are damaged" in wrong.body, b"<script>" in wrong.body) == (400, True, False)
     (root / "plan.json").write_text(json.dumps({"format": 99}))
     newer, missing, drawn = await fetch(root, "/training/tuned", "/training/other", "/map")
     assert (newer.status, b"format 99" in newer.body) == (400, True)

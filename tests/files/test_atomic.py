@@ -111,6 +111,8 @@ with write_atomically(Path(sys.argv[1])) as stage:
         with write_atomically(tmp_path / "tea", overwrite=True) as stage:
             (stage / "tea").write_text("fast")
         assert (tmp_path / "tea").read_text() == "fast"
+        (kept,) = tmp_path.glob(".tea.*.part")
+        assert (kept / "tea").read_text() == "slow"
         other.stdin.write("\n")
         other.stdin.close()
         assert other.wait() != 0  # It may not replace what has come in between.

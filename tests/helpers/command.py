@@ -90,6 +90,13 @@ class Command:
         with self._input:
             return _read(self._out), _read(self._err)
 
+    def peek(self) -> str:
+        """What the command has written so far, standard output first."""
+        return "".join(
+            os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0).decode()
+            for file in (self._out, self._err)
+        )
+
     async def communicate(self) -> tuple[bytes, bytes]:
         """As :meth:`finish`, while the event loop goes on."""
         return await asyncio.to_thread(self.finish)

@@ -25,6 +25,7 @@ from bactrian.store import open_store
 from bactrian.store.sqlite.recover import recover
 from bactrian.store.sqlite.verify import verify
 from tests.helpers.command import bactrian
+from tests.helpers.disks import mounted, resize
 from tests.helpers.exports import handed
 from tests.helpers.runs import make_run, session
 
@@ -53,6 +54,22 @@ def chat(**more: Any) -> dict[str, Any]:
         "termination_reason": "max_num_messages",
         "num_messages": 2,
     } | more
+
+
+INSTRUCTION = {
+    "id": "001_001_001",
+    "role_1": "Actor_RoleType.ASSISTANT",
+    "role_2": "Blogger_RoleType.USER",
+    "original_task": "Write a play",
+    "specified_task": "Write a play about tea.",
+    "role_1_response": "",
+    "role_1_message_id": 1,
+    "instruction": "Name the hero.",
+    "input": "",
+    "output": "Darjeeling.",
+    "termination_reason": "max_num_messages",
+}
+"""A row of CAMEL's instructions."""
 
 
 def message(kind: str, name: str, text: str) -> dict[str, str]:
@@ -551,6 +568,24 @@ def test_an_archive_from_a_pipe_is_refused_before_it_is_read(tmp_path: Path) -> 
     os.mkfifo(pipe)
     with pytest.raises(InputError, match="from a pipe or a device"):
         find_chats(pipe, "camel-chat", Origin())
+
+
+def test_a_full_folder_for_temporary_files_is_named_and_the_same_command_goes_on(tmp_path: Path) -> None:
+    rows = [
+        {**INSTRUCTION, "id": f"001_001_{number:03}", "output": f"{number} " * 400_000}
+        for number in range(24)
+    ]
+    (tmp_path / "rows.json").write_text(json.dumps(rows))
+    words = ("import", "rows.json", "--run", "tea.db", "--format", "camel-instructions")
+    with mounted(tmp_path / "small", "size=1m") as small:
+        # SQLite reads TMPDIR when it starts; a variable of Python's makes the command a process of its own.
+        done = bactrian(*words, cwd=tmp_path, TMPDIR=str(small), PYTHONUTF8="1")
+        assert done.returncode == 1
+        assert "set TMPDIR to a folder with more" in done.stderr
+        resize(small, "64m")
+        done = bactrian(*words, cwd=tmp_path, TMPDIR=str(small), PYTHONUTF8="1")
+    assert done.returncode == 0, done.stderr
+    assert verify(tmp_path / "tea.db").sessions == len(rows)
 
 
 async def test_chats_that_differ_in_their_end_alone_are_all_kept_and_no_second_import_adds_one(

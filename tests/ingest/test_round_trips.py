@@ -54,12 +54,12 @@ FILES: dict[Form, tuple[str, list[Session]]] = {
     ),
     "messages": (
         "out.jsonl",
-        [session("001_001_001"), session("001_001_002", task="Tea", code="max_messages")],
+        [session("001_001_001"), session("001_001_002", task="Tea", code="max_messages"), CODE],
     ),
-    "sharegpt": ("out.jsonl", [session("001_001_001"), session("001_001_002", task="Tea")]),
+    "sharegpt": ("out.jsonl", [session("001_001_001"), session("001_001_002", task="Tea"), CODE]),
     "alpaca": (
         "out.json",
-        [session("001_001_001"), session("001_001_002", task="Tea"), answer("001_001_003")],
+        [session("001_001_001"), session("001_001_002", task="Tea"), CODE, answer("001_001_003")],
     ),
 }
 

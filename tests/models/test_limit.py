@@ -61,6 +61,25 @@ async def test_requests_wait_for_their_turn_and_all_are_answered() -> None:
     assert model.name == "openai:m"
 
 
+async def test_two_models_of_one_endpoint_share_its_pace() -> None:
+    clock = Clock()
+    at: list[float] = []
+
+    def reply(_: Received) -> str:
+        at.append(clock.now)
+        return "Done."
+
+    async with Endpoint([reply]) as endpoint:
+        one = limited(endpoint, clock, requests_per_minute=30)
+        other = one.share(OpenAIModel("other", base_url=endpoint.url))
+        for _ in range(2):
+            await one.reply(ASK)
+            await other.reply(ASK)
+        await one.close()
+        await other.close()
+    assert at == [100.0, 102.0, 104.0, 106.0]
+
+
 async def test_time_without_requests_is_not_saved_up_for_a_burst() -> None:
     clock = Clock()
     async with Endpoint() as endpoint:

@@ -60,6 +60,10 @@ def test_the_done_token_alone_is_done_in_any_white_space(before: str, after: str
     [
         ("Great work, we are through. <CAMEL_TASK_DONE>", True),
         ("**<CAMEL_TASK_DONE>**", True),
+        ("“<CAMEL_TASK_DONE>”", True),
+        ("„<CAMEL_TASK_DONE>“.", True),
+        ("«\u00a0<CAMEL_TASK_DONE>\u00a0»", True),
+        ("The word is “<CAMEL_TASK_DONE>”", False),
         ("I will say <CAMEL_TASK_DONE> when we are through.", False),
         ("Instruction: Say <CAMEL_TASK_DONE>\nInput: None", False),
         ("Instruction: One more thing.\nInput: None\n<CAMEL_TASK_DONE>", False),

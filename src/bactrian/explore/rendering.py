@@ -45,6 +45,8 @@ class Explorer:
     """Models that may play. Others are refused, because a name may stand for a file."""
     static: str = ""
     """The filter of a static copy, as in an address; empty on a server."""
+    maps: tuple[tuple[str, str], ...] = ()
+    """Names and addresses of the maps in a static copy."""
     stage: LiveStage | None = None
     """The conversation that is being played, or was played last."""
     voting: asyncio.Lock = field(default_factory=asyncio.Lock)

@@ -74,6 +74,7 @@ def build_app(explorer: Explorer, *, host: str, token: str = "") -> Starlette:
             HTTPException: _explain_http,
             BactrianError: _explain,
             TooSlow: _explain_slow,
+            OverflowError: _explain_overflow,
             sqlite3.Error: _explain_database,
         },
     )
@@ -190,6 +191,16 @@ def _explain_slow(request: Request, _: Exception) -> Response:
         "This took too long",
         "The query was stopped.",
         "Narrow the filter, or search for rarer words.",
+    )
+
+
+def _explain_overflow(request: Request, _: Exception) -> Response:
+    return _show_error(
+        request,
+        400,
+        "This did not work",
+        "A number in the address is too large.",
+        "Go back, and give a smaller one.",
     )
 
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from bactrian.analyze.page.charts import HEIGHT, WIDTH, build_curve
+from bactrian.errors import InputError
 from bactrian.train.folder import PLAN, StageFolder, list_stage_folders, read_plan
 from bactrian.train.log import read_log
 
 _MOST_POINTS = 400
 """Points of a curve; more are averaged."""
+_Points = list[tuple[float, float]]
 _MOST_ROWS = 60
 """Rows of a stage's table; steps between them are averaged."""
 
@@ -67,8 +69,8 @@ class PlotLine:
 
     name: str
     style: str
-    points: str
-    """Of an SVG polyline."""
+    parts: Sequence[str]
+    """One for each stage: the points of an SVG polyline."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +99,14 @@ def read_stages(root: Path) -> list[StageCurves]:
     Raises:
         InputError: the folder is damaged, or another version wrote it.
     """
-    names = [str(one["name"]) for one in read_plan(root)["recipe"]["stages"]]
-    return [_read_stage(one) for one in list_stage_folders(root, names)[1:]]
+    plan = read_plan(root)
+    try:
+        names = [str(one["name"]) for one in plan["recipe"]["stages"]]
+        return [_read_stage(one) for one in list_stage_folders(root, names)[1:]]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            "The files of this training are damaged.", where=str(root), next="Train again with another --out."
+        ) from error
 
 
 def _read_stage(folder: StageFolder) -> StageCurves:
@@ -113,10 +121,7 @@ def _read_stage(folder: StageFolder) -> StageCurves:
         TrainingRow(
             folder.name,
             step,
-            one.get("loss"),
-            one.get("held_out"),
-            one.get("tokens_per_second"),
-            one.get("learning_rate"),
+            *(_read_number(one, name) for name in ("loss", "held_out", "tokens_per_second", "learning_rate")),
         )
         for step, one in steps.items()
     ]
@@ -129,6 +134,10 @@ def _read_stage(folder: StageFolder) -> StageCurves:
         max((int(one.get("peak_bytes") or 0) for one in steps.values()), default=0),
         tuple(rows),
     )
+
+
+def _read_number(values: Mapping[str, Any], name: str) -> float | None:
+    return None if values.get(name) is None else float(values[name])
 
 
 def draw_plots(stages: Sequence[StageCurves]) -> list[Plot]:
@@ -147,23 +156,29 @@ def draw_plots(stages: Sequence[StageCurves]) -> list[Plot]:
     return made
 
 
-def _collect(stages: Sequence[StageCurves], offsets: Sequence[int], field: str) -> list[tuple[float, float]]:
-    points = [
-        (float(offset + row.step), float(value))
-        for offset, stage in zip(offsets, stages, strict=True)
-        for row in stage.rows
-        if (value := getattr(row, field)) is not None
-    ]
-    size = max(1, -(-len(points) // _MOST_POINTS))
-    groups = [points[start : start + size] for start in range(0, len(points), size)]
-    return [(group[-1][0], sum(value for _, value in group) / len(group)) for group in groups]
+def _collect(stages: Sequence[StageCurves], offsets: Sequence[int], field: str) -> list[_Points]:
+    """Return the points of each stage that has some."""
+    size = max(1, -(-sum(len(one.rows) for one in stages) // _MOST_POINTS))
+    parts: list[_Points] = []
+    for offset, stage in zip(offsets, stages, strict=True):
+        points = [
+            (float(offset + row.step), float(value))
+            for row in stage.rows
+            if (value := getattr(row, field)) is not None
+        ]
+        groups = [points[start : start + size] for start in range(0, len(points), size)]
+        if field == "held_out":  # Evaluations are few, and each counts.
+            groups = [[point] for point in points]
+        if groups:
+            parts.append([(group[-1][0], sum(value for _, value in group) / len(group)) for group in groups])
+    return parts
 
 
 def _draw(
-    title: str, series: Sequence[tuple[str, str, list[tuple[float, float]]]], ends: Sequence[tuple[int, str]]
+    title: str, series: Sequence[tuple[str, str, list[_Points]]], ends: Sequence[tuple[int, str]]
 ) -> Plot | None:
     # One curve through all of them gives the axes.
-    every = sorted(point for _, _, points in series for point in points)
+    every = sorted(point for _, _, parts in series for points in parts for point in points)
     axes = build_curve([(at, value, None, None) for at, value in every])
     if axes is None:
         return None
@@ -173,13 +188,13 @@ def _draw(
     def place(at: float) -> float:
         return round(WIDTH * (at - first) / ((last - first) or 1.0), 1)
 
-    lines = [
-        PlotLine(
-            name, style, " ".join(f"{place(at):g},{HEIGHT * (1 - value / top):.1f}" for at, value in points)
-        )
-        for name, style, points in series
-    ]
-    told = ", ".join(f"{name} from {points[0][1]:,.4g} to {points[-1][1]:,.4g}" for name, _, points in series)
+    def join(points: _Points) -> str:
+        return " ".join(f"{place(at):g},{HEIGHT * (1 - value / top):.1f}" for at, value in points)
+
+    lines = [PlotLine(name, style, [join(points) for points in parts]) for name, style, parts in series]
+    told = ", ".join(
+        f"{name} from {parts[0][0][1]:,.4g} to {parts[-1][-1][1]:,.4g}" for name, _, parts in series
+    )
     return Plot(title, lines, axes.across, axes.up, [(place(at), name) for at, name in ends], told)
 
 

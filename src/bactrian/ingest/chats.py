@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
@@ -46,6 +47,8 @@ MESSAGES = ChatKeys("messages", "messages", "role", "content")
 SHAREGPT = ChatKeys("sharegpt", "conversations", "from", "value")
 ROW_KEYS = frozenset((*COLUMNS, "id", "original_task", "specified_task", "side", "system_prompt", "tools"))
 """The keys of a row of our own exports besides its messages."""
+_AXIS = re.compile(r"[a-z_][a-z0-9_]{0,99}")
+"""The name of an axis."""
 _MESSAGE_KEYS = frozenset(("tool_calls", "tool_call_id", "reasoning_content"))
 """Keys of a message that an import leaves out."""
 _SPEAKERS: Mapping[str, Speaker | None] = {
@@ -70,7 +73,8 @@ def read_row(row: Mapping[str, Any], shape: ChatKeys, origin: Origin) -> Session
         "assistant": read_name(row.get("assistant_role"), "Assistant"),
         "user": read_name(row.get("user_role"), "User"),
     }
-    models = read_models(row)
+    models, values = read_models(row), read_values(row)
+    known = {shape.messages, *name_row_keys(values)}
     said = list(_said(row, shape, names))
     if not said:
         raise NotAChat(f"it has no {shape.messages}")
@@ -85,12 +89,13 @@ def read_row(row: Mapping[str, Any], shape: ChatKeys, origin: Origin) -> Session
         task=Task(original or clean_text(first), specified if specified != original and specified else None),
         provenance=origin.provenance(
             shape.form,
-            {**collect_extra(pick_extra(row, {shape.messages, *ROW_KEYS}), said), **_pick_system(row, shape)},
+            {**collect_extra(pick_extra(row, known), said), **_pick_system(row, shape)},
             agents=_find_agents(models),
             models=models,
         ),
         turns=spoken,
         ending=build_ending(read_text(row, "ending"), spoken),
+        values=values or {},
         mark=read_text(row, "mark") or None,
     )
 
@@ -110,12 +115,30 @@ def _pick_system(row: Mapping[str, Any], shape: ChatKeys) -> Extra:
 
 def read_models(row: Mapping[str, Any]) -> dict[str, str]:
     """Return the models by agent, as a row that was exported here names them; empty if it does not."""
+    return _read_object(row, "models") or {}
+
+
+def read_values(row: Mapping[str, Any]) -> dict[str, str] | None:
+    """Return the items by axis, as a row that was exported here names them; None if it does not."""
+    values = _read_object(row, "values")
+    return values if values is None or all(_AXIS.fullmatch(axis) for axis in values) else None
+
+
+def name_row_keys(values: Mapping[str, str] | None) -> frozenset[str]:
+    """Return the keys of our own rows. A column ``values`` of another meaning is not among them, and is kept."""
+    return ROW_KEYS if values is not None else ROW_KEYS - {"values"}
+
+
+def _read_object(row: Mapping[str, Any], key: str) -> dict[str, str] | None:
+    """Return the texts of a JSON object that is written as text; None if it is not one."""
     try:
-        named: object = json.loads(read_text(row, "models") or "{}")
+        found: object = json.loads(read_text(row, key))
     except (ValueError, RecursionError):
-        return {}
-    pairs = cast("dict[str, object]", named).items() if isinstance(named, dict) else ()
-    return {clean_text(agent): clean_text(name) for agent, name in pairs if isinstance(name, str)}
+        return None
+    if not isinstance(found, dict):
+        return None
+    pairs = cast("dict[str, object]", found).items()
+    return {clean_text(name): clean_text(text) for name, text in pairs if isinstance(text, str)}
 
 
 def _find_agents(models: Mapping[str, str]) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 
 from bactrian.ingest.camel_chat import read_roles
-from bactrian.ingest.chats import ROW_KEYS, read_models
+from bactrian.ingest.chats import name_row_keys, read_models, read_values
 from bactrian.ingest.parsed import (
     NotAChat,
     Origin,
@@ -36,7 +36,7 @@ _KNOWN = frozenset(
         *("role_1_response", "role_1_message_id", "instruction", "input", "output"),
     )
 )
-_KNOWN_OF_ALPACA = frozenset((*ROW_KEYS, "instruction", "input", "output", "turn"))
+_KEYS_OF_ALPACA = frozenset(("instruction", "input", "output", "turn"))
 
 
 def find_conversation(row: Row, form: str) -> tuple[str, ...] | None:
@@ -80,14 +80,14 @@ def read_alpaca(rows: Sequence[Row], origin: Origin) -> Session:
         NotAChat: instruction or output is missing.
     """
     first = rows[0].lower
-    models = read_models(first)
+    models, values = read_models(first), read_values(first)
     ours = isinstance(first.get("turn"), int)
     agents = ("assistant",) if not ours or (models and "user" not in models) else ()
     roles: dict[Speaker, str] = {
         "assistant": read_name(first.get("assistant_role"), "Assistant"),
         "user": read_name(first.get("user_role"), "User"),
     }
-    said = _list_messages(rows, "turn", roles, _KNOWN_OF_ALPACA, plain=bool(agents))
+    said = _list_messages(rows, "turn", roles, _KEYS_OF_ALPACA | name_row_keys(values), plain=bool(agents))
     turns = build_turns(said, origin.model)
     digest = hashlib.sha256("\0".join(turn.text for turn in turns).encode()).hexdigest()
     reason = read_text(first, "ending")
@@ -102,6 +102,7 @@ def read_alpaca(rows: Sequence[Row], origin: Origin) -> Session:
         ending=build_ending(reason, turns)
         if ours and not agents
         else Ending("answered", turns[-1].number, "assistant", ""),
+        values=values or {},
         mark=read_text(first, "mark") or None,
     )
 

@@ -24,6 +24,7 @@ DONE = "<CAMEL_TASK_DONE>"
 _FENCED = re.compile(r"(?:^|(?<=[:：*]))[ \t]*(```|~~~).*?(?:^[ \t]*\1[^\n]*$|\Z)", re.MULTILINE | re.DOTALL)
 _NO_INPUT = re.compile(rf"(?:{NOTHING})?[.。\s]*", re.IGNORECASE)
 _WRAPPING = " \t\r\n*_`\"'.!"
+_QUOTATION_MARKS = _WRAPPING + "“”„«»\u2018\u2019「」\u00a0\u202f"
 _QUOTED = re.compile(
     rf"`[^`\n]*{DONE}[^`\n]*`|\"[^\"\n]*{DONE}[^\"\n]*\"|[“„«][^”“»\n]*{DONE}[^”“»\n]*[”“»]"
     rf"|(?<!\w)'[^'\n]*{DONE}[^'\n]*'(?!\w)|^[ \t]*>[^\n]*{DONE}[^\n]*",
@@ -150,12 +151,13 @@ def write_solution(solution: str) -> str:
 def is_done(text: str, language: str | None = None) -> bool:
     """Return True if an AI user's turn says that the task is done.
 
-    The turn must contain no instruction, and the done token at its end or anywhere outside code and quotations. A token
-    that a sentence only mentions ("I will say … when we are through") does not count.
+    The turn must contain no instruction, and the done token alone, at its end, or anywhere outside code and
+    quotations. A token that a sentence only mentions ("I will say … when we are through") does not count.
     """
     if DONE not in text or read_instruction(text, language) is not None:
         return False
-    return text.rstrip(_WRAPPING).endswith(DONE) or _has_done_token(text)
+    alone = text.strip(_QUOTATION_MARKS) == DONE
+    return alone or text.rstrip(_WRAPPING).endswith(DONE) or _has_done_token(text)
 
 
 def _has_done_token(text: str) -> bool:

@@ -19,6 +19,7 @@ COLUMNS = (
     "prompts_hash",
     "protocol",
     "sampling",
+    "values",
     "ending",
     "mark",
 )
@@ -27,7 +28,8 @@ COLUMNS = (
 def trace_source(session: Session, run: str) -> dict[str, str]:
     """Return the origin of a row. All values are strings, so that tools that infer types from the first rows agree.
 
-    ``models`` and ``sampling`` are JSON objects by agent; ``ending`` and ``mark`` are empty if not set.
+    ``models`` and ``sampling`` are JSON objects by agent, and ``values`` is one by axis; ``ending`` and ``mark`` are
+    empty if not set.
     """
     origin = session.provenance
     return {
@@ -40,6 +42,7 @@ def trace_source(session: Session, run: str) -> dict[str, str]:
         "prompts_hash": origin.prompts_hash,
         "protocol": origin.protocol,
         "sampling": to_compact_json({agent: list_given(values) for agent, values in origin.sampling.items()}),
+        "values": to_compact_json(dict(session.values)),
         "ending": session.ending.code if session.ending else "",
         "mark": session.mark or "",
     }

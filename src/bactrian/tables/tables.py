@@ -30,7 +30,6 @@ SESSIONS: Table = MappingProxyType(
         **dict.fromkeys(("ending_speaker", "ending_evidence"), "text"),
         "messages": "whole",
         **_USAGE,
-        "values": "text",
         "extra": "text",
     }
 )
@@ -89,7 +88,6 @@ def make_session_row(session: Session, run: str) -> Row:
         "prompt_tokens": usage.prompt,
         "completion_tokens": usage.completion,
         "cached_tokens": usage.cached,
-        "values": to_compact_json(dict(session.values)),
         "extra": write_extra(session),
     }
 

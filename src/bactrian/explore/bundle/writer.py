@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
+from itertools import chain, count
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
@@ -18,6 +19,7 @@ from starlette.datastructures import QueryParams
 from bactrian._version import __version__
 from bactrian.errors import InputError
 from bactrian.explore.bundle.links import list_links, read_query, rewrite_page
+from bactrian.explore.bundle.maps import list_maps
 from bactrian.explore.bundle.pages import fetch_page
 from bactrian.explore.filters import ListFilter
 from bactrian.explore.index.lists import count_total
@@ -72,9 +74,8 @@ async def write_bundle(order: BundleOrder, tell: Callable[[str], None] = lambda 
         await _wait_for_index(library, tell)
         if count_total(library.list_sides().values(), ListFilter(mark="red-team")):
             wanted = replace(wanted, mark=wanted.mark or NOT_RED)
-        copy = _BundleCopy(
-            build_app(Explorer(library, static=wanted.write() or "?"), host="127.0.0.1"), wanted
-        )
+        explorer = Explorer(library, static=wanted.write() or "?", maps=tuple(list_maps(library, wanted)))
+        copy = _BundleCopy(build_app(explorer, host="127.0.0.1"), wanted, explorer.maps)
         rows = await copy.read_rows(order.most)
         with write_atomically(order.folder, overwrite=True, protect=order.paths) as stage:
             # Checked again: the folder may have changed while the index was built.
@@ -135,6 +136,7 @@ class _BundleCopy:
 
     app: Starlette
     wanted: ListFilter
+    maps: Sequence[tuple[str, str]] = ()
     files: dict[str, str] = field(default_factory=dict[str, str])
     """File by the key of an address, in the order of discovery."""
     _taken: set[str] = field(default_factory=set[str])
@@ -164,6 +166,7 @@ class _BundleCopy:
         """Write all files of the copy into the empty folder ``target``."""
         self._chosen = {_name_path(one) for one in rows}
         queue = [f"/conversations{self.wanted.write()}", f"/statistics{self.wanted.write()}", "/help"]
+        queue += [address for _, address in self.maps]
         for address in queue:
             self._name(address)
         for done, address in enumerate(queue):
@@ -200,6 +203,8 @@ class _BundleCopy:
             if "/files/" in path and PurePosixPath(path).suffix.lower() not in _PICTURES:
                 return ""
             return " ".join((path, *(f"{name}={query[name]}" for name in _VIEWS if name in query)))
+        if path in ("/map", "/map.svg") and any(read_query(one) == query for _, one in self.maps):
+            return f"{path} {query['data']} {query['what']}"
         return path if path == "/help" else ""
 
     def _find_file(self, address: str) -> str | None:
@@ -225,7 +230,7 @@ class _BundleCopy:
     def _name(self, address: str) -> None:
         base = self._make_name(address)
         stem, dot, ending = base.rpartition(".")
-        names = (base, *(f"{stem}-{number}{dot}{ending}" for number in range(2, 100_000)))
+        names = chain([base], (f"{stem}-{number}{dot}{ending}" for number in count(2)))
         # Some disks do not tell capitals from small letters.
         name = next(name for name in names if name.lower() not in self._taken)
         self.files[self._find_key(address)] = name
@@ -235,6 +240,9 @@ class _BundleCopy:
         path, query = urlsplit(address).path, read_query(address)
         if path == "/conversations":
             return "list.html" if self.files else "index.html"
+        if path.startswith("/map"):
+            kind = path.removeprefix("/map") or ".html"
+            return f"map-{_make_slug(query['data'])}-{_make_slug(query['what'])}{kind}"
         if not path.startswith("/c/"):
             return f"{path.strip('/')}.html"
         _, _, data, name, *more = path.split("/")

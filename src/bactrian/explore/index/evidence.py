@@ -72,7 +72,10 @@ def read_evidence(side: sqlite3.Connection, row: int, session: Session) -> tuple
     found = side.execute("SELECT packed FROM evidence WHERE row = ?", (row,)).fetchone()
     if found is None or not found[0]:
         return None
-    *state, told = json.loads(zlib.decompress(found[0]))
+    try:
+        *state, told = json.loads(zlib.decompress(found[0]))
+    except (zlib.error, ValueError):
+        return None
     if state != _describe(session):
         return None
     return tuple(Finding(session.id, turn, behaviour, 1.0, quote) for turn, behaviour, quote in told)

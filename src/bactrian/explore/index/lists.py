@@ -104,12 +104,12 @@ def count_sessions(side: sqlite3.Connection, wanted: ListFilter) -> int:
     """Count the conversations that fit, at most :data:`MOST_COUNTED` + 1; all of them without a filter."""
     if wanted.is_empty:
         return side.execute("SELECT count(*) FROM facts").fetchone()[0]
-    source, values = _select_rows(wanted)
+    source, values = select_rows(wanted)
     query = f"SELECT count(*) FROM (SELECT 1 {source} LIMIT {MOST_COUNTED + 1})"  # noqa: S608
     return side.execute(query, values).fetchone()[0]
 
 
-def _select_rows(wanted: ListFilter, *more: str) -> tuple[str, list[Any]]:
+def select_rows(wanted: ListFilter, *more: str) -> tuple[str, list[Any]]:
     """Return FROM and WHERE of the sessions that fit, and the parameters."""
     where, values = wanted.to_sql()
     if wanted.match is None:
@@ -153,7 +153,7 @@ def _read_sorted(
                 last = row if place == at else (-1 if place > at else 1 << 62)
                 more = [f"({column} {sign} ? OR ({column} = ? AND {row_column} > ?))"]
                 values = [value, value, last]
-        source, parameters = _select_rows(wanted, *more, *(() if by_row else (_ANY_FACT,)))
+        source, parameters = select_rows(wanted, *more, *(() if by_row else (_ANY_FACT,)))
         row_column = "words.rowid" if wanted.match is not None else "facts.row"
         tie = "" if by_row else f", {row_column}"
         query = f"SELECT {column}, {row_column} {source} ORDER BY {column} {order}{tie} LIMIT {PAGE + 1}"
@@ -186,7 +186,7 @@ def _read_ranked(
     skip = min(skip, PAGE * (_MOST_PAGES - 1))
     found: list[tuple[float, int, str]] = []
     for name, side in sides.items():
-        source, values = _select_rows(wanted)
+        source, values = select_rows(wanted)
         query = f"SELECT words.rank, words.rowid {source} ORDER BY words.rank LIMIT {skip + PAGE + 1}"
         found += [(rank, row, name) for rank, row in side.execute(query, values)]
     found.sort()
@@ -223,7 +223,7 @@ def find_neighbours(side: sqlite3.Connection, wanted: ListFilter, row: int) -> t
     found: list[str | None] = []
     for sign, order in (("<", "DESC"), (">", "ASC")):
         column = "facts.row" if wanted.match is None else "words.rowid"
-        source, values = _select_rows(wanted, f"{column} {sign} ?")
+        source, values = select_rows(wanted, f"{column} {sign} ?")
         query = (
             f"SELECT id FROM heads WHERE row = (SELECT {column} {source} ORDER BY {column} {order} LIMIT 1)"  # noqa: S608
         )
@@ -241,12 +241,12 @@ def count_values(
         with read_side_file(path) as side:
             if column in ("behaviour", "mark"):
                 table = "shown" if column == "behaviour" else "marks"
-                source, values = _select_rows(wanted, _ANY_FACT)
+                source, values = select_rows(wanted, _ANY_FACT)
                 inside = "" if wanted.is_empty else f" WHERE row IN (SELECT facts.row {source})"
                 query = f"SELECT {column}, count(DISTINCT row) FROM {table}{inside} GROUP BY {column}"  # noqa: S608
                 rows = side.execute(query, values if inside else [])
             else:
-                source, values = _select_rows(wanted, f"facts.{column} IS NOT NULL")
+                source, values = select_rows(wanted, f"facts.{column} IS NOT NULL")
                 query = f"SELECT facts.{column}, count(*) {source} GROUP BY facts.{column}"
                 rows = side.execute(query, values)
             for value, count in rows:
@@ -259,7 +259,7 @@ def count_total(sides: Iterable[Path], wanted: ListFilter) -> int:
     total = 0
     for path in sides:
         with read_side_file(path) as side:
-            source, values = _select_rows(wanted)
+            source, values = select_rows(wanted)
             total += side.execute(f"SELECT count(*) {source}", values).fetchone()[0]
     return total
 
@@ -271,7 +271,7 @@ def count_pairs(
     marks = ", ".join("?" * len(behaviours))
     for path in sides:
         with read_side_file(path) as side:
-            source, values = _select_rows(wanted, _ANY_FACT)
+            source, values = select_rows(wanted, _ANY_FACT)
             query = (
                 "SELECT assistant, user,"  # noqa: S608
                 f" sum(facts.row IN (SELECT row FROM shown WHERE behaviour IN ({marks}))), count(*)"
@@ -283,6 +283,6 @@ def count_pairs(
 def list_ids(path: Path, wanted: ListFilter) -> list[str]:
     """Return the ids of all conversations that fit, in the order of the run."""
     with read_side_file(path, seconds=30) as side:
-        source, values = _select_rows(wanted, _ANY_FACT)
+        source, values = select_rows(wanted, _ANY_FACT)
         query = f"SELECT id FROM heads WHERE row IN (SELECT facts.row {source}) ORDER BY row"  # noqa: S608
         return [session for (session,) in side.execute(query, values)]

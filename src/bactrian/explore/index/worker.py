@@ -34,6 +34,8 @@ from bactrian.store import RunReader, open_store
 
 _EVERY = 1.0
 """Seconds between two looks at the run."""
+_SOON = 0.1
+"""Seconds between two looks at what the search for behaviours may begin with."""
 _PART = 50
 """Conversations that a process searches at a time."""
 _PASS = 80 * _PART
@@ -104,14 +106,14 @@ async def _search(builder: IndexBuilder) -> None:
         builder.forget_behaviours()
     write_meta(builder.side, {"detectors": signature})
     while True:
+        if builder.has_unread() or not builder.list_unsearched(1):
+            await asyncio.sleep(_SOON)
+            continue
         with _take_all_cores() as has_all:
             await _search_pass(builder, None if has_all else 1)
-        await asyncio.sleep(_EVERY)
 
 
 async def _search_pass(builder: IndexBuilder, processes: int | None) -> None:
-    if builder.has_unread():
-        return
     unsearched = builder.list_unsearched(_PASS if processes is None else _PART)
     ids = list(unsearched)
     parts = [ids[start : start + _PART] for start in range(0, len(ids), _PART)]

@@ -30,7 +30,7 @@ WORDS = "words"
 WIDTH = 10_000
 """Places are whole numbers from 0 to this."""
 _PAGE = 1000
-_SMALLEST = 40
+_SMALLEST = 15
 """Texts of a topic, on average, at least."""
 
 

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from bactrian.analyze.behaviours.catalogue import DETECTORS
+from bactrian.analyze.behaviours.catalogue import load_definitions
 from bactrian.analyze.behaviours.own import find_installed
 from bactrian.explore.deliberation import ChoiceRound, list_rounds
 from bactrian.explore.filters import ListFilter
@@ -183,11 +183,13 @@ def show_turns(
 
 @cache
 def explain_behaviour(code: str) -> str:
-    """Return what a behaviour is: the first sentence of its detector's definition."""
+    """Return what a behaviour is: the first sentence of its definition."""
     for own in find_installed():
         if own.code == code:
             return own.description
-    return (DETECTORS[code].__doc__ or "").strip().split("\n")[0] if code in DETECTORS else ""
+    _, _, text = " ".join(load_definitions().get(code, "").split()).partition(": ")
+    first = text.partition(". ")[0].rstrip(".")
+    return f"{first[:1].upper()}{first[1:]}." if first else ""
 
 
 def _find_cost(session: Session, turn: Turn, prices: Callable[[str], Price | None]) -> float | None:

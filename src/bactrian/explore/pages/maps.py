@@ -13,12 +13,15 @@ from io import StringIO
 from typing import Any
 from urllib.parse import urlencode
 
+from starlette.datastructures import QueryParams
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from bactrian.errors import InputError, MissingExtra
+from bactrian.explore.filters import ListFilter
+from bactrian.explore.index.lists import select_rows
 from bactrian.explore.index.side import read_meta, read_side_file
 from bactrian.explore.library import DataSet
 from bactrian.explore.rendering import get_explorer, read_form, render_page
@@ -31,6 +34,10 @@ _COLOURS = {
     "user": "AI user",
     "findings": "Findings",
 }
+_LABELS = 12
+"""Topics that are named in a picture, the largest ones."""
+_FIRST_WORDS = 50
+"""Tenths of a second to wait for a process that draws to say how far it is."""
 _GROUPS = 8
 """Groups with a colour of their own; further ones share the last."""
 
@@ -39,7 +46,8 @@ def show_map(request: Request) -> Response:
     """Show a map, or how far it is drawn, or the button that draws it."""
     one, what, by = _read_choice(request)
     progress, topics = _read_map(one, what)
-    drawn = bool(topics)
+    counted = _count_topics(request, one, what, topics) if topics else []
+    drawn = bool(counted)
     return render_page(
         request,
         "map.html",
@@ -50,7 +58,8 @@ def show_map(request: Request) -> Response:
         by=by,
         colours=_COLOURS,
         progress=progress,
-        topics=_count_topics(one, what, topics) if drawn else [],
+        topics=counted,
+        labels=json.dumps([[name, round(x), round(y)] for _, name, _, x, y in counted[:_LABELS]]),
         legend=_read_groups(one, what, by)[0] if drawn else [],
         drawn=drawn,
         source=_read_source(one, what) if drawn else "",
@@ -71,6 +80,10 @@ async def draw_map(request: Request) -> Response:
             *(sys.executable, "-P", "-m", "bactrian.explore.map.worker", str(one.run), str(one.side), what),
             stdin=asyncio.subprocess.DEVNULL,
         )
+        for _ in range(_FIRST_WORDS):  # The page that follows shows how far it is.
+            if one.drawing.returncode is not None or _read_map(one, what)[0] not in ("", "it begins"):
+                break
+            await asyncio.sleep(0.1)
     return RedirectResponse(f"/map?{urlencode({'data': one.name, 'what': what})}", 303)
 
 
@@ -81,7 +94,9 @@ def send_points(request: Request) -> Response:
     query = "SELECT x, y FROM points WHERE what = ? ORDER BY row"
     with read_side_file(one.side) as side:
         points = side.execute(query, (what,)).fetchall()
-    body = b"".join(struct.pack("<HHB", x, y, group) for (x, y), group in zip(points, groups, strict=True))
+    body = b"".join(
+        struct.pack("<HHB", x, y, group) for (x, y), group in zip(points, groups.values(), strict=True)
+    )
     return Response(body, media_type="application/octet-stream")
 
 
@@ -109,16 +124,14 @@ def write_svg(request: Request) -> Response:
     one, what, by = _read_choice(request)
     _, topics = _read_map(one, what)
     _, groups = _read_groups(one, what, by)
-    query = "SELECT x, y, topic FROM points WHERE what = ? ORDER BY row"
+    where, values = _select_points(request, what)
     with read_side_file(one.side) as side:
-        rows = side.execute(query, (what,)).fetchall()
-    dots = "".join(
-        f'<circle class="g{group}" cx="{x}" cy="{10_000 - y}" r="18"/>'
-        for (x, y, _), group in zip(rows, groups, strict=True)
-    )
+        found = side.execute(f"SELECT row, x, y, topic FROM points {where} ORDER BY row", values)  # noqa: S608
+        rows = [(x, y, topic, groups[row]) for row, x, y, topic in found]
+    dots = "".join(f'<circle class="g{group}" cx="{x}" cy="{10_000 - y}" r="18"/>' for x, y, _, group in rows)
     names = "".join(
         f'<text x="{x:.0f}" y="{10_000 - y:.0f}" text-anchor="middle" font-size="160">{_escape(name)}</text>'
-        for name, x, y in _place_names(topics, rows)
+        for _, name, _, x, y in _count_topics(request, one, what, topics)[:_LABELS]
     )
     fills = "".join(f".g{number}{{fill:{colour}}}" for number, colour in enumerate(COLOURS))
     body = (
@@ -137,17 +150,6 @@ COLOURS = ("#3b6fb6", "#b5541c", "#2e7d4f", "#8a3fa0", "#a88300", "#0f7f8c", "#b
 
 def _escape(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;")
-
-
-def _place_names(topics: list[str], rows: list[tuple[int, int, int]]) -> list[tuple[str, float, float]]:
-    """Return each topic's name with the mean place of its points."""
-    sums: dict[int, list[int]] = {}
-    for x, y, topic in rows:
-        one = sums.setdefault(topic, [0, 0, 0])
-        one[0] += x
-        one[1] += y
-        one[2] += 1
-    return [(topics[topic], x / count, y / count) for topic, (x, y, count) in sorted(sums.items())]
 
 
 def _read_choice(request: Request) -> tuple[DataSet, str, str]:
@@ -178,7 +180,8 @@ def _read_map(one: DataSet, what: str) -> tuple[str, list[str]]:
     except sqlite3.OperationalError:
         found = None
     progress, topics = found or ("", None)
-    return (progress or "it begins") if running else "", json.loads(topics or "[]")
+    # A map that is stored is complete, even if its process has not ended yet.
+    return (progress if topics else progress or "it begins") if running else "", json.loads(topics or "[]")
 
 
 def _read_source(one: DataSet, what: str) -> str:
@@ -187,20 +190,34 @@ def _read_source(one: DataSet, what: str) -> str:
         return read_meta(side).get(f"vectors_{what}", "words")
 
 
-def _count_topics(one: DataSet, what: str, topics: list[str]) -> list[tuple[int, str, int]]:
-    query = "SELECT topic, count(*) FROM points WHERE what = ? GROUP BY topic ORDER BY 2 DESC"
+def _count_topics(
+    request: Request, one: DataSet, what: str, topics: list[str]
+) -> list[tuple[int, str, int, float, float]]:
+    """Return number, name, size and middle of each topic, the largest first."""
+    where, values = _select_points(request, what)
+    query = f"SELECT topic, count(*), avg(x), avg(y) FROM points {where} GROUP BY topic ORDER BY 2 DESC"  # noqa: S608
     with read_side_file(one.side) as side:
-        return [(topic, topics[topic], count) for topic, count in side.execute(query, (what,))]
+        return [(topic, topics[topic], *more) for topic, *more in side.execute(query, values)]
 
 
-def _read_groups(one: DataSet, what: str, by: str) -> tuple[list[tuple[str, int, int]], list[int]]:
-    """Return the legend (name, count, group), and the group of each point."""
+def _select_points(request: Request, what: str) -> tuple[str, list[Any]]:
+    """Return the condition of the points that are shown: all, or in a copy those of its conversations."""
+    static = get_explorer(request).static
+    wanted = ListFilter.read(QueryParams(static.removeprefix("?")))
+    if wanted.is_empty:
+        return "WHERE what = ?", [what]
+    source, values = select_rows(wanted, "facts.row = facts.row")
+    return f"WHERE what = ? AND row IN (SELECT facts.row {source})", [what, *values]
+
+
+def _read_groups(one: DataSet, what: str, by: str) -> tuple[list[tuple[str, int, int]], dict[int, int]]:
+    """Return the legend (name, count, group), and the group of each point by its row."""
     column = {"topic": "topic", "findings": "min(findings, 3)"}.get(by, by)
-    query = f"SELECT {column} FROM points JOIN facts USING (row) WHERE what = ? ORDER BY row"  # noqa: S608
+    query = f"SELECT row, {column} FROM points JOIN facts USING (row) WHERE what = ? ORDER BY row"  # noqa: S608
     with read_side_file(one.side) as side:
-        values: list[Any] = [value for (value,) in side.execute(query, (what,))]
+        values: dict[int, Any] = dict(side.execute(query, (what,)).fetchall())
     counts: dict[Any, int] = {}
-    for value in values:
+    for value in values.values():
         counts[value] = counts.get(value, 0) + 1
     order = sorted(counts, key=lambda value: (-counts[value], str(value)))
     group = {value: min(place, _GROUPS - 1) for place, value in enumerate(order)}
@@ -208,7 +225,7 @@ def _read_groups(one: DataSet, what: str, by: str) -> tuple[list[tuple[str, int,
     legend = [(_name_group(value, by, topics), counts[value], group[value]) for value in order[: _GROUPS - 1]]
     if rest := order[_GROUPS - 1 :]:
         legend.append(("others", sum(counts[value] for value in rest), _GROUPS - 1))
-    return legend, [group[value] for value in values]
+    return legend, {row: group[value] for row, value in values.items()}
 
 
 def _name_group(value: int | str, by: str, topics: list[str]) -> str:

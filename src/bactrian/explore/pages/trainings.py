@@ -14,7 +14,6 @@ from starlette.routing import Route
 
 from bactrian.explore.rendering import get_explorer, render_page
 from bactrian.explore.trainings import draw_plots, read_stages
-from bactrian.train.folder import read_plan
 
 _COLUMNS = ("stage", "step", "loss", "held_out", "tokens_per_second", "learning_rate")
 
@@ -23,13 +22,11 @@ async def show_training(request: Request) -> Response:
     """Show the curves of a training, finished or not."""
     root = _find_training(request)
     stages = await asyncio.to_thread(read_stages, root)
-    recipe = (await asyncio.to_thread(read_plan, root))["recipe"]
     return render_page(
         request,
         "training.html",
         name=request.path_params["name"],
         root=root,
-        recipe=recipe,
         stages=stages,
         plots=draw_plots(stages),
     )

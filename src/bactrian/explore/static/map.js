@@ -10,6 +10,7 @@ for (let i = 0; i < count; i += 1) {
   xs[i] = bytes.getUint16(5 * i, true); ys[i] = bytes.getUint16(5 * i + 2, true); groups[i] = bytes.getUint8(5 * i + 4);
 }
 let view = { x: WIDTH / 2, y: WIDTH / 2, scale: 1 };
+const LABELS = JSON.parse(canvas.dataset.labels);
 let lasso = [];
 let moving = null;
 
@@ -30,13 +31,30 @@ const render = () => {
   const pixels = new Uint32Array(image.data.buffer);
   const inks = COLOURS.map(([r, g, b]) => (255 << 24) | (b << 16) | (g << 8) | r);
   const u = unit(), size = Math.max(2, Math.min(9, Math.round(devicePixelRatio * (count > 20000 ? 1.5 : count > 2000 ? 3 : 6) * Math.sqrt(view.scale)))), half = size >> 1;
+  const inset = Array.from({ length: size }, (_, row) => Math.round(size / 2 - Math.sqrt(Math.max(0, (size / 2) ** 2 - (row + 0.5 - size / 2) ** 2))));
   for (let i = 0; i < count; i += 1) {
     const px = Math.round((xs[i] - view.x) * u + width / 2) - half, py = Math.round(height / 2 - (ys[i] - view.y) * u) - half;
     if (px < 0 || py < 0 || px + size >= width || py + size >= height) continue;
     const ink = inks[groups[i]];
-    for (let row = py; row < py + size; row += 1) pixels.fill(ink, row * width + px, row * width + px + size);
+    for (let row = 0; row < size; row += 1) pixels.fill(ink, (py + row) * width + px + inset[row], (py + row) * width + px + size - inset[row]);
   }
   paint.putImageData(image, 0, 0);
+  paint.font = `600 ${13 * devicePixelRatio}px system-ui, sans-serif`;
+  paint.textAlign = "center";
+  paint.lineWidth = 4 * devicePixelRatio;
+  paint.lineJoin = "round";
+  const style = getComputedStyle(canvas), taken = [];
+  for (const [name, x, y] of LABELS) {
+    const [px, at] = toScreen(x, y), py = Math.max(at - 16 * devicePixelRatio, 16 * devicePixelRatio), half = paint.measureText(name).width / 2, high = 18 * devicePixelRatio;
+    const middle = Math.min(Math.max(px, half + 4), width - half - 4);
+    // The names of larger topics come first; one that would cover another is left out until there is room.
+    if (px < 0 || px > width || at < 0 || at > height || taken.some(([tx, ty, th]) => Math.abs(tx - middle) < th + half && Math.abs(ty - py) < high)) continue;
+    taken.push([middle, py, half]);
+    paint.strokeStyle = style.backgroundColor;
+    paint.strokeText(name, middle, py);
+    paint.fillStyle = style.color;
+    paint.fillText(name, middle, py);
+  }
   if (lasso.length > 1) {
     paint.beginPath();
     for (const [x, y] of lasso) paint.lineTo(...toScreen(x, y));

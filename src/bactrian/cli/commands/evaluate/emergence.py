@@ -30,6 +30,7 @@ from bactrian.cli.view.progress import choose_progress_view
 from bactrian.errors import InputError
 from bactrian.evaluate.emergence.lm_eval import read_results, write_commands
 from bactrian.evaluate.emergence.study import NOTHING, choose_size
+from bactrian.evaluate.page import write_page
 from bactrian.evaluate.questions.question_set import SETS, load_questions
 from bactrian.generate.run import RunOrder
 from bactrian.language.escape import to_json
@@ -125,11 +126,10 @@ def emergence(
     if lm_eval:
         _show_harness(stages or (), as_json=judging.as_json)
         return
-    for flag, given in (("--report", judging.report), ("--by-roles", judging.by_roles)):
-        if given:
-            raise InputError(
-                "Stages have no such report.", where=flag, next="Leave it out; --json has all figures."
-            )
+    if judging.by_roles:
+        raise InputError(
+            "Questions to stages have no pairs of roles.", where="--by-roles", next="Leave it out."
+        )
     stop_control = StopControl()
     if known.known_answers:
         order = _order_known_answers(stages or (), known, judging, spending, out)
@@ -137,7 +137,7 @@ def emergence(
             for study in prepare_studies(order):
                 typer.echo(shlex.quote(str(out / f"seed-{study.seed}")))
             return
-        work = _measure_known_answers(order, stop_control, as_json=judging.as_json)
+        work = _measure_known_answers(order, stop_control, judging)
     else:
         work = compare_stages(
             find_stages(stages or (), ModelOptions(base_url=spending.base_url)),
@@ -203,7 +203,9 @@ def _order_known_answers(
     )
 
 
-async def _measure_known_answers(order: KnownAnswerOrder, stop_control: StopControl, *, as_json: bool) -> int:
+async def _measure_known_answers(
+    order: KnownAnswerOrder, stop_control: StopControl, judging: ComparisonFlags
+) -> int:
     async def run(asked: RunOrder) -> int:
         print(f"Asking {asked.run.stem}, {asked.run.parent.parent.name}.", file=sys.stderr)
         return await watch_run(asked, choose_progress_view(json=False, quiet=True), stop_control)
@@ -211,7 +213,9 @@ async def _measure_known_answers(order: KnownAnswerOrder, stop_control: StopCont
     result = await measure_known_answers(order, run)
     stop_control.stop = None
     report = result.to_json()
-    if as_json:
+    if judging.report is not None:
+        write_page(judging.report, "emergence/matrix.html.j2", report)
+    if judging.as_json:
         print(to_json(report))
     else:
         show_matrix(report)

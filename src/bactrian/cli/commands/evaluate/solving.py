@@ -23,9 +23,9 @@ from bactrian.cli.run_async import StopControl
 from bactrian.cli.view.comparison import show_comparison
 from bactrian.cli.view.forecast import show_forecast
 from bactrian.cli.view.progress import choose_progress_view
-from bactrian.evaluate.agents.html import write_comparison_page
 from bactrian.evaluate.agents.report import build_comparison_report
 from bactrian.evaluate.agents.scores import Style
+from bactrian.evaluate.page import write_page
 from bactrian.generate.forecast import forecast_run
 from bactrian.generate.run import RunOrder
 from bactrian.language.escape import to_json
@@ -86,7 +86,7 @@ async def compare_solutions(
         return code
     report = await build_comparison_report(plan.solutions, verdicts, by_roles=judging.by_roles)
     if judging.report is not None:
-        write_comparison_page(judging.report, report)
+        write_page(judging.report, "agents/comparison.html.j2", report)
     if judging.as_json:
         print(to_json(report))
     else:

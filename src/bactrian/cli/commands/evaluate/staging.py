@@ -19,6 +19,7 @@ from bactrian.cli.view.emergence import show_stages
 from bactrian.evaluate.agents.drawing import draw_tasks
 from bactrian.evaluate.emergence.stage_plan import StageModel, build_stage_recipe, pair_stages
 from bactrian.evaluate.emergence.stage_report import StageRuns, build_stage_report
+from bactrian.evaluate.page import write_page
 from bactrian.evaluate.questions.question_set import QuestionSet
 from bactrian.language.escape import to_json
 
@@ -73,6 +74,8 @@ async def compare_stages(
     if judging.forecast or not judging.judge:
         return code
     report = await build_stage_report(runs)
+    if judging.report is not None:
+        write_page(judging.report, "emergence/stages.html.j2", report)
     if judging.as_json:
         print(to_json(report))
     else:

@@ -6,33 +6,39 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, FunctionLoader, StrictUndefined
 
 from bactrian.files.atomic import write_atomically
 from bactrian.language.escape import to_line
 
 
-def render_comparison(report: dict[str, Any]) -> str:
-    """Return the page on a report of :func:`~bactrian.evaluate.agents.report.build_comparison_report`."""
+def render_page(template: str, report: dict[str, Any]) -> str:
+    """Return the page on ``report``; ``template`` is a path within this package."""
     environment = Environment(
-        autoescape=True, undefined=StrictUndefined, finalize=_finalize, trim_blocks=True, lstrip_blocks=True
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_finalize,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        loader=FunctionLoader(_read),
     )
     environment.filters["percent"] = _percent
     environment.filters["interval"] = _interval
-    template = environment.from_string(
-        files("bactrian.evaluate.agents").joinpath("comparison.html.j2").read_text("utf-8")
-    )
-    return template.render(report=report)
+    return environment.get_template(template).render(report=report)
 
 
-def write_comparison_page(path: Path, report: dict[str, Any]) -> None:
-    """Write the page to ``path``; an earlier page is replaced.
+def write_page(path: Path, template: str, report: dict[str, Any]) -> None:
+    """Write the page on ``report`` to ``path``; an earlier page is replaced.
 
     Raises:
         InputError: the file cannot be written.
     """
     with write_atomically(path, overwrite=True) as folder:
-        (folder / path.name).write_text(render_comparison(report), "utf-8")
+        (folder / path.name).write_text(render_page(template, report), "utf-8")
+
+
+def _read(template: str) -> str:
+    return files("bactrian.evaluate").joinpath(template).read_text("utf-8")
 
 
 def _finalize(value: object) -> object:
