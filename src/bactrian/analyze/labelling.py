@@ -10,6 +10,7 @@ from pathlib import Path
 from bactrian.analyze.behaviours.catalogue import LIKELY, find_behaviours
 from bactrian.analyze.behaviours.own import OwnBehaviour
 from bactrian.errors import InputError
+from bactrian.files.json_text import parse_json, read_lines
 from bactrian.records.finding import Behaviour
 from bactrian.records.session import Session
 from bactrian.stats.proportion import Proportion
@@ -68,15 +69,9 @@ def read_labels(path: Path) -> list[Label]:
     if not path.exists():
         return []
     labels: list[Label] = []
-    try:
-        text = path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(
-            "This file holds something other than labels.", where=str(path), next="Name another file."
-        ) from error
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in read_lines(path):
         try:
-            labels.append(Label(**json.loads(line)))
+            labels.append(Label(**parse_json(line)))
         except (ValueError, TypeError) as error:
             raise InputError(
                 "The line is not a label.", where=f"{path}:{number}", next="Remove the line, or the file."

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,6 +18,7 @@ from bactrian.detect.training import (
 )
 from bactrian.detect.turns import read_turn
 from bactrian.errors import InputError
+from bactrian.files.json_text import parse_json, read_lines
 from bactrian.stats.proportion import Proportion
 
 LEAST = 8
@@ -46,16 +46,7 @@ def read_labelled(path: Path) -> list[LabelledConversation]:
     Raises:
         InputError: the file cannot be read, or a line is something else.
     """
-    try:
-        lines = path.read_text("utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(
-            f"The file cannot be read: {error}.", where=str(path), next="Give a file of JSON lines."
-        ) from error
-    rows: list[tuple[int, dict[str, Any]]] = []
-    for number, line in enumerate(lines, 1):
-        if line.strip():
-            rows.append((number, _read_row(line, f"{path}:{number}")))
+    rows = [(number, _read_row(line, f"{path}:{number}")) for number, line in read_lines(path)]
     codes = sorted({code for _, row in rows for turn in row["turns"] for code in turn.get("labels") or ()})
     return [
         LabelledConversation(
@@ -147,7 +138,7 @@ def _plan_heads(conversations: Sequence[LabelledConversation], code: str) -> tup
 
 def _read_row(line: str, where: str) -> dict[str, Any]:
     try:
-        row = cast("dict[str, Any]", json.loads(line))
+        row = cast("dict[str, Any]", parse_json(line))
         good = all(
             turn["speaker"] in ("user", "assistant")
             and isinstance(turn["text"], str)

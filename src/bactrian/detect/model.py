@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from bactrian.detect.features import NOTHING, describe_turns, explain_feature
 from bactrian.detect.trees import Forest, read_forest, write_forest
 from bactrian.detect.turns import ReadTurn, Sentence
+from bactrian.files.json_text import parse_json
 
 SUMMARIES = ("mean", "highest", "lowest", "first", "last", "positive")
 """Summaries of the scores of a turn's sentences."""
@@ -236,7 +237,7 @@ def load_model() -> DetectorModel:
 
 def read_model(text: str) -> DetectorModel:
     """Read a model from JSON."""
-    data = json.loads(text)
+    data = parse_json(text)
     return DetectorModel(
         vocabulary={gram: place for place, gram in enumerate(data["vocabulary"])},
         heads=tuple(

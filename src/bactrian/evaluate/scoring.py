@@ -17,6 +17,7 @@ from bactrian.evaluate.judging.judge import Judge
 from bactrian.evaluate.judging.verdict import KINDS, Verdict
 from bactrian.evaluate.pass_at_k import PassAtK, summarize_pass
 from bactrian.evaluate.solutions import CodeSample, SolutionSet
+from bactrian.files.json_text import parse_json
 from bactrian.sandbox.limits import Limits
 
 
@@ -75,7 +76,7 @@ class VerdictFile:
 
     def _take(self, line: bytes) -> None:
         try:
-            row = json.loads(line)
+            row = parse_json(line)
             verdict = Verdict(row["kind"], row["detail"], row["calls"], row["cpu"])
             key, solution = row["key"], row["id"]
         except (ValueError, KeyError, TypeError):
@@ -140,7 +141,7 @@ def check_verdicts(path: Path) -> None:
         with path.open("rb") as file:
             first = file.readline(_LONGEST_LINE)
         try:
-            row: object = json.loads(first or b'{"key": "", "kind": ""}')
+            row: object = parse_json(first or b'{"key": "", "kind": ""}')
             is_ours = isinstance(row, dict) and {"key", "kind"} <= set(cast("dict[str, object]", row))
         except ValueError:
             is_ours = first.startswith(_FIRST_BYTES) and not first.endswith(b"\n")

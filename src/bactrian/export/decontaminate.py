@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from bactrian.errors import InputError
+from bactrian.files.json_text import parse_json
 from bactrian.records.session import Session
 
 GRAM = 13
@@ -62,7 +62,7 @@ def read_benchmark(path: Path) -> Benchmark:
         if not line.strip():
             continue
         try:
-            problem = json.loads(line)
+            problem = parse_json(line)
             texts = [problem[name] for name in _FIELDS]
             for text in texts:
                 grams.update(list_grams(text))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
 from bactrian.errors import InputError
+from bactrian.files.json_text import parse_json
 
 Tool = Literal["trl", "axolotl", "llama-factory"]
 TOOLS: tuple[Tool, ...] = get_args(Tool)
@@ -93,7 +94,7 @@ def _dataset_info(format_name: str, name: str, files: Sequence[DataFile], presen
 def _known(present: Path) -> dict[str, Any]:
     """Return the existing entries."""
     try:
-        known: object = json.loads(present.read_bytes()) if present.exists() else {}
+        known: object = parse_json(present.read_bytes()) if present.exists() else {}
     except ValueError:
         known = None
     if not isinstance(known, dict):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, cast, get_args
 
 from bactrian.errors import ContextFull, InputError, Refused
+from bactrian.files.json_text import parse_json
 from bactrian.language.think import split_thought
 from bactrian.models.model import Reply, ReplyChoice, Request
 from bactrian.models.text_tools.calls import add_tools_as_text
@@ -173,7 +174,7 @@ def read_script(path: Path) -> Scripted:
             f"The script cannot be read: {error.strerror}.", where=str(path), next="Check the path."
         ) from error
     try:
-        return Scripted(_read_lines(json.loads(content)), name=f"scripted:{path}")
+        return Scripted(_read_lines(parse_json(content)), name=f"scripted:{path}")
     except (ValueError, TypeError) as error:
         reason = (
             f"line {error.lineno}, column {error.colno} is not JSON"

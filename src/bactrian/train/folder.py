@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bactrian.errors import InputError
+from bactrian.files.json_text import parse_json
 from bactrian.language.escape import to_json
 
 FORMAT = 1
@@ -137,7 +137,7 @@ def read_plan(root: Path) -> dict[str, Any]:
 def read_json(path: Path) -> dict[str, Any]:
     """Read a file of this format. Raises InputError if it is damaged, or of another version."""
     try:
-        values = json.loads(path.read_bytes())
+        values = parse_json(path.read_bytes())
         version = values["format"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(

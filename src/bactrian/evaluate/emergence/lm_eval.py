@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from statistics import fmean
 from typing import Any, cast
 
 from bactrian.errors import InputError
+from bactrian.files.json_text import parse_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ def read_results(paths: Sequence[Path]) -> list[HarnessResult]:
 
 def _read_file(path: Path) -> tuple[str, dict[str, HarnessScore]]:
     try:
-        content = json.loads(path.read_bytes())
+        content = parse_json(path.read_bytes())
     except (OSError, ValueError) as error:
         raise InputError("This file cannot be read as JSON.", where=str(path), next=_NEXT) from error
     table = cast("dict[str, Any]", content) if isinstance(content, dict) else {}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import builtins
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -13,6 +12,7 @@ from bactrian.errors import InputError
 from bactrian.evaluate.problems.human_eval import make_problem
 from bactrian.evaluate.problems.plus import is_plus, make_plus_problem
 from bactrian.evaluate.problems.problem import Problem
+from bactrian.files.json_text import parse_json, read_lines
 
 _FIELDS = "task_id, prompt, entry_point and test (HumanEval), or task_id, text and test_list (MBPP)"
 
@@ -54,21 +54,16 @@ def read_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     Raises:
         InputError: a line is not a JSON object.
     """
-    with path.open("rb") as file:
-        for number, line in enumerate(file, start=1):
-            if not line.strip():
-                continue
-            try:
-                row: object = json.loads(line)
-            except (ValueError, RecursionError):
-                row = None
-            if not isinstance(row, dict):
-                raise InputError(
-                    "This line is not a JSON object.",
-                    where=f"{path}:{number}",
-                    next="Write one object a line.",
-                )
-            yield number, cast("dict[str, Any]", row)
+    for number, line in read_lines(path):
+        try:
+            row: object = parse_json(line)
+        except ValueError:
+            row = None
+        if not isinstance(row, dict):
+            raise InputError(
+                "This line is not a JSON object.", where=f"{path}:{number}", next="Write one object a line."
+            )
+        yield number, cast("dict[str, Any]", row)
 
 
 def _make(row: dict[str, Any]) -> Problem:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.resources import files
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from bactrian.errors import InputError
+from bactrian.files.json_text import parse_json, read_lines
 from bactrian.files.toml import suggest_name
 from bactrian.records.text import clean_text
 
@@ -38,7 +38,7 @@ def load_questions(name: str) -> QuestionSet:
     """
     if name in SETS:
         text = files("bactrian.evaluate.questions").joinpath(f"{name}.jsonl").read_text("utf-8")
-        return QuestionSet(name, tuple(_parse(text.splitlines(), name)))
+        return QuestionSet(name, tuple(_parse(enumerate(text.splitlines(), start=1), name)))
     path = Path(name).expanduser()
     if not path.is_file():
         raise InputError(
@@ -46,22 +46,18 @@ def load_questions(name: str) -> QuestionSet:
             where="--questions",
             next=f"One of {', '.join(SETS)}, or a file of JSON lines with `text`.",
         )
-    try:
-        lines = path.read_text("utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError("The file cannot be read as text.", where=name, next="Check it.") from error
-    questions = tuple(dict.fromkeys(_parse(lines, name)))
+    questions = tuple(dict.fromkeys(_parse(read_lines(path), name)))
     if not questions:
         raise InputError("The file holds no question.", where=name, next="Write one a line.")
     return QuestionSet(path.stem, questions)
 
 
-def _parse(lines: Iterable[str], where: str) -> Iterable[str]:
-    for number, line in enumerate(lines, start=1):
+def _parse(lines: Iterable[tuple[int, str]], where: str) -> Iterable[str]:
+    for number, line in lines:
         text: str = line.strip()
         if line.lstrip().startswith("{"):
             try:
-                row = cast("dict[str, Any]", json.loads(line))
+                row = cast("dict[str, Any]", parse_json(line))
             except ValueError as error:
                 raise InputError(
                     "This line is no JSON.", where=f"{where}:{number}", next="Mend it."

@@ -17,6 +17,7 @@ from filelock import FileLock
 
 from bactrian.errors import InputError
 from bactrian.files.atomic import write_atomically
+from bactrian.files.json_text import parse_json
 from bactrian.records.text import clean_text
 
 _FILE = "invitations.json"
@@ -45,7 +46,7 @@ def read_invitations(folder: Path) -> list[Invitation]:
     """
     path = folder / _FILE
     try:
-        content = json.loads(path.read_text("utf-8"))
+        content = parse_json(path.read_text("utf-8"))
         return [
             Invitation(str(one["voter"]), str(one["digest"]), float(one["created"]))
             for one in content["invitations"]

@@ -28,6 +28,7 @@ from bactrian.explore.library import Library, open_library
 from bactrian.explore.rendering import Explorer
 from bactrian.explore.server import build_app
 from bactrian.files.atomic import MANIFEST, write_atomically
+from bactrian.files.json_text import parse_json
 from bactrian.language.escape import to_json
 
 MOST = 1000
@@ -96,7 +97,7 @@ def _check_folder(folder: Path) -> None:
     if not any(folder.iterdir()):
         return
     try:
-        content = json.loads((folder / MANIFEST).read_text("utf-8"))
+        content = parse_json((folder / MANIFEST).read_text("utf-8"))
         known = {MANIFEST, *content["files"]} if content["made_by"] == _MADE_BY else None
     except (OSError, ValueError, KeyError, TypeError):
         known = None

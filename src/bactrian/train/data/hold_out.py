@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from bactrian.errors import InputError
 from bactrian.export.decontaminate import GRAM, list_grams
 from bactrian.export.split import locate_group
+from bactrian.files.json_text import read_lines
 from bactrian.train.data.conversation import Conversation, Said, hash_messages
 
 MOST_HELD_OUT = 500
@@ -121,15 +121,7 @@ def read_forbidden(paths: Iterable[Path]) -> ForbiddenTexts:
     """
     texts: list[str] = []
     for path in paths:
-        try:
-            lines = path.read_text("utf-8").splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            raise InputError(
-                "The held-out file cannot be read.",
-                where=str(path),
-                next="Check the path; it is text in UTF-8.",
-            ) from error
-        for line in lines:
+        for _, line in read_lines(path):
             texts += _list_strings(line)
     return make_forbidden(texts)
 

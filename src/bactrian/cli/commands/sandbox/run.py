@@ -73,7 +73,8 @@ def _read_program(path: Path) -> str:
     Raises:
         InputError: the file is not text, or too large.
     """
-    data = path.read_bytes()
+    with path.open("rb") as file:
+        data = file.read(_LARGEST + 1)
     if len(data) > _LARGEST:
         raise InputError(f"The program is larger than {_LARGEST:,} bytes.", where=str(path))
     try:
