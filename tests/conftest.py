@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from bactrian.models.local.weights import BUILT_IN, fetch_weights, find_cache_folder
 from tests.helpers.network import LOG, guard_network
@@ -28,8 +29,12 @@ TEMPORARY = "PYTEST_DEBUG_TEMPROOT"
 def pytest_configure() -> None:
     """Give the tests a data folder of their own, before a module reads the environment, and take signals again.
 
+    No test of Hypothesis has a time limit: a busy computer would fail it.
+
     Stop ignoring signals that the shell ignores, as it does in the background: the program would ignore them too.
     """
+    settings.register_profile("untimed", deadline=None)
+    settings.load_profile("untimed")
     keep_files_in_memory()
     data = tempfile.mkdtemp(prefix="bactrian-data-", dir=os.environ.get(TEMPORARY))
     os.environ["BACTRIAN_DATA"] = data

@@ -25,7 +25,8 @@ from contextlib import suppress
 
 import bactrian
 
-_SEPARATE = ("bactrian.__main__", "bactrian.models.local.server_process")
+_SEPARATE = ("bactrian.__main__.", "bactrian.models.local.server_process.", "bactrian.train.worker.")
+"""Modules, and packages with all their modules, that run in processes of their own."""
 _USUAL = ("sqlalchemy.dialects.sqlite", "rich.progress", "rich.table", "pydantic", "jinja2", "asyncio", "ssl")
 
 
@@ -63,7 +64,7 @@ def main() -> None:
 def import_everything() -> None:
     """Import what commands import, so that a fork need not; what needs an optional part that is missing is left out."""
     for module in pkgutil.walk_packages(bactrian.__path__, "bactrian."):
-        if module.name in _SEPARATE:
+        if f"{module.name}.".startswith(_SEPARATE):
             continue
         try:
             importlib.import_module(module.name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 from bactrian.models.registry import ModelOptions
@@ -17,6 +18,7 @@ from bactrian.play.defaults import (
 from bactrian.play.response_formats import build_user_format
 from bactrian.play.run_session import SessionOrder, play_one
 from bactrian.play.setup import RolePlaySetup
+from bactrian.recipes.parameters import read_parameters
 from bactrian.records.session import Role, Session
 from bactrian.store import open_store
 from tests.helpers.command import bactrian, events
@@ -79,10 +81,12 @@ def test_a_session_with_the_earlier_defaults_goes_on_under_its_id_and_with_its_p
     tmp_path: Path,
 ) -> None:
     run = tmp_path / "run.db"
-    asyncio.run(play_and_store(complete_as_before(set_up(), None, None), run))
+    short = replace(set_up(), parameters=read_parameters({"max_tokens": 24}).by_agent())
+    asyncio.run(play_and_store(complete_as_before(short, None, None), run))
     (before,) = asyncio.run(read_sessions(run))
     assert before.task.specified
-    done = bactrian("play", IDEA, "--run", str(run), "--max-messages", "3", "--json", cwd=tmp_path)
+    words = ("--max-messages", "3", "--reply-length", "24", "--json")
+    done = bactrian("play", IDEA, "--run", str(run), *words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     (after,) = asyncio.run(read_sessions(run))
     assert (after.id, after.turns[:2], len(after.turns)) == (before.id, before.turns, 3)
