@@ -25,7 +25,7 @@ def explore(
         list[Path],
         typer.Argument(
             metavar="RUN",
-            help="Runs, or exports and archives of chats.",
+            help="Runs; exports, archives of chats and folders of trainings, too.",
             callback=find_run_files,
         ),
     ],
