@@ -98,7 +98,9 @@ class Measured:
     foreign: bool
     """Half of the assistant's turns or more name programs or trade."""
     repeats: bool
-    """A detector of repetition found something in the assistant's turns, or the ending is ``repeat_loop``."""
+    """A detector of repetition found something in a turn, or the ending is ``repeat_loop``."""
+    overlap: float
+    """Share of the words of a solution that one earlier solution has, too; the mean of all solutions but the first."""
 
 
 def stem(word: str) -> str:
@@ -125,7 +127,18 @@ def measure_session(session: Session) -> Measured:
         on_subject=sum(bool(turn & about) for turn in turns) >= 0.75 * len(turns),
         foreign=foreign >= 0.5 * len(solutions),
         repeats=session.ending.code == "repeat_loop" or bool(find_behaviours(session, REPETITIONS, own=())),
+        overlap=measure_overlap([list_stems(turn.text) for turn in solutions]),
     )
+
+
+def measure_overlap(solutions: Sequence[set[str]]) -> float:
+    """Return how much of a solution the nearest earlier one says, too, on average; 0 for a single solution."""
+    shares = [
+        max(len(own & earlier) / max(1, len(own)) for earlier in solutions[:number])
+        for number, own in enumerate(solutions)
+        if number
+    ]
+    return sum(shares) / max(1, len(shares))
 
 
 async def converse(model: LocalModel, idea: str, seed: int, defaults: Defaults) -> Session:
@@ -185,7 +198,14 @@ def save(session: Session, path: Path, seed: int) -> None:
 def make_table(measured: Sequence[tuple[Defaults, Sequence[Measured]]]) -> Table:
     """Return shares of the conversations with their 95 % intervals."""
     table = Table(
-        *("defaults", "conversations", "on their subject", "of programs or trade", "with repetitions")
+        *(
+            "defaults",
+            "conversations",
+            "on their subject",
+            "of programs or trade",
+            "with repetitions",
+            "words said before",
+        )
     )
     for defaults, all_measured in measured:
         shares = [
@@ -193,7 +213,8 @@ def make_table(measured: Sequence[tuple[Defaults, Sequence[Measured]]]) -> Table
             for name in ("on_subject", "foreign", "repeats")
         ]
         cells = (f"{one.rate:.0%} ({one.interval[0]:.0%} to {one.interval[1]:.0%})" for one in shares)
-        table.add_row(defaults.name, str(len(all_measured)), *cells)
+        overlap = sum(one.overlap for one in all_measured) / max(1, len(all_measured))
+        table.add_row(defaults.name, str(len(all_measured)), *cells, f"{overlap:.0%}")
     return table
 
 

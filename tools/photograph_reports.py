@@ -7,12 +7,13 @@ pictures of every width and theme to a folder, to look at.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import random
 import re
 import shutil
 import tempfile
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from playwright.sync_api import Browser, sync_playwright
 
 import bactrian as bt
 
-PICTURE = Path(__file__).parent.parent / "docs/images/report-head.png"
+IMAGES = Path(__file__).parent.parent / "docs/images"
 ASSISTANTS = ["Python Programmer", "Gardener", "Nurse", "Chemist"]
 USERS = ["Stock Trader", "School Teacher", "Event Manager", "Head Chef", "Novelist"]
 TASKS = [
@@ -74,15 +75,27 @@ def find_number(text: str) -> int:
     return int(re.findall(r"plan (\d+)", text)[0])
 
 
-def make_run(path: Path, trouble: float, tasks: Sequence[str] = TASKS) -> bt.Run:
-    """Play twenty conversations on each task into the run at ``path``: each assistant with each user."""
+def make_run(
+    path: Path,
+    trouble: float,
+    tasks: Sequence[str] = TASKS,
+    *,
+    delay: float = 0.0,
+    budget: float | None = None,
+    on_progress: Callable[[Any], object] | None = None,
+) -> bt.Run:
+    """Play twenty conversations on each task into the run at ``path``: each assistant with each user.
+
+    A reply takes ``delay`` seconds; ``on_progress`` receives each snapshot of the progress.
+    """
 
     def specify(messages: Sequence[dict[str, str]]) -> str:
         idea = next(one for one in tasks if one in messages[-1]["content"])
         return f"{idea}, step by step, as plan {zlib.crc32(messages[-1]['content'].encode()) % 1000}."
 
-    def speak(agent: str) -> Callable[[Sequence[dict[str, str]]], str]:
-        def reply(messages: Sequence[dict[str, str]]) -> str:
+    def speak(agent: str) -> Callable[[Sequence[dict[str, str]]], Awaitable[str]]:
+        async def reply(messages: Sequence[dict[str, str]]) -> str:
+            await asyncio.sleep(delay)
             lines = write_script(find_number(messages[0]["content"]), trouble)[agent]
             said = sum(one["role"] == "assistant" for one in messages)
             return lines[min(said, len(lines) - 1)]
@@ -91,7 +104,16 @@ def make_run(path: Path, trouble: float, tasks: Sequence[str] = TASKS) -> bt.Run
 
     recipe = bt.recipe("ai-society", assistant_role=ASSISTANTS, user_role=USERS, task=list(tasks))
     models = {"task": specify, "user": speak("user"), "assistant": speak("assistant")}
-    return bt.generate(recipe, run=path, models=models, seed=1, concurrency=8, price="0.15/0.60")
+    return bt.generate(
+        recipe,
+        run=path,
+        models=models,
+        seed=1,
+        concurrency=8,
+        price="0.15/0.60",
+        budget=budget,
+        on_progress=on_progress,
+    )
 
 
 def photograph(
@@ -106,7 +128,7 @@ def photograph(
 
 
 def main() -> None:
-    """Make the picture of docs/analyze.md, or all pictures."""
+    """Make the pictures of docs/analyze.md and docs/gallery.md, or all pictures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--all", type=Path, metavar="FOLDER", help="write all pages and pictures there")
     folder: Path | None = parser.parse_args().all
@@ -117,7 +139,8 @@ def main() -> None:
         runs[0].report().save(work / "report.html", overwrite=True)
         runs[0].compare(runs[1]).save(work / "comparison.html", overwrite=True)
         browser = tool.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        photograph(browser, work / "report.html", PICTURE, whole=False)
+        photograph(browser, work / "report.html", IMAGES / "report-head.png", whole=False)
+        photograph(browser, work / "comparison.html", IMAGES / "comparison.png", whole=False)
         if folder is not None:
             for name in ("report", "comparison"):
                 page = folder / f"{name}.html"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -259,3 +260,12 @@ def test_a_field_of_the_body_without_a_value_is_refused(field: str, tmp_path: Pa
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr.startswith("bactrian: --body: ")
+
+
+def test_the_command_in_a_report_has_only_options_of_the_command_line(tmp_path: Path) -> None:
+    run = bt.generate(
+        recipe(task=["Boil an egg"]), run=tmp_path / "egg.db", model=bt.Scripted(LISTED), seed=1
+    )
+    told = json.dumps(run.report().data)
+    assert "bactrian generate ai-society --run egg.db" in told
+    assert "different-roles" not in told

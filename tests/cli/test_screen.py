@@ -133,6 +133,14 @@ def test_a_table_of_numbers_is_never_broken_within_a_number(width: int) -> None:
         assert any(text in line for line in lines)
 
 
+def test_a_table_in_a_pipe_is_as_wide_as_it_must_be() -> None:
+    seen = io.StringIO()
+    write_table(
+        PrintableConsole(file=seen, width=20), ("", "Draw", "A long name wins"), [("judge", "10", "90")]
+    )
+    assert "A long name wins" in seen.getvalue()
+
+
 @pytest.mark.parametrize("quiet", [True, False])
 def test_a_bar_is_drawn_on_a_terminal_and_not_if_it_is_to_be_quiet(
     quiet: bool, monkeypatch: pytest.MonkeyPatch

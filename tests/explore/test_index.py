@@ -12,9 +12,11 @@ from pathlib import Path
 from urllib.parse import quote
 
 from bactrian.analyze.behaviours.catalogue import find_behaviours
+from bactrian.explore.filters import ListFilter
 from bactrian.explore.index.build import IndexBuilder
 from bactrian.explore.index.evidence import SearchedSession, pack_evidence, read_evidence, search_sessions
 from bactrian.explore.index.known import read_findings
+from bactrian.explore.index.lists import count_pairs, count_total
 from bactrian.explore.index.side import open_for_building
 from bactrian.records.finding import Finding
 from bactrian.records.run import Mark
@@ -145,3 +147,19 @@ async def test_a_conversation_shows_the_findings_of_the_index(tmp_path: Path) ->
         builder.add_behaviours([flake], builder.list_unsearched(1))
     found = read_findings(tmp_path / "run.db.explore", FLIPPED)
     assert [(one.turn, one.behaviour, one.quote) for one in found] == [(2, "flake_reply", "you plan")]
+
+
+async def test_shares_of_behaviours_are_of_the_conversations_that_were_searched(tmp_path: Path) -> None:
+    flips = [replace(FLIPPED, id=f"flip{number}") for number in range(3)]
+    run = await make_run(tmp_path / "run.db", flips)
+    with closing(open_for_building(tmp_path / "side", "run")) as side:
+        async with open_store(run, read_only=True) as store:
+            builder = IndexBuilder(store, side, lambda _: None)
+            while await builder.step():
+                pass
+        unsearched = builder.list_unsearched(2)
+        builder.add_behaviours(await asyncio.to_thread(search_sessions, run, [*unsearched]), unsearched)
+    sides = [tmp_path / "side"]
+    assert [one[2:] for one in count_pairs(sides, ListFilter(), ["role_flip"])] == [(2, 2)]
+    assert count_total(sides, ListFilter()) == 3
+    assert count_total(sides, ListFilter(), searched=True) == 2

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bactrian.explore.index.words import read_search
@@ -50,6 +50,7 @@ def test_hits_of_the_search_are_marked() -> None:
     assert [piece.text for piece in field.blocks[0].pieces if piece.hit] == ["garden"]
 
 
+@example("\x1f", "", "")  # A separator is space to Python, and shown as a sign.
 @given(st.text(min_size=1, max_size=300), st.text(max_size=20), st.text(max_size=20))
 def test_no_text_is_lost_whatever_it_holds(text: str, quote: str, searched: str) -> None:
     shown = write_plain(arrange_turn(turn(2, text), [(1, quote)], read_search(searched)))

@@ -36,6 +36,18 @@ def send(one: RunningExplorer, path: str, **fields: str) -> tuple[int, str]:
     return answer.status, answer.text
 
 
+def test_after_a_mark_the_way_back_leads_to_the_list_from_which_the_reader_came(
+    editable: RunningExplorer,
+) -> None:
+    page = editable.get("/c/run/s1?assistant=Poet&sort=longest").text
+    (action,) = set(re.findall(r'action="(/c/[^"]+)"', page))
+    token = re.search(r'name="csrf" value="([^"]+)"', page)
+    assert token is not None
+    data = urlencode({"csrf": token[1], "mark": "good"}).encode()
+    answer = editable.get(action.replace("&amp;", "&"), data, Origin=editable.address)
+    assert (answer.status, answer.headers["location"]) == (303, "/c/run/s1?assistant=Poet&sort=longest#marks")
+
+
 def read_marks(folder: Path) -> list[Mark]:
     """The marks in the run."""
 

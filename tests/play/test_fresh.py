@@ -79,6 +79,14 @@ def test_a_third_repetition_is_spoken() -> None:
     assert len(asked) == 5
 
 
+def test_an_assistant_that_gives_instructions_is_asked_again() -> None:
+    flipped = "Solution: Here is more.\n1. Instruction: Explain why you drink it.\nNext request."
+    session, _ = play([FIRST, flipped, TEAS], 2)
+    assert session.turns[1].text == TEAS
+    assert session.ending is not None
+    assert session.ending.code == "max_messages"
+
+
 def test_an_instruction_opens_in_a_way_that_was_not_used() -> None:
     grammar = build_user_format(small=True, plain=True, used=[FIRST]).grammar
     assert '"List three "' not in grammar

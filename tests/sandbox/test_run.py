@@ -25,6 +25,7 @@ SMALL = Limits(cpu=2, wall=20, memory=512 * MIB, disk=4 * MIB, output=10_000)
     [
         ("print('hello')", "ok", 0),
         ("import sys; sys.exit(0)", "ok", 0),
+        ("import asyncio; asyncio.run(asyncio.sleep(0))", "ok", 0),
         ("exit(3)", "error", 3),
         ("1 / 0", "error", 1),
         ("def broken(:", "error", 1),

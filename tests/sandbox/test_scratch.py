@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -54,3 +55,24 @@ def test_folders_that_forbid_it_are_removed_and_links_are_not_followed(tmp_path:
     remove_folder(str(top))
     assert not top.exists()
     assert kept.read_text("utf-8") == "tea"
+
+
+def test_deleted_files_that_are_open_count_until_they_are_closed(tmp_path: Path) -> None:
+    before = _measure_own()
+    with (tmp_path / "deleted").open("wb") as file:
+        file.write(b"x" * 100_000)
+        file.flush()
+        (tmp_path / "deleted").unlink()
+        assert before + 100_000 <= _measure_own() < float("inf")
+    assert _measure_own() == before
+
+
+def test_files_that_a_process_keeps_in_a_socket_count_as_too_many() -> None:
+    left, right = socket.socketpair()
+    with left, right, Path("/dev/null").open("rb") as file:
+        socket.send_fds(left, [b"x"], [file.fileno()])
+        assert _measure_own() == float("inf")
+
+
+def _measure_own() -> float:
+    return supervisor._measure_deleted(os.getpid())  # pyright: ignore[reportPrivateUsage]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ from bactrian.train.folder import StageFolder, read_training, write_json
 from bactrian.train.forecast import forecast_stages
 from bactrian.train.load import load_train_recipe, parse_train_recipe
 from bactrian.train.log import count_processes, read_log
-from bactrian.train.run import check_same
+from bactrian.train.process import EXTRA
+from bactrian.train.run import TrainOrder, check_same, forecast_training
 
 RECIPE = """
 name = "two"
@@ -32,7 +34,14 @@ name = "a"
 [[stages]]
 name = "b"
 """
-PROBE = {"parameters": 1000, "tokens_per_second": 50.0, "peak_bytes": 7, "machine": "here"}
+PROBE = {
+    "parameters": 1000,
+    "tokens_per_second": 50.0,
+    "start_seconds": 3.0,
+    "peak_bytes": 7,
+    "machine": "here",
+    "device": "cpu",
+}
 
 
 def count(examples: int, tokens: int, held_out: int = 0) -> dict[str, Any]:
@@ -47,14 +56,14 @@ def test_a_forecast_counts_what_each_stage_sees(origin: str, steps: list[int], t
     found = forecast_stages(parse_train_recipe(RECIPE.format(origin=origin)), prepared)
     assert [stage.steps for stage in found.stages] == steps
     assert [stage.tokens for stage in found.stages] == tokens
-    assert found.seconds == pytest.approx(sum(tokens) / 50)
-    assert (found.memory, found.measured) == (7, True)
+    assert found.seconds == pytest.approx(2 * 3 + sum(tokens) / 50)  # each stage starts a process
+    assert (found.memory, found.measured) == (7 + 100, True)
 
 
 def test_a_forecast_counts_evaluations() -> None:
     prepared = {"stages": [count(20, 1000, held_out=300), count(20, 1000)], "probe": PROBE, "weights": 100}
     found = forecast_stages(parse_train_recipe(RECIPE.format(origin="checkpoint")), prepared)
-    assert found.seconds == pytest.approx((2 * 2000 + 2 * 4 * 300 / 3) / 50)
+    assert found.seconds == pytest.approx(2 * 3 + (2 * 2000 + 2 * 4 * 300 / 3) / 50)
 
 
 def test_a_last_step_of_fewer_examples_counts_what_it_has() -> None:
@@ -133,3 +142,11 @@ def test_the_log_of_a_stage_that_was_killed_counts_each_step_once(tmp_path: Path
 def test_curves_without_a_step_say_so(tmp_path: Path) -> None:
     draw_curves([StageFolder(tmp_path, 1, "a")], tmp_path / "curves.svg")
     assert "No step was logged" in (tmp_path / "curves.svg").read_text("utf-8")
+
+
+@pytest.mark.skipif(any(find_spec(name) is None for name in EXTRA), reason="needs the extra train")
+async def test_a_folder_of_something_else_is_refused_and_left_as_it_was(tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("keep")
+    with pytest.raises(InputError, match="something other than a training"):
+        await forecast_training(TrainOrder("small", tmp_path, {"": [tmp_path / "any.jsonl"]}))
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]

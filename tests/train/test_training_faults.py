@@ -19,8 +19,10 @@ from typing import Any
 import pytest
 
 from bactrian.errors import InputError, StoreError
-from bactrian.train.folder import hash_weights
+from bactrian.train.folder import hash_weights, read_json, read_plan
+from bactrian.train.forecast import forecast_stages
 from bactrian.train.process import EXTRA, WorkerStopped, run_worker
+from bactrian.train.recipe import TrainRecipe
 from bactrian.train.run import TrainOrder, forecast_training, train_recipe
 from tests.helpers.disks import mounted, resize
 from tests.helpers.trainings import list_workers, order_training
@@ -110,6 +112,15 @@ async def test_a_full_disk_under_the_data_is_told_in_a_line(tmp_path: Path) -> N
             await forecast_training(TrainOrder(order.recipe, disk / "out"))
         resize(disk, "100m")
         assert (await forecast_training(TrainOrder(order.recipe, disk / "out"))).measured
+
+
+def test_a_stage_trains_on_the_tokens_that_were_forecast(prepared: Path, tmp_path: Path) -> None:
+    root = shutil.copytree(prepared, tmp_path / "out")
+    recipe = TrainRecipe.model_validate(read_plan(root)["recipe"])
+    forecast = forecast_stages(recipe, read_json(root / "prepared.json"))
+    steps = [one for one in train_here(root, lambda *_: None) if one["event"] == "step"]
+    assert steps[-1]["tokens"] == forecast.stages[0].tokens > 0
+    assert steps[-1]["step"] == forecast.stages[0].steps == STEPS
 
 
 def test_a_lost_gpu_ends_the_stage_which_resumes_at_its_last_checkpoint(

@@ -36,7 +36,11 @@ def write_table(console: Console, heads: Sequence[str], rows: Iterable[Sequence[
         table.add_column(head, justify=side, no_wrap=number == 0, min_width=wide, max_width=wide)
     for row in cells:
         table.add_row(*row)
-    if not console.is_terminal or sum(widths) + _PADDING * len(widths) <= console.width:
+    needed = sum(widths) + _PADDING * len(widths)
+    if not console.is_terminal:
+        # A file or a pipe has no width of its own, and rich would cut the table at 80 cells.
+        console.width = max(console.width, needed)
+    if needed <= console.width:
         console.print(table, soft_wrap=False)
         return
     console.print(f"\n{heads[0]}", style="dim")

@@ -64,7 +64,7 @@ COMMANDS = {
         "stored.status", "status", "Show the progress and the cost of a run, and the command that resumes it."
     ),
     "show": LazyCommand(
-        "stored.show", "show", "Show the conversations of a run: a list, or one of them whole."
+        "stored.show", "show", "Show the conversations of a run: a list of them, or one in full."
     ),
     "resume": LazyCommand(
         "stored.resume",

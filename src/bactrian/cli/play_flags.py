@@ -69,7 +69,7 @@ class RoleFlags:
         str | None,
         declare_option(
             "--embodied",
-            "Role that acts by Python it writes, run in a sandbox; alone, or as the role that solves with --user.",
+            "Role that acts by writing Python, which runs in a sandbox: alone, or with --user as the role that solves.",
         ),
     ] = None
     yes: Annotated[bool, declare_option("--yes", "Let --embodied run code without asking first.")] = False

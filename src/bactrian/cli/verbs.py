@@ -221,6 +221,6 @@ def _write_environment(params: Iterable[Any], formatter: Any) -> None:
         variable = f"BACTRIAN_{name.removeprefix('--').replace('-', '_').upper()}"
         formatter.write_paragraph()
         formatter.write_text(
-            f"The environment can set each option of the command, as {variable} sets {name}; "
-            "the command line counts for more."
+            f"Environment variables set options, too: {variable} sets {name}. "
+            "An option on the command line takes precedence."
         )

@@ -117,7 +117,7 @@ def _find_fields(turn: Turn, text: str) -> Iterator[tuple[str, int, int]]:
         at = begin + len(part)
         found.append((name, begin, min(at, len(text))))
     if not found:
-        found = [("", 0, len(text))] if text.strip() else []
+        found = [("", 0, len(text))] if make_visible(text).strip() else []
     yield from found
 
 
@@ -126,7 +126,7 @@ def _split_code(text: str, begin: int, end: int, marks: Sequence[_Mark]) -> Iter
     at = begin
     for fence in _FENCE.finditer(text[begin:end]):
         first = begin + fence.start()
-        if text[at:first].strip():
+        if make_visible(text[at:first]).strip():
             yield TextBlock(tuple(_cut(text, at, first, marks)))
         inner, last = begin + fence.start(3), begin + fence.end(3)
         pieces = tuple(_cut(text, inner, last, marks))
@@ -134,7 +134,7 @@ def _split_code(text: str, begin: int, end: int, marks: Sequence[_Mark]) -> Iter
             pieces = tokenize_code(pieces[0].text, fence[2].lower())
         yield TextBlock(pieces, code=True, language=fence[2])
         at = begin + fence.end()
-    if text[at:end].strip():
+    if make_visible(text[at:end]).strip():
         yield TextBlock(tuple(_cut(text, at, end, marks)))
 
 

@@ -14,6 +14,7 @@ import marshal
 import os
 import select
 import signal
+import stat
 import struct
 import sys
 import time
@@ -87,7 +88,7 @@ class _Watch:
             self.stopped = "calls"
         elif _measure_cpu(child) > order["cpu"]:  # type: ignore[operator]
             self.stopped = "cpu"
-        elif folder and _measure_folder(folder) > order["disk"]:  # type: ignore[operator]
+        elif folder and _measure_folder(folder) + _measure_deleted(child) > order["disk"]:  # type: ignore[operator]
             self.stopped = "disk"
 
     def _answer(self) -> None:
@@ -331,6 +332,36 @@ def _measure_folder(path: str) -> float:
         except OSError:
             return float("inf")
     return total
+
+
+def _measure_deleted(process: int) -> float:
+    """Return the bytes of files without a name that a process holds open; infinity if it keeps some in a socket.
+
+    A thread may have descriptors of its own.
+    """
+    sizes: dict[tuple[int, int], int] = {}
+    for task in _list_folder(f"/proc/{process}/task"):
+        folder = f"/proc/{process}/task/{task}"
+        for handle in _list_folder(f"{folder}/fd"):
+            try:
+                found = os.stat(f"{folder}/fd/{handle}")
+                if stat.S_ISREG(found.st_mode) and found.st_nlink == 0:
+                    sizes[found.st_dev, found.st_ino] = found.st_blocks * 512
+                elif stat.S_ISSOCK(found.st_mode):
+                    with open(f"{folder}/fdinfo/{handle}") as file:
+                        if any(line.startswith("scm_fds:") and int(line[8:]) for line in file):
+                            return float("inf")
+            except OSError:
+                # The program has closed it.
+                continue
+    return sum(sizes.values())
+
+
+def _list_folder(path: str) -> list[str]:
+    try:
+        return os.listdir(path)
+    except OSError:
+        return []
 
 
 def _read_exactly(source: _socket.socket, size: int) -> bytes:

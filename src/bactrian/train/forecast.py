@@ -63,6 +63,7 @@ def forecast_stages(recipe: TrainRecipe, prepared: Mapping[str, Any]) -> Trainin
         else training.devices * _A100 / (_FLOPS_A_TOKEN * max(1, parameters))
     )
     counts: Sequence[Mapping[str, Any]] = prepared["stages"]
+    start = float(probe.get("start_seconds", 0.0)) if probe else 0.0
     evaluated = sum(one["held-out"]["tokens"] for one in counts)
     stages: list[StageForecast] = []
     for number, stage in enumerate(recipe.stages):
@@ -71,11 +72,13 @@ def forecast_stages(recipe: TrainRecipe, prepared: Mapping[str, Any]) -> Trainin
         tokens = sum(one["train"]["tokens"] for one in own)
         steps, seen = training.count_steps(examples), training.count_seen(examples, tokens)
         evaluations = training.evaluations + 1 if evaluated and training.evaluations else 0
-        seconds = (seen + evaluations * evaluated * _FORWARD) / rate
+        seconds = start + (seen + evaluations * evaluated * _FORWARD) / rate
         stages.append(StageForecast(stage.name, examples, steps, seen, seconds))
     weights: int = prepared["weights"]
     checkpoint = weights * 6 if training.method == "full" else weights
     memory = int(probe["peak_bytes"]) if probe else parameters * _BYTES_FULL // training.devices
+    if probe and probe.get("device") == "cpu":
+        memory += weights  # the end of a stage writes the model from a second copy
     return TrainingForecast(
         stages=tuple(stages),
         tokens=sum(stage.tokens for stage in stages),

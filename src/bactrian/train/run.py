@@ -239,6 +239,7 @@ def _check_unused(out: Path) -> None:
     known = ("data", _LOCK, _WORKER_LOG, "00-base", f".{PLAN}.part")
     strange = [path.name for path in out.iterdir() if path.name not in known]
     if strange:
+        (out / _LOCK).unlink(missing_ok=True)  # the folder is left as it was
         raise InputError(
             f"This folder holds something other than a training: {strange[0]}.",
             where=str(out),

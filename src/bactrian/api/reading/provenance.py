@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bactrian.analyze.aggregate import Aggregate
+from bactrian.api.commands import DIFFERENT_ROLES
 from bactrian.records.run import Command
 from bactrian.store import RunReader
 
@@ -56,7 +57,7 @@ def _write_command(command: Command, run: Path, content: Mapping[str, Any]) -> s
 def _write_flags(options: Mapping[str, Any]) -> Iterator[str]:
     """Yield the options that are a number or a short text; the others are no flag of their own."""
     for name, value in options.items():
-        if name in ("idea", "own", "endings") or value == _DEFAULTS.get(name):
+        if name in ("idea", "own", "endings", DIFFERENT_ROLES) or value == _DEFAULTS.get(name):
             continue
         if value is True:
             yield f"--{name.replace('_', '-')}"

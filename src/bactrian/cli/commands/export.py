@@ -91,7 +91,7 @@ def export(
     *,
     selection: SelectionFlags,
     side: Annotated[
-        ExportSide, declare_option("--side", "Agent whose messages a model is to learn.")
+        ExportSide, declare_option("--side", "Agent whose messages a model learns to write.")
     ] = ExportSide.assistant,
     redact: Annotated[
         bool,

@@ -64,7 +64,9 @@ def generate(
     ] = None,
     jobs: Annotated[
         Path | None,
-        declare_option("--jobs", "A .csv or .jsonl file with a job a row, in place of all combinations."),
+        declare_option(
+            "--jobs", "A .csv or .jsonl file with one job in each row, in place of all combinations."
+        ),
     ] = None,
     limit: Annotated[
         int | None, declare_option("--limit", "Only the first N jobs of the recipe.", short="-n", min=1)
@@ -143,11 +145,12 @@ def generate(
         bool,
         declare_option(
             "--acknowledge-misuse",
-            "Confirm that the run is for red-team research, and its output is protected from misuse.",
+            "Confirm that the run is for red-team research, and that its output is protected from misuse.",
         ),
     ] = False,
     run_code: Annotated[
-        bool, declare_option("--run-code", "Let embodied assistants run Python of a model in the sandbox.")
+        bool,
+        declare_option("--run-code", "Let embodied assistants run what they write, in the sandbox."),
     ] = False,
     json: Annotated[bool, declare_option("--json", "Write progress as JSON lines.")] = False,
     quiet: Annotated[bool, declare_option("--quiet", "Write only warnings and errors.")] = False,

@@ -254,12 +254,12 @@ def count_values(
     return sorted(counts.items(), key=lambda one: (-one[1], one[0]))[:limit]
 
 
-def count_total(sides: Iterable[Path], wanted: ListFilter) -> int:
-    """Count all conversations that fit, however many."""
+def count_total(sides: Iterable[Path], wanted: ListFilter, *, searched: bool = False) -> int:
+    """Count all conversations that fit, however many; only those that were searched for behaviours if asked."""
     total = 0
     for path in sides:
         with read_side_file(path) as side:
-            source, values = select_rows(wanted)
+            source, values = select_rows(wanted, *(("facts.seen_turns >= 0",) if searched else ()))
             total += side.execute(f"SELECT count(*) {source}", values).fetchone()[0]
     return total
 
@@ -267,14 +267,14 @@ def count_total(sides: Iterable[Path], wanted: ListFilter) -> int:
 def count_pairs(
     sides: Iterable[Path], wanted: ListFilter, behaviours: Sequence[str]
 ) -> Iterator[tuple[str, str, int, int]]:
-    """Yield assistant role, user role, conversations that show one of ``behaviours``, and all conversations."""
+    """Yield assistant role, user role, conversations that show one of ``behaviours``, and all that were searched."""
     marks = ", ".join("?" * len(behaviours))
     for path in sides:
         with read_side_file(path) as side:
             source, values = select_rows(wanted, _ANY_FACT)
             query = (
                 "SELECT assistant, user,"  # noqa: S608
-                f" sum(facts.row IN (SELECT row FROM shown WHERE behaviour IN ({marks}))), count(*)"
+                f" sum(facts.row IN (SELECT row FROM shown WHERE behaviour IN ({marks}))), sum(seen_turns >= 0)"
                 f" {source} GROUP BY assistant, user"
             )
             yield from side.execute(query, [*behaviours, *values])

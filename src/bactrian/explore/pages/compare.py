@@ -65,7 +65,12 @@ def compare_filters(request: Request) -> Response:
     if all(queries):
         sides = [list(get_explorer(request).library.list_sides(one.data).values()) for one in filters]
         totals = [count_total(*pair) for pair in zip(sides, filters, strict=True)]
-        sections = [(title, _compare(sides, filters, totals, name)) for name, title in _SECTIONS]
+        # A conversation that was not searched yet does not tell whether it shows a behaviour.
+        searched = [count_total(*pair, searched=True) for pair in zip(sides, filters, strict=True)]
+        sections = [
+            (title, _compare(sides, filters, searched if name == "behaviour" else totals, name))
+            for name, title in _SECTIONS
+        ]
     return render_page(
         request,
         "compare.html",

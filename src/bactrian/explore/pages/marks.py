@@ -46,7 +46,9 @@ async def save_mark(request: Request) -> Response:
             else:
                 await store.add_mark(Mark(session.id, name, note, time.time()))
     back = request.url.path.removesuffix("/marks")
-    return RedirectResponse(f"{back}#marks", 303)
+    # The list from which the reader came stays the list to go back to.
+    query = ListFilter.read(request.query_params).write().removesuffix("?")
+    return RedirectResponse(f"{back}{query}#marks", 303)
 
 
 async def mark_all(request: Request) -> Response:

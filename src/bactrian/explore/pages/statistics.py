@@ -72,12 +72,15 @@ def show_statistics(request: Request) -> Response:
     wanted = ListFilter.read(request.query_params)
     sides = get_explorer(request).library.list_sides(wanted.data)
     total = count_total(sides.values(), wanted)
+    searched = count_total(sides.values(), wanted, searched=True)
     by = request.query_params.get("by", COOPERATION)
     codes = sorted(code for code, _ in count_values(list(sides.values()), ListFilter(), "behaviour"))
     sections = [
         (name, title, bars)
         for name, title in _SECTIONS
-        if (bars := list(_list_bars(sides.values(), wanted, name, total)))
+        if (
+            bars := list(_list_bars(sides.values(), wanted, name, searched if name == "behaviour" else total))
+        )
     ]
     sections.insert(2, ("turns", "Messages", list(_list_lengths(sides.values(), wanted, total))))
     return render_page(
@@ -85,6 +88,7 @@ def show_statistics(request: Request) -> Response:
         "statistics.html",
         filter=wanted,
         total=total,
+        searched=searched,
         sections=sections,
         by=by,
         measures=[COOPERATION, *codes],
@@ -138,6 +142,8 @@ def _build_map(sides: Mapping[str, Path], wanted: ListFilter, by: str) -> HeatMa
     codes = PAPER if by == COOPERATION else (by,)
     cells: defaultdict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
     for assistant, user, shown, count in count_pairs(sides.values(), wanted, codes):
+        if not count:  # Not searched yet.
+            continue
         cell = cells[assistant, user]
         cell[0] += shown
         cell[1] += count

@@ -1,7 +1,7 @@
 """Turns of a model that repeats whatever it sees: the built-in one, on ideas other than the paper's example.
 
 Such a model continues its own earlier turns as a list. So it sees nothing but what was said to it last, it opens each
-instruction in another way, and what is still a repetition is asked for again. Measured in docs/performance.md.
+instruction in another way, and what is of no use all the same is asked for again. Measured in docs/performance.md.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import replace
 from time import perf_counter
 
 from bactrian.detect.loops import is_repetition
+from bactrian.language.protocol import find_instruction
 from bactrian.models.traits import get_traits
 from bactrian.play.agent import Agent, View, ask_agent, make_turn
 from bactrian.play.defaults import SMALL_PACK
@@ -37,7 +38,7 @@ class Fresh:
         turn: Turn | None = None
         for attempt in range(ATTEMPTS):
             if turn is not None and scene.listener is not None:
-                scene.listener.restart(agent.speaker, "says nothing new")
+                scene.listener.restart(agent.speaker, "is of no use")
             reply, usage = await ask_agent(
                 view,
                 state.number,
@@ -48,7 +49,7 @@ class Fresh:
             )
             used += usage
             turn = make_turn(agent, state.number, reply, usage=used, seconds=perf_counter() - begun)
-            if not is_repetition([*state.turns, turn]):
+            if not _is_useless(turn, state.turns):
                 break
         assert turn is not None
         yield Spoke(turn)
@@ -57,6 +58,13 @@ class Fresh:
 def is_repetitive(scene: Scene, agent: Agent) -> bool:
     """Return True if ``agent`` needs this strategy."""
     return scene.session.provenance.prompts == SMALL_PACK and get_traits(agent.model).small
+
+
+def _is_useless(turn: Turn, before: list[Turn]) -> bool:
+    """Return True for a repetition, and for an assistant that gives instructions, which would end the session."""
+    if turn.speaker == "assistant" and find_instruction(turn.text):
+        return True
+    return is_repetition([*before, turn])
 
 
 def _shorten(view: View, turns: list[Turn]) -> View:

@@ -55,7 +55,8 @@ def limit_resources(order: dict[str, object]) -> None:
         (resource.RLIMIT_FSIZE, disk),
         (resource.RLIMIT_NPROC, order["tasks"]),
         (resource.RLIMIT_NOFILE, order["open_files"]),
-        (resource.RLIMIT_CORE, 0),
+        # With 1, a core dump is neither written nor handed to a program of the system; with 0 it is handed over.
+        (resource.RLIMIT_CORE, 1),
         (resource.RLIMIT_MEMLOCK, 0),
         (resource.RLIMIT_MSGQUEUE, 0),
         (resource.RLIMIT_SIGPENDING, 256),

@@ -35,6 +35,17 @@ _IOCTL = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
 _FCNTL = (*range(8), 36, 37, 38, 1030, 1032, 1033, 1034)
 """F_DUPFD to F_SETLKW, locks of open files, F_DUPFD_CLOEXEC, F_GETPIPE_SZ and seals. Not F_SETOWN: with it the kernel
 sends signals to other processes."""
+_CORE = 4
+"""RLIMIT_CORE: a program that lowers it to 0 lets the kernel start the system's handler of core dumps again."""
+_ABOUT_PROCESSES = (
+    "getpgid",
+    "getsid",
+    "sched_getaffinity",
+    "sched_getparam",
+    "sched_getscheduler",
+    "get_robust_list",
+)
+"""Calls that tell which processes exist. The first argument is the process."""
 _STREAMS = (1, 1 | 0o2000000, 1 | 0o4000, 1 | 0o2004000)
 """SOCK_STREAM with its flags. A datagram socket could send to any address, even if it is one of a pair."""
 
@@ -67,7 +78,11 @@ def build_filter(machine: str, pid: int, *, processes: bool, attributes: bool) -
     own = None if processes else (pid,)
     program += _check(checked["kill"], 0, own)
     program += _check(checked["tgkill"], 0, own)
-    program += _check(checked["prlimit64"], 0, (0, pid))
+    program += _check(checked["prlimit64"], 0, (0, pid), unless=(1, _CORE))
+    program += _check(checked["setrlimit"], 0, [which for which in range(16) if which != _CORE])
+    for name in _ABOUT_PROCESSES:
+        program += _check(checked[name], 0, own and (0, *own))
+    program += _check(checked["getpriority"], 1, own and (0, *own))
     program += _check(checked["prctl"], 0, _PRCTL)
     program += _check(checked["ioctl"], 1, _IOCTL)
     program += _check(checked["fcntl"], 1, _FCNTL)
@@ -99,11 +114,19 @@ def _step(code: int, value: int, if_true: int = 0, if_false: int = 0) -> bytes:
     return struct.pack("HBBI", code, if_true, if_false, value)
 
 
-def _check(number: int, argument: int, values: Iterable[int] | None) -> list[bytes]:
-    """Return the steps that allow call ``number`` if an argument is one of ``values``; None allows every value."""
+def _check(
+    number: int, argument: int, values: Iterable[int] | None, unless: tuple[int, int] | None = None
+) -> list[bytes]:
+    """Return the steps that allow call ``number`` if an argument is one of ``values``; None allows every value.
+
+    ``unless`` is another argument with the value for which the call is refused.
+    """
     if values is None:
         return [_step(_EQUAL, number, 0, 1), _step(_RETURN, _ALLOW)]
-    steps = [_step(_LOAD, 16 + 8 * argument)]
+    steps: list[bytes] = []
+    if unless is not None:
+        steps += [_step(_LOAD, 16 + 8 * unless[0]), _step(_EQUAL, unless[1], 0, 1), _step(_RETURN, _ASK)]
+    steps.append(_step(_LOAD, 16 + 8 * argument))
     for value in values:
         steps += [_step(_EQUAL, value, 0, 1), _step(_RETURN, _ALLOW)]
     steps.append(_step(_RETURN, _ASK))

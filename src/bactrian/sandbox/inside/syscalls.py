@@ -23,16 +23,15 @@ getitimer:36:102  setitimer:38:103  timer_create:222:107  timer_settime:223:110 
 timer_delete:226:111  timer_getoverrun:225:109  nanosleep:35:101  clock_nanosleep:230:115
 clock_gettime:228:113  clock_getres:229:114  gettimeofday:96:169  time:201:-  times:100:153  getpid:39:172
 getppid:110:173  gettid:186:178  getuid:102:174  geteuid:107:175  getgid:104:176  getegid:108:177
-getgroups:115:158  getresuid:118:148  getresgid:120:150  getpgid:121:155  getpgrp:111:-  getsid:124:156
-getrlimit:97:163  setrlimit:160:164  getrusage:98:165  sysinfo:99:179  uname:63:160  getcpu:309:168
-sched_yield:24:124  sched_getaffinity:204:123  sched_getparam:143:121  sched_getscheduler:145:120
-sched_get_priority_max:146:125  sched_get_priority_min:147:126  getpriority:140:141
-set_robust_list:273:99  get_robust_list:274:100  set_tid_address:218:96  futex:202:98  futex_waitv:449:449
+getgroups:115:158  getresuid:118:148  getresgid:120:150  getpgrp:111:-
+getrlimit:97:163  getrusage:98:165  sysinfo:99:179  uname:63:160  getcpu:309:168
+sched_yield:24:124  sched_get_priority_max:146:125  sched_get_priority_min:147:126
+set_robust_list:273:99  set_tid_address:218:96  futex:202:98  futex_waitv:449:449
 arch_prctl:158:-  restart_syscall:219:128  getrandom:318:278  exit:60:93  exit_group:231:94  select:23:-
 pselect6:270:72  poll:7:-  ppoll:271:73  epoll_create:213:-  epoll_create1:291:20  epoll_ctl:233:21
 epoll_wait:232:-  epoll_pwait:281:22  epoll_pwait2:441:441  eventfd:284:-  eventfd2:290:19
 timerfd_create:283:85  timerfd_settime:286:86  timerfd_gettime:287:87  signalfd:282:-  signalfd4:289:74
-recvmsg:47:212  sendmsg:46:211  recvfrom:45:207  sendto:44:206  shutdown:48:210  getsockopt:55:209  setsockopt:54:208
+recvmsg:47:212  sendmsg:46:211  recvfrom:45:207  sendto:44:206  shutdown:48:210  getsockopt:55:209
 getsockname:51:204  getpeername:52:205  wait4:61:260  waitid:247:95
 """
 """Calls that act on the process itself and on files that it may open."""
@@ -49,12 +48,14 @@ fork:57:-  vfork:58:-  execve:59:221  execveat:322:281  setsid:112:157  setpgid:
 
 CHECKED = """
 fcntl:72:25  kill:62:129  tgkill:234:131  tkill:200:130  prlimit64:302:261  prctl:157:167  ioctl:16:29  clone:56:220
-clone3:435:435  socketpair:53:199
+clone3:435:435  socketpair:53:199  setrlimit:160:164  getpgid:121:155  getsid:124:156
+sched_getaffinity:204:123  sched_getparam:143:121  sched_getscheduler:145:120  get_robust_list:274:100
+getpriority:140:141
 """
 """Calls whose arguments decide."""
 
 REFUSED = """
-splice:275:76  tee:276:77  readahead:187:213  sync_file_range:277:84  socket:41:198
+setsockopt:54:208  splice:275:76  tee:276:77  readahead:187:213  sync_file_range:277:84  socket:41:198
 connect:42:203  bind:49:200  listen:50:201  accept:43:202  accept4:288:242  ptrace:101:117
 process_vm_readv:310:270  process_vm_writev:311:271  kcmp:312:272  bpf:321:280  perf_event_open:298:241
 userfaultfd:323:282  keyctl:250:219  add_key:248:217  request_key:249:218  io_uring_setup:425:425

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 import traceback
 import warnings
 from pathlib import Path
@@ -36,9 +37,10 @@ def main() -> None:
 
             emit("machine", **describe_machine())
         elif task == "prepare":
+            begun = time.monotonic()
             from bactrian.train.worker.prepare import prepare
 
-            prepare(root, emit)
+            prepare(root, emit, time.monotonic() - begun)
         else:
             from bactrian.train.worker.stage import train_stage
 

@@ -74,6 +74,7 @@ class StageWatch(TrainerCallback):
                 **done,
                 loss=float(logs["loss"]),
                 learning_rate=float(logs.get("learning_rate", 0)),
+                tokens=int(logs.get("num_tokens", 0)),  # that the trainer has counted in this process
                 seconds=seconds,
                 left=seconds / steps * (state.max_steps - state.global_step),
                 tokens_per_second=self._tokens_a_step * steps / seconds if seconds else 0.0,

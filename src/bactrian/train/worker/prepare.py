@@ -27,8 +27,10 @@ PREPARED = "prepared.json"
 _PROMPTS_OF_A_STAGE = 5
 
 
-def prepare(root: Path, emit: Emit) -> None:
+def prepare(root: Path, emit: Emit, import_seconds: float = 0.0) -> None:
     """Write the base's manifest, the tokens of each stage, and the numbers for a forecast.
+
+    ``import_seconds`` is how long the libraries took to be imported: each stage imports them again.
 
     Raises:
         BactrianError: the model or the data cannot be used for training.
@@ -60,6 +62,8 @@ def prepare(root: Path, emit: Emit) -> None:
         else probe_training(base.model, recipe.training, machine, load_part(folders[-1], "train"))
     )
     write_json(folders[0].path / "manifest.json", described)
+    if probe is not None:
+        probe["start_seconds"] = import_seconds + probe.pop("load_seconds")
     write_json(root / PREPARED, {"stages": stages, "probe": probe, "weights": _weigh(base.model)})
 
 

@@ -27,7 +27,9 @@ def probe_training(folder: Path, training: Training, machine: Machine, data: Any
     longest = sorted(range(len(lengths)), key=lambda place: -lengths[place])[:size]
     stride = max(1, len(lengths) // (2 * size))
     typical = [[(step * size + one) * stride % len(lengths) for one in range(size)] for step in range(2)]
+    begun = time.perf_counter()
     model = load_model(folder, training, machine)
+    load_seconds = time.perf_counter() - begun
     if adapters := make_adapters(training, encoder_decoder=is_encoder_decoder(folder)):
         from peft import get_peft_model
 
@@ -58,6 +60,7 @@ def probe_training(folder: Path, training: Training, machine: Machine, data: Any
     timed = measured[1:]
     return {
         "tokens_per_second": sum(tokens for tokens, _ in timed) / sum(seconds for _, seconds in timed),
+        "load_seconds": load_seconds,
         "peak_bytes": measure_peak(),
         "parameters": sum(one.numel() for one in model.parameters()),
         "trained_parameters": sum(one.numel() for one in model.parameters() if one.requires_grad),

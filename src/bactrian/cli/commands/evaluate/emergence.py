@@ -93,7 +93,7 @@ class QuestionFlags:
         ),
     ] = None
     limit: Annotated[
-        int | None, declare_option("--limit", "Only so many questions of each set, drawn at random.", min=1)
+        int | None, declare_option("--limit", "Only N questions of each set, drawn at random.", min=1)
     ] = None
     longest: Annotated[int, declare_option("--longest", "Longest answer, in tokens.", min=1)] = 1024
 

@@ -25,7 +25,7 @@ def explore(
         list[Path],
         typer.Argument(
             metavar="RUN",
-            help="Runs; exports and archives of chats, too.",
+            help="Runs; exports, archives of chats and folders of trainings, too.",
             callback=find_run_files,
         ),
     ],
@@ -51,7 +51,8 @@ def explore(
     query: Annotated[
         str,
         declare_option(
-            "--filter", "What the copy holds: the part of a list's address after its question mark."
+            "--filter",
+            "Conversations that the copy holds: what follows the question mark in the address of a list.",
         ),
     ] = "",
     limit: Annotated[int, declare_option("--limit", "Conversations that a copy may hold.", min=1)] = 1000,

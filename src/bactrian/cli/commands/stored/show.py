@@ -52,7 +52,9 @@ def show(
     run_file: RunArgument,
     session: Annotated[
         str | None,
-        typer.Argument(metavar="[ID]", help="A session's id, or its beginning. Default: a list of all."),
+        typer.Argument(
+            metavar="[ID]", help="A session's id, or the beginning of one. Default: a list of all."
+        ),
     ] = None,
     grep: Annotated[
         str | None, declare_option("--grep", "Only sessions in which a turn matches this regular expression.")
@@ -83,13 +85,15 @@ def show(
     ] = None,
     seed: Annotated[int, declare_option("--seed", "Seed of --sample.")] = 0,
     full: Annotated[bool, declare_option("--full", "Show whole conversations instead of a list.")] = False,
-    form: Annotated[ShowFormat, declare_option("--format", "Form of whole conversations.")] = ShowFormat.text,
+    form: Annotated[
+        ShowFormat, declare_option("--format", "Format of whole conversations.")
+    ] = ShowFormat.text,
     mark: Annotated[str | None, declare_option("--mark", "Give the session ID this mark.")] = None,
     note: Annotated[str, declare_option("--note", "A note for --mark.")] = "",
     pager: Annotated[bool, declare_option("--pager/--no-pager", "Page long output on a terminal.")] = True,
-    json: Annotated[bool, declare_option("--json", "Write one JSON object a session.")] = False,
+    json: Annotated[bool, declare_option("--json", "Write one JSON object per session.")] = False,
 ) -> None:
-    """Show the conversations of a run: a list, or one of them whole."""
+    """Show the conversations of a run: a list of them, or one in full."""
     run = run_file
     if mark is not None:
         if session is None:
