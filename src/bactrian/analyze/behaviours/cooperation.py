@@ -1,7 +1,7 @@
 """The paper's four failures of cooperation (section 4.1), found by the learned detector of :mod:`bactrian.detect`.
 
-Where the protocol itself speaks, a rule decides: an assistant's line that begins with ``Instruction:``, and a user's that
-begins with ``Solution:``, are role flips.
+Where the protocol itself speaks, a rule decides: an assistant's line that begins with ``Instruction:``, and a user's
+that begins with ``Solution:``, are role flips.
 """
 
 from __future__ import annotations
