@@ -126,4 +126,6 @@ def test_verdicts_are_not_added_to_a_file_of_another_kind(tmp_path: Path, conten
 def test_verdicts_are_added_to_a_file_that_a_kill_left(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "verdicts.jsonl"
     path.write_bytes(content)
-    VerdictFile(path)
+    sample = CodeSample("a", read_human_eval()[0], "x")
+    VerdictFile(path).add(sample, Verdict("wrong"))
+    assert VerdictFile(path).find(sample) == Verdict("wrong")

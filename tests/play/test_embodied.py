@@ -145,6 +145,16 @@ def test_a_session_that_is_killed_goes_on_with_its_files(folder: Path) -> None:
         "Done.",
     ]
     arguments = (*ALONE, "--model", write_script(folder, assistant=replies), "--yes", "--json")
+    kill_in_second_block(folder, arguments)
+    done = bactrian(*arguments, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    last = [one for one in events(done.stdout) if one["event"] == "returned"][-1]
+    assert "['first.txt']" in last["text"]
+    assert last["text"].startswith("[Python was started again")
+
+
+def kill_in_second_block(folder: Path, arguments: tuple[str, ...]) -> None:
+    """Start a session, and kill it while its second block runs."""
     running = Command(arguments, folder, clean_environment())
     deadline = time.monotonic() + 60
     while count_calls(folder / "shop.db") < 2:
@@ -152,11 +162,6 @@ def test_a_session_that_is_killed_goes_on_with_its_files(folder: Path) -> None:
         time.sleep(0.05)
     running.kill()
     running.finish()
-    done = bactrian(*arguments, cwd=folder)
-    assert done.returncode == 0, done.stderr
-    last = [one for one in events(done.stdout) if one["event"] == "returned"][-1]
-    assert "['first.txt']" in last["text"]
-    assert last["text"].startswith("[Python was started again")
 
 
 def count_calls(run: Path) -> int:
@@ -189,13 +194,7 @@ def test_a_session_that_is_killed_is_resumed_without_its_command_but_not_without
 ) -> None:
     replies = [block("print(price('tea'))"), block("import time\ntime.sleep(3)"), "It costs 3.5 euros."]
     arguments = (*ALONE, "--model", write_script(folder, assistant=replies), "--yes", "--json")
-    running = Command(arguments, folder, clean_environment())
-    deadline = time.monotonic() + 60
-    while count_calls(folder / "shop.db") < 2:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    running.kill()
-    running.finish()
+    kill_in_second_block(folder, arguments)
     refused = bactrian("resume", "shop.db", "--tools", "shop.py", cwd=folder)
     assert refused.returncode == 2
     assert "--yes" in refused.stderr

@@ -149,3 +149,75 @@ async def test_a_second_writer_that_got_in_by_the_lock_s_deletion_is_the_only_on
         found = await reader.session("one")
     assert found is not None
     assert found.turns == (turn(1), turn(2))
+
+
+STORM = """
+import asyncio, fcntl, json, os, random, signal, sys, time
+from pathlib import Path
+from bactrian.errors import RunInUse
+from bactrian.store import open_store
+from tests.store.test_store import session, turn
+
+RUN, CHANCE = Path(sys.argv[1]), random.Random(1)
+SAID = RUN.with_name("said")
+SAID.touch()
+
+def write_turns(witness, said):
+    chance = random.Random(os.getpid())
+
+    async def write_once():
+        try:
+            async with open_store(RUN) as store:
+                # Opened before the run's lock, so that a kill gives it back first.
+                fcntl.flock(witness, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                turns = len((await store.begin(session())).turns)
+                for number in range(turns + 1, turns + chance.randint(2, 5)):
+                    await store.add_turn("one", turn(number))
+                    os.write(said, f"{number}\\n".encode())
+                fcntl.flock(witness, fcntl.LOCK_UN)
+        except BlockingIOError:
+            os.write(said, b"two writers\\n")
+        except RunInUse:
+            pass
+
+    while True:
+        asyncio.run(write_once())
+        time.sleep(chance.random() / 100)
+
+for storm in range(5):
+    children, size = [], os.path.getsize(SAID)
+    for _ in range(3):
+        witness = os.open(RUN.with_name("witness"), os.O_RDWR | os.O_CREAT)
+        said = os.open(SAID, os.O_WRONLY | os.O_APPEND)
+        children.append(os.fork())
+        if not children[-1]:
+            write_turns(witness, said)
+        os.close(witness)
+        os.close(said)
+    while os.path.getsize(SAID) == size:
+        time.sleep(0.001)
+    for child in children:
+        time.sleep(CHANCE.random() / 50)
+        os.kill(child, signal.SIGKILL)
+    for child in children:
+        os.waitpid(child, 0)
+"""
+
+
+async def test_writers_that_begin_and_are_killed_at_any_moment_are_never_two_and_leave_the_run_writable(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "run.db"
+    async with open_store(path) as store:
+        await store.begin(session())
+    subprocess.run([sys.executable, "-c", STORM, str(path)], check=True, timeout=120)
+    said = (tmp_path / "said").read_text().split("\n")[:-1]
+    assert said
+    assert len(set(said)) == len(said)  # No turn was acknowledged twice; "two writers" never came.
+    assert "two writers" not in said
+    async with open_store(path) as store:
+        turns = len((await store.begin(session())).turns)
+        assert turns >= len(said)
+        await store.add_turn("one", turn(turns + 1))
+    assert verify(path).faults == ()
+    assert sorted(os.listdir(tmp_path)) == ["run.db", "said", "witness"]

@@ -9,8 +9,11 @@ import signal
 import threading
 from collections.abc import AsyncIterator, Callable, Generator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from typing import TypeVar
+
+from bactrian.errors import BactrianError
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -25,6 +28,9 @@ async def map_parts(
         read: Is sent to the processes, so a function of a module, or a ``partial`` of one.
         parts: What to read, such as ranges of rows.
         processes: Their number at most. None for one per core; 1 for a thread of this process.
+
+    Raises:
+        BactrianError: one of the processes was killed.
     """
     workers = min(len(parts), processes or os.cpu_count() or 1)
     if workers < 2:
@@ -44,6 +50,11 @@ async def map_parts(
                 yield await waiting.pop(0)
         while waiting:
             yield await waiting.pop(0)
+    except BrokenProcessPool as error:
+        raise BactrianError(
+            "A process that read the run was killed, probably for lack of memory. Nothing was written.",
+            next="Free some memory, and run the same command.",
+        ) from error
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
 

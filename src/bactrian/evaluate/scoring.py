@@ -124,8 +124,22 @@ class VerdictFile:
             if file.tell():
                 file.seek(-1, os.SEEK_END)
                 if file.read(1) != b"\n":
-                    body = b"\n" + body
+                    file.seek(0)
+                    content = file.read()
+                    start = content.rfind(b"\n") + 1
+                    if _is_json(content[start:]):
+                        body = b"\n" + body
+                    else:  # A kill cut it; as the first line, it would not be known as a verdict's.
+                        file.truncate(start)
             file.write(body)
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        parse_json(line)
+    except ValueError:
+        return False
+    return True
 
 
 def check_verdicts(path: Path) -> None:

@@ -6,12 +6,12 @@ from collections.abc import Iterable
 
 from rich.cells import cell_len, set_cell_size
 
+from bactrian.analyze.text_table import join_facts
 from bactrian.cli.terminal.console import PrintableConsole, split_command, wrap_words
 from bactrian.records.text import to_printable
 
 LEAST_TABLE = 72
 """Columns below which a line per thing has no room; each then takes several lines."""
-_BETWEEN = " · "
 
 
 def write_labelled(console: PrintableConsole, facts: Iterable[tuple[str, str]], label_width: int) -> None:
@@ -36,11 +36,8 @@ def write_labelled(console: PrintableConsole, facts: Iterable[tuple[str, str]], 
 
 def fit_facts(facts: Iterable[str], width: int) -> list[str]:
     """Return ``facts`` in lines of at most ``width`` cells; a fact that is longer than a line is cut."""
-    lines: list[str] = []
-    for fact in facts:
-        line = _BETWEEN.join((lines[-1], fact)) if lines else fact
-        if lines and cell_len(line) <= width:
-            lines[-1] = line
-        else:
-            lines.append(fact if cell_len(fact) <= width else f"{set_cell_size(fact, width - 1).rstrip()}…")
-    return lines
+    return join_facts((_cut(fact, width) for fact in facts), width)
+
+
+def _cut(fact: str, width: int) -> str:
+    return fact if cell_len(fact) <= width else f"{set_cell_size(fact, width - 1).rstrip()}…"
