@@ -47,6 +47,14 @@ def test_the_sign_test_is_the_binomial_tail_on_both_sides() -> None:
     assert compute_sign_test(0, 0) == 1.0
 
 
+def test_so_few_tasks_as_are_said_to_tell_a_clear_difference_do_tell_it() -> None:
+    needed = count_tasks_needed(0.73, 0.27)
+    assert needed is not None
+    telling = [wins for wins in range(needed + 1) if compute_sign_test(wins, needed - wins) < 0.05]
+    found = sum(comb(needed, wins) * 0.73**wins * 0.27 ** (needed - wins) for wins in telling)
+    assert found == pytest.approx(0.8, abs=0.04)
+
+
 def test_as_many_tasks_as_are_said_find_the_difference_in_four_of_five_studies() -> None:
     needed = count_tasks_needed(0.5, 0.3)
     assert needed is not None
