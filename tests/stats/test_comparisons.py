@@ -41,6 +41,11 @@ def test_systems_that_were_never_compared_have_no_strengths() -> None:
         fit_bradley_terry({("a", "b"): 1.0, ("c", "d"): 1.0})
 
 
+def test_without_a_comparison_there_are_no_strengths() -> None:
+    with pytest.raises(ValueError, match="nothing was compared"):
+        fit_bradley_terry({})
+
+
 def test_the_sign_test_is_the_binomial_tail_on_both_sides() -> None:
     assert compute_sign_test(9, 1) == pytest.approx(2 * (comb(10, 9) + 1) / 2**10)
     assert compute_sign_test(5, 5) == 1.0
