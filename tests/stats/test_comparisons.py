@@ -41,17 +41,22 @@ def test_systems_that_were_never_compared_have_no_strengths() -> None:
         fit_bradley_terry({("a", "b"): 1.0, ("c", "d"): 1.0})
 
 
+def test_without_a_comparison_there_are_no_strengths() -> None:
+    with pytest.raises(ValueError, match="nothing was compared"):
+        fit_bradley_terry({})
+
+
 def test_the_sign_test_is_the_binomial_tail_on_both_sides() -> None:
     assert compute_sign_test(9, 1) == pytest.approx(2 * (comb(10, 9) + 1) / 2**10)
     assert compute_sign_test(5, 5) == 1.0
     assert compute_sign_test(0, 0) == 1.0
 
 
-def test_so_few_tasks_as_are_said_to_tell_a_clear_difference_do_tell_it() -> None:
-    needed = count_tasks_needed(0.73, 0.27)
+def test_so_few_tasks_as_are_said_to_tell_a_difference_do_tell_it() -> None:
+    needed = count_tasks_needed(0.65, 0.35)
     assert needed is not None
     telling = [wins for wins in range(needed + 1) if compute_sign_test(wins, needed - wins) < 0.05]
-    found = sum(comb(needed, wins) * 0.73**wins * 0.27 ** (needed - wins) for wins in telling)
+    found = sum(comb(needed, wins) * 0.65**wins * 0.35 ** (needed - wins) for wins in telling)
     assert found == pytest.approx(0.8, abs=0.04)
 
 

@@ -21,9 +21,11 @@ def fit_bradley_terry(wins: Mapping[tuple[str, str], float]) -> dict[str, float]
         wins: How often the first system of a pair beat the second. Count a draw as half a win for each.
 
     Raises:
-        ValueError: the comparisons do not connect all systems.
+        ValueError: there are no comparisons, or they do not connect all systems.
     """
     names = sorted({name for pair in wins for name in pair})
+    if not names:
+        raise ValueError("nothing was compared")
     games: dict[tuple[str, str], float] = {}
     won = dict.fromkeys(names, 0.0)
     for (one, other), count in wins.items():
