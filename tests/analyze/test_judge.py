@@ -12,7 +12,7 @@ import pytest
 from bactrian.analyze.judging.judge import read_answer
 from bactrian.records.session import Session
 from tests.helpers.command import bactrian
-from tests.helpers.endpoint import Answer, Endpoint, Received, Reply, completion
+from tests.helpers.endpoint import Answer, Endpoint, Plan, Received, Reply, completion
 from tests.helpers.runs import make_run, session
 
 ASK = "Instruction: Design the dial of the timer.\nInput: None"
@@ -144,7 +144,7 @@ async def test_a_question_that_is_refused_is_unreadable_and_never_asked_again(
 ) -> None:
     await make_run(tmp_path / "tea.db", [flaky("1", 2), flaky("2")])
 
-    def answer(request: Received) -> Reply:
+    def answer(request: Received) -> Plan:
         question = request.json["messages"][-1]["content"].rpartition("[")[2]
         return Answer(b'{"error": {"message": "policy"}}', status) if "going to work" in question else "Yes."
 

@@ -47,7 +47,7 @@ def made(tmp_path_factory: pytest.TempPathFactory, guarded_processes: Path) -> P
 def run(made: Path, tmp_path: Path) -> Path:
     """A copy of it, to be damaged."""
     assert [file.name for file in made.parent.iterdir()] == ["run.db"]
-    return shutil.copy(made, tmp_path / "run.db")
+    return Path(shutil.copy(made, tmp_path / "run.db"))
 
 
 async def read(path: Path) -> dict[str, Session]:
