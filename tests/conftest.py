@@ -96,3 +96,9 @@ def network_guard(guarded_processes: Path) -> Generator[None]:
     if refused := guarded_processes.read_text("utf-8"):
         guarded_processes.write_text("")
         pytest.fail(f"The test reached for the network:\n{refused}")
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """Return two workers for each of the first two cores: half of the time, a worker waits for what it started."""
+    cores = os.cpu_count() or 1
+    return cores + min(cores, 2)
