@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from types import CoroutineType
+from typing import Any
 
 from bactrian.errors import Denied, Refused, RefusedPrompt
 from bactrian.models.model import Model, Reply, Request
@@ -31,7 +33,7 @@ class RefusalCheck(Wrapper):
         self._denied: Denied | None = None
         self._checking = asyncio.Lock()
 
-    async def reply(self, request: Request) -> Reply:
+    def reply(self, request: Request) -> CoroutineType[Any, Any, Reply]:
         """Answer ``request``.
 
         Raises:
@@ -39,6 +41,11 @@ class RefusalCheck(Wrapper):
             Denied: no prompt is answered.
             ModelError: as the model raises it.
         """
+        # An endpoint that has answered is not examined any more: its refusals are about the prompt.
+        return self._model.reply(request) if self._has_answered else self._examine(request)
+
+    async def _examine(self, request: Request) -> Reply:
+        """Answer ``request`` while it is not known yet whether the endpoint answers anybody."""
         if self._denied is not None:
             raise self._denied
         try:
