@@ -69,6 +69,29 @@ def test_mbpp_problems_are_read(tmp_path: Path) -> None:
         assert judge.judge(problem, "def shared(a, b): return a").kind == "wrong"
 
 
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "def half(x):\n",
+        "import math\n\ndef half(x):\n    # Halve x.\n",
+        "class Half:\n    def of(self, x):\n        # Halve x.\n",
+        "Write a function `half` that halves a number.",
+    ],
+    ids=["no docstring", "a comment", "a method", "a sentence"],
+)
+def test_own_problems_are_judged_whatever_their_prompt_looks_like(tmp_path: Path, prompt: str) -> None:
+    row = {
+        "task_id": "own/1",
+        "prompt": prompt,
+        "entry_point": "half",
+        "test": "def check(f):\n    assert f(4) == 2\n",
+    }
+    (problem,) = read_problems(write(tmp_path / "own.jsonl", row))
+    with Judge() as judge:
+        assert judge.judge(problem, "def half(x):\n    return x / 2\n").passed
+        assert judge.judge(problem, "def half(x):\n    return x\n").kind == "wrong"
+
+
 def test_plus_problems_take_expected_values_from_the_canonical_solution(tmp_path: Path) -> None:
     (problem,) = read_problems(write(tmp_path / "plus.jsonl", PLUS))
     with Judge() as judge:

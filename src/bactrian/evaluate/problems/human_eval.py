@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import gzip
 import hashlib
 import importlib.util
@@ -47,9 +48,27 @@ def make_problem(row: dict[str, Any]) -> Problem:
         prompt=str(row["prompt"]),
         functions=(name,),
         checks=f"{row['test']}\n\ncheck({name})\n",
-        helpers=str(row["prompt"]),
+        helpers=_make_helpers(str(row["prompt"])),
         canonical=str(row.get("canonical_solution", "")),
     )
+
+
+def _make_helpers(prompt: str) -> str:
+    """Return the prompt as a program: its imports and functions, which checks may use.
+
+    A prompt without a docstring ends in the middle of a function, which then gets an empty body. A prompt that is no
+    Python at all, such as a sentence, gives nothing.
+    """
+    last = prompt.rstrip().rpartition("\n")[2]
+    indent = last[: len(last) - len(last.lstrip())]
+    for body in ("", f"{indent}    pass\n", f"{indent}pass\n"):
+        program = f"{prompt.rstrip()}\n{body}" if body else prompt
+        try:
+            ast.parse(program)
+        except (SyntaxError, ValueError):
+            continue
+        return program
+    return ""
 
 
 def _find_data() -> Path:
