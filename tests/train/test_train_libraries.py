@@ -96,12 +96,14 @@ def test_qlora_merges_its_adapters_into_the_weights_before_they_were_quantised(
     make_new_model(NewModel(width=64, layers=1, heads=2, vocabulary=300), ["one two three"], 1, start)
     tokenizer = open_tokenizer(str(start), recipe.base)
     data = Dataset.from_list([{"input_ids": [5, 6, 7], "labels": [-100, 6, 7]}])
-    trainer = build_trainer(
-        start, tokenizer, recipe.training, Machine("cpu", False, "here"), (data, data), tmp_path, 3, StageWatch(recipe.training, lambda *_, **__: None, 3.0)
-    )
+    machine, watch = Machine("cpu", False, "here"), StageWatch(recipe.training, lambda *_, **__: None, 3.0)
+    trainer = build_trainer(start, tokenizer, recipe.training, machine, (data, data), tmp_path, 3, watch)
     trainer.train()
     save_trained_model(trainer, tokenizer, tmp_path, start)
-    before, after = load_file(start / "model.safetensors"), load_file(tmp_path / "model" / "model.safetensors")
+    before, after = (
+        load_file(start / "model.safetensors"),
+        load_file(tmp_path / "model" / "model.safetensors"),
+    )
     adapter = load_file(tmp_path / "adapter" / "adapter_model.safetensors")
     name = "model.layers.0.self_attn.q_proj"
     first, second = (adapter[f"base_model.model.{name}.lora_{part}.weight"].float() for part in "AB")

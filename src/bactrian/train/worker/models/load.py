@@ -26,7 +26,9 @@ def load_model(folder: Path, training: Training, machine: Machine) -> Any:
     frozen = training.method != "full"
     quantised = {"quantization_config": _quantize_4_bits()} if training.method == "qlora" else {}
     try:
-        model = load_weights(folder, torch.bfloat16 if frozen and machine.bf16 else torch.float32, **quantised)
+        model = load_weights(
+            folder, torch.bfloat16 if frozen and machine.bf16 else torch.float32, **quantised
+        )
     except (OSError, ValueError, KeyError, ImportError) as error:
         raise InputError(
             f"The model cannot be loaded: {str(error).splitlines()[0]}",

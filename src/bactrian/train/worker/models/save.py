@@ -17,7 +17,7 @@ _GATHERED = ".model.gathered"
 
 
 def gather_weights(trainer: Any, folder: Path) -> None:
-    """Write what several devices hold in parts into ``folder``. All processes call it; with one device it does nothing."""
+    """Write what several devices hold in parts into ``folder``, in all their processes; one device holds the whole."""
     if trainer.args.world_size > 1:
         trainer.save_model(str(folder / _GATHERED))
 
