@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -16,7 +19,7 @@ from bactrian.train.folder import StageFolder, read_training, write_json
 from bactrian.train.forecast import forecast_stages
 from bactrian.train.load import load_train_recipe, parse_train_recipe
 from bactrian.train.log import count_processes, read_log
-from bactrian.train.process import EXTRA
+from bactrian.train.process import EXTRA, count_free_cores
 from bactrian.train.run import TrainOrder, check_same, forecast_training
 
 RECIPE = """
@@ -150,3 +153,15 @@ async def test_a_folder_of_something_else_is_refused_and_left_as_it_was(tmp_path
     with pytest.raises(InputError, match="something other than a training"):
         await forecast_training(TrainOrder("small", tmp_path, {"": [tmp_path / "any.jsonl"]}))
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+async def test_cores_that_other_programs_keep_busy_are_not_counted_as_free() -> None:
+    if not Path("/proc/stat").exists():
+        pytest.skip("this system does not say how busy its cores are")
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count() or 1)]
+    try:
+        assert await count_free_cores() == 1
+    finally:
+        for one in busy:
+            one.kill()
+            one.wait()

@@ -73,6 +73,48 @@ def test_qlora_on_a_machine_without_a_gpu_is_refused() -> None:
         find_machine(load_train_recipe("camel-7b").training)
 
 
+def test_qlora_merges_its_adapters_into_the_weights_before_they_were_quantised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("bitsandbytes", reason="needs bitsandbytes")
+    # The worker switches telemetry off by the environment, before it imports the library.
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_TELEMETRY", True)
+    import torch
+    from datasets import Dataset
+    from safetensors.torch import load_file
+
+    from bactrian.train.recipe import NewModel
+    from bactrian.train.worker.callbacks import StageWatch
+    from bactrian.train.worker.machine import Machine
+    from bactrian.train.worker.models.new_model import make_new_model
+    from bactrian.train.worker.models.save import save_trained_model
+    from bactrian.train.worker.models.tokens import open_tokenizer
+    from bactrian.train.worker.trainer import build_trainer
+
+    recipe = load_train_recipe("small", ["method=qlora", "batch=1", "per_device=1", "evaluations=0"])
+    start = tmp_path / "start"
+    make_new_model(NewModel(width=64, layers=1, heads=2, vocabulary=300), ["one two three"], 1, start)
+    tokenizer = open_tokenizer(str(start), recipe.base)
+    data = Dataset.from_list([{"input_ids": [5, 6, 7], "labels": [-100, 6, 7]}])
+    machine, watch = Machine("cpu", False, "here"), StageWatch(recipe.training, lambda *_, **__: None, 3.0)
+    trainer = build_trainer(start, tokenizer, recipe.training, machine, (data, data), tmp_path, 3, watch)
+    trainer.train()
+    save_trained_model(trainer, tokenizer, tmp_path, start)
+    before, after = (
+        load_file(start / "model.safetensors"),
+        load_file(tmp_path / "model" / "model.safetensors"),
+    )
+    adapter = load_file(tmp_path / "adapter" / "adapter_model.safetensors")
+    name = "model.layers.0.self_attn.q_proj"
+    first, second = (adapter[f"base_model.model.{name}.lora_{part}.weight"].float() for part in "AB")
+    product = second @ first
+    lora = recipe.training.lora
+    expected = before[f"{name}.weight"] + product * (lora.alpha / lora.rank)
+    assert product.abs().max() > 0
+    assert torch.allclose(after[f"{name}.weight"], expected, atol=1e-6)
+    assert before.keys() == after.keys()
+
+
 @pytest.mark.parametrize(
     "logs",
     [{"loss": float("nan")}, {"eval_loss": float("inf")}, {"loss": 1.0, "grad_norm": float("nan")}],

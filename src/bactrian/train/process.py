@@ -24,6 +24,8 @@ STOPPED = 75
 _PATIENCE = 60.0
 """Seconds that a stage has to finish a step and save a checkpoint."""
 _LOG_LINES = 3
+_LOOK = 0.4
+"""Seconds for which the cores are watched before a worker starts."""
 _RESUMES = "Run the same command: it resumes at the last checkpoint."
 EXTRA = ("torch", "transformers", "trl", "peft", "datasets", "accelerate", "gguf")
 
@@ -54,10 +56,29 @@ async def inspect_machine() -> Mapping[str, Any]:
             return await anext(events)
 
 
-def count_free_cores() -> int:
-    """Return how many cores are idle, at least one: threads that wait for busy cores slow each other down."""
+async def count_free_cores() -> int:
+    """Return how many cores are idle, at least one: threads that wait for busy cores slow each other down.
+
+    The system's load average would do only once: for minutes it also counts the stage that has just ended.
+    """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, round(cores - os.getloadavg()[0]))
+    before = _read_idle_seconds()
+    if before is None:
+        return max(1, round(cores - os.getloadavg()[0]))
+    await asyncio.sleep(_LOOK)
+    idle = ((_read_idle_seconds() or before) - before) / _LOOK
+    return max(1, min(cores, round(idle)))
+
+
+def _read_idle_seconds() -> float | None:
+    """Return how long this computer's cores were idle in all, in seconds; None where the system does not say."""
+    try:
+        fields = (
+            Path("/proc/stat").read_text("ascii").split(maxsplit=6)
+        )  # cpu, user, nice, system, idle, waiting
+        return (int(fields[4]) + int(fields[5])) / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError):
+        return None
 
 
 async def run_worker(
@@ -81,7 +102,7 @@ async def run_worker(
         *(["-m", "accelerate.commands.launch", *launcher] if launcher else []),
         *module,
     ]
-    threads = os.environ.get("OMP_NUM_THREADS") or str(count_free_cores())
+    threads = os.environ.get("OMP_NUM_THREADS") or str(await count_free_cores())
     with log.open("ab") as errors:
         worker = await asyncio.create_subprocess_exec(
             *command,

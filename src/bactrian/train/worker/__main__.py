@@ -26,6 +26,7 @@ def main() -> None:
     """Do the step that the arguments name. Errors are events, and the exit code is not 0."""
     emit = open_events()
     end_with_parent()
+    os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"  # libraries would report the training to the Hub
     task, root = sys.argv[1], Path(sys.argv[2] if len(sys.argv) > 2 else "")
     if task != "prepare" or not is_on_hub(root):
         os.environ["HF_HUB_OFFLINE"] = "1"  # otherwise libraries wait for the network

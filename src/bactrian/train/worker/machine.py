@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 import resource
 from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ def find_machine(training: Training) -> Machine:
     """Return the device and the precision of a stage.
 
     Raises:
-        InputError: the recipe asks for a GPU, and there is none.
+        InputError: the recipe asks for a GPU or for bitsandbytes, and it is missing.
     """
     has_gpu = torch.cuda.is_available()
     if training.method == "qlora" and not has_gpu:
@@ -40,6 +41,12 @@ def find_machine(training: Training) -> Machine:
             "QLoRA trains a quantised model on a GPU, and there is none.",
             where='method = "qlora"',
             next="Use --set method=lora, which runs on processors too.",
+        )
+    if training.method == "qlora" and find_spec("bitsandbytes") is None:
+        raise InputError(
+            "QLoRA quantises with bitsandbytes, which is not installed.",
+            where='method = "qlora"',
+            next="pip install bitsandbytes",
         )
     if training.devices > 1 and torch.cuda.device_count() < training.devices:
         raise InputError(

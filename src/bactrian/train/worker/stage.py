@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import gc
 import resource
-import shutil
 import time
 from importlib.metadata import version
 from pathlib import Path
@@ -32,6 +31,7 @@ from bactrian.train.worker.events import Emit
 from bactrian.train.worker.logits import write_expected
 from bactrian.train.worker.machine import find_machine, measure_peak
 from bactrian.train.worker.models.load import is_encoder_decoder
+from bactrian.train.worker.models.save import gather_weights, save_trained_model
 from bactrian.train.worker.models.seq2seq import open_seq2seq_tokenizer
 from bactrian.train.worker.models.tokens import open_tokenizer
 from bactrian.train.worker.trainer import build_trainer
@@ -80,11 +80,10 @@ def train_stage(root: Path, number: int, emit: Emit) -> bool:
         raise
     if watch.stopped:
         return False
-    if trainer.args.world_size > 1:
-        trainer.save_model(str(stage.path / ".model.whole"))  # all processes gather the weights
-        if not trainer.is_world_process_zero():
-            return True
-    _save(trainer, tokenizer, stage, base)
+    gather_weights(trainer, stage.path)
+    if not trainer.is_world_process_zero():
+        return True
+    save_trained_model(trainer, tokenizer, stage.path, start)
     report = _report(trainer, recipe.training.count_seen(len(data), tokens), machine.name)
     report |= {"seconds": time.monotonic() - begun, "cpu_seconds": _read_cpu_seconds()}
     encoder_decoder = is_encoder_decoder(start)
@@ -123,42 +122,6 @@ def check_weights(folder: StageFolder) -> None:
 def read_base(folder: StageFolder) -> dict[str, Any]:
     """Return the manifest of the base model."""
     return folder.read_manifest()
-
-
-def _save(trainer: Any, tokenizer: Any, stage: StageFolder, base: Path) -> None:
-    """Write the model with its adapters merged, whole or not at all."""
-    part = stage.path / ".model.part"
-    shutil.rmtree(part, ignore_errors=True)
-    model = _take_model(trainer, stage.path / ".model.whole", base)
-    if hasattr(model, "merge_and_unload"):
-        adapter = stage.path / "adapter"
-        model.save_pretrained(adapter)
-        model = model.merge_and_unload()
-    model.config.use_cache = True
-    kind = _read_dtype(base)
-    model.to(kind).save_pretrained(part)
-    tokenizer.save_pretrained(part)
-    shutil.rmtree(stage.path / "model", ignore_errors=True)
-    part.rename(stage.path / "model")
-
-
-def _take_model(trainer: Any, whole: Path, base: Path) -> Any:
-    """Return the trained model, from ``whole`` if several devices have gathered it there."""
-    if not whole.exists():
-        return trainer.accelerator.unwrap_model(trainer.model)
-    from transformers import AutoModelForCausalLM
-
-    model = AutoModelForCausalLM.from_pretrained(whole, dtype=_read_dtype(base))
-    shutil.rmtree(whole, ignore_errors=True)
-    return model
-
-
-def _read_dtype(base: Path) -> Any:
-    """Return the type of the base's weights, which the trained model is written in."""
-    from transformers import AutoConfig
-
-    given = getattr(AutoConfig.from_pretrained(base), "dtype", None)
-    return given if given in (torch.bfloat16, torch.float16) else torch.float32
 
 
 def _report(trainer: Any, tokens: int, machine: str) -> dict[str, Any]:

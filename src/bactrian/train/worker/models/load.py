@@ -24,12 +24,11 @@ def load_model(folder: Path, training: Training, machine: Machine) -> Any:
         InputError: the folder holds no model that can be trained.
     """
     frozen = training.method != "full"
-    options: dict[str, Any] = {"dtype": torch.bfloat16 if frozen and machine.bf16 else torch.float32}
-    if training.method == "qlora":
-        options["quantization_config"] = _quantize_4_bits()
+    quantised = {"quantization_config": _quantize_4_bits()} if training.method == "qlora" else {}
     try:
-        kind = AutoModelForSeq2SeqLM if is_encoder_decoder(folder) else AutoModelForCausalLM
-        model = kind.from_pretrained(folder, **options)
+        model = load_weights(
+            folder, torch.bfloat16 if frozen and machine.bf16 else torch.float32, **quantised
+        )
     except (OSError, ValueError, KeyError, ImportError) as error:
         raise InputError(
             f"The model cannot be loaded: {str(error).splitlines()[0]}",
@@ -38,6 +37,12 @@ def load_model(folder: Path, training: Training, machine: Machine) -> Any:
         ) from error
     model.config.use_cache = False
     return model
+
+
+def load_weights(folder: Path, dtype: Any, **options: Any) -> Any:
+    """Load the model in ``folder`` in the type ``dtype``."""
+    kind = AutoModelForSeq2SeqLM if is_encoder_decoder(folder) else AutoModelForCausalLM
+    return kind.from_pretrained(folder, dtype=dtype, **options)
 
 
 def make_adapters(training: Training, *, encoder_decoder: bool = False) -> Any:
