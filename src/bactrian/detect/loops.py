@@ -35,11 +35,34 @@ _MEMORY = 10
 
 
 def count_void_turns(detected: DetectedConversation) -> list[int]:
-    """Return, for each turn, how many turns up to it bring nothing new in a row."""
+    """Return, for each turn, how many turns up to it bring nothing new in a row.
+
+    Turns that belong to no loop by their wording are not looked at, and count as ones that bring something.
+    """
+    doubtful = _find_doubtful_turns(detected)
     counts: list[int] = []
     for place in range(len(detected.turns)):
-        counts.append((counts[-1] + 1 if counts else 1) if _is_void(detected, place) else 0)
-    return [max(pair) for pair in zip(counts, count_repeats(detected.turns), strict=True)]
+        is_void = place in doubtful and _is_void(detected, place)
+        counts.append((counts[-1] + 1 if counts else 1) if is_void else 0)
+    # A loop of repeated turns takes up one place in four.
+    if any(
+        _is_repeated(detected.turns, place) for place in range(SHORTEST_LOOP - 1, len(counts), SHORTEST_LOOP)
+    ):
+        return [max(pair) for pair in zip(counts, count_repeats(detected.turns), strict=True)]
+    return counts
+
+
+def _find_doubtful_turns(detected: DetectedConversation) -> set[int]:
+    """Return the places of the turns that may belong to a loop by their wording."""
+    head = detected.model.get_head(LOOP)
+    wording = [detected.measure_wording(head, place) for place in range(len(detected.turns))]
+    least = SHORTEST_LOOP * head.least_wording
+    return {
+        place
+        for begin in range(len(wording) - SHORTEST_LOOP + 1)
+        if sum(wording[begin : begin + SHORTEST_LOOP]) >= least
+        for place in range(begin, begin + SHORTEST_LOOP)
+    }
 
 
 def _is_void(detected: DetectedConversation, place: int) -> bool:
