@@ -113,7 +113,7 @@ async def run_server(paths: Sequence[Path], options: ServerOptions, ready: Calla
         InputError: a path or the address cannot be used.
         StoreError: a run is damaged, or of a newer version.
     """
-    with listen(options.host, options.port) as listening:
+    with open_address(options.host, options.port) as listening:
         async with open_library(paths) as opened, AsyncExitStack() as stack:
             explorer = Explorer(opened, options.edit, options.port, options.models, stack=stack)
             stack.push_async_callback(_stop_playing, explorer)
@@ -123,7 +123,7 @@ async def run_server(paths: Sequence[Path], options: ServerOptions, ready: Calla
     return 0
 
 
-def listen(host: str, port: int) -> socket.socket:
+def open_address(host: str, port: int) -> socket.socket:
     """Return a socket that listens at an address. It is opened before anything else: an address in use is told at once.
 
     Raises:
