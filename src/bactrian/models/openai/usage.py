@@ -33,7 +33,9 @@ class UsageReader:
     def learn(self, sent: int, tokens: int) -> None:
         """Learn from a request of ``sent`` bytes that has so many tokens."""
         ratio = sent / tokens
-        self.bytes_per_token = ratio if 1.0 <= ratio <= _LONGEST_TOKEN else min(_LONGEST_TOKEN, max(1.0, ratio))
+        self.bytes_per_token = (
+            ratio if 1.0 <= ratio <= _LONGEST_TOKEN else min(_LONGEST_TOKEN, max(1.0, ratio))
+        )
 
     def estimate(self, sent: int, received: int) -> Usage:
         """Estimate the usage from the bytes sent and received."""
