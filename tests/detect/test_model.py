@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from math import sqrt
 
 import pytest
 
 from bactrian.analyze.behaviours.catalogue import find_behaviours
 from bactrian.detect.features import Features
+from bactrian.detect.loops import LOOP
 from bactrian.detect.model import load_model, read_model, write_model
 from bactrian.detect.training import hash_conversations
-from bactrian.detect.turns import read_turns
+from bactrian.detect.turns import list_grams, read_turn, read_turns
 from benchmarks.behaviours import BEGIN, END, PAGE, WEIGHTS, list_training
-from benchmarks.corpus import BEHAVIOURS
+from benchmarks.corpus import BEHAVIOURS, read_corpus
 from benchmarks.labelled import conversation, read_cases
 
 HOW = "run: python -m benchmarks.behaviours --write"
@@ -74,6 +76,33 @@ def test_a_finding_says_why_and_quotes_the_sentence() -> None:
     )
     assert found.quote == "I will write the scraper for you right away."
     assert "it promises" in found.reason or "no sentence of work" in found.reason
+
+
+def test_the_scores_of_sentences_are_the_sums_of_their_n_grams_weights() -> None:
+    model = load_model()
+    long = " and ".join(f"I will send you report {number}" for number in range(60))
+    for by_user in (True, False):
+        turn = read_turn(f"Thank you! Shall I “start” in 2 days?\n{long}.\n谢谢您！", by_user=by_user)
+        scores = model.score_sentences(turn)
+        for head in model.heads:
+            assert (head.name in scores) == head.applies_to(turn)
+            for sentence, score in zip(turn.sentences, scores.get(head.name, ()), strict=False):
+                known = [model.vocabulary[gram] for gram in list_grams(sentence) if gram in model.vocabulary]
+                total = sum(head.weights[place] for place in known)
+                assert score == head.bias + head.scale * total / sqrt(len(known) + 1)
+
+
+def test_a_turn_is_given_up_for_its_wording_only_if_it_would_not_be_found() -> None:
+    model = load_model()
+    given_up = 0
+    for case in list(read_corpus())[::20]:
+        detected = model.detect(read_turns(case.session.turns[:6]))
+        for head in model.heads:
+            for place, turn in enumerate(detected.turns):
+                if head.behaviour != LOOP and head.applies_to(turn) and detected.is_hopeless(head, place):
+                    given_up += 1
+                    assert not detected.score_turn(head, place).is_shown
+    assert given_up > 300
 
 
 def test_markers_in_other_languages_and_misspelt_ones_are_no_part_of_what_is_said() -> None:

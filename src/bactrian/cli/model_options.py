@@ -11,6 +11,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColum
 from bactrian.api.checks import check_base_url
 from bactrian.api.models import build_model_options
 from bactrian.cli.terminal.console import open_progress, say
+from bactrian.cli.terminal.spinner import hide_spinner, return_spinner
 from bactrian.models.registry import ModelOptions
 
 _WARN_EVERY = 60.0
@@ -69,10 +70,12 @@ def _fetching() -> Callable[[int, int], None]:
 
     def tell(done: int, total: int) -> None:
         if not shown:
+            hide_spinner()
             bar.start()
             shown.append(bar.add_task("weights", total=total))
         bar.update(shown[0], completed=done)
         if done >= total:
             bar.stop()
+            return_spinner()
 
     return tell

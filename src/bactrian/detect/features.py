@@ -25,7 +25,8 @@ _SOFT = frozenset(("promise", "accept", "delay", "thanks", "leave", "serve", "fi
 _NO_WORK = _SOFT | {"restate", "assign"}
 """Acts of sentences that are hardly ever the work itself."""
 _ITEM = re.compile(r"^\s*(?:[-*•]|\d+[.)、])", re.MULTILINE)
-_FORMULA = re.compile(r"[=+^∑√≈→]|\\[a-z]+")
+# Begins with one set of characters, which is searched for fast.
+_FORMULA = re.compile(r"[=+^∑√≈→\\](?:(?<!\\)|[a-z])")
 
 
 class _WordBits(dict[str, int]):

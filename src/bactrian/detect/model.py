@@ -12,14 +12,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib import resources
-from math import exp, sqrt
+from math import exp
 from operator import itemgetter
 from typing import Any, NamedTuple
 
 from bactrian.detect.features import Features, list_names
 from bactrian.detect.reasons import explain_feature
 from bactrian.detect.trees import Forest, read_forest, write_forest
-from bactrian.detect.turns import ReadTurn, Sentence, list_grams
+from bactrian.detect.turns import ReadTurn
+from bactrian.detect.wording import LinearWeights, WordingScorer
 from bactrian.files.json_text import parse_json
 
 SUMMARIES = ("mean", "highest", "lowest", "first", "last", "positive")
@@ -33,12 +34,11 @@ OF_NEIGHBOURS = tuple(
 _REASONS = 3
 """Reasons given for a finding."""
 _NO_SUMMARY = (0.0,) * len(SUMMARIES)
-_LIKELY, _DOUBTFUL = 0.5, 0.49
-_BITS = 32
-"""Of a whole number, for each head's weight."""
-_MASK = (1 << _BITS) - 1
-_OFFSET = 128
-"""Added to a weight, which is at least -127."""
+LIKELY = 0.5
+"""Confidence from which a turn is found."""
+_DOUBTFUL = 0.49
+ANY_WORDING = -1000.0
+"""A least wording that gives up no turn."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -59,6 +59,8 @@ class Head:
     """Slope and intercept of the confidence's log odds (Platt 1999)."""
     threshold: float
     """Log odds from which a finding is reported."""
+    least_wording: float
+    """Mean score of a turn's sentences, below which it is not found. Loops are found at any."""
 
     @cached_property
     def name(self) -> str:
@@ -73,7 +75,7 @@ class Head:
         """Return the confidence of a score; below the threshold it is less than one half."""
         slope, intercept = self.calibration
         confidence = round(1 / (1 + exp(-(slope * score + intercept))), 2)
-        return max(confidence, _LIKELY) if score >= self.threshold else min(confidence, _DOUBTFUL)
+        return max(confidence, LIKELY) if score >= self.threshold else min(confidence, _DOUBTFUL)
 
 
 class TurnScore(NamedTuple):
@@ -139,6 +141,15 @@ class DetectedConversation:
         if place not in self._sentences:
             self._sentences[place] = self.model.score_sentences(self.turns[place])
         return self._sentences[place]
+
+    def measure_wording(self, head: Head, place: int) -> float:
+        """Return the mean score of the sentences of the turn at ``place``; 0 for a turn without any."""
+        scores = self.score_sentences(place).get(head.name)
+        return sum(scores) / len(scores) if scores else 0.0
+
+    def is_hopeless(self, head: Head, place: int) -> bool:
+        """Return True if the wording alone shows that the turn at ``place`` will not be found."""
+        return self.measure_wording(head, place) < head.least_wording
 
     def score(self, head: Head) -> list[TurnScore]:
         """Score the turns of the head's speaker."""
@@ -222,16 +233,18 @@ class DetectorModel:
         return DetectedConversation(self, turns)
 
     @cached_property
-    def _of_user(self) -> _SentenceScorer:
-        return _SentenceScorer(self, by_user=True)
+    def _scorers(self) -> dict[bool, WordingScorer]:
+        """Scorers of the user's sentences and of the assistant's: by ``by_user``."""
+        return {by_user: self._make_scorer("user" if by_user else "assistant") for by_user in (True, False)}
 
-    @cached_property
-    def _of_assistant(self) -> _SentenceScorer:
-        return _SentenceScorer(self, by_user=False)
+    def _make_scorer(self, speaker: str) -> WordingScorer:
+        heads = [head for head in self.heads if head.speaker in (None, speaker)]
+        weights = [LinearWeights(head.name, head.bias, head.scale, head.weights) for head in heads]
+        return WordingScorer(self.vocabulary, weights)
 
     def score_sentences(self, turn: ReadTurn) -> dict[str, list[float]]:
         """Return the scores of the turn's sentences, by head; of the heads that are about its speaker only."""
-        return (self._of_user if turn.by_user else self._of_assistant).score(turn.sentences)
+        return self._scorers[turn.by_user].score(turn.sentences)
 
     def summarize(self, scores: Mapping[str, Sequence[float]]) -> list[float]:
         """Return the summaries of all heads; zeros for a head that is not about the speaker."""
@@ -244,40 +257,6 @@ class DetectorModel:
             else:
                 values += _NO_SUMMARY
         return values
-
-
-class _SentenceScorer:
-    """Scores sentences for all heads of a speaker at once.
-
-    The weights of an n-gram stand side by side in one whole number, so that one sum adds up those of all heads.
-    """
-
-    def __init__(self, model: DetectorModel, *, by_user: bool) -> None:
-        self._heads = [
-            head for head in model.heads if head.speaker in (None, "user" if by_user else "assistant")
-        ]
-        # A one beside the weights counts the n-grams; an offset keeps the weights positive.
-        columns = [[weight + _OFFSET for weight in head.weights] for head in self._heads]
-        shifts = range(0, _BITS * (len(columns) + 1), _BITS)
-        self._packed = {
-            gram: sum(weight << shift for weight, shift in zip((1, *weights), shifts, strict=True))
-            for gram, *weights in zip(model.vocabulary, *columns, strict=True)
-        }
-
-    def score(self, sentences: Sequence[Sentence]) -> dict[str, list[float]]:
-        """Return the scores of the sentences by head."""
-        get = self._packed.get
-        totals = [sum(filter(None, map(get, list_grams(sentence)))) for sentence in sentences]
-        known = [total & _MASK for total in totals]
-        roots = [sqrt(count + 1) for count in known]
-        scores: dict[str, list[float]] = {}
-        for place, head in enumerate(self._heads, 1) if sentences else ():
-            shift, bias, scale = _BITS * place, head.bias, head.scale
-            scores[head.name] = [
-                bias + scale * ((total >> shift & _MASK) - _OFFSET * count) / root
-                for total, count, root in zip(totals, known, roots, strict=True)
-            ]
-        return scores
 
 
 @cache
@@ -302,6 +281,7 @@ def read_model(text: str) -> DetectorModel:
                 forest=read_forest(head["forest"]),
                 calibration=(head["calibration"][0], head["calibration"][1]),
                 threshold=head["threshold"],
+                least_wording=head.get("least_wording", ANY_WORDING),
             )
             for head in data["heads"]
         ),
@@ -326,6 +306,7 @@ def write_model(model: DetectorModel) -> str:
                     "forest": write_forest(head.forest),
                     "calibration": [round(one, 4) for one in head.calibration],
                     "threshold": round(head.threshold, 5),
+                    "least_wording": head.least_wording,
                 }
                 for head in model.heads
             ],

@@ -10,8 +10,9 @@ import tomllib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 from importlib import resources
+from itertools import pairwise
 
 _WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
 _UNSPACED = frozenset(("zh", "ja", "ko"))
@@ -23,9 +24,31 @@ _KEPT = 65_536
 
 Acts = frozenset[str]
 _NO_ACTS: Acts = frozenset()
+_GOES_ON = "goes on"
+"""What two words show that may begin a phrase of three."""
 
-Continuations = Mapping[str, tuple[Acts, Mapping[str, Acts]]]
-"""By the second word of a phrase: the acts of the phrase that ends there, and those of phrases with a third word."""
+
+class _ActsOfWords(dict[str, Acts]):
+    """The acts of words alone. Those of a new word are worked out and kept."""
+
+    def __init__(
+        self,
+        words: Mapping[str, Acts],
+        beginnings: Mapping[str, Sequence[tuple[str, Acts]]],
+        endings: Sequence[tuple[str, Acts]],
+    ) -> None:
+        """Take the acts of whole words, of beginnings by their first characters, and of endings."""
+        self._listed, self._beginnings, self._endings = words, beginnings, endings
+
+    def __missing__(self, word: str) -> Acts:
+        if len(self) >= _KEPT:
+            self.clear()
+        begun = self._beginnings.get(word[:_HEAD], ())
+        acts = self[word] = self._listed.get(word, _NO_ACTS).union(
+            *[acts for beginning, acts in begun if word.startswith(beginning)],
+            *[acts for ending, acts in self._endings if word.endswith(ending)],
+        )
+        return acts
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,51 +56,30 @@ class Lexicon:
     """Phrases by the acts that they show."""
 
     acts: tuple[str, ...]
-    phrases: Mapping[str, tuple[Acts, Continuations]]
-    """By the first word: the acts of this word alone, and phrases that go on."""
-    beginnings: Mapping[str, tuple[tuple[str, Acts], ...]]
-    """Beginnings of words, by their first characters."""
-    endings: tuple[tuple[str, Acts], ...]
-    """Endings of words."""
+    words: Mapping[str, Acts]
+    """The acts of any word alone."""
+    pairs: Mapping[tuple[str, ...], Acts]
+    """Phrases of two words. Those that begin longer phrases have :data:`_GOES_ON`, too."""
+    triples: Mapping[tuple[str, ...], Acts]
     anywhere: re.Pattern[str]
     """Phrases of languages without spaces between words."""
     unspaced: Mapping[str, Acts]
 
     def find_acts(self, sentence: str, words: Sequence[str]) -> Acts:
         """Return the acts of a sentence in lower case, given its words, too."""
-        found: list[Acts] = []
-        for place, begun in enumerate(map(_look_up, words)):
-            if begun is not None:
-                found += _follow_phrase(begun, words, place)
+        found = [
+            *filter(None, map(self.words.__getitem__, words)),
+            *filter(None, map(self.pairs.get, pairwise(words))),
+        ]
         if not sentence.isascii():
             found += [self.unspaced[match[1]] for match in self.anywhere.finditer(sentence)]
-        return _NO_ACTS.union(*found) if found else _NO_ACTS
-
-
-@lru_cache(maxsize=_KEPT)
-def _look_up(word: str) -> tuple[Acts, Continuations] | None:
-    """Return the acts of a word alone, and phrases that begin with it; None if it begins nothing."""
-    lexicon = load_lexicon()
-    beginnings = lexicon.beginnings.get(word[:_HEAD], ())
-    acts, continuations = lexicon.phrases.get(word, (_NO_ACTS, {}))
-    acts = acts.union(
-        *[more for beginning, more in beginnings if word.startswith(beginning)],
-        *[more for ending, more in lexicon.endings if word.endswith(ending)],
-    )
-    return (acts, continuations) if acts or continuations else None
-
-
-def _follow_phrase(begun: tuple[Acts, Continuations], words: Sequence[str], place: int) -> list[Acts]:
-    """Return the acts of the phrases that begin at ``place``."""
-    acts, continuations = begun
-    found = [acts] if acts else []
-    if continuations and place + 1 < len(words):
-        second = continuations.get(words[place + 1])
-        if second is not None:
-            found.append(second[0])
-            if second[1] and place + 2 < len(words):
-                found.append(second[1].get(words[place + 2], _NO_ACTS))
-    return found
+        if not found:
+            return _NO_ACTS
+        acts = _NO_ACTS.union(*found)
+        if _GOES_ON in acts:
+            triples = map(self.triples.get, zip(words, words[1:], words[2:], strict=False))
+            acts = acts.union(*filter(None, triples)) - {_GOES_ON}
+        return acts
 
 
 @cache
@@ -109,24 +111,20 @@ def load_lexicon() -> Lexicon:
             if other != phrase and phrase.startswith(other):
                 unspaced[phrase] |= unspaced[other]
     longest_first = sorted(unspaced, key=lambda phrase: (-len(phrase), phrase))
+    listed = {tuple(phrase.split(" ")): frozenset(acts) for phrase, acts in phrases.items()}
+    # Longer phrases are told by their first three words.
+    triples = {words[:3]: acts for words, acts in listed.items() if len(words) > 2}
+    opening = dict.fromkeys((words[:2] for words in triples), frozenset((_GOES_ON,)))
     return Lexicon(
         acts=tuple(table),
-        phrases=_index_phrases(
-            {tuple(phrase.split(" ")): frozenset(acts) for phrase, acts in phrases.items()}
+        words=_ActsOfWords(
+            {words[0]: acts for words, acts in listed.items() if len(words) == 1},
+            by_head,
+            tuple((ending, frozenset(acts)) for ending, acts in endings.items()),
         ),
-        beginnings={head: tuple(listed) for head, listed in by_head.items()},
-        endings=tuple((ending, frozenset(acts)) for ending, acts in endings.items()),
+        pairs=opening
+        | {words: acts | opening.get(words, _NO_ACTS) for words, acts in listed.items() if len(words) == 2},
+        triples=triples,
         anywhere=re.compile(f"(?=({'|'.join(map(re.escape, longest_first))}))"),
         unspaced={phrase: frozenset(acts) for phrase, acts in unspaced.items()},
     )
-
-
-def _index_phrases(phrases: Mapping[tuple[str, ...], Acts]) -> dict[str, tuple[Acts, Continuations]]:
-    index: dict[str, tuple[Acts, dict[str, tuple[Acts, dict[str, Acts]]]]] = {}
-    for words in phrases:
-        seconds = index.setdefault(words[0], (phrases.get(words[:1], _NO_ACTS), {}))[1]
-        if len(words) > 1:
-            thirds = seconds.setdefault(words[1], (phrases.get(words[:2], _NO_ACTS), {}))[1]
-            if len(words) > 2:
-                thirds[words[2]] = phrases[words]
-    return {word: (acts, seconds) for word, (acts, seconds) in index.items()}

@@ -15,7 +15,7 @@ from typing import Any
 
 from bactrian.detect.features import Features
 from bactrian.detect.loops import LOOP, SHORTEST_LOOP
-from bactrian.detect.model import DetectedConversation, DetectorModel, Head
+from bactrian.detect.model import ANY_WORDING, DetectedConversation, DetectorModel, Head
 from bactrian.detect.trees import Forest, Tree
 from bactrian.detect.turns import ReadTurn, list_grams
 from bactrian.errors import MissingExtra
@@ -217,6 +217,7 @@ def _train_sentences(
         forest=Forest(0.0, (), ()),
         calibration=(1.0, 0.0),
         threshold=0.0,
+        least_wording=ANY_WORDING,
     )
     return head, scores
 

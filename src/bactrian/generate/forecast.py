@@ -28,6 +28,10 @@ _LIST_PROMPT = 80
 _SHOWN_ITEM = 50
 """Tokens of an earlier item in a question; longer ones are cut there."""
 
+_GROWTH = (
+    "Every call sends the whole conversation again, so prompt tokens grow with the square of its length."
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
@@ -115,6 +119,8 @@ async def forecast_run(order: RunOrder) -> Forecast:
     window = order.limits.concurrency or (LOCAL_WINDOW if local else 64)
     price = mix_prices([order.meter.prices.get(name) for name in speakers])
     forecast = compute_forecast(session, Remaining(left, usage, calls, price, seconds, window, rests))
+    if turns.value > 2:  # A question and its answer send nothing twice.
+        forecast = replace(forecast, basis=f"{forecast.basis} {_GROWTH}")
     begun = len(states.shorter) + len(states.open)
     left_out = 0 if picks is None else picks.count_equal()
     return replace(forecast, sessions=left + begun, jobs=size, equal_roles=left_out)
@@ -165,12 +171,12 @@ def compute_forecast(sizes: SessionCost, left: Remaining) -> Forecast:
     at_once = max(1, min(left.window, sessions))
     seconds = calls.times(per_call / at_once)
     if left.seconds_per_call is None:
-        basis += f" Time: {per_call:.0f} s a call, which is no more than a guess, from a quarter to four times that."
+        basis += (
+            f" Time: {per_call:.0f} s a call, which is a guess; the range is a quarter to four times that."
+        )
         seconds = Estimate(seconds.value, seconds.low / 4, seconds.high * 4)
     else:
-        basis += (
-            f" Time: {per_call:.2g} s a call, {at_once:,} at once; waits and the last sessions come on top."
-        )
+        basis += f" Time: {per_call:.2g} s a call, {at_once:,} at once, without waits and the slower end of the run."
         seconds = Estimate(seconds.value, seconds.low * 0.8, seconds.high * 2)
     plain = saved = None
     if price is not None:

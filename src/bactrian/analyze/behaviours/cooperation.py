@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 from bactrian.analyze.behaviours.reading import HeardTurn, SessionReading
 from bactrian.detect.loops import LOOP, SHORTEST_LOOP, count_void_turns
-from bactrian.detect.model import DetectedConversation, Head, TurnScore
+from bactrian.detect.model import LIKELY, DetectedConversation, Head, TurnScore
 from bactrian.language.protocol import find_instruction
 from bactrian.records.finding import Behaviour, Finding
 
@@ -34,15 +34,18 @@ def detect_turns(
     for head in detected.model.heads:
         if head.behaviour != behaviour:
             continue
-        for scored in detected.score(head):
-            heard = reading.heard[scored.turn - 1]
+        for place, heard in enumerate(reading.heard):
+            if not head.applies_to(detected.turns[place]):
+                continue
             marker = _find_marker(reading, heard) if behaviour == "role_flip" else None
             if marker is not None:
                 yield reading.make_finding(heard, behaviour, 1.0, *marker)
-            elif behaviour == "repeats_instruction" and is_echo(detected, scored.turn):
+            elif behaviour == "repeats_instruction" and is_echo(detected, place + 1):
                 yield reading.make_finding(heard, behaviour, 1.0, heard.body, "it is the instruction")
-            elif scored.confidence >= max(_DOUBTFUL, reading.least):
-                yield _make_finding(reading, detected, head, scored)
+            elif reading.least < LIKELY or not detected.is_hopeless(head, place):
+                scored = detected.score_turn(head, place)
+                if scored.confidence >= max(_DOUBTFUL, reading.least):
+                    yield _make_finding(reading, detected, head, scored)
 
 
 def is_echo(detected: DetectedConversation, number: int) -> bool:
@@ -67,11 +70,11 @@ def _detect_loops(reading: SessionReading) -> Iterator[Finding]:
     """Yield the turns from the fourth of a loop on."""
     detected = reading.detected
     head = detected.model.get_head(LOOP)
-    scores = detected.score(head)
     for heard, run in zip(reading.heard, count_void_turns(detected), strict=True):
         if run >= SHORTEST_LOOP:
             number = heard.turn.number
-            confidence = sum(one.confidence for one in scores[number - run : number]) / run
+            scores = [detected.score_turn(head, place) for place in range(number - run, number)]
+            confidence = sum(one.confidence for one in scores) / run
             reason, quote = detected.explain(head, number)
             reason = f"nothing new since turn {number - run + 1}" + (f"; {reason}" if reason else "")
             yield reading.make_finding(

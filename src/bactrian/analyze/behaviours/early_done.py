@@ -22,12 +22,10 @@ _LIKELY = 0.5
 
 def detect_early_done(reading: SessionReading) -> Iterator[Finding]:
     """Done tokens that nothing has earned."""
-    solved = False
-    for heard in reading.heard:
-        if not heard.by_user:
-            solved = solved or _is_work(reading, heard)
-        elif DONE in heard.turn.text:
-            if heard.is_done and not solved:
+    for place, heard in enumerate(reading.heard):
+        if heard.by_user and DONE in heard.turn.text:
+            before = (one for one in reading.heard[:place] if not one.by_user)
+            if heard.is_done and not any(_is_work(reading, one) for one in before):
                 yield reading.make_finding(heard, "early_done", 0.9, heard.turn.text)
             elif _goes_on(heard):
                 yield reading.make_finding(heard, "early_done", 0.7, heard.turn.text)

@@ -77,8 +77,10 @@ def write_sessions(sessions: Sequence[Session], suffix: str) -> str:
     return "\n".join(write_markdown(session, findings) for session, findings in found)
 
 
-def write_findings(findings: Sequence[Finding]) -> list[str]:
-    """Return a line for each finding: behaviour, turn and quote."""
+def write_findings(findings: Sequence[Finding], turn: int | None = None) -> list[str]:
+    """Return a line for each finding: behaviour, turn and quote; only those of ``turn`` if it is given."""
+    if turn is not None:
+        return _list_findings(turn, findings)
     return [
         line
         for number in sorted({one.turn for one in findings})

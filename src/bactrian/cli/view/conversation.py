@@ -8,11 +8,13 @@ from contextlib import AbstractContextManager
 
 from rich.cells import cell_len
 from rich.console import Console
+from rich.padding import Padding
 from rich.rule import Rule
 from rich.text import Text
 
 from bactrian.cli.terminal.console import to_printable
-from bactrian.cli.view.markdown import MarkdownWriter, mark_differences
+from bactrian.cli.terminal.spinner import show_spinner
+from bactrian.cli.view.markdown import MarkdownWriter, hide_protocol, mark_differences
 from bactrian.language.escape import to_line
 from bactrian.play.agent import BROKE_OFF, Listener
 from bactrian.play.embodied.blocks import RESULTS, is_body
@@ -31,6 +33,7 @@ _WORDS = re.compile(r"\n|[^ \n]* *")
 _SHOWN = 300
 """Characters of a tool's arguments or result that are shown; the stored record is complete."""
 _PART: dict[Speaker, str] = {"user": "AI user", "assistant": "AI assistant"}
+_NAMED: dict[Speaker, str] = {speaker: f"the {part}" for speaker, part in _PART.items()}
 
 
 class ConversationView:
@@ -49,8 +52,8 @@ class ConversationView:
         self._roles: dict[Speaker, str] = {}
         self._embodied: set[str] = set()
         self._speaking: Speaker | None = None
-        self._first: Proposal | None = None
-        """The first proposal for the turn; later ones are compared with it."""
+        self._proposed: list[Proposal] = []
+        """The proposals of this round for the turn; later ones are compared with the first."""
         self._held = ""
         self._column = 0
         self._turns = 0
@@ -59,12 +62,17 @@ class ConversationView:
 
     def show_waiting(self, for_what: str) -> AbstractContextManager[object]:
         """Show a spinner on standard error."""
-        return self._progress.status(f"{for_what} …")
+        return show_spinner(self._progress, f"{for_what} …")
 
     def show_stage(self, name: str, number: int, count: int) -> None:
         """Show that a stage of a society begins; ``number`` counts from 1."""
         self._out.print()
-        self._out.print(f"Stage {number} of {count}: {to_printable(name)}", style="bold")
+        place = "Stage" if count == 1 else f"Stage {number} of {count}"
+        self._out.print(f"{place}: {to_printable(name)}", style="bold")
+
+    def remark(self, text: str) -> None:
+        """Show a remark on the turn above."""
+        self._out.print(to_printable(text), style="yellow", soft_wrap=not self._out.is_terminal)
 
     def show(self, event: Event) -> None:
         """Show one event."""
@@ -103,7 +111,7 @@ class ConversationView:
         if self._speaking is not None:
             self._finish_text()
             self._out.print(
-                f"\n[the reply of {_PART.get(speaker, self._roles[speaker])} {why}; asking again]",
+                f"\n[the reply of {_NAMED.get(speaker, self._roles[speaker])} {why}; asking again]",
                 style="dim",
             )
             self._speaking = None
@@ -140,22 +148,35 @@ class ConversationView:
         self._usage += turn.usage
         if self._markdown is None:
             self._out.print()
-        cut = " · cut off at its token limit" if turn.finish == "length" else ""
-        self._dim(f"{_tokens(turn.usage)} · {turn.seconds:.1f} s{cut}")
+        facts = _count(turn.usage, turn.seconds)
+        if turn.finish == "length":
+            facts.append("cut off at its token limit")
+        if facts:
+            self._dim(" · ".join(facts))
 
     def _propose(self, proposal: Proposal) -> None:
         again = f", round {proposal.round}" if proposal.round > 1 else ""
         after = f", after {proposal.parent}" if proposal.parent is not None else ""
-        self._dim(f"\n{self._roles[proposal.speaker]} could say ({proposal.place}{again}{after}):")
-        text = to_printable(_indented(proposal.text))
-        first = self._first
-        if first is None or (first.number, first.round) != (proposal.number, proposal.round):
-            self._first = proposal
-            self._dim(text)
+        head = f"\n{self._roles[proposal.speaker]} could say ({proposal.place}{again}{after})"
+        round_ = proposal.speaker, proposal.number, proposal.round
+        self._proposed = [one for one in self._proposed if (one.speaker, one.number, one.round) == round_]
+        same = next((one for one in self._proposed if one.text.strip() == proposal.text.strip()), None)
+        if same is not None:
+            self._dim(f"{head}: the same as {same.place}.")
             return
-        self._out.print(
-            mark_differences(text, to_printable(_indented(first.text))), soft_wrap=not self._out.is_terminal
-        )
+        self._proposed.append(proposal)
+        self._dim(f"{head}:")
+        text, first = map(self._prepare, (proposal, self._proposed[0]))
+        shown = Text(text, style="dim") if text == first else mark_differences(text, first)
+        if self._out.is_terminal:
+            self._out.print(Padding(shown, (0, 0, 0, 2)), soft_wrap=False)
+        else:
+            self._out.print(Text(_indented(text)))
+
+    def _prepare(self, proposal: Proposal) -> str:
+        """Return what is shown of a proposal: without the words of the protocol where turns are."""
+        text = proposal.text if self._markdown is None else hide_protocol(proposal.text) or proposal.text
+        return to_printable(text.strip())
 
     def _choose(self, verdict: Decision) -> None:
         if verdict.problem:
@@ -192,8 +213,10 @@ class ConversationView:
     def _end(self, ending: Ending) -> None:
         self._out.print()
         self._out.print(Rule(f"{ending.code} · turn {ending.turn}", style="dim"))
-        self._labelled("why", ending.evidence)
-        self._dim(f"{write_count(self._turns, 'message')} · {_tokens(self._usage)} · {self._seconds:.1f} s")
+        messages = write_count(self._turns, "message")
+        if ending.evidence != messages:  # The next line says it.
+            self._labelled("why", ending.evidence)
+        self._dim(" · ".join([messages, *_count(self._usage, self._seconds)]))
 
     def _announce(self, speaker: Speaker) -> None:
         self._speaking = speaker
@@ -214,7 +237,7 @@ class ConversationView:
     def _write(self, text: str) -> None:
         """Write ``text`` after the last piece; on a terminal, a word that does not fit starts a new line."""
         if self._markdown is not None:
-            self._markdown.write(text)
+            self._markdown.write(text, draw=False)
             return
         text = to_printable(text)
         if self._out.is_terminal:
@@ -261,6 +284,13 @@ def _short(text: str) -> str:
     """Return a text on one line, shortened."""
     line = " ".join(text.split())
     return line if len(line) <= _SHOWN else f"{line[:_SHOWN]} …"
+
+
+def _count(usage: Usage, seconds: float) -> list[str]:
+    """Return tokens and time; nothing where neither is known, as of what another program made."""
+    if not usage.total and not seconds:
+        return []
+    return [_tokens(usage), f"{seconds:.1f} s"]
 
 
 def _tokens(usage: Usage) -> str:

@@ -92,13 +92,13 @@ class MarkdownWriter:
         self._began = False
         self._drawn = 0.0
 
-    def write(self, piece: str) -> None:
-        """Show the next piece of a turn."""
+    def write(self, piece: str, *, draw: bool = True) -> None:
+        """Show the next piece of a turn; an unfinished block only if ``draw``."""
         self._rest += to_printable(piece)
         blocks, self._rest = split_blocks(self._rest)
         if blocks.strip():
             self._print(blocks, last=False)
-        if time.monotonic() - self._drawn >= _REDRAWN:
+        if draw and time.monotonic() - self._drawn >= _REDRAWN:
             self._draw()
 
     def finish(self) -> None:

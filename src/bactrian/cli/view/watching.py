@@ -202,8 +202,7 @@ async def watch_society(wish: SocietyRun, options: ModelOptions, keeper: PlayKee
                 keeper.notice(event)
                 if isinstance(event, Started):
                     begun += 1
-                    if len(stages) > 1:
-                        watching.show_stage(stages[begun - 1], begun, len(stages))
+                    watching.show_stage(stages[begun - 1], begun, len(stages))
                 if begun:
                     watching.show(event)
                 raise_failure(event)

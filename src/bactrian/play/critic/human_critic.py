@@ -12,6 +12,8 @@ from bactrian.play.human import HUMAN, STOP, LineSource, write_as_said
 from bactrian.records.candidate import Decision
 from bactrian.records.text import Text, clean_text
 
+_OWN = "Your own message (a backslash at its end continues it):"
+
 
 @dataclass(frozen=True, slots=True)
 class HumanCritic:
@@ -25,11 +27,9 @@ class HumanCritic:
         begun = perf_counter()
         places = [proposal.place for proposal in question.proposals]
         prompt = _prompt(places, feedback=question.feedback)
-        while True:
-            line = (await self.source.ask(prompt)).strip()
-            made = await self._read(line, question)
-            if made is not None:
-                break
+        line = (await self.source.ask(prompt)).strip()
+        while (made := await self._read(line, question)) is None:
+            line = (await self.source.ask(f"{_explain(line, places)}\n{prompt}")).strip()
         place, instead, feedback, reason = made
         first = question.proposals[0]
         yield Decision(
@@ -58,7 +58,10 @@ class HumanCritic:
         word, _, rest = line.partition(" ")
         match word.lower():
             case "write":
-                text = write_as_said(rest or await self.source.ask("Your own message:"), first.speaker)
+                text = write_as_said(
+                    rest or await self.source.ask("Your own message (a backslash at its end continues it):"),
+                    first.speaker,
+                )
                 return (None, text, "", "") if text else None
             case "edit" if rest.strip() in proposals:
                 proposal = proposals[rest.strip()]
@@ -75,6 +78,25 @@ class HumanCritic:
                 return proposals[word].place, None, "", rest.strip()
             case _:
                 return None
+
+
+def _explain(line: str, places: Sequence[int]) -> str:
+    """Return what is wrong with an answer."""
+    word, _, rest = line.partition(" ")
+    number = rest.strip() if word.lower() == "edit" else word
+    if number.isdecimal():
+        return f"There is no proposal {number}."
+    match word.lower():
+        case "":
+            return "Nothing was chosen."
+        case "edit":
+            return f"Which one? For example: edit {places[0]}"
+        case "write":
+            return "Nothing was written."
+        case "again":
+            return "Say what would be better: again SHORTER" if rest == "" else "No further round is left."
+        case _:
+            return f"{word!r} is not an answer. For example: {places[0]} it is shorter"
 
 
 def _prompt(places: Sequence[int], *, feedback: bool) -> str:

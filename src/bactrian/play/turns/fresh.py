@@ -38,7 +38,7 @@ class Fresh:
         turn: Turn | None = None
         for attempt in range(ATTEMPTS):
             if turn is not None and scene.listener is not None:
-                scene.listener.restart(agent.speaker, "is of no use")
+                scene.listener.restart(agent.speaker, "says nothing new")
             reply, usage = await ask_agent(
                 view,
                 state.number,

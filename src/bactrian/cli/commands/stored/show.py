@@ -163,8 +163,9 @@ async def _list(
     if not writer.whole and writer.form is not ShowFormat.json:
         sessions = "1 session" if count == 1 else f"{count:,} sessions"
         run = shlex.quote(name_run(store.path))
+        few = ", and --sample 3 a few" if sample is None and count > 3 else ""
         open_progress().say(
-            f"{sessions}. --full shows them whole, and --sample 3 a few.\nTo read one: bactrian show {run} ID",
+            f"{sessions}. --full shows them whole{few}.\nTo read one: bactrian show {run} ID",
             style="dim",
         )
 
@@ -213,35 +214,40 @@ class _Writer:
         elif self.whole:
             self._write_conversation(session, marks)
         else:
-            begin, about = self._write_line(found, marks)
+            begin, about, why = self._write_line(found, marks)
             if not self._out.is_terminal:
-                print(f"{begin}  {about}")
+                print(f"{begin}  {about}: {why}")
             elif self._out.width < LEAST_TABLE:
                 self._out.print(" ".join(begin.split()), style="bold", **_ONE_LINE)
-                self._out.print(f"  {about}", **_ONE_LINE)
-            else:
+                self._out.print(f"  {about}: {why}", **_ONE_LINE)
+            elif found.findings or found.matches:
                 self._out.print(f"{begin}  {about}", **_ONE_LINE)
+                self._out.print(f"  {why}", style="dim", **_ONE_LINE)
+            else:
+                self._out.print(f"{begin}  {about}: {why}", **_ONE_LINE)
 
     def _write_conversation(self, session: Session, marks: list[Mark]) -> None:
         view = ConversationView(self._out, self._out)
         view.show(Started(replace(session, turns=())))
+        findings = find_behaviours(session)
         for turn in session.turns:
             view.show(Spoke(turn))
+            for line in write_findings(findings, turn.number):
+                view.remark(line)
         if session.ending is not None:
             view.show(Ended(session.ending))
-        for line in write_findings(find_behaviours(session)):
-            self._out.print(line, style="dim")
         for one in marks:
             self._out.print(to_printable(f"mark {one.mark} {one.note}"), style="dim")
 
-    def _write_line(self, found: SelectedSession, marks: list[Mark]) -> tuple[str, str]:
+    def _write_line(self, found: SelectedSession, marks: list[Mark]) -> tuple[str, str, str]:
+        """Return how a session ended, its roles and marks, and why it is in the list."""
         session = found.session
         code = session.ending.code if session.ending else "unfinished"
         cast = session.provenance.cast.values() or (session.assistant, session.user)
         roles = " × ".join(role.name for role in cast)
         tags = "".join(f" [{one.mark}]" for one in marks)
         begin = f"{to_line(session.id)}  {code:<18}{write_count(len(session.turns), 'turn'):>9}"
-        return begin, f"{to_line(f'{roles}{tags}')}: {to_line(_explain(found))}"
+        return begin, to_line(f"{roles}{tags}"), to_line(_explain(found))
 
 
 def _explain(found: SelectedSession) -> str:
