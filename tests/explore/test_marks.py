@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import shlex
 from collections.abc import Generator
+from html import unescape
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -104,12 +106,53 @@ def test_a_filter_is_marked_and_exported_by_the_command_that_is_shown(
     sent = [json.loads(line) for line in editable.get("/export/messages.jsonl?mark=poets").text.splitlines()]
     assert [one["messages"] for one in sent] == [one["messages"] for one in written]
     assert len(written) == 4
-    # The rest: no word of the command says it, so only the download is offered.
     assert count(editable, "mark=-poets") == 6
-    assert "cannot say this filter" in editable.get("/export?mark=-poets").text
-    rest = editable.get("/export/messages.jsonl?mark=-poets").text.splitlines()
-    assert len(rest) == 6
     assert '<option value="-poets" selected>' in editable.get("/conversations?mark=-poets").text
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("mark=-read&behaviour=role_flip", 2),
+        ("user=Nurse&ending=task_done&ending=max_messages", 2),
+        ("assistant=Poet", 3),
+    ],
+)
+def test_the_command_of_a_filter_writes_the_same_file_as_the_download(
+    tmp_path: Path, query: str, found: int
+) -> None:
+    flip = ["Instruction: Plan it.\nInput: None", "Instruction: Now you plan it.\nInput: None"]
+    sessions = [
+        *(
+            session(f"f{number}", texts=flip, code="assistant_instruct", assistant="Cook")
+            for number in range(3)
+        ),
+        *(session(f"s{number}", assistant="Poet", user="Nurse") for number in range(2)),
+        session(
+            "open",
+            texts=["Instruction: Begin.\nInput: None", "Solution: Yes \u2028."],
+            code=None,
+            assistant="Poet",
+        ),
+    ]
+    asyncio.run(make_run(tmp_path / "run.db", sessions))
+    with explore(tmp_path, "run.db", "--edit", sessions=len(sessions)) as one:
+        send(one, "/c/run/f1/marks", mark="read")
+        one.wait(lambda _: count(one, "mark=read") == 1)
+        page = one.get(f"/export?{query}").text
+        assert f">{found} conversations</a>" in page
+        sent = one.get(f"/export/messages.jsonl?{query}").text
+    command = re.search(r"<pre[^>]*><code>bactrian (export .*?)</code>", page)
+    assert command is not None
+    done = bactrian(*shlex.split(unescape(command[1])), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "chosen.jsonl").read_text() == sent
+    assert len(sent.split("\n")) == found + 1
+
+
+def test_a_filter_that_the_command_cannot_say_is_only_downloaded(editable: RunningExplorer) -> None:
+    assert "cannot say this filter" in editable.get("/export?q=dial").text
+    assert editable.get("/export/messages.jsonl?q=dial").text.count("\n") == 10
 
 
 def test_nothing_is_written_without_the_flag(tmp_path: Path) -> None:
