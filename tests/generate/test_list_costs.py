@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from bactrian.generate.admission import Admission
-from bactrian.generate.lists.costs import ListCosts, expect_lists
+from bactrian.generate.lists.costs import ListCosts, estimate_lists
 from bactrian.generate.outlook import Outlook, SessionPrior
 from bactrian.generate.progress import RunProgress
 from bactrian.generate.session_cost import Estimate
@@ -19,7 +19,7 @@ PRICE = Price(1.0, 2.0, None)
 
 
 def expect(jobs: int) -> ListCosts:
-    return expect_lists(load_recipe("ai-society").axes, jobs, spread=True, price=PRICE)
+    return estimate_lists(load_recipe("ai-society").axes, jobs, spread=True, price=PRICE)
 
 
 def make_list(number: int, calls: int = 1) -> ItemList:
@@ -30,7 +30,7 @@ def make_list(number: int, calls: int = 1) -> ItemList:
 
 def test_each_job_of_a_sample_needs_a_list_of_its_own() -> None:
     assert expect(100).count_calls() == 100
-    depth = expect_lists(load_recipe("ai-society").axes, 100, spread=False)
+    depth = estimate_lists(load_recipe("ai-society").axes, 100, spread=False)
     assert depth.count_calls() == 10
 
 
@@ -52,7 +52,7 @@ def test_a_list_that_was_copied_is_no_measurement() -> None:
 def test_items_that_are_asked_for_one_by_one_are_counted_one_by_one() -> None:
     axes = load_recipe("ai-society").axes
     tasks: Axis = axes[2].model_copy(update={"each": True})
-    lists = expect_lists((*axes[:2], tasks), 100, spread=True)
+    lists = estimate_lists((*axes[:2], tasks), 100, spread=True)
     assert lists.count_calls() == 100
     lists.finish(replace(make_list(1), items=("Sew.", "Cut.")))
     assert lists.count_calls() == 98

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from bactrian.generate.job_ids import JobIds
 from bactrian.generate.jobs.registry import find_job_kind
-from bactrian.generate.lists.costs import expect_lists
+from bactrian.generate.lists.costs import estimate_lists
 from bactrian.generate.outlook import mix_prices
 from bactrian.generate.rests import JobStates, Lengths, estimate_extended, estimate_rests, read_states
 from bactrian.generate.run import RunOrder, arrange_jobs, find_begun_plan
@@ -81,7 +81,7 @@ async def forecast_run(order: RunOrder) -> Forecast:
     left = size
     states = JobStates()
     spread = order.spread is not None and not order.spread.depth
-    lists = expect_lists(plan.recipe.axes, size, spread=spread)
+    lists = estimate_lists(plan.recipe.axes, size, spread=spread)
     seconds: float | None = None
     if await asyncio.to_thread(order.run.exists):
         async with open_store(order.run, read_only=True) as store:

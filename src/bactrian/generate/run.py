@@ -17,7 +17,7 @@ from bactrian.generate.job_ids import JobIds, NamedPlayer, RowPlayer
 from bactrian.generate.jobs.base import JobContext, JobKind
 from bactrian.generate.jobs.registry import find_job_kind
 from bactrian.generate.lists.ask import ModelSource
-from bactrian.generate.lists.costs import expect_lists
+from bactrian.generate.lists.costs import estimate_lists
 from bactrian.generate.lists.files import ListFiles
 from bactrian.generate.lists.source import ListFunction, ListSource, find_list_source
 from bactrian.generate.outlook import Outlook, SessionPrior, mix_prices
@@ -331,7 +331,7 @@ async def _find_done(
 
 async def _expect_lists(progress: RunProgress, store: Store, plan: Plan, order: RunOrder) -> None:
     """Count the lists that are there, and expect what the others take."""
-    progress.lists = expect_lists(
+    progress.lists = estimate_lists(
         plan.recipe.axes,
         progress.total,
         spread=order.spread is not None and not order.spread.depth,

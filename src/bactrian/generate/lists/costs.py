@@ -69,7 +69,7 @@ class ListCosts:
         return sum(axis.left for axis in self.axes.values())
 
 
-def expect_lists(axes: Sequence[Axis], size: int, *, spread: bool, price: Price | None = None) -> ListCosts:
+def estimate_lists(axes: Sequence[Axis], size: int, *, spread: bool, price: Price | None = None) -> ListCosts:
     """Return what all lists take that ``size`` jobs need.
 
     Jobs that are ``spread`` need as many different lists as possible, and the first items of each.
