@@ -8,14 +8,13 @@ from collections.abc import Generator, Sequence
 from pathlib import Path
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser
 
 import bactrian as bt
 from bactrian.analyze.page.charts import build_histogram
 from bactrian.analyze.page.passages import find_cap
 from bactrian.records.session import Session
-from tests.helpers.explorer import CHROMIUM, needs_chromium
+from tests.helpers.browser import find_barriers, needs_chromium, open_browser
 from tests.helpers.runs import make_run, session
 
 FLAKE = (
@@ -153,10 +152,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 @pytest.fixture(scope="module")
 def browser(pages: list[Path]) -> Generator[Browser]:
     """A browser, in which pages run no scripts of their own."""
-    with sync_playwright() as tool:
-        opened = tool.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+    with open_browser() as opened:
         yield opened
-        opened.close()
 
 
 @needs_chromium
@@ -176,8 +173,7 @@ def test_no_page_has_a_barrier_that_axe_finds(
     for page in pages:
         view.goto(page.as_uri())
         view.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
-        barriers = Axe().run(view).response["violations"]
-        found += [f"{page}: {one['id']} {one['nodes'][0]['html'][:90]}" for one in barriers]
+        found += [f"{page}: {one}" for one in find_barriers(view)]
         if view.evaluate("document.documentElement.scrollWidth > innerWidth"):
             found.append(f"{page}: wider than the window")
     context.close()
