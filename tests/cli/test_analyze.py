@@ -86,9 +86,9 @@ def test_two_runs_are_compared(tmp_path: Path, run: Path) -> None:
     found = json.loads(done.stdout)
     assert [one["run"] for one in found["runs"]] == ["tea", "good"]
     assert found["differences"]["endings"]["task_done"]["difference"] == pytest.approx(2 / 3)
-    assert "Differences are good less tea" in (tmp_path / "both.html").read_text("utf-8")
+    assert "Differences are good minus tea" in (tmp_path / "both.html").read_text("utf-8")
     shown = bactrian("analyze", "tea.db", "good.db", cwd=tmp_path)
-    assert "tea and good: 3 and 5 sessions. Differences are good less tea." in shown.stdout
+    assert "tea and good: 3 and 5 sessions. Differences are good minus tea." in shown.stdout
     assert "+66.7%" in shown.stdout
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 
 import pytest
 from rich.cells import cell_len
@@ -10,9 +11,12 @@ from rich.console import Console
 
 from bactrian.api.reading.progress_rows import write_line
 from bactrian.cli.view.facts import fit_facts
-from bactrian.cli.view.progress import draw_progress
-from bactrian.generate.progress import ProgressSnapshot
+from bactrian.cli.view.progress import choose_progress_view, draw_progress
+from bactrian.generate.admission import Admission
+from bactrian.generate.outlook import Outlook, SessionPrior
+from bactrian.generate.progress import ProgressSnapshot, RunProgress, ShortList
 from bactrian.generate.session_cost import Estimate
+from bactrian.models.wrappers.budget import UsageMeter
 from bactrian.records.usage import Usage
 
 
@@ -87,3 +91,31 @@ def test_a_budget_that_ends_the_run_says_for_how_many_it_is_enough() -> None:
 def test_a_long_fact_is_cut_at_the_width() -> None:
     assert fit_facts(["abc", "d" * 20], 10) == ["abc", "d" * 9 + "…"]
     assert [cell_len(line) for line in fit_facts(["厨" * 20], 9)] == [9]
+
+
+def make_progress() -> RunProgress:
+    """The progress of a run of three conversations that have all ended."""
+    size, meter = Estimate(4, 2, 6), UsageMeter()
+    outlook = Outlook(SessionPrior(turns=size, prompt=size, completion=size))
+    return RunProgress(meter, 3, has_price=False, admission=Admission(meter, outlook), done=3)
+
+
+def test_a_step_of_a_longer_command_does_not_say_what_comes_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    progress = make_progress()
+    for noun, next_ in (("", True), ("task", False)):
+        choose_progress_view(json=False, noun=noun).close(progress, tmp_path / "a" / "run.db")
+        output, notes = capsys.readouterr()
+        assert f"3 of 3 {noun or 'conversation'}s are in a/run.db." in output
+        assert ("bactrian analyze" in notes) == next_
+
+
+def test_lists_that_stayed_short_are_not_told_as_failures(capsys: pytest.CaptureFixture[str]) -> None:
+    progress = make_progress()
+    progress.short["task@001"] = ShortList(4, 10, "No new items.")
+    choose_progress_view(json=False).close(progress, Path("run.db"))
+    notes = capsys.readouterr().err
+    assert "0 failed" not in notes
+    assert "--retry-failed asks for the rest of short lists." in notes

@@ -209,6 +209,7 @@ async def test_a_forecast_of_both_runs_asks_nothing(folder: Path) -> None:
         assert endpoint.requests == []
     calls = [json.loads(line)["calls"]["value"] for line in out.splitlines()]
     assert calls == [2 * TASKS, 2 * TASKS]
+    assert "whole conversation" not in out  # Nothing is sent twice.
     assert not (folder / "run.agents").exists()
 
 

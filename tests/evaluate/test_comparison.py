@@ -9,6 +9,7 @@ import pytest
 
 from bactrian.evaluate.agents.comparison import PairComparison, compare_pair
 from bactrian.evaluate.agents.judged import JudgedTask, Judgement
+from bactrian.evaluate.agents.winner import write_winner
 
 PAIR = ("extraction", "single_shot")
 Judge = Callable[[int, int, bool], tuple[float, float]]
@@ -148,3 +149,21 @@ def test_repetitions_show_how_far_a_judge_agrees_with_itself() -> None:
     found = compare([JudgedTask("1", "1", judgements, (5, 5))])
     assert found.repeated.value == 0.5
     assert found.counts["win"] == 1
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "begin", "end"),
+    [
+        ("w" * 30 + "l" * 4, "mini wins, with a win rate of 88%", "%)."),
+        ("l" * 30 + "w" * 4, "large wins, with a win rate of 88%", "%)."),
+        ("w" * 12 + "l" * 8, "No winner yet: mini has a win rate of 60%", "tasks would show it."),
+        ("wl" * 5, "No winner: both have a win rate of 50%", "%)."),
+        ("uu", "No winner: no verdict can be read.", "read."),
+    ],
+)
+def test_the_winner_is_named_only_if_the_interval_leaves_out_one_half(
+    outcomes: str, begin: str, end: str
+) -> None:
+    told = write_winner(compare(make_tasks(outcomes)), "mini", "large")
+    assert told.startswith(begin)
+    assert told.endswith(end)

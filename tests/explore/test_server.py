@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import sqlite3
@@ -9,7 +10,14 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import Message
 
+from bactrian.explore.library import Library
+from bactrian.explore.rendering import Explorer
+from bactrian.explore.server import build_app
 from tests.explore.conftest import HOSTILE
 from tests.helpers.command import bactrian
 from tests.helpers.explorer import RunningExplorer, explore
@@ -133,6 +141,26 @@ def test_texts_in_markdown_cannot_leave_their_quotation(explored: RunningExplore
     assert all(line.startswith((">", "#", "Ended")) or not line for line in text.splitlines())
 
 
+@pytest.mark.parametrize("sort", ["", "newest", "longest", "findings", "best"])
+def test_next_and_previous_go_through_the_list_in_its_order(tmp_path: Path, sort: str) -> None:
+    more = [session(f"t{number}", rounds=1 + number % 2) for number in range(3)]
+    asyncio.run(make_run(tmp_path / "one.db", [session(f"s{n}", rounds=1 + n % 3) for n in range(5)]))
+    asyncio.run(make_run(tmp_path / "two.db", more))
+    query = f"q=dial&sort={sort}"
+    with explore(tmp_path, "one.db", "two.db", sessions=5) as one:
+        listed: list[str] = []
+        while len(listed) < 8:
+            rows = json.loads(one.get(f"/conversations.json?{query}").text)["sessions"]
+            listed = [f"/c/{row['data']}/{row['id']}" for row in rows]
+        pages = {path: one.get(f"{path}?{query}").text for path in listed}
+    for way, path, to in [
+        *(("next", path, to) for path, to in zip(listed, [*listed[1:], None], strict=True)),
+        *(("prev", path, to) for path, to in zip(listed, [None, *listed], strict=False)),
+    ]:
+        found = re.search(rf'rel="{way}" href="([^?"]+)\?', pages[path])
+        assert (found and found[1]) == to
+
+
 async def test_another_address_needs_the_token_that_is_shown(tmp_path: Path) -> None:
     await make_run(tmp_path / "run.db", [session()])
     with explore(tmp_path, "run.db", "--host", "0.0.0.0") as one:
@@ -153,11 +181,41 @@ async def test_a_taken_port_is_named_with_another_one(tmp_path: Path) -> None:
         done = bactrian("explore", "run.db", "--port", port, cwd=tmp_path)
     assert done.returncode == 2
     assert f"--port {int(port) + 1}" in done.stderr
+    assert done.stderr.startswith("bactrian: ")
+    assert len(done.stderr.splitlines()) == 2
+
+
+async def test_a_fault_of_the_program_is_a_page_that_says_what_to_do() -> None:
+    async def fail(_: Request) -> Response:
+        raise ZeroDivisionError
+
+    app = build_app(Explorer(Library()), host="127.0.0.1")
+    app.router.routes.insert(0, Route("/fails", fail))
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        return {"type": "http.request"}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "path": "/fails",
+        "query_string": b"",
+        "headers": [(b"host", b"127.0.0.1")],
+    }
+    with pytest.raises(ZeroDivisionError):  # The server writes it to the terminal.
+        await app(scope, receive, send)
+    assert sent[0]["status"] == 500
+    assert dict(sent[0]["headers"])[b"content-security-policy"].startswith(b"default-src 'none'")
+    text = b"".join(one.get("body", b"") for one in sent).decode()
+    assert "does not know: ZeroDivisionError" in text
+    assert "bactrian doctor" in text
 
 
 def test_a_run_of_a_newer_version_is_refused_with_the_next_step(tmp_path: Path) -> None:
-    import asyncio
-
     asyncio.run(make_run(tmp_path / "run.db", [session()]))
     with sqlite3.connect(tmp_path / "run.db") as connection:
         connection.execute("INSERT INTO migrations VALUES (999, 0)")
@@ -175,7 +233,11 @@ def test_the_statistics_count_each_conversation_once(explored: RunningExplorer) 
 
 
 def test_the_pairs_that_show_a_behaviour_most_are_listed_first(explored: RunningExplorer) -> None:
-    table = explored.get("/statistics?by=role_flip").text.partition("Pairs that show it most</h3>")[2]
+    table = (
+        explored.get("/statistics?by=role_flip")
+        .text.partition("Pairs that show it most</h3>")[2]
+        .partition("<h3>")[0]
+    )
     assert "Gärtner" in table
     assert "1 of 1" in table
     assert "assistant=G%C3%A4rtner&amp;user=Teacher" in table

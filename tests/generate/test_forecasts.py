@@ -141,6 +141,7 @@ async def test_a_forecast_shows_how_a_conversation_grows(folder: Path) -> None:
     assert done.returncode == 0
     assert "10 messages take" in done.stdout
     assert "40 messages take" in done.stdout
+    assert "Every call sends the whole conversation again" in done.stdout
     assert list(folder.iterdir()) == [folder / "small.toml"]
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bactrian.analyze.compare import list_comparison
+from bactrian.analyze.page.verdict import write_comparison_verdict
 from bactrian.analyze.report import COOPERATION, Json
 from bactrian.analyze.session_summary import UNFINISHED
 from bactrian.analyze.text_table import write_sentence, write_table
@@ -48,20 +49,21 @@ def write_differences(console: Console, reports: Sequence[Json], changes: Json) 
     """Write what differs between two runs. A star marks a difference whose interval leaves out 0."""
     before, after = (to_line(report["run"]) for report in reports)
     sizes = " and ".join(f"{report['sessions']:,}" for report in reports)
-    write_sentence(console, f"{before} and {after}: {sizes} sessions. Differences are {after} less {before}.")
-    heads = (before, after, "difference", "95 % interval", "")
-    for title, of in (("ending", changes["endings"]), ("behaviour", changes["behaviours"])):
-        rows = {**of, COOPERATION: changes[COOPERATION]} if title == "behaviour" else of
-        write_table(
-            console, (title, *heads), ((code, *_change(one, percent=True)) for code, one in rows.items())
-        )
-    write_table(
-        console,
-        ("mean of a session", *heads),
-        ((name, *_change(one, percent=name == "cached_share")) for name, one in changes["means"].items()),
+    write_sentence(
+        console, f"{before} and {after}: {sizes} sessions. Differences are {after} minus {before}."
     )
-    if changes["paired"] is not None:
-        _write_pairs(console, changes["paired"], heads)
+    heads = (before, after, "difference", "95 % interval", "")
+    paired = changes["paired"]
+    if paired is None or not all(paired["pairs"] == report["sessions"] for report in reports):
+        _write_changes(console, changes, heads)
+    if paired is not None:
+        same = "all" if paired["same_tasks"] == paired["pairs"] else f"{paired['same_tasks']:,}"
+        write_sentence(
+            console,
+            f"\n{paired['pairs']:,} jobs ended in both, {same} of them on the very same task. Pair by pair:",
+        )
+        _write_changes(console, paired, heads)
+    write_sentence(console, f"\n{write_comparison_verdict(reports, [changes])}")
 
 
 def write_comparison(console: Console, reports: Sequence[Json], changes: Sequence[Json]) -> None:
@@ -74,18 +76,18 @@ def write_comparison(console: Console, reports: Sequence[Json], changes: Sequenc
         write_table(console, (kind, *names), ((name, *cells) for one, name, cells in rows if one == kind))
 
 
-def _write_pairs(console: Console, paired: Json, heads: Sequence[str]) -> None:
-    """Write the differences of sessions on the same jobs, without the rows in which nothing happened."""
-    same = "all" if paired["same_tasks"] == paired["pairs"] else f"{paired['same_tasks']:,}"
-    write_sentence(
-        console,
-        f"\n{paired['pairs']:,} jobs ended in both, {same} of them on the very same task. Pair by pair:",
-    )
-    shares = {**paired["endings"], **paired["behaviours"], COOPERATION: paired[COOPERATION]}
-    seen = {code: one for code, one in shares.items() if one["before"] or one["after"]}
-    rows = [(code, *_change(one, percent=True)) for code, one in seen.items()]
-    rows += [(name, *_change(one, percent=False)) for name, one in paired["means"].items()]
-    write_table(console, ("pair by pair", *heads), rows)
+def _write_changes(console: Console, changes: Json, heads: Sequence[str]) -> None:
+    """Write the differences of endings, behaviours and means; what neither run shows is named below."""
+    behaviours = {**changes["behaviours"], COOPERATION: changes[COOPERATION]}
+    for title, of in (("ending", changes["endings"]), ("behaviour", behaviours)):
+        seen = {code: one for code, one in of.items() if one["before"] or one["after"]}
+        rows = ((code, *_change(one, percent=True)) for code, one in seen.items())
+        write_table(console, (title, *heads), rows)
+        if unseen := [code for code in of if code not in seen]:
+            write_sentence(console, f"In neither: {', '.join(unseen)}")
+    means = {name: one for name, one in changes["means"].items() if one["before"] or one["after"]}
+    rows = ((name, *_change(one, percent=name == "cached_share")) for name, one in means.items())
+    write_table(console, ("mean of a session", *heads), rows)
 
 
 def _overview(console: Console, report: Json) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypedDict
@@ -91,13 +92,14 @@ async def export_session_data(
         async with open_store(run, read_only=True) as store:
             return await lists.export_lists(store, out, overwrite=overwrite)
     chosen = format if isinstance(format, Format) else find_format(format)
-    asked = (CODE_FAILS,) if any(text.rpartition("=")[2] == CODE_FAILS for text in drop) else ()
+    asked = (CODE_FAILS,) if any(text.rpartition("=")[2] == CODE_FAILS for text in (*only, *drop)) else ()
     own = merge_installed((*more.get("behaviours", ()), *asked))
     benchmark, prompts = more.get("decontaminate"), more.get("prompts")
     filters = read_filters(
         only,
         drop,
         endings=await list_ending_codes(run) if only or drop else (),
+        marks=await _list_marks(run) if drop else {},
         own=own,
         min_rounds=more.get("min_rounds", 0),
         unfinished=more.get("unfinished", False),
@@ -146,11 +148,21 @@ async def list_ending_codes(run: Path) -> tuple[str, ...]:
     return tuple(codes)
 
 
+async def _list_marks(run: Path) -> dict[str, set[str]]:
+    """Return the sessions by the marks that persons gave them."""
+    marks = defaultdict[str, set[str]](set)
+    async with open_store(run, read_only=True) as store:
+        for one in await store.marks():
+            marks[one.mark].add(one.session)
+    return marks
+
+
 def read_filters(
     only: Sequence[str],
     drop: Sequence[str],
     *,
     endings: Collection[str],
+    marks: Mapping[str, Collection[str]] | None = None,
     own: Sequence[OwnBehaviour] = (),
     min_rounds: int = 0,
     unfinished: bool = False,
@@ -158,9 +170,10 @@ def read_filters(
     benchmark: Benchmark | None = None,
     require: Mapping[str, Predicate] | None = None,
 ) -> Filters:
-    """Parse ``ending=CODE`` and ``finding=CODE``. The codes of ``endings`` and ``own`` are valid, too.
+    """Parse ``ending=CODE``, ``finding=CODE`` and, to drop, ``mark=NAME``.
 
-    ``runs`` is no code: it is a predicate of ``require``.
+    Of several endings to keep one is enough; all findings to keep must be there. The codes of ``endings`` and ``own``
+    are valid, too; ``marks`` are the ids of sessions by mark. ``runs`` is no code: it is a predicate of ``require``.
 
     Raises:
         InputError: a filter is not valid, or its code is unknown.
@@ -168,22 +181,28 @@ def read_filters(
     known = {
         "ending": tuple(dict.fromkeys((*ENDING_CODES, *list_plugins(ENDINGS_GROUP), *endings))),
         "finding": (*BEHAVIOURS, *(one.code for one in own)),
+        "mark": tuple(marks or ()),
     }
 
-    def reject(text: str) -> Predicate:
-        kind, code = _read_code(text, "--drop", ("finding", "ending"), known)
+    def test(kind: str, code: str) -> Predicate:
         if kind == "ending":
             return lambda session: session.ending is not None and session.ending.code == code
+        if kind == "mark":
+            return lambda session: session.id in (marks or {})[code]
         return lambda session: _shows(session, code, own)
 
+    kept = [_read_code(text, "--only", ("ending", "finding"), known) for text in only if text != RUNS]
+    dropped = {text: _read_code(text, "--drop", ("finding", "ending", "mark"), known) for text in drop}
+    found = {f"{kind}={code}": test(kind, code) for kind, code in kept if kind == "finding"}
     return Filters(
-        endings=frozenset(_read_code(text, "--only", ("ending",), known)[1] for text in only if text != RUNS),
-        reject={text: reject(text) for text in drop},
+        endings=frozenset(code for kind, code in kept if kind == "ending"),
+        reject={text: test(*parts) for text, parts in dropped.items()},
         min_rounds=min_rounds,
         unfinished=unfinished,
         dedup=dedup,
         benchmark=benchmark,
-        require=require or {},
+        # The dear tests come last: a session of another pair is not searched for behaviours.
+        require={**(require or {}), **found},
     )
 
 
@@ -217,12 +236,12 @@ def _read_code(
         raise InputError(
             f"{text!r} is not a valid filter.",
             where=flag,
-            next=f"Write {' or '.join(f'{one}=CODE' for one in kinds)}.",
+            next=f"Write {' or '.join('mark=NAME' if one == 'mark' else f'{one}=CODE' for one in kinds)}.",
         )
     if code not in known[kind]:
         raise InputError(
             f"There is no {kind} {code!r}.{suggest_name(code, known[kind])}",
             where=flag,
-            next=f"There are {', '.join(known[kind])}.",
+            next=f"There are {', '.join(known[kind])}." if known[kind] else f"The run has no {kind}s.",
         )
     return kind, code

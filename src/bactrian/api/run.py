@@ -284,7 +284,8 @@ class Run:
             format: A format's name, one that a package registers under ``bactrian.export_formats``, or a
                 :class:`~bactrian.export.format.Format`.
             out: The file or folder to write.
-            only: Keep only sessions that match one of these: ``ending=CODE``.
+            only: Keep only sessions with one of these endings, ``ending=CODE``, and all of these behaviours,
+                ``finding=CODE``.
             drop: Leave out sessions that match any of these: ``finding=CODE``, ``ending=CODE``.
             overwrite: Replace an existing export.
             more: See :class:`ExportChoices`.

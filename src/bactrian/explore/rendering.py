@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
 from importlib.resources import files
+from math import floor, log10
 from pathlib import Path
 from secrets import token_urlsafe
 from typing import TYPE_CHECKING, Any, cast
@@ -176,7 +177,10 @@ def _spell_code(code: str) -> str:
 def _write_money(value: float | None) -> str:
     if value is None:
         return "unknown"
-    return f"${value:,.2f}" if value >= 0.995 or value == 0 else f"${value:.2g}"
+    if value >= 0.995 or value <= 0:
+        return f"${value:,.2f}"
+    # Two digits that are not zero.
+    return f"${value:.{max(2, 1 - floor(log10(value)))}f}"
 
 
 def _write_time(seconds: float) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import socket
 import sqlite3
 import threading
 from collections.abc import Callable, Sequence
@@ -18,7 +20,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Mount
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
@@ -28,7 +30,7 @@ from bactrian.explore.index.side import TooSlow
 from bactrian.explore.lazy_pages import LazyPages
 from bactrian.explore.library import open_library
 from bactrian.explore.rendering import Explorer, render_page
-from bactrian.explore.security import Guard, is_wildcard, make_access_rules, name_computer
+from bactrian.explore.security import HEADERS, Guard, is_wildcard, make_access_rules, name_computer
 
 PAGES: Sequence[BaseRoute] = (
     LazyPages("library", ("/", "/status", "/help", "/agree")),
@@ -76,6 +78,7 @@ def build_app(explorer: Explorer, *, host: str, token: str = "") -> Starlette:
             TooSlow: _explain_slow,
             OverflowError: _explain_overflow,
             sqlite3.Error: _explain_database,
+            Exception: _explain_unexpected,
         },
     )
     app.state.explorer = explorer
@@ -110,13 +113,42 @@ async def run_server(paths: Sequence[Path], options: ServerOptions, ready: Calla
         InputError: a path or the address cannot be used.
         StoreError: a run is damaged, or of a newer version.
     """
-    async with open_library(paths) as opened, AsyncExitStack() as stack:
-        explorer = Explorer(opened, options.edit, options.port, options.models, stack=stack)
-        stack.push_async_callback(_stop_playing, explorer)
-        app = build_app(explorer, host=options.host, token=options.token)
-        # In a task of its own: the server takes over Ctrl-C, and ends by it.
-        await asyncio.create_task(_serve(app, options, ready))
+    with open_address(options.host, options.port) as listening:
+        async with open_library(paths) as opened, AsyncExitStack() as stack:
+            explorer = Explorer(opened, options.edit, options.port, options.models, stack=stack)
+            stack.push_async_callback(_stop_playing, explorer)
+            app = build_app(explorer, host=options.host, token=options.token)
+            # In a task of its own: the server takes over Ctrl-C, and ends by it.
+            await asyncio.create_task(_serve(app, listening, ready))
     return 0
+
+
+def open_address(host: str, port: int) -> socket.socket:
+    """Return a socket that listens at an address. It is opened before anything else: an address in use is told at once.
+
+    Raises:
+        InputError: the address is in use, or not this computer's.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family)
+    except OSError as error:
+        raise _explain_address(error, host, port) from error
+
+
+def _explain_address(error: OSError, host: str, port: int) -> InputError:
+    other = f"Choose another port: --port {port + 1 if 1024 <= port < 65_535 else 8642}"
+    match error.errno:
+        case errno.EADDRINUSE:
+            what = f"Port {port} is in use: another program, maybe another explorer, has it."
+        case errno.EACCES:
+            what = f"Port {port} is one of the system's."
+        case _:
+            what, other = (
+                f"{host} is not an address of this computer.",
+                "Choose another one: --host 127.0.0.1",
+            )
+    return InputError(what, where=f"{host}:{port}", next=other)
 
 
 def _prepare_conversation() -> None:
@@ -132,37 +164,18 @@ async def _stop_playing(explorer: Explorer) -> None:
         await stop_play(explorer.stage)
 
 
-async def _serve(app: Starlette, options: ServerOptions, ready: Callable[[], None]) -> None:
+async def _serve(app: Starlette, listening: socket.socket, ready: Callable[[], None]) -> None:
     config = uvicorn.Config(
-        app,
-        options.host,
-        options.port,
-        log_level="error",
-        access_log=False,
-        lifespan="off",
-        timeout_graceful_shutdown=2,
+        app, log_level="error", access_log=False, lifespan="off", timeout_graceful_shutdown=2
     )
     server = uvicorn.Server(config)
     config.load()
-    try:
-        socket = config.bind_socket()
-    except SystemExit as error:
-        raise _explain_address(options.host, options.port) from error
-    with socket:
-        ready()
-        # What a conversation needs takes a second to import; the first page must not wait for it.
-        later = threading.Timer(_LATER, _prepare_conversation)
-        later.daemon = True
-        later.start()
-        await server.serve(sockets=[socket])
-
-
-def _explain_address(host: str, port: int) -> InputError:
-    return InputError(
-        f"Port {port} cannot be used: another program uses it, or the address is not this computer's.",
-        where=f"{host}:{port}",
-        next=f"Choose another port: --port {port + 1 if port < 65_535 else 8642}",
-    )
+    ready()
+    # What a conversation needs takes a second to import; the first page must not wait for it.
+    later = threading.Timer(_LATER, _prepare_conversation)
+    later.daemon = True
+    later.start()
+    await server.serve(sockets=[listening])
 
 
 def _show_error(request: Request, status: int, title: str, what: str, next: str) -> Response:
@@ -209,3 +222,19 @@ def _explain_database(request: Request, error: Exception) -> Response:
         *(request, 503, "The index cannot be read", f"SQLite says: {error}."),
         "Reload in a moment. If it stays so, delete the side file (its name ends in .explore); it is built again.",
     )
+
+
+def _explain_unexpected(request: Request, error: Exception) -> Response:
+    """Explain a fault of this program; the server then writes its traceback to the terminal."""
+    what = f"The explorer met something that it does not know: {type(error).__name__}. Nothing that was stored is lost."
+    next_step = (
+        "Reload the page. If it stays so, report it with the last lines of the terminal in which the explorer runs,"
+        " and with what `bactrian doctor` prints."
+    )
+    try:
+        answer = _show_error(request, 500, "This is a fault of the explorer", what, next_step)
+    except Exception:  # noqa: BLE001 (the fault may lie in the templates)
+        answer = PlainTextResponse(f"{what} {next_step}\n", 500)
+    # This answer does not pass the guard, which adds these.
+    answer.headers.update(HEADERS)
+    return answer

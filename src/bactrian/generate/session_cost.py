@@ -10,6 +10,7 @@ from bactrian.play.sampling_defaults import MAX_MESSAGES, SMALL_MAX_MESSAGES
 from bactrian.recipes.schema import CriticSpec
 from bactrian.records.candidate import read_search
 from bactrian.records.run import Progress
+from bactrian.records.text import write_count
 from bactrian.records.usage import Usage
 
 
@@ -195,8 +196,8 @@ def average(ended: Sequence[Progress], left: int, *, calls_beside: int) -> Sessi
         prompt,
         completion,
         cached,
-        f"From the {len(ended):,} sessions of this run that have ended; the ranges are 95 % intervals, if those left "
-        "are of their kind. While a run is young, it is its shortest sessions that have ended.",
+        f"From the {write_count(len(ended), 'session')} of this run that ended; the ranges are 95 % intervals, if "
+        "the rest is like them. In a run that has just begun, the shortest sessions end first.",
     )
 
 

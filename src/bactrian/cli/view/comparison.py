@@ -23,7 +23,9 @@ def show_comparison(report: Mapping[str, Any]) -> None:
         out.print()
         write_table(open_output(), ("", "Draw", f"{second} wins", f"{first} wins", "n"), _list_shares(one))
         for line in _describe(one, first, second):
-            out.print(line)
+            out.say(line)
+        out.print()
+        out.say(one["verdict"], style="bold")
     for judge, strengths in report["strengths"].items():
         out.print(f"\nStrengths (Bradley–Terry, log scale), judge {judge}:")
         for way, of in strengths.items():
@@ -70,8 +72,8 @@ def _list_shares(one: Mapping[str, Any]) -> Iterable[Sequence[str]]:
 def _describe(one: Mapping[str, Any], first: str, second: str) -> Iterable[str]:
     yield f"win rate {_write(one['shares']['win_rate'])}, at equal lengths {_write(one['length_controlled'])}"
     yield (
-        f"the same verdict in both orders {_write(one['consistent'])}, the winner changes {_write(one['flips'])}, "
-        f"for the first seat {_write(one['first_seat'])}"
+        f"the same verdict in both orders {_write(one['consistent'])}, another winner {_write(one['flips'])}, "
+        f"for the answer shown first {_write(one['first_seat'])}"
     )
     lengths = one["lengths"]
     yield (
@@ -85,7 +87,7 @@ def _describe(one: Mapping[str, Any], first: str, second: str) -> Iterable[str]:
     )
     needed = one["tasks_needed"]
     yield f"sign test p = {one['p_value']:.3g}" + (
-        f"; {needed:,} tasks would tell such a difference (power 0.8)" if needed else ""
+        f"; {needed:,} tasks would show such a difference with power 0.8" if needed else ""
     )
 
 

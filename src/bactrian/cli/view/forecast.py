@@ -5,19 +5,26 @@ from __future__ import annotations
 import json as encoder
 
 from bactrian.api.reading.progress_rows import write_duration
+from bactrian.cli.terminal.console import open_output
 from bactrian.generate.forecast import Forecast
 from bactrian.generate.session_cost import Estimate
+from bactrian.records.text import write_count
 
 
-def show_forecast(forecast: Forecast, *, json: bool) -> None:
-    """Print the estimated cost of a run."""
+def show_forecast(forecast: Forecast, *, json: bool, title: str = "") -> None:
+    """Print the estimated cost of a run, below ``title`` if there are several."""
     if json:
         print(encoder.dumps({"event": "forecast", **_forecast_fields(forecast)}, ensure_ascii=False))
         return
+    out = open_output()
     say = print
-    say(f"{forecast.sessions:,} sessions are left.")
+    if title:
+        say(f"{title}:")
+    out.say(f"{write_count(forecast.sessions, 'session')} {'is' if forecast.sessions == 1 else 'are'} left.")
     if forecast.equal_roles:
-        say(f"{forecast.equal_roles:,} jobs with equal roles are not among them; --equal-roles adds them.")
+        out.say(
+            f"{forecast.equal_roles:,} jobs with equal roles are not among them; --equal-roles adds them."
+        )
     rows = [
         ("calls", forecast.calls),
         ("prompt tokens", forecast.prompt),
@@ -35,8 +42,9 @@ def show_forecast(forecast: Forecast, *, json: bool) -> None:
     say(
         f"{'time':<22}{write_duration(time.value):>18}   ({write_duration(time.low)} to {write_duration(time.high)})"
     )
-    say(forecast.basis)
-    say("Every call sends the whole conversation again, so prompt tokens grow with the square of its length.")
+    out.say(forecast.basis)
+    if title:
+        say("")
 
 
 def _forecast_fields(forecast: Forecast) -> dict[str, object]:

@@ -43,9 +43,12 @@ class ProgressView(Protocol):
         ...
 
 
-def choose_progress_view(*, json: bool, quiet: bool = False) -> ProgressView:
-    """Return the view for these flags and this terminal."""
-    return _JsonProgress() if json else _Silence() if quiet else _Person()
+def choose_progress_view(*, json: bool, quiet: bool = False, noun: str = "") -> ProgressView:
+    """Return the view for these flags and this terminal.
+
+    ``noun`` is what the run holds if it is a step of a longer command, which says itself what comes next.
+    """
+    return _JsonProgress() if json else _Silence() if quiet else _Person(noun)
 
 
 class _Silence:
@@ -80,8 +83,9 @@ class _JsonProgress:
 
 
 class _Person:
-    def __init__(self) -> None:
+    def __init__(self, noun: str) -> None:
         self._console = open_progress()
+        self._noun = noun
 
     async def watch(self, progress: RunProgress) -> None:
         if not self._console.is_terminal or self._console.is_dumb_terminal:
@@ -102,11 +106,22 @@ class _Person:
         out = open_output()
         with _fixed_width(out):
             out.print(
-                Text(f"{now.done:,} of {write_count(now.total, 'conversation')} are in {run}.", style="bold")
+                Text(
+                    f"{now.done:,} of {write_count(now.total, self._noun or 'conversation')} are in {_shorten(run)}.",
+                    style="bold",
+                )
             )
             out.print(_tabulate(list_rows(now, ended=True), out.width))
-        for line in _list_notes(progress, now, shlex.quote(name_run(run))):
+        notes = [*_list_notes(progress, now, shlex.quote(name_run(run)))]
+        if not self._noun:
+            notes += _list_next(now, shlex.quote(name_run(run)))
+        for line in notes:
             self._console.say(line.replace("\n", " "))
+
+
+def _shorten(run: Path) -> Path:
+    """Return a path as a person in this folder writes it."""
+    return run.relative_to(Path.cwd()) if run.is_relative_to(Path.cwd()) else run
 
 
 @contextmanager
@@ -150,7 +165,7 @@ def _tabulate(rows: Iterator[ProgressRow], width: int) -> Table:
 
 
 def _list_notes(progress: RunProgress, now: ProgressSnapshot, run: str) -> Iterator[str]:
-    """Yield what the person should know of at the end, and what to do next."""
+    """Yield what the person should know of at the end."""
     for name, short in list(progress.short.items())[:5]:
         yield f"The list {name} stayed short: {short.has} of {short.wanted} items. {short.why}"
     if len(progress.short) > 5:
@@ -165,10 +180,15 @@ def _list_notes(progress: RunProgress, now: ProgressSnapshot, run: str) -> Itera
         cost = f" To finish them takes about {write_usd(now.usd_open)}." if now.usd_open else ""
         are = "is" if now.open == 1 else "are"
         yield f"{write_count(now.open, 'conversation')} {are} unfinished; the same command resumes them.{cost}"
-    if now.failed or progress.short:
-        yield f"{now.failed:,} failed; --retry-failed retries them and incomplete lists."
     if now.failed:
+        yield f"{now.failed:,} failed; --retry-failed tries them again{', and short lists' if progress.short else ''}."
         yield f"Reasons and responses: bactrian failures {run}"
+    elif progress.short:
+        yield "--retry-failed asks for the rest of short lists."
+
+
+def _list_next(now: ProgressSnapshot, run: str) -> Iterator[str]:
+    """Yield what to do next."""
     if now.done > now.failed:
         yield f"Next: bactrian analyze {run}"
         yield f"Or:   bactrian export {run} --format messages --out train.jsonl"

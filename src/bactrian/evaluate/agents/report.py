@@ -14,6 +14,7 @@ from bactrian.evaluate.agents.judged import JudgedTask, read_judged_tasks
 from bactrian.evaluate.agents.paper import PaperFigure, find_figures
 from bactrian.evaluate.agents.paper_stages import find_stage_figures
 from bactrian.evaluate.agents.solution_jobs import TITLES
+from bactrian.evaluate.agents.winner import write_winner
 from bactrian.stats.bradley_terry import fit_bradley_terry
 from bactrian.stats.cluster_bootstrap import bootstrap_clusters
 from bactrian.store import open_store
@@ -56,6 +57,8 @@ async def read_solution_state(solutions: Path) -> SolutionState:
     ways: list[str] = spec.get("ways", [])
     models = {way: name for way, name in content.get("models", {}).items() if way in ways}
     named: Mapping[str, str] = spec.get("titles") or TITLES
+    if spec.get("against"):
+        named = {**named, **_name_runs(Path(spec["source"]), Path(spec["against"]))}
     titles = {way: named.get(way, way) for way in ways}
     done = [one for one in sessions if one.ending is not None and one.ending.code == "answered"]
     cut = dict.fromkeys(models, 0)
@@ -65,6 +68,11 @@ async def read_solution_state(solutions: Path) -> SolutionState:
     source = await _read_recipe_name(Path(spec["source"])) if spec.get("source") else ""
     questions = spec.get("question_set", "")
     return SolutionState(source, models, titles, questions, recipe["axes"][0]["count"], len(done), cut)
+
+
+def _name_runs(source: Path, against: Path) -> dict[str, str]:
+    """Return what two runs of role-plays are called; nothing if their names are the same."""
+    return {} if source.stem == against.stem else {"extraction": source.stem, "against": against.stem}
 
 
 async def _read_recipe_name(run: Path) -> str:
@@ -115,6 +123,7 @@ async def build_comparison_report(
         "comparisons": [
             {
                 **one.to_json(),
+                "verdict": write_winner(one, *(state.titles[way] for way in one.pair)),
                 "paper": [row.to_json() for row in _find_paper_rows(one.pair, state)],
             }
             for one in comparisons

@@ -1,4 +1,4 @@
-"""What the side file knows about one conversation: findings, neighbours, prices."""
+"""What the side file knows about one conversation: findings, row, prices."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bactrian.explore.filters import ListFilter
 from bactrian.explore.index.evidence import read_evidence
-from bactrian.explore.index.lists import find_neighbours
 from bactrian.explore.index.side import read_meta, read_side_file
 from bactrian.models.wrappers.budget import Price
 from bactrian.records.finding import Finding
@@ -19,18 +17,17 @@ from bactrian.records.session import Session
 
 @dataclass(frozen=True, slots=True)
 class KnownSession:
-    """A conversation's findings, place and prices."""
+    """A conversation's findings, row and prices."""
 
     findings: tuple[Finding, ...]
-    before: str | None = None
-    """The conversation before it in the order of the run, within the filter."""
-    after: str | None = None
+    row: int | None = None
+    """Its number in the side file; None if it is not there yet."""
     created: float = 0.0
     prices: Mapping[str, Price] = field(default_factory=dict[str, Price])
     """By name of the model."""
 
 
-def read_known(path: Path, session: Session, wanted: ListFilter) -> KnownSession:
+def read_known(path: Path, session: Session) -> KnownSession:
     """Return what the side file at ``path`` knows about ``session``.
 
     Its behaviours are detected now if the file does not know them, as for a conversation that is being written.
@@ -43,14 +40,13 @@ def read_known(path: Path, session: Session, wanted: ListFilter) -> KnownSession
             return KnownSession(detect_now(session))
         row, created = found
         findings = read_evidence(side, row, session)
-        before, after = find_neighbours(side, wanted, row)
         prices = _read_prices(side)
-    return KnownSession(detect_now(session) if findings is None else findings, before, after, created, prices)
+    return KnownSession(detect_now(session) if findings is None else findings, row, created, prices)
 
 
 def read_findings(path: Path, session: Session) -> tuple[Finding, ...]:
     """Return the findings of ``session``, from the side file at ``path`` if it knows them."""
-    return read_known(path, session, ListFilter()).findings
+    return read_known(path, session).findings
 
 
 def detect_now(session: Session) -> tuple[Finding, ...]:

@@ -18,11 +18,11 @@ PAGE = 50
 """Conversations on a page."""
 MOST_COUNTED = 20_000
 """A count stops here; a search with more hits is not sorted by rank."""
-_MOST_PAGES = 20
-"""Pages of a search sorted by rank."""
+MOST_RANKED = 20 * PAGE
+"""Conversations of a search sorted by rank."""
 _ANY_FACT = "facts.row = facts.row"
 """A condition that always holds, for queries that need the facts of each session."""
-_KEYS: Mapping[str, tuple[str, bool]] = {
+SORT_COLUMNS: Mapping[str, tuple[str, bool]] = {
     "": ("facts.row", False),
     "newest": ("facts.row", True),
     "longest": ("facts.turns", True),
@@ -89,15 +89,20 @@ def read_list(sides: Mapping[str, Path], wanted: ListFilter) -> ListPage:
     with ExitStack() as stack:
         opened = {name: stack.enter_context(read_side_file(path)) for name, path in sides.items()}
         count = sum(count_sessions(side, wanted) for side in opened.values())
-        sort = wanted.sort
-        if sort == "best" and (wanted.match is None or count > MOST_COUNTED):
-            sort = "newest" if wanted.match else ""
+        sort = choose_sort(wanted, count)
         if sort == "best":
             found, after = _read_ranked(opened, wanted)
         else:
             found, after = _read_sorted(opened, wanted, sort)
         sessions = tuple(_read_head(opened[name], name, row) for name, row in found)
     return ListPage(sessions, after, count, sort)
+
+
+def choose_sort(wanted: ListFilter, count: int) -> str:
+    """Return the order of a list: another one than was asked for if there is nothing to rank, or too much."""
+    if wanted.sort == "best" and (wanted.match is None or count > MOST_COUNTED):
+        return "newest" if wanted.match else ""
+    return wanted.sort
 
 
 def count_sessions(side: sqlite3.Connection, wanted: ListFilter) -> int:
@@ -129,7 +134,7 @@ def _read_sorted(
     sides: Mapping[str, sqlite3.Connection], wanted: ListFilter, sort: str
 ) -> tuple[list[tuple[str, int]], str]:
     """Return the data sets and rows of a page, and the key of the next one."""
-    column, descending = _KEYS[sort]
+    column, descending = SORT_COLUMNS[sort]
     by_row = column == "facts.row"
     if by_row and wanted.match is not None:
         column = "words.rowid"
@@ -183,16 +188,22 @@ def _read_ranked(
     sides: Mapping[str, sqlite3.Connection], wanted: ListFilter
 ) -> tuple[list[tuple[str, int]], str]:
     skip = int(wanted.after) if wanted.after.isdecimal() else 0
-    skip = min(skip, PAGE * (_MOST_PAGES - 1))
+    skip = min(skip, MOST_RANKED - PAGE)
+    found = rank_rows(sides, wanted, skip + PAGE + 1)
+    more = len(found) > skip + PAGE and skip + PAGE < MOST_RANKED
+    return found[skip : skip + PAGE], str(skip + PAGE) if more else ""
+
+
+def rank_rows(
+    sides: Mapping[str, sqlite3.Connection], wanted: ListFilter, limit: int
+) -> list[tuple[str, int]]:
+    """Return the data sets and rows of the best hits of a search, the best first."""
     found: list[tuple[float, int, str]] = []
     for name, side in sides.items():
         source, values = select_rows(wanted)
-        query = f"SELECT words.rank, words.rowid {source} ORDER BY words.rank LIMIT {skip + PAGE + 1}"
+        query = f"SELECT words.rank, words.rowid {source} ORDER BY words.rank LIMIT {limit}"
         found += [(rank, row, name) for rank, row in side.execute(query, values)]
-    found.sort()
-    page = found[skip : skip + PAGE]
-    more = len(found) > skip + PAGE and skip + PAGE < PAGE * _MOST_PAGES
-    return [(name, row) for _, row, name in page], str(skip + PAGE) if more else ""
+    return [(name, row) for _, row, name in sorted(found)[:limit]]
 
 
 _HEAD = """
@@ -216,20 +227,6 @@ def _read_head(side: sqlite3.Connection, data: str, row: int) -> ListedSession:
         mark is not None,
         created,
     )
-
-
-def find_neighbours(side: sqlite3.Connection, wanted: ListFilter, row: int) -> tuple[str | None, str | None]:
-    """Return the ids of the conversations before and after ``row`` in the order of the run, within the filter."""
-    found: list[str | None] = []
-    for sign, order in (("<", "DESC"), (">", "ASC")):
-        column = "facts.row" if wanted.match is None else "words.rowid"
-        source, values = select_rows(wanted, f"{column} {sign} ?")
-        query = (
-            f"SELECT id FROM heads WHERE row = (SELECT {column} {source} ORDER BY {column} {order} LIMIT 1)"  # noqa: S608
-        )
-        near = side.execute(query, [*values, row]).fetchone()
-        found.append(near[0] if near else None)
-    return found[0], found[1]
 
 
 def count_values(
@@ -262,6 +259,19 @@ def count_total(sides: Iterable[Path], wanted: ListFilter, *, searched: bool = F
             source, values = select_rows(wanted, *(("facts.seen_turns >= 0",) if searched else ()))
             total += side.execute(f"SELECT count(*) {source}", values).fetchone()[0]
     return total
+
+
+def count_stages(sides: Iterable[Path]) -> tuple[int, int, int]:
+    """Return the number of conversations, of those that the search lacks, and of those without behaviours yet."""
+    sums = [0, 0, 0]
+    for path in sides:
+        with read_side_file(path) as side:
+            query = (
+                "SELECT (SELECT count(*) FROM facts), (SELECT count(*) FROM facts WHERE text_turns <> turns),"
+                " (SELECT count(*) FROM facts WHERE seen_turns <> turns)"
+            )
+            sums = [have + more for have, more in zip(sums, side.execute(query).fetchone(), strict=True)]
+    return sums[0], sums[1], sums[2]
 
 
 def count_pairs(

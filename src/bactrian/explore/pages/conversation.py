@@ -18,10 +18,11 @@ from bactrian.analyze.behaviours.own import find_installed
 from bactrian.explore.deliberation import ChoiceRound, list_rounds
 from bactrian.explore.filters import ListFilter
 from bactrian.explore.index.known import read_known
+from bactrian.explore.index.neighbours import Place, find_neighbours
 from bactrian.explore.index.words import Term, read_search
 from bactrian.explore.kept_files import list_kept_files
 from bactrian.explore.layout import LONGEST, FieldBlock, arrange_turn, tokenize_code
-from bactrian.explore.library import DataSet
+from bactrian.explore.library import DataSet, Library
 from bactrian.explore.related import find_related, read_hearing
 from bactrian.explore.rendering import get_explorer, has_agreed, render_page
 from bactrian.export.system_prompts import SystemPrompts
@@ -85,7 +86,10 @@ async def show_conversation(request: Request) -> Response:
     first = min(max(chosen, 1), max(len(session.turns), 1))
     turns = session.turns[first - 1 : first - 1 + WINDOW]
     known = await one.store.deliberation(session.id) if session.provenance.critic else Deliberation()
-    facts = await asyncio.to_thread(read_known, one.side, session, wanted)
+    facts = await asyncio.to_thread(read_known, one.side, session)
+    before, after = await asyncio.to_thread(
+        _find_neighbours, get_explorer(request).library, wanted, one, facts.row
+    )
     recipe = await one.store.recipe() or {}
     return render_page(
         request,
@@ -109,8 +113,8 @@ async def show_conversation(request: Request) -> Response:
         first=first,
         last=first - 1 + len(turns),
         size=WINDOW,
-        before=facts.before,
-        after=facts.after,
+        before=before,
+        after=after,
         back=wanted.write() if wanted.write() != "?" else "",
         filter=wanted,
         created=facts.created,
@@ -122,6 +126,16 @@ async def show_conversation(request: Request) -> Response:
         cost=_sum_costs([_find_cost(session, turn, facts.prices.get) for turn in session.turns]),
         ending_reason=ENDING_REASONS.get(session.ending.code, "") if session.ending else "",
     )
+
+
+def _find_neighbours(
+    library: Library, wanted: ListFilter, one: DataSet, row: int | None
+) -> tuple[Place | None, Place | None]:
+    """Return the neighbours in the list of the filter, as far as the index and the list know the conversation."""
+    sides = library.list_sides(wanted.data)
+    if row is None or one.name not in sides:
+        return None, None
+    return find_neighbours(sides, wanted, one.name, row)
 
 
 async def find_session(request: Request) -> tuple[DataSet, Session]:

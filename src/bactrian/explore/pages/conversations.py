@@ -15,8 +15,7 @@ from starlette.routing import Route
 
 from bactrian.errors import InputError
 from bactrian.explore.filters import SORTS, ListFilter
-from bactrian.explore.index.lists import PAGE, count_values, read_list
-from bactrian.explore.index.side import read_side_file
+from bactrian.explore.index.lists import PAGE, count_stages, count_values, read_list
 from bactrian.explore.rendering import get_explorer, has_agreed, render_page
 
 _LABELS: Mapping[str, str] = {
@@ -44,7 +43,7 @@ def show_list(request: Request) -> Response:
     wanted = ListFilter.read(request.query_params)
     sides = get_explorer(request).library.list_sides(wanted.data)
     page = read_list(sides, wanted)
-    total, unread, unseen = _count_stages(sides)
+    total, unread, unseen = count_stages(sides.values())
     return render_page(
         request,
         "conversations.html",
@@ -69,7 +68,7 @@ def show_list(request: Request) -> Response:
 def list_values(request: Request) -> Response:
     """Return the commonest values of a field as JSON, for suggestions."""
     name = request.query_params.get("field", "")
-    if name not in ("assistant", "user"):
+    if name not in ("assistant", "user", "mark"):
         raise InputError("There are no suggestions for this field.", where="field")
     values = _list_values(get_explorer(request).library.list_sides(), name)
     return JSONResponse([value for value, _ in values])
@@ -84,19 +83,6 @@ def list_as_json(request: Request) -> Response:
         if one["red"] and not has_agreed(request):
             one["task"] = None
     return JSONResponse({"count": page.count, "next": page.after or None, "sessions": sessions})
-
-
-def _count_stages(sides: Mapping[str, Path]) -> tuple[int, int, int]:
-    """Return the number of conversations, of those that the search lacks, and of those without behaviours yet."""
-    sums = [0, 0, 0]
-    for path in sides.values():
-        with read_side_file(path) as side:
-            query = (
-                "SELECT (SELECT count(*) FROM facts), (SELECT count(*) FROM facts WHERE text_turns <> turns),"
-                " (SELECT count(*) FROM facts WHERE seen_turns <> turns)"
-            )
-            sums = [have + more for have, more in zip(sums, side.execute(query).fetchone(), strict=True)]
-    return sums[0], sums[1], sums[2]
 
 
 def _list_values(sides: Mapping[str, Path], name: str) -> list[tuple[str, int]]:

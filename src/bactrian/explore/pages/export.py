@@ -4,70 +4,82 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-from collections.abc import AsyncIterator, Iterator, Mapping
-from pathlib import Path
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping
 
-from pydantic_core import to_json
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
+from bactrian.analyze.session_summary import UNFINISHED
 from bactrian.explore.filters import ListFilter
-from bactrian.explore.index.lists import count_total, list_ids
+from bactrian.explore.index.lists import count_stages, count_total, count_values, list_ids
 from bactrian.explore.library import DataSet
 from bactrian.explore.rendering import get_explorer, has_agreed, render_page
 from bactrian.export.format import ExportContext
-from bactrian.export.formats.messages import build_row
+from bactrian.export.formats.messages import FORMAT, build_row
 from bactrian.export.system_prompts import SystemPrompts
+from bactrian.export.writers.json_lines import to_line
+from bactrian.records.session import find_kind
+from bactrian.tables.lineage import add_extra
 
 
 def show_export(request: Request) -> Response:
     """Show how to export the conversations of a filter."""
     wanted = ListFilter.read(request.query_params)
     library = get_explorer(request).library
-    sets = library.choose(wanted.data)
+    sides = library.list_sides(wanted.data)
+    total, unread, unseen = count_stages(sides.values())
     return render_page(
         request,
         "export.html",
         filter=wanted,
-        total=count_total(library.list_sides(wanted.data).values(), wanted),
-        commands=[_write_command(one.run, wanted) for one in sets.values()] if _is_sayable(wanted) else [],
+        total=count_total(sides.values(), wanted),
+        known=total,
+        unread=unread if wanted.match else 0,
+        unseen=unseen if wanted.behaviour else 0,
+        commands=list(_list_commands(library.choose(wanted.data), wanted)),
     )
 
 
 def _is_sayable(wanted: ListFilter) -> bool:
     """Return True if the words of ``export`` can say the whole filter."""
-    unsaid = wanted.conditions.keys() - {"assistant", "user", "ending", "mark", "ids"}
-    one_role = bool(wanted.assistant) != bool(wanted.user)
-    without = wanted.mark.startswith("-")
-    return not unsaid and not without and wanted.match is None and not one_role and len(wanted.ids) < 20
+    unsaid = wanted.conditions.keys() - {"assistant", "user", "ending", "behaviour", "mark", "ids"}
+    if UNFINISHED in wanted.ending:
+        return False
+    # In its words for roles and ids, these characters stand for others.
+    names = (wanted.assistant, wanted.user, *wanted.ids)
+    literal = not any(sign in name for name in names for sign in "*?[") and " x " not in wanted.assistant
+    # That mark may come from the recipe, which ``export`` does not count as one.
+    by_person = wanted.mark.removeprefix("-") != "red-team"
+    return not unsaid and wanted.match is None and literal and by_person and len(wanted.ids) < 20
 
 
-def _write_command(run: Path, wanted: ListFilter) -> str:
-    return shlex.join(
-        [
-            "bactrian",
-            "export",
-            str(run),
-            "--format",
-            "messages",
-            "--out",
-            "chosen.jsonl",
-            *_list_words(wanted),
-        ]
-    )
+def _list_commands(sets: Mapping[str, DataSet], wanted: ListFilter) -> Iterator[str]:
+    """Yield a command for each data set that has some of the conversations."""
+    if not _is_sayable(wanted):
+        return
+    having = [one for one in sets.values() if one.side.exists() and count_total([one.side], wanted)]
+    for one in having:
+        out = "chosen.jsonl" if len(having) == 1 else f"chosen-{one.name}.jsonl"
+        words = ("bactrian", "export", str(one.run), "--format", "messages", "--out", out)
+        marks = [name for name, _ in count_values([one.side], ListFilter(), "mark")]
+        yield shlex.join([*words, *_list_words(wanted, marks)])
 
 
-def _list_words(wanted: ListFilter) -> Iterator[str]:
+def _list_words(wanted: ListFilter, marks: Collection[str]) -> Iterator[str]:
+    """Yield the words of ``export`` for a filter of a run with these marks."""
+    if not wanted.ending:
+        yield "--unfinished"
     for code in wanted.ending:
-        if code == "unfinished":
-            yield "--unfinished"
-        else:
-            yield from ("--only", f"ending={code}")
-    if wanted.assistant and wanted.user:
-        yield from ("--pair", f"{wanted.assistant} x {wanted.user}")
-    if wanted.mark:
-        yield from ("--mark", wanted.mark)
+        yield from ("--only", f"ending={code}")
+    for code in wanted.behaviour:
+        yield from ("--only", f"finding={code}")
+    if wanted.assistant or wanted.user:
+        yield from ("--pair", f"{wanted.assistant or '*'} x {wanted.user or '*'}")
+    if not wanted.mark.startswith("-"):
+        yield from ("--mark", wanted.mark) if wanted.mark else ()
+    elif wanted.mark[1:] in marks:
+        yield from ("--drop", f"mark={wanted.mark[1:]}")
     for one in wanted.ids:
         yield from ("--id", one)
 
@@ -86,14 +98,15 @@ async def _write_lines(
 ) -> AsyncIterator[bytes]:
     for one in sets.values():
         prompts = await asyncio.to_thread(SystemPrompts, await one.store.recipe())
-        context = ExportContext(one.name, prompts, "assistant", thoughts=False)
+        name = one.name if one.is_imported else one.run.stem
+        context = ExportContext(name, prompts, "assistant", thoughts=False)
         for session_id in await asyncio.to_thread(list_ids, one.side, wanted):
             session = await one.store.session(session_id)
-            if session is None or (session.mark and not agreed):
+            if session is None or (session.mark and not agreed) or find_kind(session) not in FORMAT.kinds:
                 continue
             row = build_row(session, context, tools=True)
             if row is not None:
-                yield to_json(row) + b"\n"
+                yield f"{to_line(add_extra(row, session))}\n".encode()
 
 
 ROUTES = (Route("/export", show_export), Route("/export/messages.jsonl", download_messages))

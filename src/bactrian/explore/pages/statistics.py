@@ -18,8 +18,8 @@ from bactrian.explore.index.lists import count_pairs, count_total, count_values
 from bactrian.explore.rendering import get_explorer, render_page
 from bactrian.stats.proportion import Proportion
 
-LARGEST_MAP = 40
-"""Most roles on an axis of the heat map; those with the most conversations are shown."""
+LARGEST_MAP = 50
+"""Most roles on an axis of the heat map, as many as the paper has; those with the most conversations are shown."""
 _LENGTHS = ((0, 1), (2, 3), (4, 7), (8, 15), (16, 23), (24, 31), (32, 39), (40, 40), (41, None))
 _SECTIONS = (
     ("ending", "Endings"),

@@ -96,6 +96,15 @@ for (const form of pick("[data-draft]")) {
   form.addEventListener("submit", () => sessionStorage.removeItem(name));
 }
 
+// Who marks one conversation often marks the next one alike.
+for (const input of pick("[data-last]")) {
+  const name = `bactrian-last-${input.dataset.last}`;
+  const before = sessionStorage.getItem(name) ?? "";
+  if (!pick("input[type=hidden][name=mark]").some((one) => one.value === before)) input.value ||= before;
+  input.addEventListener("focus", () => input.select());
+  input.form.addEventListener("submit", () => sessionStorage.setItem(name, input.value));
+}
+
 for (const input of pick("[data-values]")) {
   input.addEventListener("focus", async () => {
     const names = await (await fetch(`/values?field=${input.dataset.values}`)).json();

@@ -203,7 +203,9 @@ async def _forecast(order: RunOrder, *, as_json: bool) -> int:
 async def _generate_and_score(
     order: RunOrder, problems: Sequence[Problem], task: _Scoring, stop_control: StopControl
 ) -> int:
-    code = await watch_run(order, choose_progress_view(json=False, quiet=task.as_json), stop_control)
+    code = await watch_run(
+        order, choose_progress_view(json=False, quiet=task.as_json, noun="task"), stop_control
+    )
     stop_control.stop = None
     found = await read_run(order.run, problems, order.plan.recipe.size)
     if not found.solutions:

@@ -126,11 +126,12 @@ async def run_comparison(
     order = _order_solutions(plan, spending, judging)
     verdicts = list_verdicts(plan.folder, judging)
     if judging.forecast:
-        show_forecast(await forecast_run(order), json=judging.as_json)
+        show_forecast(await forecast_run(order), json=judging.as_json, title="Solutions")
         for judge in verdicts:
             show_forecast(
                 await forecast_run(_order_verdicts(plan, judge, spending, judging)),
                 json=judging.as_json,
+                title=f"Verdicts of {judge}",
             )
         return ComparisonRun(0, spending, order)
     plan.folder.mkdir(parents=True, exist_ok=True)
@@ -143,7 +144,9 @@ async def run_comparison(
 
 
 async def _run(order: RunOrder, judging: ComparisonFlags, stop_control: StopControl) -> int:
-    return await watch_run(order, choose_progress_view(json=False, quiet=judging.as_json), stop_control)
+    return await watch_run(
+        order, choose_progress_view(json=False, quiet=judging.as_json, noun="task"), stop_control
+    )
 
 
 def _order_solutions(plan: SolutionPlan, spending: SpendingFlags, judging: ComparisonFlags) -> RunOrder:
