@@ -111,6 +111,19 @@ async def test_a_comparison_shows_the_same_job_side_by_side_and_repeats_no_repor
     assert text.count("<h1>") == 1
 
 
+@pytest.mark.parametrize(("each", "shown"), [(2, False), (3, True)])
+async def test_a_heat_map_needs_pairs_that_have_more_than_one_or_two_conversations(
+    tmp_path: Path, each: int, shown: bool
+) -> None:
+    some = [
+        session(f"{role}{number}", assistant=role, user="Nurse")
+        for role in ("Cook", "Poet")
+        for number in range(each)
+    ]
+    page = await save_page(tmp_path, some)
+    assert ('<table class="map">' in page.read_text("utf-8")) == shown
+
+
 def test_a_cap_uses_all_room_and_no_more() -> None:
     assert find_cap([10, 20, 30], 100) == 30
     assert find_cap([10, 20, 30], 40) == 15
