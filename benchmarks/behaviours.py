@@ -65,7 +65,7 @@ NOT_BLIND = frozenset(("older", "b01", "b02"))
 
 def find_failures(session: Session, model: DetectorModel) -> set[tuple[int, str]]:
     """Turn and behaviour of what the product reports with ``model``."""
-    reading = replace(read_session(session), model=model)
+    reading = replace(read_session(session), model=model, least=LIKELY)
     return {
         (finding.turn, finding.behaviour)
         for behaviour in BEHAVIOURS

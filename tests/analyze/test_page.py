@@ -8,14 +8,13 @@ from collections.abc import Generator, Sequence
 from pathlib import Path
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser
 
 import bactrian as bt
 from bactrian.analyze.page.charts import build_histogram
 from bactrian.analyze.page.passages import find_cap
 from bactrian.records.session import Session
-from tests.helpers.explorer import CHROMIUM, needs_chromium
+from tests.helpers.browser import find_barriers, needs_chromium, open_browser
 from tests.helpers.runs import make_run, session
 
 FLAKE = (
@@ -112,6 +111,19 @@ async def test_a_comparison_shows_the_same_job_side_by_side_and_repeats_no_repor
     assert text.count("<h1>") == 1
 
 
+@pytest.mark.parametrize(("each", "shown"), [(2, False), (3, True)])
+async def test_a_heat_map_needs_pairs_that_have_more_than_one_or_two_conversations(
+    tmp_path: Path, each: int, shown: bool
+) -> None:
+    some = [
+        session(f"{role}{number}", assistant=role, user="Nurse")
+        for role in ("Cook", "Poet")
+        for number in range(each)
+    ]
+    page = await save_page(tmp_path, some)
+    assert ('<table class="map">' in page.read_text("utf-8")) == shown
+
+
 def test_a_cap_uses_all_room_and_no_more() -> None:
     assert find_cap([10, 20, 30], 100) == 30
     assert find_cap([10, 20, 30], 40) == 15
@@ -140,10 +152,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 @pytest.fixture(scope="module")
 def browser(pages: list[Path]) -> Generator[Browser]:
     """A browser, in which pages run no scripts of their own."""
-    with sync_playwright() as tool:
-        opened = tool.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+    with open_browser() as opened:
         yield opened
-        opened.close()
 
 
 @needs_chromium
@@ -163,8 +173,7 @@ def test_no_page_has_a_barrier_that_axe_finds(
     for page in pages:
         view.goto(page.as_uri())
         view.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
-        barriers = Axe().run(view).response["violations"]
-        found += [f"{page}: {one['id']} {one['nodes'][0]['html'][:90]}" for one in barriers]
+        found += [f"{page}: {one}" for one in find_barriers(view)]
         if view.evaluate("document.documentElement.scrollWidth > innerWidth"):
             found.append(f"{page}: wider than the window")
     context.close()

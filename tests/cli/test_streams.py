@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 import bactrian
 from bactrian.store import open_store
 from tests.helpers.endpoint import Answer, Endpoint, Received, completion
+from tests.helpers.shell import open_shell
 
 ENVIRONMENT = {
     name: value for name, value in os.environ.items() if not name.startswith(("OPENAI", "BACTRIAN", "PYTHON"))
@@ -44,10 +46,17 @@ async def said(request: Received) -> Answer:
     return Answer(completion(text))
 
 
-def command(verb: str, url: str) -> list[str]:
+@pytest.fixture(scope="module")
+def forked(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
+    """The program ``bactrian``, whose commands are forked; for those whose streams are open when they start."""
+    with open_shell(tmp_path_factory.mktemp("programs") / "bin") as folder:
+        yield str(folder / "bactrian")
+
+
+def command(program: str, verb: str, url: str) -> list[str]:
     wish = ["tea", "--no-specify", "--max-messages", str(TURNS)] if verb == "play" else ["tea.toml"]
     where = ["--run", "run.db", "--model", "openai:any", "--base-url", url, "--json"]
-    return [sys.executable, "-m", "bactrian", verb, *wish, *where]
+    return [program, verb, *wish, *where]
 
 
 async def stored(path: Path) -> list[int]:
@@ -57,12 +66,12 @@ async def stored(path: Path) -> list[int]:
 
 @pytest.mark.parametrize("verb", ["play", "generate"])
 async def test_a_reader_that_leaves_ends_the_command_quietly_and_it_can_be_taken_up(
-    tmp_path: Path, verb: str
+    tmp_path: Path, forked: str, verb: str
 ) -> None:
     (tmp_path / "tea.toml").write_text(RECIPE)
     async with Endpoint([said]) as endpoint:
         child = await asyncio.create_subprocess_exec(
-            *command(verb, endpoint.url), cwd=tmp_path, env=ENVIRONMENT, stdout=-1, stderr=-1
+            *command(forked, verb, endpoint.url), cwd=tmp_path, env=ENVIRONMENT, stdout=-1, stderr=-1
         )
         assert child.stdout is not None
         await child.stdout.readline()
@@ -72,7 +81,7 @@ async def test_a_reader_that_leaves_ends_the_command_quietly_and_it_can_be_taken
         assert await child.wait() == 141
         turns = await stored(tmp_path / "run.db")
         again = await asyncio.create_subprocess_exec(
-            *command(verb, endpoint.url), cwd=tmp_path, env=ENVIRONMENT, stdout=-1, stderr=-1
+            *command(forked, verb, endpoint.url), cwd=tmp_path, env=ENVIRONMENT, stdout=-1, stderr=-1
         )
         await again.communicate()
         assert again.returncode == 0
@@ -89,11 +98,13 @@ SCRIPT = {
 PLAY = "play tea --no-specify --model scripted:script.json --run run.db"
 
 
+FRESH = f"{sys.executable} -m bactrian"
+
+
 def shell(
-    folder: Path, line: str, *, encoding: str = "utf-8", **environment: str
+    folder: Path, line: str, *, program: str = FRESH, encoding: str = "utf-8", **environment: str
 ) -> subprocess.CompletedProcess[str]:
     (folder / "script.json").write_text(json.dumps(SCRIPT))
-    program = f"{sys.executable} -m bactrian"
     return subprocess.run(
         ["bash", "-c", line.replace("bactrian", program, 1)],
         cwd=folder,
@@ -118,13 +129,15 @@ def shell(
         "models",
     ],
 )
-def test_an_output_that_cannot_be_written_is_told_in_two_lines(tmp_path: Path, line: str) -> None:
-    done = shell(tmp_path, f"bactrian {line} > /dev/full")
+def test_an_output_that_cannot_be_written_is_told_in_two_lines(
+    tmp_path: Path, forked: str, line: str
+) -> None:
+    done = shell(tmp_path, f"bactrian {line} > /dev/full", program=forked)
     assert done.returncode == 1
     told = done.stderr.splitlines()
     assert told[0].endswith("standard output: The output cannot be written: No space left on device.")
     assert len(told) == 2
-    assert shell(tmp_path, f"bactrian {line}").returncode == 0
+    assert shell(tmp_path, f"bactrian {line}", program=forked).returncode == 0
 
 
 @pytest.mark.parametrize("more", ["", "--json"])
@@ -136,10 +149,13 @@ def test_a_closed_output_is_no_fault(tmp_path: Path, more: str, closed: str) -> 
 
 
 @pytest.mark.parametrize("closed", ["2>&-", "2> /dev/full"])
-def test_what_standard_error_cannot_take_never_lands_in_the_data(tmp_path: Path, closed: str) -> None:
-    wrong = shell(tmp_path, f"bactrian play --model nonsense {closed}")
+def test_what_standard_error_cannot_take_never_lands_in_the_data(
+    tmp_path: Path, forked: str, closed: str
+) -> None:
+    program = FRESH if closed.endswith("&-") else forked
+    wrong = shell(tmp_path, f"bactrian play --model nonsense {closed}", program=program)
     assert (wrong.returncode, wrong.stdout, wrong.stderr) == (2, "", "")
-    right = shell(tmp_path, f"bactrian {PLAY} --json {closed}")
+    right = shell(tmp_path, f"bactrian {PLAY} --json {closed}", program=program)
     assert [json.loads(line)["event"] for line in right.stdout.splitlines()][-1] == "ended"
 
 

@@ -8,9 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import sync_playwright
 
-from tests.helpers.explorer import CHROMIUM
+from tests.helpers.browser import needs_chromium, open_browser
 from tests.helpers.pages import ROOT
 
 
@@ -32,12 +31,9 @@ def test_no_page_loads_anything_from_elsewhere(site: Path) -> None:
     assert [page.name for page in pages if loads.search(page.read_text("utf-8"))] == []
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
+@needs_chromium
 def test_the_search_works_from_disk_on_a_phone_in_the_dark(site: Path) -> None:
-    with sync_playwright() as tool:
-        browser = tool.chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-background-networking"]
-        )
+    with open_browser() as browser:
         context = browser.new_context(viewport={"width": 390, "height": 844}, color_scheme="dark")
         page = context.new_page()
         requests: list[str] = []
@@ -48,5 +44,4 @@ def test_the_search_works_from_disk_on_a_phone_in_the_dark(site: Path) -> None:
         page.get_by_role("combobox", name="Search").fill("wilson interval")
         page.locator("[role=listbox] a[href*='statistics.html']").first.click()
         page.wait_for_url(re.compile(r"statistics\.html"))
-        browser.close()
     assert [url for url in requests if not url.startswith(("file:", "data:", "blob:"))] == []

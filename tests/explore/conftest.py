@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page
 
 from bactrian.records.session import Session
-from tests.helpers.explorer import CHROMIUM, RunningExplorer, explore, run_apart
+from tests.helpers.browser import CHROMIUM, open_browser
+from tests.helpers.explorer import RunningExplorer, explore, run_apart
 from tests.helpers.runs import make_run, session
 from tests.helpers.voting import make_study
 
@@ -64,10 +65,8 @@ def chromium(guarded_processes: Path) -> Generator[Browser]:
     """A browser."""
     if CHROMIUM is None:
         pytest.skip("no Chromium is installed")
-    with sync_playwright() as tool:
-        browser = tool.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+    with open_browser() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture

@@ -20,12 +20,19 @@ from tests.helpers.explorer import RunningExplorer, explore
 from tests.helpers.runs import make_run, session
 
 
-@pytest.fixture
-def editable(tmp_path: Path) -> Generator[RunningExplorer]:
-    """An explorer that may write, over a run of ten conversations."""
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run of ten conversations; each test marks others of them."""
+    folder = tmp_path_factory.mktemp("marks")
     sessions = [session(f"s{number}", assistant="Poet" if number < 4 else "Cook") for number in range(10)]
-    asyncio.run(make_run(tmp_path / "run.db", sessions))
-    with explore(tmp_path, "run.db", "--edit", sessions=10) as one:
+    asyncio.run(make_run(folder / "run.db", sessions))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def editable(folder: Path) -> Generator[RunningExplorer]:
+    """An explorer of this run that may write."""
+    with explore(folder, "run.db", "--edit", sessions=10) as one:
         yield one
 
 
@@ -50,12 +57,12 @@ def test_after_a_mark_the_way_back_leads_to_the_list_from_which_the_reader_came(
     assert (answer.status, answer.headers["location"]) == (303, "/c/run/s1?assistant=Poet&sort=longest#marks")
 
 
-def read_marks(folder: Path) -> list[Mark]:
-    """The marks in the run."""
+def read_marks(folder: Path, name: str) -> list[Mark]:
+    """The marks of a conversation in the run."""
 
     async def read() -> list[Mark]:
         async with open_store(folder / "run.db", read_only=True) as store:
-            return await store.marks()
+            return [one for one in await store.marks() if one.session == name]
 
     return asyncio.run(read())
 
@@ -65,44 +72,44 @@ def count(one: RunningExplorer, query: str) -> int:
     return json.loads(one.get(f"/conversations.json?{query}").text)["count"]
 
 
-def test_a_mark_is_stored_in_the_run_shown_and_found(editable: RunningExplorer, tmp_path: Path) -> None:
-    assert send(editable, "/c/run/s1/marks", mark="look again", note="<b>why</b>")[0] == 303
-    assert [(one.session, one.mark, one.note) for one in read_marks(tmp_path)] == [
-        ("s1", "look again", "<b>why</b>")
+def test_a_mark_is_stored_in_the_run_shown_and_found(editable: RunningExplorer, folder: Path) -> None:
+    assert send(editable, "/c/run/s5/marks", mark="look again", note="<b>why</b>")[0] == 303
+    assert [(one.session, one.mark, one.note) for one in read_marks(folder, "s5")] == [
+        ("s5", "look again", "<b>why</b>")
     ]
-    assert "&lt;b&gt;why" in editable.get("/c/run/s1").text
+    assert "&lt;b&gt;why" in editable.get("/c/run/s5").text
     editable.wait(lambda _: count(editable, "mark=look+again") == 1)
-    (stored,) = read_marks(tmp_path)
+    (stored,) = read_marks(folder, "s5")
     assert (
-        send(editable, "/c/run/s1/marks", mark="look again", remove="1", seen=f"{stored.created}")[0] == 303
+        send(editable, "/c/run/s5/marks", mark="look again", remove="1", seen=f"{stored.created}")[0] == 303
     )
-    assert read_marks(tmp_path) == []
+    assert read_marks(folder, "s5") == []
 
 
 def test_a_note_that_somebody_else_changed_is_not_overwritten(
-    editable: RunningExplorer, tmp_path: Path
+    editable: RunningExplorer, folder: Path
 ) -> None:
-    send(editable, "/c/run/s1/marks", mark="good", note="first")
-    (seen,) = read_marks(tmp_path)
-    assert send(editable, "/c/run/s1/marks", mark="good", note="theirs", seen=f"{seen.created}")[0] == 303
-    status, text = send(editable, "/c/run/s1/marks", mark="good", note="mine", seen=f"{seen.created}")
+    send(editable, "/c/run/s6/marks", mark="good", note="first")
+    (seen,) = read_marks(folder, "s6")
+    assert send(editable, "/c/run/s6/marks", mark="good", note="theirs", seen=f"{seen.created}")[0] == 303
+    status, text = send(editable, "/c/run/s6/marks", mark="good", note="mine", seen=f"{seen.created}")
     assert status == 409
     assert "theirs" in text
     assert "mine" in text
-    assert [one.note for one in read_marks(tmp_path)] == ["theirs"]
+    assert [one.note for one in read_marks(folder, "s6")] == ["theirs"]
 
 
 def test_a_filter_is_marked_and_exported_by_the_command_that_is_shown(
-    editable: RunningExplorer, tmp_path: Path
+    editable: RunningExplorer, folder: Path
 ) -> None:
     assert send(editable, "/marks?q=dial&assistant=Poet", mark="poets")[0] == 303
     editable.wait(lambda _: count(editable, "mark=poets") == 4)
     text = editable.get("/export?mark=poets").text
     command = re.search(r"<pre[^>]*><code>bactrian (export .*?)</code>", text)
     assert command is not None
-    done = bactrian(*command[1].split(), cwd=tmp_path)
+    done = bactrian(*command[1].split(), cwd=folder)
     assert done.returncode == 0, done.stderr
-    written = [json.loads(line) for line in (tmp_path / "chosen.jsonl").read_text().splitlines()]
+    written = [json.loads(line) for line in (folder / "chosen.jsonl").read_text().splitlines()]
     sent = [json.loads(line) for line in editable.get("/export/messages.jsonl?mark=poets").text.splitlines()]
     assert [one["messages"] for one in sent] == [one["messages"] for one in written]
     assert len(written) == 4
@@ -160,7 +167,7 @@ def test_nothing_is_written_without_the_flag(tmp_path: Path) -> None:
     with explore(tmp_path, "run.db", sessions=1) as one:
         assert one.get("/c/run/s1/marks", b"mark=x", Origin=one.address).status == 403
         assert one.get("/marks?", b"mark=x", Origin=one.address).status == 403
-    assert read_marks(tmp_path) == []
+    assert read_marks(tmp_path, "s1") == []
 
 
 @pytest.mark.parametrize("name", ["", "   ", "x" * 61])
@@ -169,12 +176,13 @@ def test_a_mark_without_a_usable_name_is_refused(editable: RunningExplorer, name
 
 
 def test_a_run_that_is_being_written_says_so_and_keeps_the_mark_out(
-    editable: RunningExplorer, tmp_path: Path
+    editable: RunningExplorer, folder: Path
 ) -> None:
     async def hold() -> tuple[int, str]:
-        async with open_store(tmp_path / "run.db"):
-            return await asyncio.to_thread(send, editable, "/c/run/s1/marks", mark="good")
+        async with open_store(folder / "run.db"):
+            return await asyncio.to_thread(send, editable, "/c/run/s7/marks", mark="good")
 
     status, text = asyncio.run(hold())
     assert status == 500
     assert "being written by another process" in text
+    assert read_marks(folder, "s7") == []

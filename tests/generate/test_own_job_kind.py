@@ -5,15 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-import sys
-from asyncio.subprocess import PIPE, Process
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from bactrian.store import open_store
-from tests.helpers.command import clean_environment
+from tests.helpers.command import Command, clean_environment
 from tests.helpers.packages import install
 
 CODE = (Path(__file__).parents[1] / "data" / "acme_stories.py").read_text("utf-8")
@@ -38,21 +36,14 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-async def start(folder: Path, *words: str) -> Process:
-    return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "bactrian", *words),
-        cwd=folder,
-        env=clean_environment(PYTHONPATH=str(folder)),
-        stdout=PIPE,
-        stderr=PIPE,
-    )
+def start(folder: Path, *words: str) -> Command:
+    return Command(words, folder, clean_environment(PYTHONPATH=str(folder)))
 
 
 async def run(folder: Path, *words: str) -> tuple[int, str, str]:
-    process = await start(folder, *words)
+    process = start(folder, *words)
     out, err = await process.communicate()
-    assert process.returncode is not None
-    return process.returncode, out.decode(), err.decode()
+    return process.wait(), out.decode(), err.decode()
 
 
 GENERATE = ("generate", "stories.toml", "--run", "stories.db", "--model", "scripted:script.json", "--json")
@@ -64,7 +55,7 @@ def notes(folder: Path) -> Counter[str]:
 
 
 async def test_a_killed_run_goes_on_where_each_of_its_jobs_was(folder: Path) -> None:
-    process = await start(folder, *GENERATE)
+    process = start(folder, *GENERATE)
     waiting = {f"{job} waits" for job in JOBS[1:]} | {"001_001 ended"}
     while not waiting <= notes(folder).keys():
         assert process.returncode is None

@@ -26,6 +26,8 @@ LINES = [
 """A script for the built-in agents: a task, an instruction, a solution, the end."""
 _AT_START = ("PYTHON", "LC_", "LANG")
 """How the names of variables begin that Python reads when it starts."""
+_LATER = "PYTHONPATH"
+"""The one of them that a forked command reads, too."""
 _ROOT = Path(__file__).parents[2]
 
 
@@ -120,7 +122,7 @@ def bactrian(
 ) -> subprocess.CompletedProcess[str]:
     """Run a command to its end. ``variables`` are added to its environment, ``text`` is its standard input."""
     environment = clean_environment(**variables)
-    if any(name.startswith(_AT_START) for name in variables):
+    if any(name.startswith(_AT_START) and name != _LATER for name in variables):
         command = [sys.executable, "-m", "bactrian", *arguments]
         done = subprocess.run(command, cwd=cwd, env=environment, input=text, capture_output=True, check=False)
         return subprocess.CompletedProcess(

@@ -5,7 +5,8 @@ output and error of a command, and a socket. On the socket arrive, as JSON, the 
 environment; the process id goes back over it, and the exit code when the command has ended.
 
 A forked command differs from one that is started afresh in what happens before ``bactrian`` is imported: what Python
-takes from its environment at its start is the server's. Commands for which that matters are started afresh.
+takes from its environment at its start is the server's, except the folders of PYTHONPATH, which are added. Commands for
+which that matters are started afresh.
 """
 
 from __future__ import annotations
@@ -27,7 +28,27 @@ import bactrian
 
 _SEPARATE = ("bactrian.__main__.", "bactrian.models.local.server_process.", "bactrian.train.worker.")
 """Modules, and packages with all their modules, that run in processes of their own."""
-_USUAL = ("sqlalchemy.dialects.sqlite", "rich.progress", "rich.table", "pydantic", "jinja2", "asyncio", "ssl")
+_USUAL = (
+    *(
+        "asyncio",
+        "dotenv.main",
+        "encodings.idna",
+        "genai_prices.data",
+        "http.cookiejar",
+        "jinja2",
+        "numpy.random",
+    ),
+    *(
+        "pydantic",
+        "rensa",
+        "rich.progress",
+        "rich.table",
+        "sqlalchemy.dialects.sqlite",
+        "ssl",
+        "typer._adapters",
+    ),
+)
+"""Modules that commands import when they need them; none of them starts a thread."""
 
 
 def main() -> None:
@@ -72,7 +93,8 @@ def import_everything() -> None:
             if (missing.name or "bactrian").startswith("bactrian"):
                 raise
     for name in _USUAL:
-        importlib.import_module(name)
+        with suppress(ModuleNotFoundError):
+            importlib.import_module(name)
 
 
 def _report_ends(links: dict[int, socket.socket]) -> None:
@@ -99,7 +121,8 @@ def _run_command(streams: list[int], link: socket.socket) -> None:
     os.environ.clear()
     os.environ.update(order["env"])
     sys.argv = ["bactrian", *order["arguments"]]
-    sys.path[0] = order["cwd"]
+    folders = order["env"].get("PYTHONPATH", "").split(os.pathsep)
+    sys.path[:1] = [order["cwd"], *(folder for folder in folders if folder and folder not in sys.path)]
     try:
         runpy.run_module("bactrian", run_name="__main__", alter_sys=True)
     except SystemExit as ending:

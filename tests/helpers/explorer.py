@@ -1,10 +1,9 @@
-"""A running explorer, and a browser that opens its pages."""
+"""A running explorer."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import shutil
 import signal
 import socket
 import time
@@ -22,9 +21,6 @@ import pytest
 from tests.helpers.command import Command, clean_environment
 
 T = TypeVar("T")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-"""The browser of the tests; None skips them."""
-needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
 
 
 @dataclass(frozen=True)

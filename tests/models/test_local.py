@@ -16,9 +16,10 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from bactrian.errors import BadReply, ContextFull, InputError, ModelError
+from bactrian.errors import BadReply, ContextFull, InputError, ModelError, TryAgain
 from bactrian.models.local.model import LocalModel
 from bactrian.models.local.server import LlamaServer, start_server
+from bactrian.models.local.standstill import read_processor_seconds
 from bactrian.models.local.weights import BUILT_IN, fetch_weights, find_cache_folder
 from bactrian.models.model import Reply, Request, ResponseFormat
 from bactrian.models.registry import ModelOptions, open_model
@@ -367,3 +368,24 @@ async def test_a_reply_that_spells_a_control_token_is_not_computed_twice(model: 
     second = await model.reply(replace(ASKED, messages=messages, session="spelling"))
     # The token that ends a reply is not among what was computed, nor is its last one.
     assert second.usage.cached >= first.usage.prompt + first.usage.completion - 2
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="Only Linux tells the processor's time of another process."
+)
+async def test_a_server_that_stands_still_is_stopped_and_the_reason_is_told() -> None:
+    server = await start_server(
+        fetch_weights(BUILT_IN, find_cache_folder()), slots=1, window=512, patience=1.0
+    )
+    try:
+        prompt = await server.tokens("Tea is", begins=True)
+        assert (await server.generate(prompt, 0, {"n_predict": 4}, None)).completion == 4
+        os.kill(server._worker.pid, signal.SIGSTOP)  # pyright: ignore[reportPrivateUsage]
+        with pytest.raises(TryAgain, match="llama.cpp did nothing for 1 s and is started again"):
+            await server.generate(prompt, 0, {"n_predict": 4}, None)
+    finally:
+        await server.close()
+
+
+async def test_the_processors_time_of_a_process_that_is_gone_is_not_known() -> None:
+    assert read_processor_seconds(2**22 + 1) is None

@@ -158,6 +158,40 @@ def test_a_built_in_chat_template_writes_what_is_learned_after_what_is_sent(name
     assert [piece.text.strip() for piece in pieces if piece.learned] == [f"Ho{stop}", f"So.{stop}"]
 
 
+def open_llama_like() -> Any:
+    """A tokenizer of LLaMA's kind: it puts a token before each text, and a space."""
+    from tokenizers import Tokenizer, models, normalizers, processors
+    from transformers import PreTrainedTokenizerFast
+
+    words = ["<unk>", "<s>", "</s>", "\n", *"▁:HUSERAITNacehilmst.?"]
+    raw = Tokenizer(
+        models.BPE({word: n for n, word in enumerate(dict.fromkeys(words))}, [], unk_token="<unk>")
+    )
+    raw.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    raw.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=raw, bos_token="<s>", eos_token="</s>")
+    tokenizer.chat_template = read_template("vicuna")
+    return tokenizer
+
+
+def test_a_reply_of_llama_begins_with_one_space_and_its_prompt_with_the_start_token() -> None:
+    from bactrian.train.examples import IGNORED
+    from bactrian.train.worker.models.tokens import make_cutter
+
+    tokenizer = open_llama_like()
+    said = [
+        {"role": "user", "content": "Hi?"},
+        {"role": "assistant", "content": "A camel."},
+        {"role": "user", "content": "Is it?"},
+        {"role": "assistant", "content": "It is."},
+    ]
+    made = make_cutter(tokenizer, "here").encode_pieces(said)
+    told = "USER: Hi? ASSISTANT: A camel.</s>USER: Is it? ASSISTANT: It is.</s>"
+    assert made.ids == tokenizer.encode(told)
+    learned = [token for token, label in zip(made.ids, made.labels, strict=True) if label != IGNORED]
+    assert "".join(tokenizer.convert_ids_to_tokens(learned)) == "▁A▁camel.</s>▁It▁is.</s>"
+
+
 def make_t5(folder: Path) -> Path:
     """A sequence-to-sequence model of a few thousand weights, with a token for each byte."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors

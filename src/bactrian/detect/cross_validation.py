@@ -9,7 +9,7 @@ from math import log
 from typing import Any
 
 from bactrian.detect.loops import LOOP, SHORTEST_LOOP
-from bactrian.detect.model import DetectorModel, Head
+from bactrian.detect.model import ANY_WORDING, DetectorModel, Head
 from bactrian.detect.training import (
     BUILT_IN,
     HeadPlan,
@@ -31,6 +31,8 @@ _PRECISE = 0.9
 _FEW, _PARTS = 3, 5
 _FEW_FOUND = 30
 """Turns that must be found, for others to be given up early."""
+_MARGIN = 0.1
+"""Score of the wording by which turns that are given up are below all that were found."""
 _GIVEN_UP = 0.003
 """Share of the turns that are found in the end and are below a check."""
 
@@ -48,6 +50,8 @@ class HeldOutScore:
     behaviour: str
     sums: tuple[float, ...]
     """Log odds at each check of the trees, and at the end."""
+    wording: float
+    """Mean score of its sentences."""
     is_target: bool
     """True if the head should have scored it high."""
 
@@ -100,6 +104,7 @@ def score_conversation(model: DetectorModel, conversation: LabelledConversation)
                         head.name,
                         head.behaviour,
                         tuple(head.forest.add_up(detected.make_row(place, head))),
+                        detected.measure_wording(head, place),
                         target,
                     )
                 )
@@ -140,12 +145,16 @@ def _calibrate(head: Head, scores: Sequence[HeldOutScore]) -> Head:
     if slope > 0:
         thresholds = [(log(least / (1 - least)) - intercept) / slope for least in LEASTS]
         threshold = _choose_threshold(values, shown, weights, thresholds)
-    found = [one.sums for one in scores if one.score >= threshold]
+    found = [one for one in scores if one.score >= threshold]
+    least_wording = ANY_WORDING
+    if len(found) >= _FEW_FOUND:
+        least_wording = round(min(one.wording for one in found) - _MARGIN, 2)
     return replace(
         head,
         calibration=(slope, intercept),
         threshold=threshold,
-        forest=replace(head.forest, checks=_choose_checks(head.forest, found)),
+        least_wording=least_wording,
+        forest=replace(head.forest, checks=_choose_checks(head.forest, [one.sums for one in found])),
     )
 
 

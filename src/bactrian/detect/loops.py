@@ -35,34 +35,27 @@ _MEMORY = 10
 
 
 def count_void_turns(detected: DetectedConversation) -> list[int]:
-    """Return, for each turn, how many turns up to it bring nothing new in a row.
-
-    Turns that belong to no loop by their wording are not looked at, and count as ones that bring something.
-    """
-    doubtful = _find_doubtful_turns(detected)
-    counts: list[int] = []
-    for place in range(len(detected.turns)):
-        is_void = place in doubtful and _is_void(detected, place)
-        counts.append((counts[-1] + 1 if counts else 1) if is_void else 0)
-    # A loop of repeated turns takes up one place in four.
+    """Return, for each turn, how many turns up to it bring nothing new in a row; in rows that are long enough."""
+    counts = [0] * len(detected.turns)
+    # A loop takes up one place in four: only where such a turn is void are its neighbours looked at.
+    place = SHORTEST_LOOP - 1
+    while place < len(counts):
+        if not _is_void(detected, place):
+            place += SHORTEST_LOOP
+            continue
+        begin = place
+        while begin and _is_void(detected, begin - 1):
+            begin -= 1
+        end = begin
+        while end < len(counts) and _is_void(detected, end):
+            counts[end] = end - begin + 1
+            end += 1
+        place = end + SHORTEST_LOOP
     if any(
         _is_repeated(detected.turns, place) for place in range(SHORTEST_LOOP - 1, len(counts), SHORTEST_LOOP)
     ):
         return [max(pair) for pair in zip(counts, count_repeats(detected.turns), strict=True)]
     return counts
-
-
-def _find_doubtful_turns(detected: DetectedConversation) -> set[int]:
-    """Return the places of the turns that may belong to a loop by their wording."""
-    head = detected.model.get_head(LOOP)
-    wording = [detected.measure_wording(head, place) for place in range(len(detected.turns))]
-    least = SHORTEST_LOOP * head.least_wording
-    return {
-        place
-        for begin in range(len(wording) - SHORTEST_LOOP + 1)
-        if sum(wording[begin : begin + SHORTEST_LOOP]) >= least
-        for place in range(begin, begin + SHORTEST_LOOP)
-    }
 
 
 def _is_void(detected: DetectedConversation, place: int) -> bool:

@@ -60,7 +60,7 @@ class Head:
     threshold: float
     """Log odds from which a finding is reported."""
     least_wording: float
-    """Mean score of a turn's sentences (for loops: of four turns in a row), below which nothing is found."""
+    """Mean score of a turn's sentences, below which it is not found. Loops are found at any."""
 
     @cached_property
     def name(self) -> str:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import prod
 
 from bactrian.generate.job_ids import JobIds
 from bactrian.generate.jobs.registry import find_job_kind
+from bactrian.generate.lists.costs import estimate_lists
 from bactrian.generate.outlook import mix_prices
 from bactrian.generate.rests import JobStates, Lengths, estimate_extended, estimate_rests, read_states
 from bactrian.generate.run import RunOrder, arrange_jobs, find_begun_plan
@@ -17,17 +16,10 @@ from bactrian.generate.scheduler import count_jobs
 from bactrian.generate.session_cost import Estimate, SessionCost, apply_critic, list_three
 from bactrian.models.registry import find_traits
 from bactrian.models.wrappers.budget import Price
-from bactrian.recipes.axis import Axis
 from bactrian.records.usage import Usage
 from bactrian.store import open_store
 
 _SECONDS_PER_CALL = 4.0
-_ITEM = 15
-"""Tokens of an item in a list; of one that is asked for alone, ten times as many."""
-_LIST_PROMPT = 80
-_SHOWN_ITEM = 50
-"""Tokens of an earlier item in a question; longer ones are cut there."""
-
 _GROWTH = (
     "Every call sends the whole conversation again, so prompt tokens grow with the square of its length."
 )
@@ -88,7 +80,8 @@ async def forecast_run(order: RunOrder) -> Forecast:
     size = count_jobs(grid.axes, order.limit) if picks is None else picks.size
     left = size
     states = JobStates()
-    lists_done: set[str] = set()
+    spread = order.spread is not None and not order.spread.depth
+    lists = estimate_lists(plan.recipe.axes, size, spread=spread)
     seconds: float | None = None
     if await asyncio.to_thread(order.run.exists):
         async with open_store(order.run, read_only=True) as store:
@@ -96,10 +89,11 @@ async def forecast_run(order: RunOrder) -> Forecast:
             asked = range(size) if picks is None else picks
             states = await read_states(store, ids, kind.limit, asked, retry=order.retry_failed)
             left -= states.begun
-            lists_done = {items.id async for items in store.item_lists() if items.complete}
+            async for items in store.item_lists():
+                if items.complete:
+                    lists.finish(items)
             seconds = await store.mean_seconds()
-    spread = order.spread is not None and not order.spread.depth
-    usage, calls = _count_lists(plan.recipe.axes, size, lists_done, spread=spread)
+    usage, calls = lists.estimate(), lists.count_calls()
     cost = await kind.estimate()
     turns = cost.session.calls.plus(cost.given_turns)
     lengths = Lengths(turns.value, kind.limit or turns.high)
@@ -124,40 +118,6 @@ async def forecast_run(order: RunOrder) -> Forecast:
     begun = len(states.shorter) + len(states.open)
     left_out = 0 if picks is None else picks.count_equal()
     return replace(forecast, sessions=left + begun, jobs=size, equal_roles=left_out)
-
-
-def _count_lists(axes: Sequence[Axis], size: int, done: set[str], *, spread: bool) -> tuple[Usage, int]:
-    """What the lists take that have not been asked for, and in how many calls.
-
-    Jobs that are ``spread`` need as many different lists as possible, and the first items of each.
-    """
-    usage, calls = Usage(), 0
-    for position, axis in enumerate(axes):
-        if axis.items is not None or axis.ask is None or axis.source is not None:
-            continue
-        below = prod(other.count for other in axes[position:])
-        most = prod(other.count for other in axes if other.name in axis.per)
-        lists = min(most, size if spread else -(-size // below))
-        items = lists * axis.count
-        if axis.each and spread:
-            items = min(items, size)
-        elif axis.each:  # Each item is a call, and only those that are needed are asked for.
-            items = min(items, -(-size // (below // axis.count)))
-        done_lists = sum(name.partition("@")[0] == axis.name for name in done)
-        lists, items = lists - done_lists, items - done_lists * axis.count
-        if items <= 0:
-            continue
-        asked = items if axis.each else lists
-        tokens = _ITEM * (10 if axis.each else 1)
-        shown = asked * _count_shown(axis) if axis.each else 0.0
-        usage += Usage(round(asked * _LIST_PROMPT + shown * min(tokens, _SHOWN_ITEM)), items * tokens)
-        calls += asked
-    return usage, calls
-
-
-def _count_shown(axis: Axis) -> float:
-    """Earlier items that a question for one more names, on average."""
-    return sum(min(position, axis.shown) for position in range(axis.count)) / axis.count
 
 
 def compute_forecast(sizes: SessionCost, left: Remaining) -> Forecast:

@@ -17,6 +17,7 @@ from bactrian.generate.job_ids import JobIds, NamedPlayer, RowPlayer
 from bactrian.generate.jobs.base import JobContext, JobKind
 from bactrian.generate.jobs.registry import find_job_kind
 from bactrian.generate.lists.ask import ModelSource
+from bactrian.generate.lists.costs import estimate_lists
 from bactrian.generate.lists.files import ListFiles
 from bactrian.generate.lists.source import ListFunction, ListSource, find_list_source
 from bactrian.generate.outlook import Outlook, SessionPrior, mix_prices
@@ -137,6 +138,7 @@ async def prepare_run(order: RunOrder) -> AsyncGenerator[PreparedRun]:
             else SpreadScheduler(picks, done, known)
         )
         progress.total = scheduler.size
+        await _expect_lists(progress, store, plan, order)
         if progress.done < progress.total:
             await run_models.load()
         runner = Runner(
@@ -325,6 +327,19 @@ async def _find_done(
         assert session is not None
         begun.append((Job(session_id, number, session.values), len(session.turns)))
     return done, begun
+
+
+async def _expect_lists(progress: RunProgress, store: Store, plan: Plan, order: RunOrder) -> None:
+    """Count the lists that are there, and expect what the others take."""
+    progress.lists = estimate_lists(
+        plan.recipe.axes,
+        progress.total,
+        spread=order.spread is not None and not order.spread.depth,
+        price=progress.meter.prices.get(plan.models.get("lister", "")),
+    )
+    async for items in store.item_lists():
+        if items.complete:
+            progress.lists.finish(items)
 
 
 async def _count_spent(store: Store, progress: RunProgress, models: Mapping[str, str]) -> None:

@@ -203,6 +203,8 @@ class Runner:
     async def _supply(self, request: ListRequest, latest: ListProgress | None) -> None:
         """Give the items to the scheduler, and record a list with too few of them."""
         items = latest.items if latest else ()
+        if latest is not None:
+            self._progress.lists.finish(ItemList(request.id, items, True, latest.usage, latest.calls))
         if len(items) < request.enough:
             why = latest.why if latest else ""
             self._progress.short[request.id] = ShortList(len(items), request.count, why)

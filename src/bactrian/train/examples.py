@@ -131,13 +131,24 @@ class Cutter:
     """Texts of the tokens that end a reply."""
     controls: tuple[str, ...] = ()
     """Names of control tokens, which are plain text inside a message."""
+    start: tuple[int, ...] = ()
+    """Tokens before each text; none if the template writes them itself."""
+    encode_reply: Encode | None = None
+    """Encodes what follows other text, where that gives other tokens than ``encode``."""
+
+    def encode_prompt(self, text: str) -> list[int]:
+        """Return the tokens of a text that nothing precedes, as ``play`` sends it."""
+        tokens = self.encode(text)
+        begun = tuple(tokens[: len(self.start)]) == self.start
+        return tokens if begun else [*self.start, *tokens]
 
     def encode_pieces(self, messages: Sequence[Said]) -> Example:
         """Return the tokens of these messages, up to the last reply. Raises InputError as :func:`render_pieces`."""
         ids: list[int] = []
         labels: list[int] = []
         for piece in self.render_pieces(messages):
-            tokens = self.encode(piece.text)
+            encode = (self.encode_reply or self.encode) if piece.learned else self.encode
+            tokens = encode(piece.text) if ids else self.encode_prompt(piece.text)
             ids += tokens
             labels += tokens if piece.learned else [IGNORED] * len(tokens)
         return Example(ids, labels)

@@ -33,6 +33,8 @@ from bactrian.stats.proportion import Proportion
 
 LARGEST_MAP = 20
 """Most roles on an axis of the heat map; those with the most sessions are shown."""
+LEAST_CELL = 3
+"""Without a pair of so many sessions there is no heat map: each cell would be all or nothing."""
 LONGEST_TABLE = 100
 """Most roles in a table."""
 _LONGEST_NAME = 120
@@ -158,7 +160,8 @@ def _sort_roles(roles: Json) -> list[tuple[str, Json]]:
 
 
 def _map(report: Json) -> dict[str, Any] | None:
-    """Return the share of failed cooperations for each role pair, the worst roles first; None for a single pair."""
+    """Return the share of failed cooperations for each role pair, the worst first; None for one pair, or for pairs
+    of one or two sessions."""
     if len(report["pairs"]) < 2:
         return None
     sides: list[list[str]] = []
@@ -166,6 +169,8 @@ def _map(report: Json) -> dict[str, Any] | None:
         most = sorted(roles, key=lambda role, of=roles: (-of[role]["sessions"], role))[:LARGEST_MAP]
         sides.append([role for role, _ in _sort_roles({role: roles[role] for role in most})])
     cells = {(one["assistant"], one["user"]): one for one in report["pairs"]}
+    if max(one["sessions"] for one in report["pairs"]) < LEAST_CELL:
+        return None
     left_out = sum(
         len(report["roles"][side]) - len(chosen)
         for side, chosen in zip(("assistant", "user"), sides, strict=True)

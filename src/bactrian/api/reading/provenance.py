@@ -6,13 +6,15 @@ import shlex
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from bactrian.analyze.aggregate import Aggregate
 from bactrian.api.commands import DIFFERENT_ROLES
+from bactrian.recipes.load import list_recipes, load_recipe
 from bactrian.records.run import Command
 from bactrian.store import RunReader
 
+Json = dict[str, Any]
 _DEFAULTS: Mapping[str, object] = {"timeout": 600.0, "max_wait": 600.0, "order": "depth"}
 """Options that are left out of a command while they have their usual value."""
 
@@ -51,7 +53,35 @@ def _write_command(command: Command, run: Path, content: Mapping[str, Any]) -> s
         parts += ["--model", *names]
     if content.get("seed") is not None:
         parts += ["--seed", str(content["seed"])]
+    if command.verb == "generate":
+        parts += [part for setting in list_settings(recipe) for part in ("--set", setting)]
     return shlex.join([*parts, *_write_flags(command.options)])
+
+
+def list_settings(recipe: Mapping[str, Any]) -> list[str]:
+    """Return the settings, as ``--set`` takes them, that make ``recipe`` of the built-in recipe of its name.
+
+    Only numbers, words and truth values are compared, since a longer text is no setting that one types. The list is
+    empty for a recipe of another name.
+    """
+    if recipe.get("name") not in list_recipes():
+        return []
+    base = load_recipe(recipe["name"]).content()
+    pairs: list[tuple[str, Any, Any]] = [("", base.get(key), of) for key, of in recipe.items()]
+    axes = {axis["name"]: axis for axis in base.get("axes", ())}
+    pairs += [(f"{axis['name']}.", axes.get(axis["name"]), axis) for axis in recipe.get("axes", ())]
+    return [
+        f"{prefix}{key}={str(value).lower() if isinstance(value, bool) else value}"
+        for prefix, before, after in pairs
+        if isinstance(before, dict) and isinstance(after, dict)
+        for key, value in _find_new(cast("Json", before), cast("Json", after)).items()
+    ]
+
+
+def _find_new(before: Json, after: Json) -> Json:
+    """Return the short values of ``after`` that ``before`` does not have."""
+    short = {key: value for key, value in after.items() if isinstance(value, (bool, int, float, str))}
+    return {key: value for key, value in short.items() if value != before.get(key) and "\n" not in str(value)}
 
 
 def _write_flags(options: Mapping[str, Any]) -> Iterator[str]:
@@ -59,6 +89,8 @@ def _write_flags(options: Mapping[str, Any]) -> Iterator[str]:
     for name, value in options.items():
         if name in ("idea", "own", "endings", DIFFERENT_ROLES) or value == _DEFAULTS.get(name):
             continue
+        if name == "limit" and value == options.get("sample"):
+            continue  # A sample of so many jobs is limited to them.
         if value is True:
             yield f"--{name.replace('_', '-')}"
         elif isinstance(value, (int, float, str)) and value is not False:

@@ -15,6 +15,7 @@ import secrets
 import sys
 from array import array
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -27,6 +28,7 @@ from bactrian.models.http.response import Response, TransportFault
 from bactrian.models.http.sse import EventReader
 from bactrian.models.http.timeouts import Timeouts
 from bactrian.models.local.gguf import read_info
+from bactrian.models.local.standstill import PATIENCE, watch_standstill
 from bactrian.records.message import Message
 
 _STAND_IN = re.compile("\ufdd0([0-9]+)\ufdd1")
@@ -61,8 +63,11 @@ class LlamaServer:
         key: str,
         where: str,
         controls: Sequence[str],
+        patience: float = PATIENCE,
     ) -> None:
         self._worker = worker
+        self._patience = patience
+        self._stood_still = False
         self._where = where
         # Longest first, so that no name matches as a prefix of another.
         self._controls = sorted(controls, key=len, reverse=True)
@@ -143,6 +148,10 @@ class LlamaServer:
             "return_tokens": True,
             "stream": on_text is not None,
         }
+        async with watch_standstill(self._worker.pid, self._patience, self._stop_standing):
+            return await self._generate(body, on_text)
+
+    async def _generate(self, body: Mapping[str, object], on_text: Callable[[str], None] | None) -> Generated:
         if on_text is None:
             return _parse_generated(await self._post("/completion", body))
         pieces: list[str] = []
@@ -209,7 +218,18 @@ class LlamaServer:
         return response
 
     def _make_crash_error(self) -> TryAgain:
-        return TryAgain("llama.cpp has stopped and is started again.", where=self._where)
+        what = (
+            f"llama.cpp did nothing for {self._patience:.0f} s"
+            if self._stood_still
+            else "llama.cpp has stopped"
+        )
+        return TryAgain(f"{what} and is started again.", where=self._where)
+
+    def _stop_standing(self) -> None:
+        """End the process, which has work and does none; whoever waits for it learns why."""
+        self._stood_still = True
+        with suppress(ProcessLookupError):
+            self._worker.kill()
 
     def _make_refusal(self, answer: Mapping[str, Any]) -> ModelError:
         return Refused(
@@ -237,8 +257,10 @@ async def _read_events(response: Response) -> AsyncGenerator[dict[str, Any]]:
             yield json.loads(data)
 
 
-async def start_server(path: Path, *, slots: int, window: int) -> LlamaServer:
+async def start_server(path: Path, *, slots: int, window: int, patience: float = PATIENCE) -> LlamaServer:
     """Load the model at ``path`` with ``slots`` slots of ``window`` tokens, at most as many as it was trained with.
+
+    A server that does nothing for ``patience`` seconds, although it has work, is stopped.
 
     Raises:
         InputError: the file is missing, or not a complete GGUF file.
@@ -280,4 +302,4 @@ async def start_server(path: Path, *, slots: int, window: int) -> LlamaServer:
             where=str(path),
             next="Free some memory, reduce --concurrency, or download the file again.",
         )
-    return LlamaServer(worker, address, key, str(path), info.controls)
+    return LlamaServer(worker, address, key, str(path), info.controls, patience)

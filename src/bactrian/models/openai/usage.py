@@ -32,7 +32,10 @@ class UsageReader:
 
     def learn(self, sent: int, tokens: int) -> None:
         """Learn from a request of ``sent`` bytes that has so many tokens."""
-        self.bytes_per_token = min(_LONGEST_TOKEN, max(1.0, sent / tokens))
+        ratio = sent / tokens
+        self.bytes_per_token = (
+            ratio if 1.0 <= ratio <= _LONGEST_TOKEN else min(_LONGEST_TOKEN, max(1.0, ratio))
+        )
 
     def estimate(self, sent: int, received: int) -> Usage:
         """Estimate the usage from the bytes sent and received."""
@@ -46,13 +49,15 @@ class UsageReader:
         usage = read_usage(reported)
         received = len(choices[0].text) if len(choices) == 1 else sum(len(choice.text) for choice in choices)
         if usage is not None and usage.prompt and (usage.completion or not received):
-            prompt = max(0, sent - usage.prompt * _LONGEST_TOKEN)
-            reply = max(0, received - usage.completion * _LONGEST_TOKEN)
+            prompt = sent - usage.prompt * _LONGEST_TOKEN
+            reply = received - usage.completion * _LONGEST_TOKEN
             if prompt <= self._prompt_slack and reply <= self._reply_slack:
-                self._prompt_slack -= prompt
-                self._reply_slack -= reply
-                if not prompt:
+                if prompt > 0:
+                    self._prompt_slack -= prompt
+                else:
                     self.learn(sent, usage.prompt)
+                if reply > 0:
+                    self._reply_slack -= reply
                 return usage
         estimated = self.estimate(sent, _count_bytes(choices))
         if usage is None:

@@ -88,7 +88,7 @@ def _write_prompts(path: Path, folders: list[StageFolder], cutter: Cutter) -> No
             said = list(one.messages)
             first = next(place for place, each in enumerate(said) if each["role"] == "assistant")
             asked = cutter.render_pieces(said[: first + 1])[0].text
-            rows.append({"messages": said[:first], "tokens": cutter.encode(asked)})
+            rows.append({"messages": said[:first], "tokens": cutter.encode_prompt(asked)})
     (path / "prompts.json").write_text(json.dumps(rows), "utf-8")
 
 

@@ -17,6 +17,11 @@ from bactrian.train.examples import Cutter, encode_protected
 from bactrian.train.recipe import Base
 from bactrian.train.templates import read_template
 
+_SPACE = "\u2581"
+"""A space, as SentencePiece writes it."""
+_BEFORE = "\n"
+"""Stands for the prompt before a reply. It merges with nothing in SentencePiece's vocabularies of bytes."""
+
 
 def open_tokenizer(model: str, base: Base) -> Any:
     """Open the tokenizer of a model's folder, with the recipe's chat template. Raises InputError if there is none."""
@@ -56,12 +61,30 @@ def make_cutter(tokenizer: Any, model: str) -> Cutter:
     def spell(name: str) -> list[int]:
         return tokenizer.encode(name, add_special_tokens=False, split_special_tokens=True)
 
+    def encode_safe(text: str) -> list[int]:
+        return encode_protected(text, controls, encode, spell)
+
+    before = len(encode(_BEFORE))
     return Cutter(
         render=render,
-        encode=lambda text: encode_protected(text, controls, encode, spell),
+        encode=encode_safe,
         stops=_find_stops(tokenizer, model),
         controls=controls,
+        start=_find_start(tokenizer),
+        encode_reply=(lambda text: encode_safe(_BEFORE + text)[before:]) if _adds_space(tokenizer) else None,
     )
+
+
+def _find_start(tokenizer: Any) -> tuple[int, ...]:
+    """Return the token that the tokenizer puts before each text, as llama.cpp does too."""
+    begun = tokenizer.encode("")[:1]
+    return tuple(begun) if begun == [tokenizer.bos_token_id] else ()
+
+
+def _adds_space(tokenizer: Any) -> bool:
+    """Return True if the tokenizer puts a space before each text, as LLaMA's does: a reply would begin with two."""
+    first = tokenizer.convert_ids_to_tokens(tokenizer.encode("a", add_special_tokens=False))[0]
+    return str(first).startswith(_SPACE)
 
 
 def hash_template(tokenizer: Any) -> str:

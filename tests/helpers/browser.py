@@ -1,0 +1,37 @@
+"""A real browser for pages, and what a page has that keeps people out."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Generator
+from contextlib import contextmanager
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, sync_playwright
+
+_PROGRAMS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
+"""The first is the same engine without windows: the tests take a third of the CPU time in it."""
+CHROMIUM = next(filter(None, map(shutil.which, _PROGRAMS)), None)
+"""The browser of the tests; None skips them."""
+needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
+
+
+@contextmanager
+def open_browser() -> Generator[Browser]:
+    """Open a browser. As long as it is open, its event loop runs in this thread, and no other can."""
+    flags = ["--no-sandbox", "--in-process-gpu", "--disable-background-networking"]
+    with sync_playwright() as tool:
+        browser = tool.chromium.launch(executable_path=CHROMIUM, args=flags)
+        yield browser
+        browser.close()
+
+
+def find_barriers(page: Page, *, preload: bool = True) -> list[str]:
+    """Return what axe finds on a page that keeps people out of it: the rule, and the first element that breaks it.
+
+    With ``preload``, axe fetches the styles and tests them, too, which it cannot in files.
+    """
+    options = {"preload": preload, "resultTypes": ["violations"]}
+    found = Axe().run(page, options=options).response["violations"]
+    return [f"{one['id']}: {one['nodes'][0]['html'][:90]}" for one in found]
