@@ -127,7 +127,7 @@ def test_a_person_is_the_critic(stage: tuple[RunningExplorer, Page], tmp_path: P
     page.get_by_role("button", name="Begin").click()
     expect(page.get_by_text("You are the critic")).to_be_visible()
     expect(page.locator("#proposals")).to_contain_text("Name a cup.")
-    assert Axe().run(page).violations_count == 0
+    assert find_barriers(page) == []
     page.get_by_role("textbox", name="Your reason").fill("because cups come first")
     page.get_by_role("button", name="Choose 2").click()
     expect(page.locator("#turn-1")).to_contain_text("Name a cup.")
