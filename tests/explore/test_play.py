@@ -24,10 +24,10 @@ pytestmark = needs_chromium
 SCRIPT = {
     "task_specifier": ["Build a small tea timer."],
     "user": [
-        *({"text": f"Instruction: Name part {n}.\nInput: None", "delay": 0.3} for n in range(1, 5)),
+        *({"text": f"Instruction: Name part {n}.\nInput: None", "delay": 0.6} for n in range(1, 5)),
         "<CAMEL_TASK_DONE>",
     ],
-    "assistant": [{"text": f"Solution: Part {n}.\nNext request.", "delay": 0.3} for n in range(1, 5)],
+    "assistant": [{"text": f"Solution: Part {n}.\nNext request.", "delay": 0.6} for n in range(1, 5)],
 }
 CHOICES = {
     "user": [
@@ -87,9 +87,9 @@ def test_a_conversation_is_played_paused_and_watched_to_its_end(
     expect(page.locator("#turn-1")).to_be_visible()
     page.get_by_role("button", name="Pause").click()
     expect(page.get_by_text("Paused")).to_be_visible()
-    page.wait_for_timeout(700)
+    page.wait_for_timeout(1000)
     before = page.locator("article.turn").count()
-    page.wait_for_timeout(900)
+    page.wait_for_timeout(1500)
     assert page.locator("article.turn").count() == before < 9
     assert find_barriers(page) == []
     page.reload()
