@@ -65,6 +65,7 @@ async def test_a_behaviour_is_learned_from_examples_and_found_by_its_name(
     assert "apology" in bactrian("behaviours", cwd=tmp_path, BACTRIAN_DATA=home).stdout
     again = bactrian("behaviours", "train", "data.jsonl", cwd=tmp_path, BACTRIAN_DATA=home)
     assert again.returncode == 2
+    assert "left out" not in again.stderr + again.stdout, "it is refused before anything is learned"
     texts = ("Instruction: Describe the lamp.", "I apologise for the lamp, I am so sorry.")
     plain = ("Instruction: Describe the lamp.", "The lamp has two parts: a foot and a shade.")
     await make_run(tmp_path / "run.db", [session("1", texts=texts), session("2", texts=plain)])

@@ -19,6 +19,7 @@ _ALIKE = 0.9
 """Least similarity in order, from 0 to 1 (difflib's ratio, over words)."""
 _LONGEST = 400
 """Words; of longer turns the different words are compared, in any order: that takes no longer than reading."""
+_PUNCTUATION = ".,;:!?()\"'*"
 _SHARED = 0.8
 """Share of different words in common, below which the order is not compared."""
 
@@ -42,7 +43,9 @@ def detect_near_duplicates(reading: SessionReading) -> Iterator[Finding]:
 
 def _find_numbers(heard: HeardTurn) -> frozenset[str]:
     """The words with a digit: turns are alike only if they share all of them."""
-    return frozenset([word for word in heard.words if not word.isalpha() and any(map(str.isdigit, word))])
+    # Most words are told by a look or two; only what is left is looked at character by character.
+    odd = [word for word in heard.words if not (word.isalpha() or word.strip(_PUNCTUATION).isalpha())]
+    return frozenset([word for word in odd if any(map(str.isdigit, word))])
 
 
 def _likeness(one: HeardTurn, other: HeardTurn) -> float:
