@@ -75,7 +75,7 @@ async def test_behaviours_that_were_not_seen_are_folded_and_have_an_interval(tmp
 async def test_what_a_run_does_not_know_is_unknown_and_never_free(tmp_path: Path) -> None:
     page = await save_page(tmp_path, list_sessions())
     text = page.read_text("utf-8")
-    assert "cost<b>unknown</b>" in text
+    assert "cost of the conversations<b>unknown</b>" in text
     assert "cost of a finished conversation<b>unknown</b>" in text
     assert "$0" not in text
 
