@@ -86,7 +86,7 @@ def _detect_loops(reading: SessionReading) -> Iterator[Finding]:
             number = heard.turn.number
             scores = [detected.score_turn(head, place) for place in range(number - run, number)]
             confidence = sum(one.confidence for one in scores) / run
-            reason, quote = detected.explain(head, number)
+            reason, quote = detected.explain(head, number) if reading.explains else ("", "")
             reason = f"nothing new since turn {number - run + 1}" + (f"; {reason}" if reason else "")
             yield reading.make_finding(
                 heard, LOOP, max(round(confidence, 2), 0.5), _find_quote(heard, quote), reason
@@ -116,7 +116,7 @@ def _make_finding(
     reading: SessionReading, detected: DetectedConversation, head: Head, scored: TurnScore
 ) -> Finding:
     heard = reading.heard[scored.turn - 1]
-    reason, quote = detected.explain(head, scored.turn)
+    reason, quote = detected.explain(head, scored.turn) if reading.explains else ("", "")
     return reading.make_finding(heard, head.behaviour, scored.confidence, _find_quote(heard, quote), reason)
 
 
