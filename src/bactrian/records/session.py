@@ -195,7 +195,8 @@ def render_transcript(session: Session) -> str:
         for turn in session.turns
     )
     return (
-        f'<div><div data-title role="heading" aria-level="1"><b>{_escape_html(_format_title(session))}</b></div>{steps}{turns}'
+        f'<div><div data-title role="heading" aria-level="1"><b>{_escape_html(_format_title(session))}</b></div>'
+        f"{steps}{turns}"
         f'<div style="{_FAINT}">{_escape_html(_format_outcome(session))}</div></div>'
     )
 
