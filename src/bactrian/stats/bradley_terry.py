@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,8 +33,8 @@ def fit_bradley_terry(wins: Mapping[tuple[str, str], float]) -> dict[str, float]
     if not names:
         raise ValueError("nothing was compared")
     places = {name: place for place, name in enumerate(names)}
-    won = np.zeros(len(names))
-    games = np.zeros((len(names), len(names)))
+    won: NDArray[np.float64] = np.zeros(len(names))
+    games: NDArray[np.float64] = np.zeros((len(names), len(names)))
     for (one, other), count in wins.items():
         first, second = places[one], places[other]
         if not games[first, second]:
@@ -44,19 +44,20 @@ def fit_bradley_terry(wins: Mapping[tuple[str, str], float]) -> dict[str, float]
         games[second, first] += count
         won[first] += count
     _check_connected(names, games > 0)
-    strength = np.zeros(len(names))
+    strength: NDArray[np.float64] = np.zeros(len(names))
     for _ in range(_STEPS):
-        chance = 1 / (1 + np.exp(strength - strength[:, None]))
-        curve = games * chance * (1 - chance)
+        chance: NDArray[np.float64] = 1 / (1 + np.exp(strength - strength[:, None]))
+        curve: NDArray[np.float64] = games * chance * (1 - chance)
         # The likelihood does not change if all strengths grow alike; the last term keeps their mean at 0.
-        slope = np.diag(curve.sum(axis=1)) - curve + 1 / len(names)
-        step = np.linalg.solve(slope, won - (games * chance).sum(axis=1))
-        largest = np.abs(step).max()
-        strength += step / max(1.0, largest)
+        slope: NDArray[np.float64] = np.diag(curve.sum(axis=1)) - curve + 1 / len(names)
+        lacking: NDArray[np.float64] = won - (games * chance).sum(axis=1)
+        step = cast("NDArray[np.float64]", np.linalg.solve(slope, lacking))
+        largest = float(np.abs(step).max())
+        strength = strength + step / max(1.0, largest)
         if largest < _CLOSE:
             break
-    strength -= strength.mean()
-    return {name: float(value) for name, value in zip(names, strength, strict=True)}
+    middle = float(strength.mean())
+    return {name: float(strength[place]) - middle for name, place in places.items()}
 
 
 def _check_connected(names: list[str], met: NDArray[np.bool_]) -> None:
