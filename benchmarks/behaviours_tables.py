@@ -15,7 +15,7 @@ LEASTS = (0.5, 0.7, 0.8, 0.9)
 ENDED = 8
 """Turns of a loop that end a conversation."""
 REGISTERS = {
-    "weak model": ("135m", "small", "tiny", "weak model", "rambl"),
+    "weak model": ("135m", "360m", "1.7b", "small", "smol", "tiny", "phi-2", "vicuna", "weak model", "rambl"),
     "GPT-3.5 style": ("gpt-3.5",),
     "GPT-4 style": ("gpt-4",),
     "Llama style": ("llama",),

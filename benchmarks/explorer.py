@@ -1,7 +1,8 @@
-"""``python -m benchmarks.explorer [SESSIONS] [RUN]``: how fast the explorer is. 50,000 sessions: a million messages.
+"""``python -m benchmarks.explorer [SESSIONS] [RUN]``: how fast the explorer is, beside its goals, in one table.
 
-The run is written through the store unless ``RUN`` exists. Page times are those of one client on a loopback connection,
-after the index is complete; CPU time is the index process's own.
+50,000 sessions have 1,358,872 messages. The run is written through the store unless ``RUN`` exists. Page times are
+those of one client on a loopback connection after the index is complete. With ``--no-behaviours`` as the last word,
+that search is not waited for. The frames of the map need Playwright and Chromium.
 """
 
 from __future__ import annotations
@@ -11,17 +12,20 @@ import gzip
 import http.client
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from random import Random
 from typing import Any
 
 from pydantic_core import from_json
 from rich.console import Console
+from rich.table import Table
 
 from benchmarks.analysis import write
 
@@ -60,6 +64,17 @@ class Client:
         taken = (time.perf_counter() - begun) * 1000
         assert answer.status == 200, (path, body[:300])
         return taken, body
+
+    def post(self, path: str, form: str) -> None:
+        """Send a form of the explorer's pages."""
+        headers = {
+            "Content-Type": "application/x-www-form-urlencoded",
+            "Origin": f"http://127.0.0.1:{PORT}",
+        }
+        self._connection.request("POST", path, form, headers)
+        answer = self._connection.getresponse()
+        assert answer.status == 303, (path, answer.read()[:300])
+        answer.read()
 
     def measure(self, paths: Sequence[str]) -> tuple[float, float]:
         """Return median and 95th percentile of the milliseconds of ``paths``, each requested several times."""
@@ -101,39 +116,56 @@ def read_cpu(process: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def read_children(process: int) -> float:
+    """Return the CPU seconds of the processes that ``process`` started and that have ended."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[13]) + int(fields[14])) / os.sysconf("SC_CLK_TCK")
+
+
 def main() -> None:
     """Measure and print the table."""
-    count = int(sys.argv[1]) if len(sys.argv) > 1 else 50_000
+    given = [word for word in sys.argv[1:] if not word.startswith("--")]
+    count = int(given[0]) if given else 50_000
     with tempfile.TemporaryDirectory() as folder:
-        run = Path(sys.argv[2]) if len(sys.argv) > 2 else Path(folder) / "run.db"
+        run = Path(given[1]) if len(given) > 1 else Path(folder) / "run.db"
         if not run.exists():
             asyncio.run(write(run, count))
-        for name, value in measure_explorer(run):
-            Console().print(f"{name}: {value}", highlight=False)
+        table = Table("figure", "goal", "measured", title=f"bactrian explore, {count:,} conversations")
+        for figure in measure_explorer(run):
+            Console(stderr=True).print(" | ".join(figure), highlight=False)  # What is known so far.
+            table.add_row(*figure)
+        Console(width=160).print(table, highlight=False)
 
 
-def measure_explorer(run: Path) -> Iterator[tuple[str, str]]:
-    """Yield names and values of the figures."""
+def measure_explorer(run: Path) -> Iterator[tuple[str, str, str]]:
+    """Yield name, goal and value of the figures."""
     for file in run.parent.glob(f"{run.name}.explore*"):
         file.unlink()
     begun = time.perf_counter()
     command = [sys.executable, "-m", "bactrian", "explore", str(run), "--port", str(PORT)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as server:
         try:
-            yield "first page from the command, cold index", f"{wait_for_page() - begun:.2f} s"
+            clock = wait_for_page() - begun
+            yield (
+                "first page from the command, cold index",
+                "0.6 s",
+                f"{clock:.2f} s, {read_cpu(server.pid):.2f} s CPU",
+            )
             yield from _measure_building(server.pid)
             yield from _measure_pages(server.pid)
+            yield from _measure_map(server.pid, run)
+            yield "memory of the server, peak, at the end", "120 MB", f"{read_megabytes(server.pid):.0f} MB"
         finally:
             server.terminate()
     begun = time.perf_counter()
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as server:
         try:
-            yield "first page from the command, warm index", f"{wait_for_page() - begun:.2f} s"
+            yield "first page from the command, warm index", "0.6 s", f"{wait_for_page() - begun:.2f} s"
         finally:
             server.terminate()
 
 
-def _measure_building(server: int) -> Iterator[tuple[str, str]]:
+def _measure_building(server: int) -> Iterator[tuple[str, str, str]]:
     client = Client()
     (worker,) = list_children(server)
     listed: list[float] = []
@@ -148,43 +180,125 @@ def _measure_building(server: int) -> Iterator[tuple[str, str]]:
             listed.append(client.get("/conversations?sort=longest")[0])
             time.sleep(0.25)
 
-    goal = 0
+    goal, begun = 0, time.perf_counter()
     goal = wait("texts")["sessions"]
-    state = wait("texts")
-    yield "index of all texts, CPU", f"{read_cpu(worker):.1f} s ({state['turns']:,} messages)"
+    state, clock = wait("texts"), time.perf_counter() - begun
+    cpu = read_cpu(worker)
+    share = cpu * 1e6 / state["turns"]
     yield (
-        "memory of the server while indexing",
-        f"{read_megabytes(server):.0f} MB + {read_megabytes(worker):.0f} MB",
+        "index of all texts",
+        "60 s CPU a million",
+        f"{cpu:.1f} s CPU, {clock:.0f} s ({state['turns']:,} messages; {share:.1f} s CPU a million)",
     )
-    yield "list page while indexing, worst", f"{max(listed):.0f} ms"
-    before = read_cpu(worker)
+    yield "memory of the server while indexing, peak", "200 MB", f"{read_megabytes(server):.0f} MB"
+    yield (
+        "memory of the index process: peak, and now",
+        "",
+        f"{read_megabytes(worker):.0f} MB, {read_megabytes(worker, 'VmRSS'):.0f} MB",
+    )
+    yield "list page while indexing, worst", "", f"{max(listed):.0f} ms"
+    if sys.argv[-1] == "--no-behaviours":
+        return
+    before, begun = read_cpu(worker) + read_children(worker), time.perf_counter()
     wait("seen")
-    yield "behaviours of all conversations, CPU", f"{read_cpu(worker) - before:.1f} s"
+    processes = sum(map(read_cpu, list_children(worker)))
+    cpu = read_cpu(worker) + read_children(worker) + processes - before
+    yield (
+        "behaviours of all conversations",
+        "",
+        f"{cpu:.0f} s CPU, {time.perf_counter() - begun:.0f} s",
+    )
 
 
-def _measure_pages(server: int) -> Iterator[tuple[str, str]]:
+def _measure_pages(server: int) -> Iterator[tuple[str, str, str]]:
     client = Client()
     draw = Random(1)
     rows = from_json(_unpack(client.get("/conversations.json")[1]))["sessions"]
     talks = [f"/c/{one['data']}/{one['id']}" for one in draw.sample(rows, 40)]
     client.measure((*LISTS[:1], *SEARCHES[:1], *talks[:1]))
-    for name, paths in (("list page", LISTS), ("search", SEARCHES), ("conversation", talks)):
+    groups = (("list page", "25 ms", LISTS), ("search", "150 ms", SEARCHES), ("conversation", "10 ms", talks))
+    for name, goal, paths in groups:
         before = read_cpu(server)
         middle, slow = client.measure(paths)
         cpu = 1000 * (read_cpu(server) - before) / (REPEATS * len(paths))
-        yield f"{name}, median and 95th percentile", f"{middle:.1f} and {slow:.1f} ms; {cpu:.1f} ms CPU"
+        yield (
+            f"{name}, median and 95th percentile",
+            goal,
+            f"{middle:.1f} and {slow:.1f} ms; {cpu:.1f} ms CPU",
+        )
         if paths is not talks:
             worst = max((client.measure([path])[1], path) for path in paths)
-            yield f"{name}, the slowest address at the 95th percentile", f"{worst[0]:.1f} ms ({worst[1]})"
+            yield f"{name}, slowest address at the 95th percentile", goal, f"{worst[0]:.1f} ms ({worst[1]})"
     page = client.get("/conversations")[1]
     assets = re.findall(r'(?:href|src)="(/static/[^"]+)"', _unpack(page).decode())
     sizes = [len(client.get(asset)[1]) for asset in assets]
-    yield "first visit, compressed", f"{(len(page) + sum(sizes)) / 1000:.1f} KB"
+    yield "first visit, compressed", "40 KB", f"{(len(page) + sum(sizes)) / 1000:.1f} KB"
+    later = [len(page), len(client.get(talks[0])[1]), len(client.get("/statistics")[1])]
     yield (
-        "list page, conversation, compressed",
-        f"{len(page) / 1000:.1f}, {len(client.get(talks[0])[1]) / 1000:.1f} KB",
+        "list, conversation, statistics, compressed",
+        "8 KB",
+        ", ".join(f"{size / 1000:.1f}" for size in later) + " KB",
     )
-    yield "memory of the server, peak", f"{read_megabytes(server):.0f} MB"
+    yield "memory of the server after these pages, peak", "120 MB", f"{read_megabytes(server):.0f} MB"
+
+
+def _measure_map(server: int, run: Path) -> Iterator[tuple[str, str, str]]:
+    """Draw the map of the tasks, and move it in a browser."""
+    client, name = Client(), run.name.removesuffix(".db")
+    form = re.search(r'name="csrf" value="([^"]+)"', _unpack(client.get("/map")[1]).decode())
+    assert form is not None
+    before, begun, memory = read_children(server), time.perf_counter(), 0.0
+    client.post("/map", f"csrf={form[1]}&data={name}&what=task")
+    while b'id="map"' not in _unpack(client.get(f"/map?data={name}&what=task")[1]):
+        for child in list_children(server):
+            if b"map.worker" in Path(f"/proc/{child}/cmdline").read_bytes():
+                memory = max(memory, read_megabytes(child))
+        time.sleep(0.25)
+    clock = time.perf_counter() - begun
+    time.sleep(2)  # Until the process has ended, and its time is known.
+    yield (
+        "map of all tasks",
+        "120 s",
+        f"{clock:.0f} s, {read_children(server) - before:.0f} s CPU, {memory:.0f} MB",
+    )
+    page, points = (
+        client.get(f"{path}?data={name}&what=task&by=topic")[1] for path in ("/map", "/map/points")
+    )
+    yield "map: page and points, compressed", "300 KB", f"{(len(page) + len(points)) / 1000:.0f} KB"
+    chromium = shutil.which("chromium") or shutil.which("google-chrome")
+    if find_spec("playwright") is None or chromium is None:
+        return
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as tool:
+        browser = tool.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        shown = browser.new_page(viewport={"width": 1280, "height": 900})
+        shown.goto(f"http://127.0.0.1:{PORT}/map?data={name}&what=task&by=topic")
+        shown.wait_for_timeout(1000)
+        times: list[float] = sorted(shown.evaluate(_FRAMES))
+        browser.close()
+    middle, slow = times[len(times) // 2], times[len(times) * 95 // 100]
+    yield (
+        "map: drawing a frame, median and 95th percentile",
+        "16 ms",
+        f"{middle:.1f} and {slow:.1f} ms",
+    )
+
+
+_FRAMES = """async () => {
+  const canvas = document.querySelector("#map"), times = [], ask = window.requestAnimationFrame.bind(window);
+  window.requestAnimationFrame = (draw) => ask((now) => {
+    const begun = performance.now(); draw(now); times.push(performance.now() - begun);
+  });
+  const box = canvas.getBoundingClientRect(), clientX = box.left + box.width / 2, clientY = box.top + box.height / 2;
+  for (let frame = 0; frame < 120; frame += 1) {
+    const deltaY = frame % 40 < 20 ? -40 : 40;
+    canvas.dispatchEvent(new WheelEvent("wheel", { deltaY, clientX, clientY, cancelable: true }));
+    await new Promise((done) => ask(() => ask(done)));
+  }
+  return times;
+}"""
+"""Zooms in and out a hundred and twenty times, and returns the milliseconds that the page's own drawing took."""
 
 
 def _unpack(body: bytes) -> bytes:

@@ -15,7 +15,7 @@ TURNS = sum(len(one.labels) for one in CORPUS)
 
 def test_the_corpus_is_as_large_as_its_page_says() -> None:
     assert f"{len(CORPUS):,} conversations with {TURNS:,} turns" in PAGE
-    assert len({one.author for one in CORPUS}) == 22
+    assert len({one.author for one in CORPUS}) == 26
     assert len({one.language for one in CORPUS}) == 12
 
 

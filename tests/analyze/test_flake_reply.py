@@ -58,6 +58,8 @@ NEAR_MISSES = {
         "Solution: I will choose blue.\nNext request.",
     ),
     "a resolution": ("Make a New Year's resolution.", "I will read one book a month."),
+    "a slogan": ("Write a slogan.", "We'll fix it."),
+    "announced in the same line": ("Name a river.", "I will name one: the Vistula."),
     "announced and shown": ("Show the code.", "I will now show the code:\n```python\nprint(1)\n```"),
     "a translated promise": ("Translate into English: Ich rufe dich an.", "I will call you."),
     "a plan that was asked for": (

@@ -75,7 +75,7 @@ async def test_behaviours_that_were_not_seen_are_folded_and_have_an_interval(tmp
 async def test_what_a_run_does_not_know_is_unknown_and_never_free(tmp_path: Path) -> None:
     page = await save_page(tmp_path, list_sessions())
     text = page.read_text("utf-8")
-    assert "cost<b>unknown</b>" in text
+    assert "cost of the conversations<b>unknown</b>" in text
     assert "cost of a finished conversation<b>unknown</b>" in text
     assert "$0" not in text
 
@@ -93,7 +93,7 @@ async def test_the_page_stays_small_however_long_the_conversations_are(tmp_path:
         session(
             f"s{number:03}", texts=["Instruction: <&> x.\nInput: None", "Solution: " + "<word> " * 9000] * 4
         )
-        for number in range(60)
+        for number in range(30)
     ]
     page = await save_page(tmp_path, long)
     assert page.stat().st_size < 1_500_000
@@ -204,4 +204,22 @@ def test_on_paper_every_behaviour_is_unfolded_and_only_open_conversations_are_pr
     assert view.locator(".talk:visible").count() == 0
     names = view.locator(".behaviour .name")
     assert min(names.nth(number).bounding_box()["width"] for number in range(names.count())) > 60  # type: ignore[index]
+    view.close()
+
+
+@needs_chromium
+@pytest.mark.parametrize("number", [0, 1])
+def test_on_paper_no_heading_stands_over_conversations_that_are_not_printed(
+    pages: list[Path], browser: Browser, number: int
+) -> None:
+    view = browser.new_page(viewport={"width": 794, "height": 1100})
+    view.goto(pages[number].as_uri())
+    view.emulate_media(media="print")
+    assert not view.locator("#conversations").is_visible()
+    assert view.locator(".talks h3:visible").count() == 0
+    view.emulate_media(media="screen")
+    view.locator(".talk > summary").first.click()
+    view.emulate_media(media="print")
+    assert view.locator("#conversations").is_visible()
+    assert (view.locator(".talk:visible").count(), view.locator(".talks h3:visible").count()) == (1, 1)
     view.close()

@@ -1,9 +1,11 @@
-"""The command at the head of a report makes the run that it stands over."""
+"""The head of a report: the command makes the run that it stands over, and the verdict names runs by what they show."""
 
 from __future__ import annotations
 
 import pytest
 
+from bactrian.analyze.page.verdict import write_comparison_verdict
+from bactrian.analyze.report import COOPERATION
 from bactrian.api.reading.provenance import list_settings
 from bactrian.recipes.load import load_recipe
 
@@ -27,3 +29,21 @@ def test_the_settings_of_a_recipe_are_found_again(settings: list[str]) -> None:
 def test_a_recipe_of_a_persons_own_has_no_settings() -> None:
     content = load_recipe("ai-society", ["language=German"]).content() | {"name": "mine"}
     assert list_settings(content) == []
+
+
+@pytest.mark.parametrize(
+    ("sure", "told"),
+    [
+        ((), "From one, no run differs by"),
+        (("two",), "From one, only two differs by"),
+        (("two", "three"), "From one, two and three differ by"),
+    ],
+)
+def test_the_verdict_on_three_runs_names_those_that_differ(sure: tuple[str, ...], told: str) -> None:
+    names = ("one", "two", "three")
+    reports = [{"run": name, COOPERATION: {"rate": 0.1}} for name in names]
+    changes = [
+        {"paired": None, COOPERATION: {"low": 0.1 if name in sure else -0.1, "high": 0.3}}
+        for name in names[1:]
+    ]
+    assert told in write_comparison_verdict(reports, changes)

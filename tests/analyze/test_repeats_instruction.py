@@ -35,6 +35,10 @@ NEAR_MISSES = {
         "Name the capital of Chad.",
         "Solution: The capital of Chad is N'Djamena.\nNext request.",
     ),
+    "restated as a heading": (
+        "List three uses of copper.",
+        "Solution: Three uses of copper:\n1. Pipes\n2. Wires\n3. Roofs\nNext request.",
+    ),
     "chosen from what was offered": (
         "Choose tea or coffee for the meeting.",
         "Solution: Coffee.\nNext request.",

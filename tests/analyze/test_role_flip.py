@@ -37,10 +37,16 @@ USER_EXAMPLES = {
     "solves its own instruction": f"{ASKED}\n\n{ANSWERED}",
     "in lower case": "solution: volatility is the standard deviation of returns.",
     "offers help": "How can I help you today?",
+    "waits for an instruction": "I am ready. Please give me your first instruction.",
+    "asks for an order": "Please provide a new instruction.",
+    "asks for an order in the form of one": "Instruction: Please provide your next instruction.\nInput: None",
+    "asks what is next": "Thank you. What is the next task?",
     "accepts work": "Sure, I can help you with that! What would you like me to do first?",
     "delivers": "Sure! Here is the function you asked for:\n```python\ndef vol(x): ...\n```",
 }
 USER_NEAR_MISSES = {
+    "instructions for a reader": "Instruction: Give me the instructions for the reader.\nInput: None",
+    "words to be checked": "Instruction: Translate the line.\nInput: Please provide a new instruction.",
     "an instruction": ASKED,
     "an instruction with a solution as its input": "Instruction: Check this.\nInput: Solution: x = 4",
     "thanks before an instruction": "Great, thank you. Instruction: Now plot it.\nInput: None",

@@ -15,8 +15,9 @@ from bactrian.models.scripted import Scripted
 from bactrian.play.agent import Agent
 from bactrian.play.critic.choosing import CriticQuestion
 from bactrian.play.critic.human_critic import HumanCritic
-from bactrian.records.candidate import Proposal
-from bactrian.records.events import Ended, Proposed, Spoke, Started
+from bactrian.play.human import HUMAN
+from bactrian.records.candidate import Decision, Proposal
+from bactrian.records.events import Chose, Ended, Proposed, Spoke, Started
 from bactrian.records.session import Role
 from bactrian.records.text import Text
 from bactrian.records.usage import Usage
@@ -60,6 +61,27 @@ def test_a_proposal_that_was_made_before_is_named_and_not_repeated() -> None:
         view.show(Proposed(propose(place, text)))
     assert "could say (3): the same as 2." in seen.getvalue()
     assert seen.getvalue().count("Name two.") == 1
+
+
+@pytest.mark.parametrize(
+    ("chooser", "told"), [(HUMAN, "You take 2. Shorter."), ("Tea Master", "Tea Master takes 2.")]
+)
+def test_a_choice_names_the_one_that_made_it(chooser: str, told: str) -> None:
+    seen, view = open_screen()
+    decision = Decision(
+        number=3,
+        round=1,
+        attempt=1,
+        speaker="user",
+        chooser=chooser,
+        text=Text("2 Shorter."),
+        place=2,
+        reason="Shorter.",
+        seconds=1.0,
+        model=chooser,
+    )
+    view.show(Chose(decision))
+    assert told in seen.getvalue()
 
 
 def test_what_is_not_known_of_an_imported_turn_is_not_shown_as_zero() -> None:

@@ -217,7 +217,9 @@ def test_a_session_is_shown_whole_in_each_form(run: Path) -> None:
     assert "Solution: Part 2 is the dial" in show(run, "001_001_001")
     assert "Solution: Part 2 is the dial" in show(run, "001")
     assert show(run, "001", "--format", "markdown").startswith("# Pilot × Nurse\n")
-    assert show(run, "001", "--format", "html").startswith("<!doctype html>")
+    page = show(run, "001", "--format", "html")
+    assert page.startswith("<!doctype html>")
+    assert page.count('<div data-speaker="assistant"') == page.count("Solution: Part") > 0
     whole = json.loads(show(run, "003", "--json"))
     assert [one["speaker"] for one in whole["turns"]] == ["user", "assistant"]
     assert "role_flip" in [one["behaviour"] for one in whole["findings"]]

@@ -128,3 +128,11 @@ def test_overlap_and_news_are_measured_against_the_turn_before() -> None:
     assert (echo["said_before"], echo["new_words"], echo["covers_asked"]) == (1.0, 0, 1.0)
     assert answer["said_before"] < 0.5
     assert answer["new_numbers"] == 1
+
+
+def test_findings_that_are_only_counted_are_the_same_without_words_and_reasons() -> None:
+    for case in list(read_corpus())[::40]:
+        explained = find_behaviours(case.session, BEHAVIOURS)
+        counted = find_behaviours(case.session, BEHAVIOURS, explain=False)
+        assert [one.turn for one in counted] == [one.turn for one in explained]
+        assert [one.confidence for one in counted] == [one.confidence for one in explained]

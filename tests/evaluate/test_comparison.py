@@ -45,7 +45,7 @@ def make_tasks(outcomes: str) -> list[JudgedTask]:
     ]
 
 
-def compare(tasks: Sequence[JudgedTask], resamples: int = 2000) -> PairComparison:
+def compare(tasks: Sequence[JudgedTask], resamples: int = 500) -> PairComparison:
     return compare_pair(PAIR, "judge", tasks, resamples=resamples)
 
 

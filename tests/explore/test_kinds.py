@@ -23,6 +23,7 @@ from bactrian.records.session import Role
 from bactrian.records.text import Text
 from bactrian.records.usage import Usage
 from bactrian.store import open_store
+from tests.helpers.command import bactrian
 from tests.helpers.runs import ORIGIN, make_run, session, turn
 
 
@@ -89,6 +90,44 @@ async def test_a_group_chat_says_who_does_not_hear_a_message(tmp_path: Path) -> 
         await store.freeze({"recipe": {"name": "x"}, "society": content})
     (page,) = await fetch([run], "/c/run/talk")
     assert f'Not heard by <span dir="auto">Role {names[1]}</span>'.encode() in page.body
+
+
+OWN_SOCIETY = """
+name = "own"
+description = "Three talk, and one of them does not hear another."
+task = "A timer"
+[[agents]]
+name = "a"
+role = "Role a"
+prompt = "Talk about {{ task }}."
+[[agents]]
+name = "b"
+role = "Role b"
+prompt = "Talk about {{ task }}."
+hears = ["c"]
+[[agents]]
+name = "c"
+role = "Role c"
+prompt = "Talk about {{ task }}."
+[[stages]]
+name = "talk"
+agents = ["a", "b", "c"]
+max_messages = 3
+"""
+
+
+async def test_a_played_society_of_a_file_says_who_does_not_hear_a_message(tmp_path: Path) -> None:
+    (tmp_path / "own.toml").write_text(OWN_SOCIETY)
+    (tmp_path / "script.json").write_text(json.dumps({name: ["Yes."] for name in "abc"}))
+    command = "play --society own.toml --model scripted:script.json --run run.db".split()
+    done = bactrian(*command, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (tmp_path / "own.toml").unlink()
+    async with open_store(tmp_path / "run.db", read_only=True) as store:
+        (talk,) = [one.id async for one in store.sessions()]
+    (page,) = await fetch([tmp_path / "run.db"], f"/c/run/{talk}")
+    assert page.body.count(b"Not heard by") == 1
+    assert b'Not heard by <span dir="auto">Role b</span>' in page.body
 
 
 async def test_a_translation_and_its_original_lead_to_each_other(tmp_path: Path) -> None:

@@ -24,10 +24,10 @@ pytestmark = needs_chromium
 SCRIPT = {
     "task_specifier": ["Build a small tea timer."],
     "user": [
-        *({"text": f"Instruction: Name part {n}.\nInput: None", "delay": 0.3} for n in range(1, 5)),
+        *({"text": f"Instruction: Name part {n}.\nInput: None", "delay": 0.6} for n in range(1, 5)),
         "<CAMEL_TASK_DONE>",
     ],
-    "assistant": [{"text": f"Solution: Part {n}.\nNext request.", "delay": 0.3} for n in range(1, 5)],
+    "assistant": [{"text": f"Solution: Part {n}.\nNext request.", "delay": 0.6} for n in range(1, 5)],
 }
 CHOICES = {
     "user": [
@@ -87,9 +87,9 @@ def test_a_conversation_is_played_paused_and_watched_to_its_end(
     expect(page.locator("#turn-1")).to_be_visible()
     page.get_by_role("button", name="Pause").click()
     expect(page.get_by_text("Paused")).to_be_visible()
-    page.wait_for_timeout(700)
+    page.wait_for_timeout(1000)
     before = page.locator("article.turn").count()
-    page.wait_for_timeout(900)
+    page.wait_for_timeout(1500)
     assert page.locator("article.turn").count() == before < 9
     assert find_barriers(page) == []
     page.reload()
@@ -105,7 +105,7 @@ def test_a_person_takes_a_part_and_gives_it_back(stage: tuple[RunningExplorer, P
     page.get_by_label("the AI assistant").check()
     page.get_by_role("button", name="Begin").click()
     expect(page.get_by_text("You are the AI assistant")).to_be_visible()
-    page.get_by_role("textbox", name="You are").fill("A glass of <b>sand</b>.")
+    page.get_by_role("textbox", name="Your message").fill("A glass of <b>sand</b>.")
     page.keyboard.press("Control+Enter")
     expect(page.locator("#turn-2")).to_contain_text("A glass of <b>sand</b>.")
     page.get_by_role("button", name="Give the assistant back").click()
@@ -126,9 +126,10 @@ def test_a_person_is_the_critic(stage: tuple[RunningExplorer, Page], tmp_path: P
     page.get_by_label("the critic", exact=True).check()
     page.get_by_role("button", name="Begin").click()
     expect(page.get_by_text("You are the critic")).to_be_visible()
-    expect(page.locator("#question")).to_contain_text("Name a cup.")
-    page.get_by_role("textbox", name="You are").fill("2 because cups come first")
-    page.get_by_role("button", name="Say it").click()
+    expect(page.locator("#proposals")).to_contain_text("Name a cup.")
+    assert find_barriers(page) == []
+    page.get_by_role("textbox", name="Your reason").fill("because cups come first")
+    page.get_by_role("button", name="Choose 2").click()
     expect(page.locator("#turn-1")).to_contain_text("Name a cup.")
     page.get_by_role("button", name="Give the critic back").click()
     expect(page.get_by_role("heading", name="task done")).to_be_visible(timeout=20_000)
@@ -136,24 +137,42 @@ def test_a_person_is_the_critic(stage: tuple[RunningExplorer, Page], tmp_path: P
     expect(page.get_by_text("because cups come first")).to_be_visible()
 
 
-def test_a_stopped_conversation_is_kept_and_resumed_by_the_same_form(
+def test_a_stopped_conversation_is_kept_and_goes_on_where_it_was(
     stage: tuple[RunningExplorer, Page], tmp_path: Path
 ) -> None:
     one, page = stage
     page.goto(one.address + "/play")
     page.get_by_role("button", name="Begin").click()
     expect(page.locator("#turn-2")).to_be_visible()
-    page.get_by_role("button", name="Stop").press(
-        "Enter"
-    )  # It moves while the page grows: a mouse may miss it.
-    expect(page.get_by_role("button", name="Stop")).to_have_count(0)
-    stored = len(read_played(tmp_path).turns)
-    assert stored >= 2
-    page = page.context.new_page()  # The first one still loads itself again.
-    page.goto(one.address + "/play")
-    page.get_by_role("button", name="Begin").click()
+    stop = page.get_by_role("button", name="Stop")
+    before = stop.bounding_box()
+    expect(page.locator("#turn-4")).to_be_visible()
+    assert stop.bounding_box() == before, "the button moved while the page grew"
+    expect(page.get_by_role("button", name="Resume")).to_be_hidden()
+    stop.click()
+    expect(page.get_by_text("It was stopped after")).to_be_visible()
+    loaded = page.evaluate("performance.timeOrigin")
+    assert 4 <= len(read_played(tmp_path).turns) < 9
+    page.wait_for_timeout(700)
+    assert page.evaluate("performance.timeOrigin") == loaded, "the page loads itself again and again"
+    page.get_by_role("button", name="Go on").click()
     expect(page.get_by_role("heading", name="task done")).to_be_visible(timeout=20_000)
     assert len(read_played(tmp_path).turns) == 9
+
+
+def test_after_a_failed_model_the_page_says_why_and_goes_on(
+    stage: tuple[RunningExplorer, Page], tmp_path: Path
+) -> None:
+    one, page = stage
+    script = tmp_path / "script.json"
+    script.write_text(json.dumps({**SCRIPT, "assistant": SCRIPT["assistant"][:1]}))
+    page.goto(one.address + "/play")
+    page.get_by_role("button", name="Begin").click()
+    expect(page.get_by_role("heading", name="failed")).to_be_visible(timeout=20_000)
+    expect(page.get_by_text("The script has no line 2 for assistant")).to_be_visible()
+    script.write_text(json.dumps(SCRIPT))
+    page.get_by_role("button", name="Go on").click()
+    expect(page.get_by_role("heading", name="task done")).to_be_visible(timeout=20_000)
 
 
 def test_a_model_that_was_not_named_does_not_play(

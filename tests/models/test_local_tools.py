@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import replace
 from typing import Any, Literal
 
 import pytest
+import pytest_asyncio
 from pydantic import BaseModel
 
 from bactrian.models.local.model import LocalModel
@@ -18,6 +19,8 @@ from bactrian.play.tools.functions import FunctionTool
 from bactrian.records.message import Message
 from bactrian.records.sampling import Sampling
 from bactrian.records.text import Text
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 class Size(BaseModel):
@@ -41,43 +44,45 @@ def ping() -> str:
     return "pong"
 
 
-@pytest.mark.parametrize("function", [draw, now, ping])
-async def test_what_the_grammar_allows_is_read_and_fits_the_function(function: Callable[..., Any]) -> None:
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def model() -> AsyncGenerator[LocalModel]:
+    local = LocalModel(window=2048)
+    yield local
+    await local.close()
+
+
+# One call with all kinds of arguments, and replies of several calls.
+@pytest.mark.parametrize(("function", "seed", "stop"), [(draw, 11, ("\n",)), (now, 1, ()), (ping, 1, ())])
+async def test_what_the_grammar_allows_is_read_and_fits_the_function(
+    model: LocalModel, function: Callable[..., Any], seed: int, stop: tuple[str, ...]
+) -> None:
     tool = FunctionTool(function)
     form = extend_grammar(build_assistant_format(small=True), [tool.tool])
     calls_only = form.grammar.replace("root ::= said | tool-call", "root ::= tool-call")
     request = Request(
         (Message("system", Text("You draw.")), Message("user", Text("Draw a ring for Ann and Bob, now."))),
-        Sampling(0.3, max_tokens=700, seed=1),
+        Sampling(0.3, max_tokens=700, seed=seed, stop=stop),
         response_format=replace(form, grammar=calls_only),
     )
-    model = LocalModel(window=2048)
-    try:
-        reply = await model.reply(request)
-    finally:
-        await model.close()
+    reply = await model.reply(request)
     said, calls = read_calls(reply.text, {tool.tool.name})
     assert said == ""
-    assert calls
+    assert len(calls) == (1 if stop else 4)
     for call in calls:
         assert call.name == tool.tool.name
         assert await tool.run(call.arguments)
 
 
-async def test_a_model_with_tools_answers_in_its_form_or_calls() -> None:
+async def test_a_model_with_tools_answers_in_its_form_or_calls(model: LocalModel) -> None:
     tool = FunctionTool(ping)
-    model = LocalModel(window=2048)
     request = Request(
         (Message("system", Text("You help.")), Message("user", Text("Instruction: Name a tea."))),
-        Sampling(0.3, max_tokens=300, seed=1),
+        Sampling(0.3, max_tokens=60, seed=3),
         response_format=build_assistant_format(small=True),
         tools=(tool.tool,),
     )
-    try:
-        free = await model.reply(request)
-        bound = await model.reply(replace(request, allow_tool_calls=False))
-    finally:
-        await model.close()
+    free = await model.reply(request)
+    bound = await model.reply(replace(request, allow_tool_calls=False))
     assert free.choices[0].calls or free.text.startswith("Solution: ")
     assert not bound.choices[0].calls
     assert bound.text.startswith("Solution: ")

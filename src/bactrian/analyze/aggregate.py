@@ -47,7 +47,7 @@ class Aggregate:
 
     def add(self, session: Session, own: Sequence[OwnBehaviour] = (), *, keep_findings: bool) -> None:
         """Add ``session``, with findings of the built-in behaviours and of ``own``."""
-        facts, findings = summarize(session, own)
+        facts, findings = summarize(session, own, explain=keep_findings)
         self.facts.append(facts)
         if keep_findings:
             self.findings += findings

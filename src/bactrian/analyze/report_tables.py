@@ -71,7 +71,7 @@ def write_comparison(console: Console, reports: Sequence[Json], changes: Sequenc
     names = [to_line(report["run"]) for report in reports]
     sizes = ", ".join(f"{report['sessions']:,}" for report in reports)
     write_sentence(console, f"{', '.join(names)}: {sizes} sessions. A star: differs from {names[0]} (95 %).")
-    rows = list_comparison(reports, changes)
+    rows = [row for row in list_comparison(reports, changes) if any(cell not in ("", "–") for cell in row[2])]
     for kind in dict.fromkeys(kind for kind, _, _ in rows):
         write_table(console, (kind, *names), ((name, *cells) for one, name, cells in rows if one == kind))
 

@@ -68,10 +68,13 @@ def _hash(*texts: str) -> bytes:
 
 
 def summarize(
-    session: Session, own: Sequence[OwnBehaviour] = ()
+    session: Session, own: Sequence[OwnBehaviour] = (), *, explain: bool = True
 ) -> tuple[SessionSummary, tuple[Finding, ...]]:
-    """Return the summary of ``session``, with built-in behaviours and those of ``own``."""
-    findings = find_behaviours(session, own=own)
+    """Return the summary of ``session``, with built-in behaviours and those of ``own``, and its findings.
+
+    Unless they ``explain``, some findings have no quote and no reason.
+    """
+    findings = find_behaviours(session, own=own, explain=explain)
     # In a group chat, all agents count as not instructing.
     speakers: dict[int, Speaker] = {
         turn.number: "user" if turn.speaker == "user" else "assistant" for turn in session.turns

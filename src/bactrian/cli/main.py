@@ -77,7 +77,7 @@ COMMANDS = {
     "analyze": LazyCommand(
         "analyze",
         "analyze",
-        "Report endings, behaviours and costs of a run, or compare two runs.",
+        "Report endings, behaviours and costs of a run, or compare several runs.",
     ),
     "behaviours": LazyCommand(
         "behaviours.app", "app", "List the behaviours that are detected, show, train or label one."

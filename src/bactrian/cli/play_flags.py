@@ -122,7 +122,7 @@ class ModelFlags:
 
     budget: Annotated[
         float | None,
-        declare_option("--budget", "Stop before this call costs more than this many US dollars.", min=0),
+        declare_option("--budget", "Stop before this command costs more than this many US dollars.", min=0),
     ] = None
     price: Annotated[
         str | None,

@@ -6,8 +6,9 @@ Every feature is a number with a name; :mod:`.reasons` says in words what it mea
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from functools import cache
+from itertools import chain
 from math import log1p
 from typing import NamedTuple
 
@@ -42,15 +43,15 @@ class _WordBits(dict[str, int]):
 
 
 class _WordSets(NamedTuple):
-    """The words of a turn, as sets of :class:`_WordBits`."""
+    """The words of a turn, and as sets of :class:`_WordBits`, which are quick to compare with those of many turns."""
 
+    words: Set[str]
     all: int
-    sentences: list[int]
     asked: int
     given: int
 
 
-_NO_WORDS = _WordSets(0, [], 0, 0)
+_NO_WORDS = _WordSets(frozenset(), 0, 0, 0)
 
 
 class Features:
@@ -89,13 +90,11 @@ class Features:
     def _collect_words(self, place: int) -> _WordSets:
         if place not in self._words:
             turn, collect = self._turns[place], self._bits.collect
-            sentences = [collect(sentence.stems) for sentence in turn.sentences]
-            everything = collect(turn.stems) if turn.has_code else 0
-            for said in sentences:
-                everything |= said
-            given = collect(turn.given)
+            words = frozenset(turn.stems)
+            everything = collect(words)
+            given = collect(turn.given) if turn.given else 0
             asked = collect(turn.asked) if given else everything
-            self._words[place] = _WordSets(everything, sentences, asked, given)
+            self._words[place] = _WordSets(words, everything, asked, given)
         return self._words[place]
 
     def _compare_earlier(self, place: int) -> dict[str, float]:
@@ -178,21 +177,20 @@ def _compare_before(
 ) -> dict[str, float]:
     """Compare a turn with the one that it answers."""
     mine, theirs = words.all, words_before.all
-    shares = [_share(said, theirs) for said in words.sentences if said.bit_count() > 2]
-    fresh = sum([share < _FRESH for share in shares])
-    work = 0
-    for sentence, said in zip(turn.sentences, words.sentences, strict=True):
-        if _NO_WORK.isdisjoint(sentence.acts):
-            work |= said
-    worked = (work & ~theirs).bit_count()
+    sentences = [frozenset(sentence.stems) for sentence in turn.sentences]
+    shares = [len(said & words_before.words) / len(said) if said else 0.0 for said in sentences]
+    long = [share for share, said in zip(shares, sentences, strict=True) if len(said) > 2]
+    fresh = sum([share < _FRESH for share in long])
+    work = [sentence.stems for sentence in turn.sentences if _NO_WORK.isdisjoint(sentence.acts)]
+    worked = len(frozenset(chain.from_iterable(work)) - words_before.words)
     new, size = (mine & ~theirs).bit_count(), mine.bit_count()
     return {
         "said_before": _share(mine, theirs),
         "said_before_asked": _share(mine, words_before.asked),
         "said_before_input": _share(mine, words_before.given),
-        "said_before_most": max(shares, default=0.0),
-        "said_before_least": min(shares, default=1.0),
-        "said_before_first": _share(words.sentences[0], theirs) if words.sentences else 0.0,
+        "said_before_most": max(long, default=0.0),
+        "said_before_least": min(long, default=1.0),
+        "said_before_first": shares[0] if shares else 0.0,
         "said_before_jaccard": _jaccard(mine, theirs),
         "covers_asked": _share(words_before.asked, mine),
         "covers_input": _share(words_before.given, mine),

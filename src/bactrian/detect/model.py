@@ -173,8 +173,9 @@ class DetectedConversation:
         columns = self.model.list_columns(head)
         reasons: dict[str, None] = {}
         row = self.make_row(place, head)
-        for column, added in head.forest.explain(row).most_common():
-            if added <= 0 or len(reasons) == _REASONS:
+        added = [(more, column) for column, more in head.forest.explain(row).items() if more > 0]
+        for _, column in sorted(added, key=itemgetter(0), reverse=True):
+            if len(reasons) == _REASONS:
                 break
             if reason := _explain_column(columns[column], row[column], head):
                 reasons[reason] = None
@@ -225,8 +226,17 @@ class DetectorModel:
 
     def list_columns(self, head: Head) -> list[str]:
         """Return the names of a row's columns; those of neighbours begin with their offset."""
-        own = [*self.summaries, *list_names()]
-        return own + [f"{offset} {name}" for offset in head.neighbours for name in (*self.shared, "there")]
+        if head.neighbours not in self._columns:
+            own = [*self.summaries, *list_names()]
+            self._columns[head.neighbours] = own + [
+                f"{offset} {name}" for offset in head.neighbours for name in (*self.shared, "there")
+            ]
+        return self._columns[head.neighbours]
+
+    @cached_property
+    def _columns(self) -> dict[tuple[int, ...], list[str]]:
+        """The columns of a row, kept by the neighbours that it shows."""
+        return {}
 
     def detect(self, turns: Sequence[ReadTurn]) -> DetectedConversation:
         """Prepare a conversation for scoring."""

@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from itertools import pairwise
+from unicodedata import normalize
 
-_WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
+from bactrian.language.words import WORD
+
 _UNSPACED = frozenset(("zh", "ja", "ko"))
 """Languages whose phrases are found anywhere in a sentence."""
 _HEAD = 3
@@ -86,7 +88,7 @@ class Lexicon:
 def load_lexicon() -> Lexicon:
     """Load the built-in lexicon."""
     text = resources.files("bactrian.detect").joinpath("speech_acts.toml").read_text("utf-8")
-    table: Mapping[str, Mapping[str, list[str]]] = tomllib.loads(text)
+    table: Mapping[str, Mapping[str, list[str]]] = tomllib.loads(normalize("NFKC", text))
     phrases: defaultdict[str, set[str]] = defaultdict(set)
     beginnings: defaultdict[str, set[str]] = defaultdict(set)
     endings: defaultdict[str, set[str]] = defaultdict(set)
@@ -101,7 +103,7 @@ def load_lexicon() -> Lexicon:
                 elif phrase.endswith("*"):
                     beginnings[phrase[:-1]].add(act)
                 else:
-                    phrases[" ".join(_WORD.findall(phrase)) or phrase].add(act)
+                    phrases[" ".join(WORD.findall(phrase)) or phrase].add(act)
     by_head: defaultdict[str, list[tuple[str, Acts]]] = defaultdict(list)
     for beginning, acts in sorted(beginnings.items()):
         by_head[beginning[:_HEAD]].append((beginning, frozenset(acts)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -58,15 +58,22 @@ class Forest:
         total = self.base
         return [total := _add_trees(trees, row, total) for trees, _ in self._parts]
 
-    def explain(self, row: Sequence[float]) -> Counter[int]:
+    @cached_property
+    def _steps(self) -> list[Any]:
+        return [_nest_steps(tree) for tree in self.trees]
+
+    def explain(self, row: Sequence[float]) -> dict[int, float]:
         """Return what each column adds to the score: the change of value along the path (Saabas 2014)."""
-        added: Counter[int] = Counter()
-        for tree in self.trees:
-            node = 0
-            while (feature := tree.features[node]) >= 0:
-                child = tree.left[node] if row[feature] <= tree.thresholds[node] else tree.right[node]
-                added[feature] += tree.values[child] - tree.values[node]  # type: ignore[assignment]
-                node = child
+        added: defaultdict[int, float] = defaultdict(float)
+        for node in self._steps:
+            while node is not None:
+                feature, threshold, change, left, other_change, right = node
+                if row[feature] <= threshold:
+                    added[feature] += change
+                    node = left  # noqa: PLW2901
+                else:
+                    added[feature] += other_change
+                    node = right  # noqa: PLW2901
         return added
 
 
@@ -86,6 +93,22 @@ def _nest_tree(tree: Tree, node: int = 0) -> Any:
         return tree.values[node]
     left, right = tree.left[node], tree.right[node]
     return feature, tree.thresholds[node], _nest_tree(tree, left), _nest_tree(tree, right)
+
+
+def _nest_steps(tree: Tree, node: int = 0) -> Any:
+    """Return a node as ``(feature, threshold, change, left, change, right)``, the changes of value; a leaf as None."""
+    feature = tree.features[node]
+    if feature < 0:
+        return None
+    left, right = tree.left[node], tree.right[node]
+    return (
+        feature,
+        tree.thresholds[node],
+        tree.values[left] - tree.values[node],
+        _nest_steps(tree, left),
+        tree.values[right] - tree.values[node],
+        _nest_steps(tree, right),
+    )
 
 
 def read_forest(data: Any) -> Forest:

@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 
 from bactrian.detect.speech_acts import load_lexicon
 from bactrian.language.markers import MARKERS, NOTHING
+from bactrian.language.words import WORD
 
 _STEM = 6
 """Characters by which words are compared: endings change."""
@@ -60,7 +61,6 @@ _DONE = re.compile(r"<?camel[_ ]?task[_ ]?done>?")
 _FENCED = re.compile(r"(?:```|~~~)[^\n]*\n?(.*?)(?:```|~~~|\Z)", re.DOTALL)
 _NO_INPUT = re.compile(rf"[\W_]*(?:{NOTHING}|nada|nenhuma?)?[\W_]*", re.IGNORECASE)
 _COMMENT = ("#", "//", "--", "/*", "*", '"""', "'''", "%", ";", "<!--", "{-")
-_WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
 _UNSPACED = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 # Begins with a set of characters, which the search looks for far faster than for a choice of patterns.
 _SENTENCE_END = re.compile(r"[.!?…।؟。！？\n](?:(?<=[\n。！？])[」』）\"”\s]*|[.!?…]*[\"'”’»)\]*_]*\s+)")
@@ -314,8 +314,8 @@ def _tokenize(text: str) -> list[str]:
     """Return the words; of scripts without spaces, pairs of characters."""
     if text.isascii():
         # The same words in a third of the time; an apostrophe between letters is part of a word.
-        return _WORD.findall(text) if "'" in text else text.encode().translate(_NO_WORD).decode().split()
-    found = _WORD.findall(text)
+        return WORD.findall(text) if "'" in text else text.encode().translate(_NO_WORD).decode().split()
+    found = WORD.findall(text)
     if _UNSPACED.search(text) is None:
         return found
     return [piece for word in found for piece in _split_word(word)]

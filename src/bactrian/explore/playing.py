@@ -13,14 +13,16 @@ from bactrian.models.model import Model, Reply, ReplyChoice, Request
 from bactrian.models.registry import load_local, open_model
 from bactrian.models.wrappers.base import Wrapper
 from bactrian.play.agent import BROKE_OFF
+from bactrian.play.critic.critic import CRITIC
 from bactrian.play.human import HUMAN, write_as_said
 from bactrian.play.run_session import SessionOrder, play_one
-from bactrian.records.events import Ended, Event, Started
+from bactrian.records.candidate import Proposal
+from bactrian.records.events import Ended, Event, Proposed, Started
 from bactrian.records.text import Text, clean_text
 from bactrian.records.turn import Speaker
 from bactrian.records.usage import Usage
 
-SEATS: tuple[str, ...] = ("user", "assistant", "critic")
+SEATS: tuple[str, ...] = ("user", "assistant", CRITIC)
 """Agents whose part a person can take."""
 _NUMBERS = re.compile(r"\s*(\d{1,3}(?:\s*[,>]\s*\d{1,3})*)\b[\s.:,-]*(.*)", re.DOTALL)
 
@@ -31,7 +33,9 @@ class PersonQuestion:
 
     agent: str
     text: str
-    """The last message to the agent: for a critic, the proposals."""
+    """The last message to the agent."""
+    proposals: tuple[Proposal, ...] = ()
+    """Those of which a critic chooses one; empty where it ranks lines of a search, which the text shows."""
 
 
 @dataclass(slots=True)
@@ -50,6 +54,10 @@ class LiveStage:
     """Why the play ended too early; empty if it did not."""
     question: PersonQuestion | None = None
     """What is being asked now."""
+    order: SessionOrder | None = None
+    """What is played."""
+    proposals: list[Proposal] = field(default_factory=list[Proposal])
+    """Those of the turn that comes next."""
     task: asyncio.Task[None] | None = None
     began: asyncio.Event = field(default_factory=asyncio.Event)
     """Set once the session began, or failed to."""
@@ -124,7 +132,8 @@ class LiveStage:
         """Return what the person answers in the place of a model; None if the model is to answer."""
         self._answer = asyncio.get_running_loop().create_future()
         last = request.messages[-1].text if request.messages else ""
-        self.question = PersonQuestion(request.agent, last)
+        chooses = request.agent == CRITIC and not _asks_ranking(request)
+        self.question = PersonQuestion(request.agent, last, tuple(self.proposals) if chooses else ())
         self.tell("state")
         try:
             return await self._answer
@@ -161,19 +170,23 @@ def write_reply(line: str, request: Request) -> str:
 
     A critic's line begins with the number of a proposal, or with several, best first, for a search.
     """
-    if request.agent != "critic":
+    if request.agent != CRITIC:
         return write_as_said(line, request.agent)
     match = _NUMBERS.fullmatch(clean_text(line))
     if match is None:
         return ""
-    ranks = request.response_format is not None and request.response_format.name == "ranking"
-    if ranks or "," in match[1]:
+    if _asks_ranking(request) or "," in match[1]:
         return f"Ranking: {match[1]}\n{match[2]}"
     return f"Choice: {match[1]}\n{match[2]}"
 
 
+def _asks_ranking(request: Request) -> bool:
+    return request.response_format is not None and request.response_format.name == "ranking"
+
+
 def start_play(order: SessionOrder, stage: LiveStage) -> None:
-    """Begin to play ``order`` in the running event loop."""
+    """Begin to play ``order`` in the running event loop, or go on with it after it was stopped."""
+    stage.order, stage.problem = order, ""
     stage.resume()
     stage.task = asyncio.create_task(_play(order, stage))
 
@@ -193,6 +206,9 @@ async def _play(order: SessionOrder, stage: LiveStage) -> None:
                     case Started(session):
                         stage.session = session.id
                         stage.began.set()
+                    case Proposed(proposal):
+                        stage.proposals = [one for one in stage.proposals if _is_of_round(one, proposal)]
+                        stage.proposals.append(proposal)
                     case Ended(_, error) if error is not None:
                         stage.problem = str(error)
                     case _:
@@ -203,6 +219,11 @@ async def _play(order: SessionOrder, stage: LiveStage) -> None:
     finally:
         stage.began.set()
         stage.tell("state")
+
+
+def _is_of_round(one: Proposal, other: Proposal) -> bool:
+    """Return True if both stand for the same turn in the same round."""
+    return (one.number, one.round) == (other.number, other.round) and one.place != other.place
 
 
 async def _open_and_play(order: SessionOrder, stage: LiveStage) -> AsyncGenerator[Event]:

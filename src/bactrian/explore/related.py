@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,9 @@ from bactrian.explore.library import DataSet, Library
 from bactrian.files.identity import is_same_file
 from bactrian.generate.jobs.translate import name_translation
 from bactrian.recipes.society import Society, list_societies, load_society
+from bactrian.records.run import Command
 from bactrian.records.session import Session, find_kind
+from bactrian.store import RunReader
 
 _MOST = 20
 """Translations that are listed."""
@@ -73,13 +75,17 @@ def _list_languages(recipe: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield code, names.get(code) or code
 
 
-def read_hearing(session: Session, recipe: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+async def read_hearing(
+    store: RunReader, session: Session, recipe: Mapping[str, Any]
+) -> dict[str, tuple[str, ...]]:
     """Return, by speaker, the agents of a group chat that do not hear it.
 
-    It is empty if everyone hears everyone, and where the society is not known: a file of its own that no recipe stored.
+    It is empty if everyone hears everyone, and where the society is not known: an earlier version did not store a file.
     """
     cast = session.provenance.cast
-    society = _find_society(session, recipe) if cast else None
+    if not cast:
+        return {}
+    society = _find_society(session, recipe) or _find_played(session, await store.commands())
     if society is None:
         return {}
     deaf: dict[str, tuple[str, ...]] = {}
@@ -95,6 +101,19 @@ def read_hearing(session: Session, recipe: Mapping[str, Any]) -> dict[str, tuple
         if others:
             deaf[speaker] = tuple(cast[name].name for name in others)
     return deaf
+
+
+def _find_played(session: Session, commands: Iterable[Command]) -> Society | None:
+    """Return the society of a command ``play --society`` that made the session."""
+    for command in commands:
+        if content := command.options.get("content"):
+            try:
+                society = Society.model_validate(content)
+            except ValidationError:
+                continue
+            if society.hash == session.provenance.prompts_hash:
+                return society
+    return None
 
 
 def _find_society(session: Session, recipe: Mapping[str, Any]) -> Society | None:

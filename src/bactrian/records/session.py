@@ -189,12 +189,14 @@ def render_transcript(session: Session) -> str:
         f'<div style="{_FAINT}">{name}: {_escape_html(text)}</div>' for name, text in _list_steps(session)
     )
     turns = "".join(
-        f'<div style="{_FRAME}"><b>{_escape_html(_format_speaker(session, turn.speaker, turn.role))}</b>{_fold(turn)}'
+        f'<div data-speaker="{_escape_html(turn.speaker)}" style="{_FRAME}">'
+        f"<b>{_escape_html(_format_speaker(session, turn.speaker, turn.role))}</b>{_fold(turn)}"
         f'<div style="white-space:pre-wrap">{_escape_html(turn.text.strip())}</div></div>'
         for turn in session.turns
     )
     return (
-        f"<div><div><b>{_escape_html(_format_title(session))}</b></div>{steps}{turns}"
+        f'<div><div data-title role="heading" aria-level="1"><b>{_escape_html(_format_title(session))}</b></div>'
+        f"{steps}{turns}"
         f'<div style="{_FAINT}">{_escape_html(_format_outcome(session))}</div></div>'
     )
 

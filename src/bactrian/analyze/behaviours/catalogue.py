@@ -69,6 +69,8 @@ def find_behaviours(
     behaviours: Iterable[Behaviour] | None = None,
     least: float = LIKELY,
     own: Sequence[OwnBehaviour] | None = None,
+    *,
+    explain: bool = True,
 ) -> tuple[Finding, ...]:
     """Return the findings in ``session``, in the order of its turns.
 
@@ -77,8 +79,9 @@ def find_behaviours(
         behaviours: Codes to detect; all if None.
         least: Minimum confidence of a finding.
         own: User-defined behaviours to detect as well; those of installed packages if None.
+        explain: False if findings are only counted: those of learned detectors then have no quote and no reason.
     """
-    reading = replace(read_session(session), least=least)
+    reading = replace(read_session(session), least=least, explains=explain)
     if find_kind(session) == "talk":
         behaviours = [name for name in _OF_ANYONE if behaviours is None or name in behaviours]
     own = find_installed() if own is None else own

@@ -1,11 +1,12 @@
 """The paper's four failures of cooperation (section 4.1), found by the learned detector of :mod:`bactrian.detect`.
 
-Where the protocol itself speaks, a rule decides: an assistant's line that begins with ``Instruction:``, and a user's
-that begins with ``Solution:``, are role flips.
+Where the protocol itself speaks, a rule decides: an assistant's line that begins with ``Instruction:``, a user's that
+begins with ``Solution:``, and a user that asks for the next instruction are role flips.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 
 from bactrian.analyze.behaviours.reading import HeardTurn, SessionReading
@@ -16,6 +17,16 @@ from bactrian.records.finding import Behaviour, Finding
 
 PAPER: tuple[Behaviour, ...] = ("role_flip", "repeats_instruction", "flake_reply", LOOP)
 """The four behaviours."""
+_NEXT = r"(?: (?:next|new|first|further|another|following))+ (?:instructions?|tasks?|requests?|orders?|commands?)\b"
+_THAT = rf"(?:{_NEXT}| instructions?(?=[.!?]|\Z))"
+_ASKS_FOR_ONE = re.compile(
+    rf"(?:\A|[.!?:\n][ ]*|\b(?:please|kindly|you) )(?:give|provide|send|share|state)"
+    rf"(?: me| us)?(?: with)?(?: the| an?| your| any)?{_THAT}"
+    rf"|\b(?:waiting for|awaiting|await|ready for|ready to receive|look(?:ing)? forward to)"
+    rf"(?: the| an?| your| any)?{_THAT}"
+    rf"|\bwhat(?:['’]s| is| are) (?:your|the){_NEXT}"
+)
+"""Words by which an agent asks for an instruction, in English."""
 _DOUBTFUL = 0.1
 """Confidence below which a turn is not even a doubtful finding."""
 
@@ -75,7 +86,7 @@ def _detect_loops(reading: SessionReading) -> Iterator[Finding]:
             number = heard.turn.number
             scores = [detected.score_turn(head, place) for place in range(number - run, number)]
             confidence = sum(one.confidence for one in scores) / run
-            reason, quote = detected.explain(head, number)
+            reason, quote = detected.explain(head, number) if reading.explains else ("", "")
             reason = f"nothing new since turn {number - run + 1}" + (f"; {reason}" if reason else "")
             yield reading.make_finding(
                 heard, LOOP, max(round(confidence, 2), 0.5), _find_quote(heard, quote), reason
@@ -83,14 +94,18 @@ def _detect_loops(reading: SessionReading) -> Iterator[Finding]:
 
 
 def _find_marker(reading: SessionReading, heard: HeardTurn) -> tuple[str, str] | None:
-    """Return what stands behind a marker of the other agent at the start of a line, and the reason; None if not found.
+    """Return the words by which a turn takes the other's place in the protocol, and the reason; None if not found.
 
-    A solution that a user hands over as its input is no flip.
+    What a user hands over as its input is no flip.
     """
     if heard.by_user:
         turn = reading.detected.turns[heard.turn.number - 1]
-        flips = turn.solves and not turn.gives_input
-        return (heard.turn.text, "a line begins with “Solution:”") if flips else None
+        if turn.gives_input:
+            return None
+        if turn.solves:
+            return heard.turn.text, "a line begins with “Solution:”"
+        asks = _ASKS_FOR_ONE.search(heard.lower)
+        return None if asks is None else (heard.turn.text[asks.start() :], "it asks for an instruction")
     found = find_instruction(heard.turn.text, reading.session.provenance.language)
     if found is None or heard.turn.text[: found.start()].rpartition("\n")[2].strip(" \t>#*_-"):
         return None
@@ -101,7 +116,7 @@ def _make_finding(
     reading: SessionReading, detected: DetectedConversation, head: Head, scored: TurnScore
 ) -> Finding:
     heard = reading.heard[scored.turn - 1]
-    reason, quote = detected.explain(head, scored.turn)
+    reason, quote = detected.explain(head, scored.turn) if reading.explains else ("", "")
     return reading.make_finding(heard, head.behaviour, scored.confidence, _find_quote(heard, quote), reason)
 
 

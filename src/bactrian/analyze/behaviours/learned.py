@@ -63,15 +63,29 @@ def load_learned(name: str) -> LearnedBehaviour:
         ) from error
 
 
+def check_unregistered(code: str) -> None:
+    """Refuse the code of a learned behaviour that exists, before anything is learned.
+
+    Raises:
+        InputError: one with this code exists.
+    """
+    if (place := _find_place(code)).exists():
+        raise InputError("This exists already.", where=str(place), next="Use --overwrite, or another name.")
+
+
 def register_learned(learned: LearnedBehaviour, *, overwrite: bool = False) -> Path:
     """Store a learned behaviour under its code, and return its file.
 
     Raises:
         InputError: one with this code exists and ``overwrite`` is False.
     """
-    path = find_data_folder() / "behaviours" / f"{learned.code}.json"
+    path = _find_place(learned.code)
     path.parent.mkdir(parents=True, exist_ok=True)
     about = {**learned.model.about, "code": learned.code, "description": learned.description}
     with write_atomically(path, overwrite=overwrite) as stage:
         (stage / path.name).write_text(write_model(replace(learned.model, about=about)), "utf-8")
     return path
+
+
+def _find_place(code: str) -> Path:
+    return find_data_folder() / "behaviours" / f"{code}.json"

@@ -6,7 +6,6 @@ new, and so does a short answer that happens to be right twice.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator
 from difflib import SequenceMatcher
 
@@ -25,12 +24,12 @@ _SHARED = 0.8
 
 def detect_near_duplicates(reading: SessionReading) -> Iterator[Finding]:
     """Turns that their speaker has almost said before."""
-    earlier: defaultdict[tuple[bool, frozenset[str]], list[HeardTurn]] = defaultdict(list)
+    earlier: dict[bool, list[HeardTurn]] = {True: [], False: []}
     said: dict[bool, set[str]] = {True: set(), False: set()}
     for heard in reading.heard:
         if len(heard.word_list) < _SHORTEST:
             continue
-        mine, words = earlier[heard.by_user, _find_numbers(heard)], said[heard.by_user]
+        mine, words = earlier[heard.by_user], said[heard.by_user]
         # One look at all words of earlier turns spares a look at each turn: most turns bring new words.
         if len(heard.words & words) >= _SHARED * len(heard.words):
             likeness = max((_likeness(heard, other) for other in mine), default=0.0)
@@ -40,11 +39,6 @@ def detect_near_duplicates(reading: SessionReading) -> Iterator[Finding]:
         words |= heard.words
 
 
-def _find_numbers(heard: HeardTurn) -> frozenset[str]:
-    """The words with a digit: turns are alike only if they share all of them."""
-    return frozenset([word for word in heard.words if not word.isalpha() and any(map(str.isdigit, word))])
-
-
 def _likeness(one: HeardTurn, other: HeardTurn) -> float:
     """From 0 to 1; 0 as soon as two turns are known to be different."""
     left, right = one.words, other.words
@@ -52,6 +46,8 @@ def _likeness(one: HeardTurn, other: HeardTurn) -> float:
         return 0.0
     shared = len(left & right)
     if shared < _SHARED * (len(left) + len(right) - shared):
+        return 0.0
+    if any(any(map(str.isdigit, word)) for word in left ^ right):
         return 0.0
     if one.word_list == other.word_list:
         return 1.0

@@ -74,6 +74,8 @@ class SessionReading:
     """The learned detector; the built-in one if None."""
     least: float = 0.0
     """Confidence below which a finding is not wanted: learned detectors need not say why it was found."""
+    explains: bool = True
+    """False if findings are only counted: then learned detectors give neither words nor reasons."""
 
     @property
     def role_play(self) -> bool:

@@ -1,7 +1,7 @@
 """Wrong language: a turn is in another language than its session.
 
 The session's language is the recorded one, else English. Code, short turns and turns about languages, where another one
-may be what was asked for, are left out. Which languages can be told is said in :mod:`.language`.
+may be what was asked for, are left out.
 """
 
 from __future__ import annotations

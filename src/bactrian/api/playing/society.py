@@ -52,6 +52,7 @@ def build_society_run(
     command: dict[str, Any] = {
         **describe_options(options),
         "society": society,
+        "content": content.model_dump(mode="json", exclude_none=True),
         "idea": task,
         "models": dict(models),
     }

@@ -15,6 +15,22 @@ from bactrian.records.run import Mark
 from bactrian.records.session import Session
 from bactrian.records.text import to_printable
 
+_STYLE = (
+    ":root{color-scheme:light dark;--card:#f4f6fa;--user:#2f66b3;--assistant:#1b6e43;--other:#8a5a00;--line:#d8dde6}"
+    "@media(prefers-color-scheme:dark){:root{--card:#1c222c;--user:#7ea8e6;--assistant:#7fd3a4;--other:#e6b566;"
+    "--line:#333b48}}"
+    "body{font:1rem/1.55 system-ui,sans-serif;max-width:45rem;margin:2rem auto;padding:0 1rem;overflow-wrap:anywhere}"
+    "[data-title]{font-size:1.6rem;margin-bottom:.3rem}"
+    "[data-speaker]{background:var(--card);border-left:4px solid var(--other)!important;border-radius:.35rem;"
+    "padding:.7rem 1rem!important;break-inside:avoid}[data-speaker]>b{color:var(--other)}"
+    "[data-speaker=user]{border-color:var(--user)!important}[data-speaker=user]>b{color:var(--user)}"
+    "[data-speaker=assistant]{border-color:var(--assistant)!important}[data-speaker=assistant]>b{color:var(--assistant)}"
+    "ul{font-size:.9rem;padding-left:1.2rem}hr{border:0;border-top:1px solid var(--line);margin:2.5rem 0}"
+    "footer{border-top:1px solid var(--line);margin-top:2.5rem;padding-top:.6rem;font-size:.85rem;opacity:.75}"
+    "@media print{*{print-color-adjust:exact}body{margin:0;max-width:none}}"
+)
+_FOOTER = "Shown by Bactrian. What language models say may be wrong; nothing here was checked."
+
 
 def write_session(
     session: Session, findings: Sequence[Finding] = (), marks: Sequence[Mark] = ()
@@ -59,10 +75,8 @@ def render_page(sessions: Sequence[tuple[Session, Sequence[Finding]]], title: st
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width">'
         f"<title>{escape(to_printable(title))}</title>"
-        "<style>:root{color-scheme:light dark}"
-        "body{font:1rem/1.5 system-ui,sans-serif;max-width:45rem;margin:2rem auto;padding:0 1rem}"
-        "hr{margin:2rem 0}</style></head>"
-        f"<body>{body}</body></html>\n"
+        f"<style>{_STYLE}</style></head>"
+        f"<body><main>{body}</main><footer>{_FOOTER}</footer></body></html>\n"
     )
 
 

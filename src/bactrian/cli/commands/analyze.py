@@ -127,7 +127,7 @@ def analyze(
     json: Annotated[bool, declare_option("--json", "Write the report as JSON.")] = False,
     quiet: Annotated[bool, declare_option("--quiet", "Show no progress.")] = False,
 ) -> None:
-    """Report endings, behaviours and costs of a run, or compare two runs."""
+    """Report endings, behaviours and costs of a run, or compare several runs."""
 
     if findings is not None and page is not None and is_same_file(findings, page):
         raise InputError("This file is named twice.", where=str(page), next="Name another one.")

@@ -41,7 +41,7 @@ class JobOrder(StrEnum):
 @add_sampling_flags(*SPEAKERS, "lister")
 def generate(
     recipe: Annotated[str, typer.Argument(help="Name of a built-in recipe, or a .toml file.")],
-    run_file: Annotated[Path, declare_option("--run", "The run; the same command resumes it.")],
+    run_file: Annotated[Path, declare_option("--run", "File of the run; the same command resumes it.")],
     model: Annotated[
         str | None,
         declare_option(

@@ -40,7 +40,7 @@ class ImportFormat(StrEnum):
 def ingest(
     path: Annotated[Path, typer.Argument(help="A folder, an archive, or a file of JSON.")],
     run_file: Annotated[
-        Path, declare_option("--run", "The run to store them in; created if it does not exist.")
+        Path, declare_option("--run", "File of the run to store them in; created if it does not exist.")
     ],
     form: Annotated[
         ImportFormat | None,

@@ -18,6 +18,7 @@ from bactrian.cli.view.markdown import MarkdownWriter, hide_protocol, mark_diffe
 from bactrian.language.escape import to_line
 from bactrian.play.agent import BROKE_OFF, Listener
 from bactrian.play.embodied.blocks import RESULTS, is_body
+from bactrian.play.human import HUMAN
 from bactrian.records.candidate import Decision, Proposal
 from bactrian.records.ending import Ending
 from bactrian.records.events import Called, Chose, Ended, Event, Proposed, Returned, Spoke, Started
@@ -182,11 +183,16 @@ class ConversationView:
         if verdict.problem:
             self._dim(f"\n{verdict.chooser} gave an unreadable answer: {verdict.problem}")
             return
-        taken = str(verdict.place) if verdict.instead is None else "a message of their own"
-        does = f"keeps {', '.join(map(str, verdict.kept))}" if verdict.kept else f"takes {taken}"
-        self._dim(f"\n{verdict.chooser} {does}. {verdict.reason}".rstrip())
+        who, end, own = (
+            ("You", "", "your own message")
+            if verdict.chooser == HUMAN
+            else (verdict.chooser, "s", "its own message")
+        )
+        taken = str(verdict.place) if verdict.instead is None else own
+        does = f"keep{end} {', '.join(map(str, verdict.kept))}" if verdict.kept else f"take{end} {taken}"
+        self._dim(f"\n{who} {does}. {verdict.reason}".rstrip())
         if verdict.feedback:
-            self._dim(f"{verdict.chooser} wants it better: {verdict.feedback}")
+            self._dim(f"{who} want{end} it better: {verdict.feedback}")
 
     def _call(self, call: ToolCall) -> None:
         if self._speaking is not None:  # The text beside its calls was streamed already.

@@ -119,7 +119,7 @@ async def show_conversation(request: Request) -> Response:
         filter=wanted,
         created=facts.created,
         stage=_find_stage(request, one.name, session.id),
-        hearing=read_hearing(session, recipe),
+        hearing=await read_hearing(one.store, session, recipe),
         files=await asyncio.to_thread(list_kept_files, one.run, session.id),
         related=await find_related(get_explorer(request).library, one, session, recipe),
         marks=await one.store.marks(session.id),
@@ -218,9 +218,9 @@ def _sum_costs(costs: Sequence[float | None]) -> float | None:
 
 
 def _find_stage(request: Request, data: str, session_id: str) -> LiveStage | None:
-    """Return the play of this conversation; None if it is not being played from a page."""
+    """Return the play of this conversation, also after it was stopped; None if no page began it."""
     stage = get_explorer(request).stage
-    return stage if stage and stage.is_running and (stage.data, stage.session) == (data, session_id) else None
+    return stage if stage and (stage.data, stage.session) == (data, session_id) else None
 
 
 def prepare_pages() -> None:

@@ -34,7 +34,7 @@ async def stream_conversation(request: Request) -> Response:
     given = request.headers.get("last-event-id") or request.query_params.get("after", "0")
     after = int(given) if given.isdecimal() else 0
     stage = get_explorer(request).stage
-    if stage is not None and (stage.data, stage.session) != (one.name, session.id):
+    if stage is not None and (not stage.is_running or (stage.data, stage.session) != (one.name, session.id)):
         stage = None
     return StreamingResponse(_follow(request, one, session.id, after, stage), media_type="text/event-stream")
 
@@ -48,15 +48,17 @@ async def _follow(
         if stage is not None:
             yield _write("state", describe_stage(stage))
         while True:
+            playing = stage is not None and stage.is_running
             last, _ = await one.store.find_touched(1 << 62)
-            if last != seen or silent >= 1:
+            if last != seen or silent >= 1 or (stage is not None and not playing):
                 seen = last
                 session = await one.store.session(session_id)
                 assert session is not None
                 async for number, html in _render_new(request, session, after):
                     yield _write("turn", {"number": number, "html": html}, number)
                     after, silent = number, 0.0
-                if session.ending is not None or (stage is not None and not stage.is_running):
+                # A play that failed is not over as soon as its ending is stored.
+                if not playing and (session.ending is not None or stage is not None):
                     yield _write("ended", {})
                     return
             if silent >= _ALIVE:

@@ -72,12 +72,26 @@ async def handle_control(request: Request) -> Response:
         case "release" if form.get("agent") in stage.agents:
             stage.release(form["agent"])
         case "answer":
-            if not stage.answer(form.get("text", "")):
+            if not stage.answer(f"{form.get('choice', '')} {form.get('text', '')}".strip()):
                 raise InputError("Nothing is being asked now.", next="Go back; copy your text first.")
         case _:
             raise InputError("This is not an action.", next="Go back and reload the page.")
     if request.headers.get("accept") == "application/json":
         return JSONResponse(describe_stage(stage))
+    return RedirectResponse(f"/c/{stage.data}/{stage.session}#live", 303)
+
+
+async def play_again(request: Request) -> Response:
+    """Go on with the conversation that was stopped, or whose model failed."""
+    _check_edit(request)
+    await read_form(request)
+    stage = get_explorer(request).stage
+    if stage is None or stage.order is None:
+        raise InputError("No conversation was played here.", next="Begin one on the page Play.")
+    if not stage.is_running:
+        stage.began.clear()
+        start_play(stage.order, stage)
+        await stage.began.wait()
     return RedirectResponse(f"/c/{stage.data}/{stage.session}#live", 303)
 
 
@@ -90,6 +104,7 @@ def describe_stage(stage: LiveStage) -> dict[str, object]:
         "taken": sorted(stage.taken),
         "asks": question.agent if question else None,
         "question": question.text[-20_000:] if question else None,
+        "proposals": [[one.place, one.text] for one in question.proposals] if question else [],
         "problem": stage.problem,
     }
 
@@ -152,4 +167,5 @@ ROUTES = (
     Route("/play", show_play, methods=["GET"]),
     Route("/play", begin_play, methods=["POST"]),
     Route("/play/control", handle_control, methods=["POST"]),
+    Route("/play/again", play_again, methods=["POST"]),
 )

@@ -27,6 +27,15 @@ source.addEventListener("ended", () => { source.close(); location.reload(); });
 source.onerror = () => { status.textContent = "The connection broke; it is tried again."; };
 source.onopen = () => { status.textContent = ""; };
 
+let offered = "";
+const propose = ([place, text]) => {
+  const item = document.createElement("li"), button = document.createElement("button"), words = document.createElement("div");
+  Object.assign(button, { name: "choice", value: place, textContent: `Choose ${place}` }).dataset.key = place;
+  Object.assign(words, { className: "prose", dir: "auto", textContent: text });
+  item.append(button, words);
+  return item;
+};
+
 const show = (state) => {
   if (!controls) return;
   controls.querySelector("[value=pause]").hidden = state.paused;
@@ -36,12 +45,21 @@ const show = (state) => {
     seat.querySelector("[value=take]").hidden = taken;
     seat.querySelector("[value=release]").hidden = !taken;
   }
-  const form = document.querySelector("#answer");
-  const waits = Boolean(state.asks);
+  const form = document.querySelector("#answer"), asked = form.querySelector("#asked");
+  const waits = Boolean(state.asks), isCritic = state.asks === "critic", chooses = state.proposals.length > 0;
   if (waits && form.hidden) speaking.textContent = "";
-  form.querySelector("#asked").textContent = waits ? `You are the ${state.asks === "critic" ? "critic: begin with the number of a proposal" : `AI ${state.asks}`}` : "";
-  document.querySelector("#question").textContent = waits && state.asks === "critic" ? state.question : "";
-  if (waits && form.hidden) { form.hidden = false; form.querySelector("textarea").focus(); }
+  asked.textContent = isCritic ? "You are the critic: which message is best?" : `You are the AI ${state.asks}`;
+  form.querySelector("#question").textContent = isCritic && !chooses ? state.question : "";
+  form.querySelector("#line").textContent = chooses ? "Your reason, if you like" : "Your message";
+  form.querySelector("#say").hidden = chooses;
+  if (JSON.stringify(state.proposals) !== offered) {
+    offered = JSON.stringify(state.proposals);
+    form.querySelector("#proposals").replaceChildren(...state.proposals.map(propose));
+  }
+  if (waits && form.hidden) {
+    form.hidden = false;
+    (chooses ? asked : form.querySelector("textarea")).focus();
+  }
   form.hidden = !waits;
   status.textContent = state.problem || (state.paused ? "Paused: the next message waits." : "");
 };

@@ -249,6 +249,17 @@ def explain_transport(fault: TransportFault, host: str, limits: Timeouts) -> Mod
     return error
 
 
+def _advise(host: str) -> str:
+    """Return what to do where nothing listens."""
+    check = "the base URL (--base-url, OPENAI_BASE_URL)"
+    name, _, port = host.rpartition(":")
+    if port == "11434":
+        return f"Start Ollama (`ollama serve`), or check {check}."
+    if name in ("localhost", "127.0.0.1", "[::1]"):
+        return f"Start the server, or check {check}."
+    return f"Check {check}; is the server running?"
+
+
 def _explain_transport(fault: TransportFault, host: str, limits: Timeouts) -> ModelError:
     match fault, fault.__cause__:
         case NoConnection(), ssl.SSLCertVerificationError() as cause:
@@ -272,7 +283,7 @@ def _explain_transport(fault: TransportFault, host: str, limits: Timeouts) -> Mo
         case NoConnection(), _:
             return Unreachable(
                 f"Cannot connect to {host}: {_describe_cause(fault)}",
-                next="Check the base URL (--base-url, OPENAI_BASE_URL); is the server running?",
+                next=_advise(host),
             )
         case ProxyRefused(), _:
             return _make_proxy_refusal(*fault.args)

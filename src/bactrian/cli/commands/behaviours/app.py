@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from bactrian.analyze.behaviours.catalogue import load_definitions
-from bactrian.analyze.behaviours.learned import LearnedBehaviour, register_learned
+from bactrian.analyze.behaviours.learned import LearnedBehaviour, check_unregistered, register_learned
 from bactrian.analyze.behaviours.own import check_code, find_installed, read_behaviours
 from bactrian.analyze.running.code_fails import CODE as CODE_FAILS
 from bactrian.cli.commands.behaviours.label import label
@@ -66,6 +66,8 @@ def train(
     """
     conversations = read_labelled(data)
     code = check_code(name or _find_only_code(list_codes(conversations), data))
+    if not overwrite:
+        check_unregistered(code)
     said = open_progress()
     learned = learn_behaviour(
         conversations, code, lambda done, parts: said.say(f"{done} of {parts} parts left out in turn")

@@ -28,6 +28,7 @@ from bactrian.api.reading.transcript import render_page, write_findings, write_m
 from bactrian.cli.options import RunArgument, declare_option
 from bactrian.cli.run_async import run_async
 from bactrian.cli.terminal.console import open_output, open_progress, to_printable
+from bactrian.cli.terminal.spinner import show_spinner
 from bactrian.cli.view.conversation import ConversationView
 from bactrian.cli.view.facts import LEAST_TABLE
 from bactrian.errors import InputError
@@ -154,7 +155,8 @@ async def _list(
             writer.write(one)
             count += 1
     else:
-        every = [one async for one in chosen]
+        with show_spinner(open_progress(), "Reading the run …"):
+            every = [one async for one in chosen]
         count = len(every)
         if every:
             writer.show(every)
