@@ -66,9 +66,7 @@ async def test_each_finding_is_put_to_the_judge_once_with_the_turns_and_the_defi
         system, question = (message["content"] for message in endpoint.requests[0].json["messages"])
         assert "Flake reply" in system
         assert re.search(r"Does turn \d, by the AI \w+ \(\w+\), show the fault", question)
-        assert re.search(
-            r"asked about \d findings \(about [\d,]+ tokens, \$0\.\d{4}\); 0 answers", first.stderr
-        )
+        assert re.search(r"asked \d questions \(about [\d,]+ tokens, \$0\.\d{4}\); 0 answers", first.stderr)
         again = await asyncio.to_thread(bactrian, *words, cwd=tmp_path)
         assert again.returncode == 0, again.stderr
         assert len(endpoint.requests) == asked

@@ -99,7 +99,7 @@ async def test_a_person_labels_doubtful_turns_in_a_terminal(tmp_path: Path) -> N
     await make_run(tmp_path / "run.db", [session("1", texts=texts)])
     keyboard, terminal = pty.openpty()
     command = [sys.executable, "-m", "bactrian", "behaviours", "label", "run.db"]
-    os.write(keyboard, b"y\n" * 9)
+    os.write(keyboard, b"perhaps\ny\n")
     done = subprocess.run(
         command, stdin=terminal, capture_output=True, cwd=tmp_path, env=clean_environment(), check=False
     )
@@ -108,6 +108,7 @@ async def test_a_person_labels_doubtful_turns_in_a_terminal(tmp_path: Path) -> N
     assert done.returncode == 0, done.stderr
     lines = [json.loads(line) for line in (tmp_path / "run.labels.jsonl").read_text("utf-8").splitlines()]
     assert [(line["turn"], line["shown"]) for line in lines] == [(2, True)]
+    assert b"Answer y (shows it)" in done.stdout
     assert b"1 labels on flake_reply" in done.stdout
 
 

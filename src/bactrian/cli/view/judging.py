@@ -94,6 +94,6 @@ def _forecast(left: int, there: int, turn_tokens: float, name: str, price: Price
     used = Usage(round(left * (QUESTION_TOKENS + TURNS_SHOWN * turn_tokens)), left * ANSWER_TOKENS)
     cost = "" if price is None else f", ${price.cost(used):,.4f}"
     return (
-        f"{name} is asked about {write_count(left, 'finding')} (about {used.total:,} tokens{cost});"
+        f"{name} is asked {write_count(left, 'question')} (about {used.total:,} tokens{cost});"
         f" {there:,} answers are stored already."
     )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import textwrap
 from pathlib import Path
+from shutil import get_terminal_size
 from typing import Annotated
 
 from bactrian.analyze.behaviours.catalogue import DETECTORS, load_definitions
@@ -57,11 +59,11 @@ def label(
 
     candidates = asyncio.run(find())
     definition = own[0].description if own else load_definitions()[behaviour]
-    print(to_printable(definition.strip()))
+    print("\n".join(_wrap(" ".join(part.split())) for part in to_printable(definition.strip()).split("\n\n")))
     for place, candidate in enumerate(candidates, 1):
         print(f"\n── {place} of {len(candidates)} · session {to_line(candidate.session.id)} ──")
         _show_turns(candidate)
-        answer = input(f"Does turn {candidate.turn} show {behaviour}? [y/n/Enter/q] ").strip().lower()
+        answer = _ask(f"Does turn {candidate.turn} show {behaviour}? [y/n/Enter/q] ")
         if answer == "q":
             break
         if answer in _ANSWERS:
@@ -70,18 +72,40 @@ def label(
             )
             append_label(path, one)
             labels.append(one)
+    if not candidates:
+        print(f"No turn of this run is in doubt for {behaviour}.")
     _write_figures(behaviour, [one for one in labels if one.behaviour == behaviour], path)
 
 
 def _show_turns(candidate: Candidate) -> None:
     for turn in candidate.session.turns[max(0, candidate.turn - 2) : candidate.turn]:
         print(f"[{turn.number}] {to_line(turn.role)} (AI {to_line(turn.speaker)}):")
-        print(to_printable(turn.text.strip()) or "(nothing)")
+        lines = to_printable(turn.text.strip()).split("\n")
+        print("\n".join(map(_wrap, lines)) or "(nothing)")
+
+
+def _wrap(line: str) -> str:
+    """Break a long line between words, where the terminal would break it within one."""
+    width = get_terminal_size().columns
+    return line if len(line) < width else textwrap.fill(line, width - 1)
+
+
+def _ask(question: str) -> str:
+    """Return an answer that is known; end of input is ``q``."""
+    while True:
+        try:
+            answer = input(question).strip().lower()
+        except EOFError:
+            print()
+            return "q"
+        if answer in ("", "q", *_ANSWERS):
+            return answer
+        print("Answer y (shows it), n (does not), Enter (skip) or q (stop).")
 
 
 def _write_figures(behaviour: str, labels: list[Label], path: Path) -> None:
     if not labels:
-        print(f"No turn of this run is in doubt for {behaviour}, and no label is kept.")
+        print(f"No label on {behaviour} is kept.")
         return
     found, other = compare_labels(labels)
     print(f"\n{len(labels)} labels on {behaviour} in {to_line(str(path))}. Of these doubtful turns:")
