@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Generator
 from contextlib import suppress
+from importlib.util import cache_from_source
 from pathlib import Path
 
 import pytest
@@ -47,13 +48,16 @@ def pytest_configure() -> None:
 
 
 def cache_bytecode() -> None:
-    """Cache bytecode in .pytest_cache where Python is told not to write any, as in many containers.
+    """Cache bytecode where Python is told not to write any, as in many containers.
 
-    Otherwise each process that a test starts compiles every library again, which takes seconds.
+    Otherwise each process that a test starts compiles every library again, which takes seconds. It is kept in
+    .pytest_cache, unless the libraries are compiled: those files would not be read then.
     """
     if sys.dont_write_bytecode:
         sys.dont_write_bytecode = False
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+        if Path(cache_from_source(pytest.__file__)).exists():
+            return
         sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = str(BYTECODE)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -116,6 +117,11 @@ class Function(NamedTuple):
         return any(name.endswith(("property", ".setter")) for name in names)
 
 
+@cache
+def parse(path: Path) -> ast.Module:
+    return ast.parse(path.read_text("utf-8"))
+
+
 def list_files() -> list[Path]:
     return sorted(SOURCE.rglob("*.py"))
 
@@ -127,7 +133,7 @@ def to_name(path: Path) -> str:
 def list_functions() -> Iterator[Function]:
     """Every function and method; functions within functions have no name that others could look for."""
     for path in list_files():
-        tree = ast.parse(path.read_text("utf-8"))
+        tree = parse(path)
         stack: list[tuple[str, Iterable[ast.stmt]]] = [("", tree.body)]
         while stack:
             owner, body = stack.pop()
@@ -197,7 +203,7 @@ def test_no_function_is_too_long() -> None:
 def test_no_class_name_stands_for_two_things() -> None:
     homes: defaultdict[str, list[str]] = defaultdict(list)
     for path in list_files():
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        for node in ast.walk(parse(path)):
             if isinstance(node, ast.ClassDef):
                 homes[node.name].append(to_name(path))
     twice = {name for name, files in homes.items() if len(files) > 1} - KNOWN["classes"]

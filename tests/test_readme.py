@@ -18,9 +18,11 @@ README = (ROOT / "README.md").read_text("utf-8")
 def test_the_python_example_runs_on_the_built_in_model(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two messages are enough: the whole conversation takes more than a minute."""
+    """Two short messages are enough: the whole conversation takes more than a minute."""
     (example,) = re.findall(r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
-    monkeypatch.setattr(bactrian, "play", partial(bactrian.play, max_messages=2))
+    monkeypatch.setattr(
+        bactrian, "play", partial(bactrian.play, max_messages=2, parameters={"max_tokens": 24})
+    )
     exec(compile(example, "README.md", "exec"), {"__name__": "__main__"})
     shown = capsys.readouterr().out
     assert shown.startswith("Python Programmer × Stock Trader\nidea: Develop a trading bot\n")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Generator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from filelock import FileLock
 from playwright.sync_api import Browser, Page
 
 from bactrian.records.session import Session
@@ -50,12 +53,27 @@ def list_sessions() -> list[Session]:
 
 
 @pytest.fixture(scope="session")
-def explored(tmp_path_factory: pytest.TempPathFactory, guarded_processes: Path) -> Generator[RunningExplorer]:
+def indexed(tmp_path_factory: pytest.TempPathFactory, guarded_processes: Path) -> Path:
+    """A folder with ``run.db`` and its complete index, to be copied; one for all processes of the tests."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "indexed"
+    with FileLock(f"{folder}.lock"):
+        if not (folder / "complete").exists():
+            folder.mkdir(exist_ok=True)
+            sessions = list_sessions()
+            run_apart(make_run(folder / "run.db", sessions))
+            with explore(folder, "run.db", sessions=len(sessions)):
+                pass
+            (folder / "complete").touch()
+    return folder
+
+
+@pytest.fixture(scope="session")
+def explored(tmp_path_factory: pytest.TempPathFactory, indexed: Path) -> Generator[RunningExplorer]:
     """An explorer whose index is complete."""
     folder = tmp_path_factory.mktemp("explored")
-    sessions = list_sessions()
-    run_apart(make_run(folder / "run.db", sessions))
-    with explore(folder, "run.db", sessions=len(sessions)) as one:
+    shutil.copytree(indexed, folder, dirs_exist_ok=True)
+    with explore(folder, "run.db", sessions=len(list_sessions())) as one:
         yield one
 
 

@@ -95,7 +95,8 @@ def test_a_session_with_the_earlier_defaults_goes_on_under_its_id_and_with_its_p
 
 
 def test_the_command_says_which_roles_it_chose(tmp_path: Path) -> None:
-    done = bactrian("play", IDEA, "--max-messages", "1", "--no-keep", "--json", cwd=tmp_path)
+    words = ("--max-messages", "1", "--reply-length", "8", "--no-keep", "--json")
+    done = bactrian("play", IDEA, *words, cwd=tmp_path)
     started, *_ = events(done.stdout)
     assert (started["assistant_role"], started["user_role"]) == ROLES
     assert started["specified_task"] is None
