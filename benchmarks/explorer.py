@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from random import Random
@@ -247,19 +248,19 @@ def _measure_map(server: int, run: Path) -> Iterator[tuple[str, str, str]]:
     client, name = Client(), run.name.removesuffix(".db")
     form = re.search(r'name="csrf" value="([^"]+)"', _unpack(client.get("/map")[1]).decode())
     assert form is not None
-    before, begun, memory = read_children(server), time.perf_counter(), 0.0
+    begun, cpu, memory = time.perf_counter(), 0.0, 0.0
     client.post("/map", f"csrf={form[1]}&data={name}&what=task")
     while b'id="map"' not in _unpack(client.get(f"/map?data={name}&what=task")[1]):
         for child in list_children(server):
-            if b"map.worker" in Path(f"/proc/{child}/cmdline").read_bytes():
-                memory = max(memory, read_megabytes(child))
+            with suppress(OSError):  # It has ended.
+                if b"map.worker" in Path(f"/proc/{child}/cmdline").read_bytes():
+                    cpu, memory = read_cpu(child), max(memory, read_megabytes(child))
         time.sleep(0.25)
     clock = time.perf_counter() - begun
-    time.sleep(2)  # Until the process has ended, and its time is known.
     yield (
         "map of all tasks",
         "120 s",
-        f"{clock:.0f} s, {read_children(server) - before:.0f} s CPU, {memory:.0f} MB",
+        f"{clock:.0f} s, {cpu:.0f} s CPU, {memory:.0f} MB",
     )
     page, points = (
         client.get(f"{path}?data={name}&what=task&by=topic")[1] for path in ("/map", "/map/points")

@@ -65,6 +65,12 @@ async def test_an_unknown_filter_is_refused(tmp_path: Path) -> None:
         await read_all(DataSource(path=str(write_lines(tmp_path / "a.jsonl", [])), only=("task_done",)))
 
 
+async def test_the_side_of_json_lines_cannot_be_chosen(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "a.jsonl", [{"messages": chat("Hi", "Ho")}])
+    with pytest.raises(InputError, match="no other side"):
+        await read_all(DataSource(path=str(path), side="user"))
+
+
 def test_json_lines_are_conversations_with_the_roles_of_an_export_as_their_group(tmp_path: Path) -> None:
     rows = [
         {

@@ -14,6 +14,7 @@ import pytest
 
 from bactrian.errors import BactrianError, InputError
 from bactrian.train.accelerate import find_launcher
+from bactrian.train.folder import list_stage_folders
 from bactrian.train.load import load_train_recipe
 from bactrian.train.process import EXTRA
 from bactrian.train.run import TrainOrder, train_recipe
@@ -218,3 +219,38 @@ async def test_a_sequence_to_sequence_model_learns_replies_from_what_was_said(tm
     assert (stage.model / "config.json").exists()
     preview = (tmp_path / "out" / "data" / "01-conversations" / "preview.txt").read_text("utf-8")
     assert "User: Name 0.\n\nAssistant:</s>⟦Solution: 0.</s>⟧" in preview
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ("config.json", "it has no config.json"),
+        ("tokenizer.json", "tokenizer cannot be read"),
+        ("model.safetensors", "The model cannot be loaded"),
+    ],
+)
+def test_a_base_model_of_which_a_file_is_missing_or_cut_off_is_refused(
+    fault: str, message: str, tmp_path: Path
+) -> None:
+    from bactrian.train.recipe import Base, NewModel, Training
+    from bactrian.train.worker.machine import Machine
+    from bactrian.train.worker.models.base import open_base
+    from bactrian.train.worker.models.load import load_model
+    from bactrian.train.worker.models.new_model import make_new_model
+    from bactrian.train.worker.models.tokens import open_tokenizer
+
+    make_new_model(NewModel(), ["one two three"], 0, tmp_path / "base")
+    if fault == "model.safetensors":
+        whole = (tmp_path / "base" / fault).read_bytes()
+        (tmp_path / "base" / fault).write_bytes(whole[: len(whole) // 2])
+    else:
+        (tmp_path / "base" / fault).unlink()
+    base = Base(model=str(tmp_path / "base"))
+    with pytest.raises(InputError, match=message):
+        if fault == "tokenizer.json":
+            open_tokenizer(str(tmp_path / "base"), base)
+        elif fault == "config.json":
+            recipe = load_train_recipe("small", [f"base.model={tmp_path / 'base'}"])
+            open_base(recipe, list_stage_folders(tmp_path, [])[0], [])
+        else:
+            load_model(tmp_path / "base", Training(), Machine("cpu", False, "here"))

@@ -7,7 +7,7 @@ that ends because of a loop is reported for it.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from bactrian.detect.features import REMEMBERED
@@ -126,13 +126,20 @@ def is_loop(turns: Sequence[Spoken], length: int, model: DetectorModel | None = 
     # The first round of a repetition is part of the loop, though nothing is said again in it yet.
     if all(_is_repeated(recent, place) for place in newest_first[:-2]):
         return True
-    detected = (model or load_model()).detect(recent)
+    # The scores of its sentences change with no later turn: they are kept, too.
+    scores = [_score_sentences(one.text, one.by_user) for one in recent] if model is None else ()
+    detected = DetectedConversation(model or load_model(), recent, scores)
     return all(_is_void(detected, place) for place in newest_first)
 
 
 @lru_cache(maxsize=_KEPT)
 def _read_turn(text: str, by_user: bool) -> ReadTurn:
     return read_turn(text, by_user=by_user)
+
+
+@lru_cache(maxsize=_KEPT)
+def _score_sentences(text: str, by_user: bool) -> Mapping[str, Sequence[float]]:
+    return load_model().score_sentences(_read_turn(text, by_user))
 
 
 def is_repetition(turns: Sequence[Spoken]) -> bool:

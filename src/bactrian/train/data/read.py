@@ -54,6 +54,12 @@ async def read_source(source: DataSource, counts: ReadCounts) -> AsyncIterator[C
             where=str(path),
             next="Filter while exporting: `bactrian export RUN --format messages --only ending=CODE`.",
         )
+    if source.side != "assistant":
+        raise InputError(
+            "Of JSON lines, the messages of the assistant are learned; they have no other side.",
+            where=str(path),
+            next=f"Give the run itself, or export it by `bactrian export RUN --format messages --side {source.side}`.",
+        )
     for one in read_json_lines(path):
         if _is_in_share(one.id, source.share, counts):
             yield one

@@ -58,6 +58,12 @@ def open_base(recipe: TrainRecipe, stage: StageFolder, texts: Iterable[str]) -> 
     if path.is_file():
         return _convert(path, path.name, base, stage)
     folder = path if path.is_dir() else _download(base.model, base.revision)
+    if not (folder / "config.json").is_file():
+        raise InputError(
+            "This folder holds no model of transformers: it has no config.json.",
+            where=base.model,
+            next="Check base.model.",
+        )
     gguf = stage.path / "model.gguf"
     if can_write(folder) and _weigh(folder) <= _LARGEST_COPY:
         write_gguf(folder, gguf, "f16", template=_read_own_template(base))

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
 
 from bactrian.errors import InputError
@@ -29,7 +30,7 @@ def load_model(folder: Path, training: Training, machine: Machine) -> Any:
         model = load_weights(
             folder, torch.bfloat16 if frozen and machine.bf16 else torch.float32, **quantised
         )
-    except (OSError, ValueError, KeyError, ImportError) as error:
+    except (OSError, ValueError, KeyError, ImportError, SafetensorError) as error:
         raise InputError(
             f"The model cannot be loaded: {str(error).splitlines()[0]}",
             where=str(folder),

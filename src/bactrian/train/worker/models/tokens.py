@@ -24,8 +24,15 @@ _BEFORE = "\n"
 
 
 def open_tokenizer(model: str, base: Base) -> Any:
-    """Open the tokenizer of a model's folder, with the recipe's chat template. Raises InputError if there is none."""
-    tokenizer = AutoTokenizer.from_pretrained(model)
+    """Open the tokenizer of a model's folder, with the recipe's chat template. Raises InputError without either."""
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(model)
+    except (OSError, ValueError, KeyError) as error:
+        raise InputError(
+            f"The model's tokenizer cannot be read: {type(error).__name__}.",
+            where=model,
+            next="Put the files of its tokenizer (tokenizer.json, tokenizer_config.json) into this folder.",
+        ) from error
     if base.template is not None:
         tokenizer.chat_template = read_template(base.template)
     if not tokenizer.chat_template:
