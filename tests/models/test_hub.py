@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -24,6 +25,14 @@ from bactrian.records.text import Text
 
 REPO = "acme/tiny-GGUF"
 REVISION = "0123456789abcdef0123456789abcdef01234567"
+
+
+@pytest.fixture(autouse=True)
+def online(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hub's client asks the hub of the test, even where the library datasets has told it to stay offline."""
+    if hub := sys.modules.get("huggingface_hub.constants"):
+        monkeypatch.setattr(hub, "HF_HUB_OFFLINE", False)
+        monkeypatch.setattr(hub, "HF_HUB_DISABLE_TELEMETRY", True)
 
 
 @dataclass
