@@ -80,6 +80,7 @@ class DataSet:
             "last": last or 0,
             "endings": endings,
             "cost": cost,
+            "followed_by": meta.get("followed_by"),
             "import": meta.get("import"),
         }
 

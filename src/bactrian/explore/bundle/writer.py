@@ -125,7 +125,9 @@ async def _wait_for_index(library: Library, tell: Callable[[str], None]) -> None
                 raise InputError("The index could not be built.", where=str(one.source), next="Try again.")
             imported = not one.is_imported or (state.get("import") or "").startswith(IMPORT_DONE)
             complete = state["sessions"] and state["seen"] == state["sessions"] == state["texts"]
-            if imported and complete and not await one.store.outlines(state["last"], 1):
+            # An index of before may be complete, and not know the marks and turns that came since.
+            current = state.get("followed_by") == one.worker.pid
+            if imported and complete and current and not await one.store.outlines(state["last"], 1):
                 break
             tell(f"{one.name}: {state['seen']:,} of {state['sessions']:,} conversations indexed")
             await asyncio.sleep(_PAUSE)

@@ -90,7 +90,7 @@ async def _follow(builder: IndexBuilder, state: dict[str, str]) -> None:
         if (signature != seen and age > _EVERY) or age > _AT_LEAST:
             seen, at = signature, time.monotonic()
             await builder.refresh()
-            write_meta(connection, {"identity": await _identify(store), **state})
+            write_meta(connection, {"identity": await _identify(store), "followed_by": os.getpid(), **state})
         more = await builder.step()
         write_meta(
             connection, {"prices": json.dumps({name: _to_list(one) for name, one in builder.prices.items()})}
