@@ -325,7 +325,7 @@ async def test_a_refused_connection_names_the_host_and_the_cause() -> None:
             await ask(f"http://127.0.0.1:{port}/v1")
     assert f"127.0.0.1:{port}" in caught.value.what
     assert "refused" in caught.value.what.lower() or "Connect call failed" in caught.value.what
-    assert caught.value.next.startswith("Start the server, or check the base URL")
+    assert (caught.value.next or "").startswith("Start the server, or check the base URL")
 
 
 async def test_a_name_that_does_not_exist_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -335,7 +335,7 @@ async def test_a_name_that_does_not_exist_is_named(monkeypatch: pytest.MonkeyPat
         await ask("http://no-such-host.invalid/v1")
     with pytest.raises(TryAgain) as caught:  # The port is Ollama's.
         await ask("http://no-such-host.invalid:11434/v1")
-    assert "`ollama serve`" in caught.value.next
+    assert "`ollama serve`" in (caught.value.next or "")
 
 
 async def test_a_giant_reply_is_cut_off_and_its_connection_closed() -> None:
