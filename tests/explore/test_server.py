@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import socket
 import sqlite3
 from pathlib import Path
 from urllib.parse import quote
@@ -17,7 +18,7 @@ from starlette.types import Message
 
 from bactrian.explore.library import Library
 from bactrian.explore.rendering import Explorer
-from bactrian.explore.server import build_app
+from bactrian.explore.server import build_app, open_address
 from tests.explore.conftest import HOSTILE
 from tests.helpers.command import bactrian
 from tests.helpers.explorer import RunningExplorer, explore
@@ -258,3 +259,12 @@ def test_conversations_stand_side_by_side(explored: RunningExplorer) -> None:
     assert "Teacher" in text
     assert explored.get("/compare/conversations?pick=run/loop").status == 400
     assert explored.get("/compare/conversations?pick=run/loop&pick=run/red").status == 403
+
+
+def test_the_packets_of_a_page_do_not_wait_for_each_other() -> None:
+    with open_address("127.0.0.1", 0) as listening:
+        port = listening.getsockname()[1]
+        with socket.create_connection(("127.0.0.1", port)):
+            accepted, _ = listening.accept()
+            with accepted:
+                assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) != 0

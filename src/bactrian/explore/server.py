@@ -131,9 +131,12 @@ def open_address(host: str, port: int) -> socket.socket:
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host, port), family=family)
+        listening = socket.create_server((host, port), family=family)
     except OSError as error:
         raise _explain_address(error, host, port) from error
+    # asyncio does this only for sockets that name their protocol. Without it, the second packet of a page waits 40 ms.
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listening
 
 
 def _explain_address(error: OSError, host: str, port: int) -> InputError:
