@@ -35,6 +35,7 @@ def pytest_configure() -> None:
 
     Stop ignoring signals that the shell ignores, as it does in the background: the program would ignore them too.
     """
+    gc.disable()  # until the tests are collected
     settings.register_profile("untimed", deadline=None)
     settings.load_profile("untimed")
     keep_files_in_memory()
@@ -50,9 +51,9 @@ def pytest_configure() -> None:
 
 def pytest_collection_finish() -> None:
     """Let the garbage collector leave out what lives to the end, and come less often: it took a tenth of the time."""
-    gc.collect()
     gc.freeze()
     gc.set_threshold(5_000, 20, 50)
+    gc.enable()
 
 
 def cache_bytecode() -> None:
