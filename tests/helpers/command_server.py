@@ -104,8 +104,8 @@ def import_everything() -> None:
 
 
 def read_once() -> None:
-    """Read what a process reads once and keeps: the detector, the built-in packs, the widths of characters."""
-    find_behaviours(session(), own=())
+    """Read what a process reads once and keeps: the detector, packs, what packages register, widths of characters."""
+    find_behaviours(session())
     for name in list_packs():
         load_pack(name)
     cell_len("é")

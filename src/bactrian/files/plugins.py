@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from functools import lru_cache
-from importlib.metadata import EntryPoints, entry_points
+from importlib.metadata import EntryPoints, distributions
 from pathlib import Path
 
 from bactrian.errors import InputError
@@ -20,7 +21,11 @@ def list_plugins(group: str) -> tuple[str, ...]:
 
 def find_plugins(group: str) -> EntryPoints:
     """Return what installed packages register in ``group``; nothing is loaded."""
-    return _read_groups(tuple((folder, _changed(folder)) for folder in sys.path)).select(group=group)
+    packages: dict[str, EntryPoints] = {}
+    for folder in sys.path:
+        for package, registered in _read_folder(folder, _find_change(folder)).items():
+            packages.setdefault(package, registered)  # one of this name in an earlier folder hides it
+    return EntryPoints(one for registered in packages.values() for one in registered.select(group=group))
 
 
 def load_plugin(group: str, name: str) -> object:
@@ -47,19 +52,22 @@ def load_plugin(group: str, name: str) -> object:
         ) from error
 
 
-@lru_cache(maxsize=1)
-def _read_groups(_folders: tuple[tuple[str, int], ...]) -> EntryPoints:
-    """Return all entry points of the program's own groups.
+@lru_cache(maxsize=64)
+def _read_folder(folder: str, _change: int) -> Mapping[str, EntryPoints]:
+    """Return what the packages in a folder register in the program's own groups, by the package's name.
 
-    They are kept while the folders that hold packages stay as they are, since reading the metadata of
-    every package takes milliseconds.
+    It is kept while the folder stays as it is, because reading what every package registers takes milliseconds.
     """
-    found = entry_points()
-    own = (group for group in found.groups if group.startswith(_PREFIX))
-    return EntryPoints(one for group in own for one in found.select(group=group))
+    found: dict[str, EntryPoints] = {}
+    for package in distributions(path=[folder]):
+        own = EntryPoints(one for one in package.entry_points if one.group.startswith(_PREFIX))
+        if own:
+            found.setdefault(package.name, own)
+    return found
 
 
-def _changed(folder: str) -> int:
+def _find_change(folder: str) -> int:
+    """Return when the folder was last changed; 0 if it cannot be told."""
     try:
         return Path(folder).stat().st_mtime_ns
     except OSError:
