@@ -96,8 +96,10 @@ def test_a_most_likely_token_that_is_missing_counts_as_a_large_difference() -> N
     assert compare_rankings([([(1, -0.1)], {2: -0.1})]).largest_difference >= 5
 
 
-def test_a_prompt_without_an_answer_is_not_compared() -> None:
-    assert compare_rankings([([(1, -0.1)], {}), ([(2, -0.1)], {2: -0.1})]).prompts == 1
+def test_a_prompt_without_an_answer_counts_as_a_large_difference() -> None:
+    found = compare_rankings([([(1, -0.1)], {}), ([(2, -0.1)], {2: -0.1})])
+    assert (found.prompts, found.same_choice) == (2, 1)
+    assert found.largest_difference >= 5
 
 
 def test_a_training_of_another_format_is_refused_and_kept(tmp_path: Path) -> None:
