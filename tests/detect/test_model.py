@@ -11,10 +11,10 @@ import pytest
 
 from bactrian.analyze.behaviours.catalogue import find_behaviours
 from bactrian.detect.features import Features
-from bactrian.detect.loops import LOOP
 from bactrian.detect.model import load_model, read_model, write_model
 from bactrian.detect.training import hash_conversations
-from bactrian.detect.turns import list_grams, read_turn, read_turns
+from bactrian.detect.turns import read_turn, read_turns
+from bactrian.detect.wording import list_grams
 from benchmarks.behaviours import BEGIN, END, PAGE, WEIGHTS, list_training
 from benchmarks.corpus import BEHAVIOURS, read_corpus
 from benchmarks.labelled import conversation, read_cases
@@ -90,19 +90,6 @@ def test_the_scores_of_sentences_are_the_sums_of_their_n_grams_weights() -> None
                 known = [model.vocabulary[gram] for gram in list_grams(sentence) if gram in model.vocabulary]
                 total = sum(head.weights[place] for place in known)
                 assert score == head.bias + head.scale * total / sqrt(len(known) + 1)
-
-
-def test_a_turn_is_given_up_for_its_wording_only_if_it_would_not_be_found() -> None:
-    model = load_model()
-    given_up = 0
-    for case in list(read_corpus())[::20]:
-        detected = model.detect(read_turns(case.session.turns[:6]))
-        for head in model.heads:
-            for place, turn in enumerate(detected.turns):
-                if head.behaviour != LOOP and head.applies_to(turn) and detected.is_hopeless(head, place):
-                    given_up += 1
-                    assert not detected.score_turn(head, place).is_shown
-    assert given_up > 300
 
 
 def test_markers_in_other_languages_and_misspelt_ones_are_no_part_of_what_is_said() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from bactrian.analyze.behaviours.catalogue import find_behaviours
 from bactrian.detect import loops
+from bactrian.detect.conversation import DetectedConversation
 from bactrian.detect.features import REMEMBERED
 from bactrian.detect.loops import can_be_loop, count_repeats, count_void_turns, is_loop
 from bactrian.detect.model import load_model
@@ -58,8 +59,8 @@ def test_the_ending_sees_the_same_whether_it_reads_all_turns_or_the_last_ones() 
         window = REMEMBERED + 4
         if len(turns) <= window:
             continue
-        whole = model.detect(read_turns(turns)).score(model.get_head("infinite_loop"))
-        part = model.detect(read_turns(turns[-window:])).score(model.get_head("infinite_loop"))
+        whole = DetectedConversation(model, read_turns(turns)).score(model.get_head("infinite_loop"))
+        part = DetectedConversation(model, read_turns(turns[-window:])).score(model.get_head("infinite_loop"))
         assert [score.score for score in part[-2:]] == [score.score for score in whole[-2:]]
         compared += 1
     assert compared > 20
@@ -123,9 +124,13 @@ def test_the_ending_reads_each_turn_once_though_it_is_asked_after_every_round(
 def test_a_blank_turn_goes_on_a_loop_and_the_done_token_ends_it() -> None:
     thanks = ("Thank you!", "You're welcome!")
     model = load_model()
-    counts = count_void_turns(model.detect(read_turns(conversation(*thanks * 3, "", "Bye!").turns)))
+    counts = count_void_turns(
+        DetectedConversation(model, read_turns(conversation(*thanks * 3, "", "Bye!").turns))
+    )
     assert counts[6] == counts[5] + 1
-    counts = count_void_turns(model.detect(read_turns(conversation(*thanks * 3, "<CAMEL_TASK_DONE>").turns)))
+    counts = count_void_turns(
+        DetectedConversation(model, read_turns(conversation(*thanks * 3, "<CAMEL_TASK_DONE>").turns))
+    )
     assert counts[-1] == 0
 
 

@@ -86,7 +86,7 @@ def test_qlora_merges_its_adapters_into_the_weights_before_they_were_quantised(
 
     from bactrian.train.recipe import NewModel
     from bactrian.train.worker.callbacks import StageWatch
-    from bactrian.train.worker.machine import Machine
+    from bactrian.train.worker.machine import Machine, ProcessClock
     from bactrian.train.worker.models.new_model import make_new_model
     from bactrian.train.worker.models.save import save_trained_model
     from bactrian.train.worker.models.tokens import open_tokenizer
@@ -97,7 +97,8 @@ def test_qlora_merges_its_adapters_into_the_weights_before_they_were_quantised(
     make_new_model(NewModel(width=64, layers=1, heads=2, vocabulary=300), ["one two three"], 1, start)
     tokenizer = open_tokenizer(str(start), recipe.base)
     data = Dataset.from_list([{"input_ids": [5, 6, 7], "labels": [-100, 6, 7]}])
-    machine, watch = Machine("cpu", False, "here"), StageWatch(recipe.training, lambda *_, **__: None, 3.0)
+    machine = Machine("cpu", False, "here")
+    watch = StageWatch(recipe.training, lambda *_, **__: None, 3.0, ProcessClock())
     trainer = build_trainer(start, tokenizer, recipe.training, machine, (data, data), tmp_path, 3, watch)
     trainer.train()
     save_trained_model(trainer, tokenizer, tmp_path, start)
@@ -125,10 +126,11 @@ def test_a_loss_that_is_not_a_number_ends_the_stage(logs: dict[str, float], tmp_
     from types import SimpleNamespace
 
     from bactrian.train.worker.callbacks import StageWatch
+    from bactrian.train.worker.machine import ProcessClock
 
     before = signal.getsignal(signal.SIGTERM)
     try:
-        watch = StageWatch(load_train_recipe("small").training, print, 1.0)
+        watch = StageWatch(load_train_recipe("small").training, print, 1.0, ProcessClock())
     finally:
         signal.signal(signal.SIGTERM, before)
     with pytest.raises(BactrianError, match="not a number at step 7"):

@@ -182,6 +182,33 @@ def test_a_diverging_stage_ends_and_its_last_checkpoint_is_good(prepared: Path, 
     assert all(bool(one.isfinite().all()) for one in load_file(weights).values())
 
 
+def test_a_checkpoint_that_cannot_be_read_is_named_and_kept(prepared: Path, tmp_path: Path) -> None:
+    from bactrian.train.worker.callbacks import find_checkpoint
+
+    root = shutil.copytree(prepared, tmp_path / "out")
+
+    class Interrupted(Exception):
+        pass
+
+    def interrupt(event: str, values: Mapping[str, Any]) -> None:
+        if event == "saved" and values["step"] == 2:
+            raise Interrupted
+
+    with pytest.raises(Interrupted):
+        train_here(root, interrupt)
+    checkpoint = find_checkpoint(root / "01-colours" / "checkpoints")
+    assert checkpoint is not None
+    (checkpoint / "optimizer.pt").write_bytes(b"of another version")
+    with pytest.raises(Exception) as failure:
+        train_here(root, lambda *_: None)
+    told = explain(failure.value)
+    assert told.startswith(f"{checkpoint}: The training cannot go on at this checkpoint")
+    assert "remove this folder" in told
+    shutil.rmtree(checkpoint)
+    seen = train_here(root, lambda *_: None)
+    assert next(one for one in seen if one["event"] == "began")["step"] == 0
+
+
 def test_a_model_that_changed_since_the_stage_before_is_refused(prepared: Path, tmp_path: Path) -> None:
     root = shutil.copytree(prepared, tmp_path / "out")
     change_last_byte(root / "00-base" / "model" / "model.safetensors")

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from math import log
 from typing import Any
 
+from bactrian.detect.conversation import DetectedConversation
 from bactrian.detect.loops import LOOP, SHORTEST_LOOP
-from bactrian.detect.model import ANY_WORDING, DetectorModel, Head
+from bactrian.detect.model import DetectorModel, Head
 from bactrian.detect.training import (
     BUILT_IN,
     HeadPlan,
@@ -31,8 +32,6 @@ _PRECISE = 0.9
 _FEW, _PARTS = 3, 5
 _FEW_FOUND = 30
 """Turns that must be found, for others to be given up early."""
-_MARGIN = 0.1
-"""Score of the wording by which turns that are given up are below all that were found."""
 _GIVEN_UP = 0.003
 """Share of the turns that are found in the end and are below a check."""
 
@@ -50,8 +49,6 @@ class HeldOutScore:
     behaviour: str
     sums: tuple[float, ...]
     """Log odds at each check of the trees, and at the end."""
-    wording: float
-    """Mean score of its sentences."""
     is_target: bool
     """True if the head should have scored it high."""
 
@@ -90,7 +87,7 @@ def split_by_group(conversations: Sequence[LabelledConversation]) -> list[list[L
 
 def score_conversation(model: DetectorModel, conversation: LabelledConversation) -> list[HeldOutScore]:
     """Score the labelled turns of a conversation."""
-    detected = model.detect(conversation.turns)
+    detected = DetectedConversation(model, conversation.turns)
     scored: list[HeldOutScore] = []
     for head in model.heads:
         targets = conversation.list_targets(head.behaviour)
@@ -104,7 +101,6 @@ def score_conversation(model: DetectorModel, conversation: LabelledConversation)
                         head.name,
                         head.behaviour,
                         tuple(head.forest.add_up(detected.make_row(place, head))),
-                        detected.measure_wording(head, place),
                         target,
                     )
                 )
@@ -146,14 +142,10 @@ def _calibrate(head: Head, scores: Sequence[HeldOutScore]) -> Head:
         thresholds = [(log(least / (1 - least)) - intercept) / slope for least in LEASTS]
         threshold = _choose_threshold(values, shown, weights, thresholds)
     found = [one for one in scores if one.score >= threshold]
-    least_wording = ANY_WORDING
-    if len(found) >= _FEW_FOUND:
-        least_wording = round(min(one.wording for one in found) - _MARGIN, 2)
     return replace(
         head,
         calibration=(slope, intercept),
         threshold=threshold,
-        least_wording=least_wording,
         forest=replace(head.forest, checks=_choose_checks(head.forest, [one.sums for one in found])),
     )
 

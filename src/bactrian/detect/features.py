@@ -13,7 +13,8 @@ from math import log1p
 from typing import NamedTuple
 
 from bactrian.detect.speech_acts import load_lexicon
-from bactrian.detect.turns import BARE, ReadTurn
+from bactrian.detect.turns import ReadTurn
+from bactrian.detect.wording import BARE
 
 REMEMBERED = 12
 """Earlier turns that a turn is compared with."""

@@ -10,8 +10,9 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
+from bactrian.detect.conversation import DetectedConversation
 from bactrian.detect.features import REMEMBERED
-from bactrian.detect.model import DetectedConversation, DetectorModel, load_model
+from bactrian.detect.model import DetectorModel, load_model
 from bactrian.detect.turns import ReadTurn, Spoken, read_turn
 from bactrian.language.similarity import compute_jaccard
 
@@ -150,7 +151,7 @@ def is_repetition(turns: Sequence[Spoken]) -> bool:
     said = frozenset(read[-1].stems)
     if any(compute_jaccard(said, frozenset(one.stems)) >= _NEARLY for one in read[-3::-2]):
         return True
-    detected = load_model().detect(read[-REMEMBERED - 3 :])
+    detected = DetectedConversation(load_model(), read[-REMEMBERED - 3 :])
     last = len(detected.turns) - 1
     if last and _is_void(detected, last) and _is_void(detected, last - 1):
         return True

@@ -14,13 +14,12 @@ from functools import cache, cached_property
 from importlib import resources
 from math import exp
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any
 
-from bactrian.detect.features import Features, list_names
-from bactrian.detect.reasons import explain_feature
+from bactrian.detect.features import list_names
 from bactrian.detect.trees import Forest, read_forest, write_forest
 from bactrian.detect.turns import ReadTurn
-from bactrian.detect.wording import LinearWeights, WordingScorer
+from bactrian.detect.wording import Gram, LinearWeights, WordingScorer
 from bactrian.files.json_text import parse_json
 
 SUMMARIES = ("mean", "highest", "lowest", "first", "last", "positive")
@@ -31,14 +30,10 @@ OF_NEIGHBOURS = tuple(
     thanks_share leave_share serve_share""".split()
 )
 """Features of a neighbouring turn that a head sees."""
-_REASONS = 3
-"""Reasons given for a finding."""
 _NO_SUMMARY = (0.0,) * len(SUMMARIES)
 LIKELY = 0.5
 """Confidence from which a turn is found."""
 _DOUBTFUL = 0.49
-ANY_WORDING = -1000.0
-"""A least wording that gives up no turn."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -59,8 +54,6 @@ class Head:
     """Slope and intercept of the confidence's log odds (Platt 1999)."""
     threshold: float
     """Log odds from which a finding is reported."""
-    least_wording: float
-    """Mean score of a turn's sentences, below which it is not found. Loops are found at any."""
 
     @cached_property
     def name(self) -> str:
@@ -78,119 +71,12 @@ class Head:
         return max(confidence, LIKELY) if score >= self.threshold else min(confidence, _DOUBTFUL)
 
 
-class TurnScore(NamedTuple):
-    """What a head says of a turn."""
-
-    turn: int
-    """From 1."""
-    behaviour: str
-    score: float
-    """Log odds."""
-    confidence: float
-    is_shown: bool
-    """True if the score reaches the head's threshold."""
-
-
-class DetectedConversation:
-    """A conversation with the scores of a model. Each turn is scored when first asked for."""
-
-    def __init__(
-        self,
-        model: DetectorModel,
-        turns: Sequence[ReadTurn],
-        sentences: Sequence[Mapping[str, Sequence[float]]] = (),
-        features: Features | None = None,
-    ) -> None:
-        """Take the turns, and if they are known their sentences' scores by head and their features."""
-        self.model = model
-        self.turns = turns
-        self._features = features or Features(turns)
-        self._sentences = dict(enumerate(sentences))
-        self._own: dict[int, list[float]] = {}
-        self._joined: dict[tuple[int, tuple[int, ...]], list[float]] = {}
-        self._scores: dict[tuple[str, int], TurnScore] = {}
-
-    def describe(self, place: int) -> Mapping[str, float]:
-        """Return the features of the turn at ``place``."""
-        return self._features.describe(place)
-
-    def make_row(self, place: int, head: Head) -> list[float]:
-        """Return the columns of :meth:`DetectorModel.list_columns` for the turn at ``place``."""
-        key = place, head.neighbours
-        if key not in self._joined:
-            row = list(self._make_own(place))
-            for offset in head.neighbours:
-                other = place + offset
-                if 0 <= other < len(self.turns):
-                    row += self.model.select_shared(self._make_own(other))
-                    row.append(1.0)
-                else:
-                    row += self.model.no_neighbour
-            self._joined[key] = row
-        return self._joined[key]
-
-    def _make_own(self, place: int) -> list[float]:
-        """Return the columns of the turn alone."""
-        if place not in self._own:
-            scores = self.score_sentences(place)
-            self._own[place] = [*self.model.summarize(scores), *self.describe(place).values()]
-        return self._own[place]
-
-    def score_sentences(self, place: int) -> Mapping[str, Sequence[float]]:
-        """Return the scores of the sentences of the turn at ``place``, by head."""
-        if place not in self._sentences:
-            self._sentences[place] = self.model.score_sentences(self.turns[place])
-        return self._sentences[place]
-
-    def measure_wording(self, head: Head, place: int) -> float:
-        """Return the mean score of the sentences of the turn at ``place``; 0 for a turn without any."""
-        scores = self.score_sentences(place).get(head.name)
-        return sum(scores) / len(scores) if scores else 0.0
-
-    def is_hopeless(self, head: Head, place: int) -> bool:
-        """Return True if the wording alone shows that the turn at ``place`` will not be found."""
-        return self.measure_wording(head, place) < head.least_wording
-
-    def score(self, head: Head) -> list[TurnScore]:
-        """Score the turns of the head's speaker."""
-        return [
-            self.score_turn(head, place) for place, turn in enumerate(self.turns) if head.applies_to(turn)
-        ]
-
-    def score_turn(self, head: Head, place: int) -> TurnScore:
-        """Score the turn at ``place``."""
-        key = head.name, place
-        if key not in self._scores:
-            score = head.forest.score(self.make_row(place, head))
-            self._scores[key] = TurnScore(
-                place + 1, head.behaviour, score, head.calibrate(score), score >= head.threshold
-            )
-        return self._scores[key]
-
-    def explain(self, head: Head, number: int) -> tuple[str, str]:
-        """Return why a turn is found, in words, and the sentence that shows it most."""
-        place = number - 1
-        columns = self.model.list_columns(head)
-        reasons: dict[str, None] = {}
-        row = self.make_row(place, head)
-        added = [(more, column) for column, more in head.forest.explain(row).items() if more > 0]
-        for _, column in sorted(added, key=itemgetter(0), reverse=True):
-            if len(reasons) == _REASONS:
-                break
-            if reason := _explain_column(columns[column], row[column], head):
-                reasons[reason] = None
-        scores = self.score_sentences(place).get(head.name, [])
-        sentences = self.turns[place].sentences
-        quote = sentences[scores.index(max(scores))].text if scores else ""
-        return "; ".join(reasons), quote
-
-
 # Not slotted: a cached property needs a place to be kept in.
 @dataclass(frozen=True, eq=False, repr=False)
 class DetectorModel:
     """Heads over one vocabulary."""
 
-    vocabulary: Mapping[str, int]
+    vocabulary: Mapping[Gram, int]
     """n-grams of sentences, by their place in the heads' weights."""
     heads: tuple[Head, ...]
     about: Mapping[str, Any]
@@ -238,10 +124,6 @@ class DetectorModel:
         """The columns of a row, kept by the neighbours that it shows."""
         return {}
 
-    def detect(self, turns: Sequence[ReadTurn]) -> DetectedConversation:
-        """Prepare a conversation for scoring."""
-        return DetectedConversation(self, turns)
-
     @cached_property
     def _scorers(self) -> dict[bool, WordingScorer]:
         """Scorers of the user's sentences and of the assistant's: by ``by_user``."""
@@ -279,7 +161,7 @@ def read_model(text: str) -> DetectorModel:
     """Read a model from JSON."""
     data = parse_json(text)
     return DetectorModel(
-        vocabulary={gram: place for place, gram in enumerate(data["vocabulary"])},
+        vocabulary={_read_gram(gram): place for place, gram in enumerate(data["vocabulary"])},
         heads=tuple(
             Head(
                 behaviour=head["behaviour"],
@@ -291,7 +173,6 @@ def read_model(text: str) -> DetectorModel:
                 forest=read_forest(head["forest"]),
                 calibration=(head["calibration"][0], head["calibration"][1]),
                 threshold=head["threshold"],
-                least_wording=head.get("least_wording", ANY_WORDING),
             )
             for head in data["heads"]
         ),
@@ -299,12 +180,17 @@ def read_model(text: str) -> DetectorModel:
     )
 
 
+def _read_gram(text: str) -> Gram:
+    one, space, other = text.partition(" ")
+    return (one, other) if space else text
+
+
 def write_model(model: DetectorModel) -> str:
     """Return a model as JSON."""
     return json.dumps(
         {
             "about": model.about,
-            "vocabulary": list(model.vocabulary),
+            "vocabulary": [gram if isinstance(gram, str) else " ".join(gram) for gram in model.vocabulary],
             "heads": [
                 {
                     "behaviour": head.behaviour,
@@ -316,7 +202,6 @@ def write_model(model: DetectorModel) -> str:
                     "forest": write_forest(head.forest),
                     "calibration": [round(one, 4) for one in head.calibration],
                     "threshold": round(head.threshold, 5),
-                    "least_wording": head.least_wording,
                 }
                 for head in model.heads
             ],
@@ -324,12 +209,3 @@ def write_model(model: DetectorModel) -> str:
         ensure_ascii=False,
         separators=(",", ":"),
     )
-
-
-def _explain_column(column: str, value: float, head: Head) -> str | None:
-    """Return in words what a column says; None if it says little to a reader."""
-    if " " in column:
-        return None
-    if column.startswith(head.name):
-        return "worded like other cases" if value > 0 else None
-    return explain_feature(column, value)

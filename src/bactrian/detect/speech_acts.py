@@ -107,11 +107,9 @@ def load_lexicon() -> Lexicon:
     by_head: defaultdict[str, list[tuple[str, Acts]]] = defaultdict(list)
     for beginning, acts in sorted(beginnings.items()):
         by_head[beginning[:_HEAD]].append((beginning, frozenset(acts)))
-    # A phrase may contain another one; the act of the longer one counts as well as that of the shorter.
-    for phrase in unspaced:
-        for other in unspaced:
-            if other != phrase and phrase.startswith(other):
-                unspaced[phrase] |= unspaced[other]
+    # A phrase may begin with another one: the act of the longer one counts as well as that of the shorter.
+    for phrase, acts in unspaced.items():
+        acts.update(*[unspaced[phrase[:end]] for end in range(1, len(phrase)) if phrase[:end] in unspaced])
     longest_first = sorted(unspaced, key=lambda phrase: (-len(phrase), phrase))
     listed = {tuple(phrase.split(" ")): frozenset(acts) for phrase, acts in phrases.items()}
     # Longer phrases are told by their first three words.

@@ -13,11 +13,13 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any
 
+from bactrian.detect.conversation import DetectedConversation
 from bactrian.detect.features import Features
 from bactrian.detect.loops import LOOP, SHORTEST_LOOP
-from bactrian.detect.model import ANY_WORDING, DetectedConversation, DetectorModel, Head
+from bactrian.detect.model import DetectorModel, Head
 from bactrian.detect.trees import Forest, Tree
-from bactrian.detect.turns import ReadTurn, list_grams
+from bactrian.detect.turns import ReadTurn
+from bactrian.detect.wording import Gram, list_grams
 from bactrian.errors import MissingExtra
 
 _INNER = 4
@@ -93,11 +95,11 @@ class TrainingSet:
             (place, sentence) for place, turn in enumerate(self.turns) for sentence in turn.sentences
         ]
         self.owner = numpy.array([place for place, _ in sentences], dtype=int)
-        index: dict[str, int] = {}
+        index: dict[Gram, int] = {}
         rows: list[int] = []
         columns: list[int] = []
         for row, (_, sentence) in enumerate(sentences):
-            places = [index.setdefault(gram, len(index)) for gram in sorted(list_grams(sentence))]
+            places = [index.setdefault(gram, len(index)) for gram in list_grams(sentence)]
             rows += [row] * len(places)
             columns += places
         self.grams = list(index)
@@ -178,7 +180,7 @@ def _choose_columns(data: TrainingSet, kept: Any) -> list[int]:
     by = numpy.bincount(numpy.unique(group_of[owners] * width + coo.col) % width, minlength=width)
     least = min(_SEEN_BY, len({group for group, keep in zip(data.groups, kept, strict=True) if keep}))
     chosen = numpy.flatnonzero((turns >= _SEEN) & (by >= least))
-    return sorted(chosen.tolist(), key=lambda column: data.grams[column])
+    return sorted(chosen.tolist(), key=lambda column: str(data.grams[column]))
 
 
 def _normalize_rows(matrix: Any) -> Any:
@@ -217,7 +219,6 @@ def _train_sentences(
         forest=Forest(0.0, (), ()),
         calibration=(1.0, 0.0),
         threshold=0.0,
-        least_wording=ANY_WORDING,
     )
     return head, scores
 

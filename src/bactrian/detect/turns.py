@@ -6,7 +6,6 @@ import re
 import unicodedata
 from collections.abc import Callable, Sequence, Set
 from functools import cache
-from itertools import combinations, pairwise
 from sys import intern
 from typing import NamedTuple, Protocol
 
@@ -18,8 +17,6 @@ _STEM = 6
 """Characters by which words are compared: endings change."""
 _KEPT = 65_536
 """Words that are kept."""
-_LONGEST_LENGTH = 6
-"""Power of two of words, from which on a sentence is simply long."""
 _FIRST, _LAST = 16, 6
 """Sentences at either end of a long turn that are read."""
 _TAIL = 60
@@ -71,14 +68,6 @@ _QUOTES = re.compile('["“”«„「『]')
 _DIGIT = re.compile(r"\d")
 # Not \d+: for a single digit the search is faster.
 _NUMBER = re.compile(r"\d\d*(?:[.,:/]\d+)*")
-
-
-BARE = frozenset(("self", "you", "question"))
-"""Acts that work shows, too."""
-
-
-Signs = tuple[Set[str], bool, bool, str, int]
-"""Of a sentence: its speech acts, whether it has a number and a quotation, its last character, its length."""
 
 
 class Spoken(Protocol):
@@ -237,57 +226,11 @@ def _read_sentences(texts: Sequence[str], *, may_count: bool, may_quote: bool) -
     return sentences
 
 
-def list_grams(sentence: Sentence) -> list[str]:
-    """Return what models score a sentence by: words, pairs of words and signs.
-
-    A pair is two words with a space; ``^`` marks the first word and pair, ``$`` the last word.
-    """
-    stems = list_counted_stems(sentence)
-    grams = [f"{one} {two}" for one, two in pairwise(stems)]
-    if stems:
-        grams += (*stems, "^" + stems[0], stems[-1] + "$")
-        if len(stems) > 1:
-            grams.append("^" + grams[0])
-    return [*grams, *list_signs(describe_signs(sentence))]
-
-
-def list_counted_stems(sentence: Sentence) -> list[str]:
-    """Return the stems of a sentence; one of a number is ``0``."""
-    if sentence.has_number:
-        return [*map(_load_counted().__getitem__, sentence.stems)]
-    return sentence.stems
-
-
-def describe_signs(sentence: Sentence) -> Signs:
-    """Return what :func:`list_signs` needs to know of a sentence."""
-    text, stems, acts, _, has_number, has_quote = sentence
-    return acts, has_number, has_quote, text[-1], (len(stems) + 1).bit_length() - 1
-
-
-def list_signs(described: Signs) -> list[str]:
-    """Return what models score a sentence by besides its words: speech acts, its end and its length."""
-    acts, has_number, has_quote, last, length = described
-    length = min(_LONGEST_LENGTH, length)
-    signs = [f"#{'a' if last.isalnum() else last}", f"#length{length}"]
-    if acts:
-        signs += ["@" + act for act in acts]
-        if len(acts) > 1:
-            # Who does what: an act of the speaker is another one than the same act of the other.
-            signs += [f"@{one}@{other}" for one, other in combinations(sorted(acts), 2)]
-    if acts <= BARE:
-        signs.append("@nothing")
-    if has_number:
-        signs.append("#number")
-    if has_quote:
-        signs.append("#quote")
-    return signs
-
-
 def _list_stems(text: str) -> list[str]:
     return [*map(_load_stems().__getitem__, _tokenize(text))]
 
 
-class _KeptWords(dict[str, str]):
+class KeptWords(dict[str, str]):
     """What a function makes of each word, kept. The same word is the same object then, whose hash is known."""
 
     def __init__(self, change: Callable[[str], str]) -> None:
@@ -301,13 +244,8 @@ class _KeptWords(dict[str, str]):
 
 
 @cache
-def _load_stems() -> _KeptWords:
-    return _KeptWords(lambda word: word[:_STEM])
-
-
-@cache
-def _load_counted() -> _KeptWords:
-    return _KeptWords(lambda stem: "0" if stem[0].isdigit() else stem)
+def _load_stems() -> KeptWords:
+    return KeptWords(lambda word: word[:_STEM])
 
 
 def _tokenize(text: str) -> list[str]:

@@ -1,14 +1,22 @@
-"""Scores of sentences by their wording: a linear model on n-grams, for all heads of a speaker at once."""
+"""The wording of a sentence: its n-grams, and its scores by a linear model on them.
+
+The heads of a speaker are scored at once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Mapping, Sequence, Set
+from functools import cache
+from itertools import combinations, pairwise
 from math import sqrt
 from typing import NamedTuple
 
-from bactrian.detect.turns import Sentence, Signs, describe_signs, list_counted_stems, list_signs
+from bactrian.detect.turns import KeptWords, Sentence
 
+BARE = frozenset(("self", "you", "question"))
+"""Acts that work shows, too."""
+_LONGEST_LENGTH = 6
+"""Power of two of words, from which on a sentence is simply long."""
 _OFFSET = 128
 """Added to a weight, which is at least -127: so each field of a packed number is positive."""
 _BITS = 15
@@ -18,6 +26,11 @@ _AT_ONCE = 128
 """Packed numbers whose sum fits: 128 fields of 255 are less than 2 ** 15."""
 _KEPT = 65_536
 """Combinations of signs whose packed numbers are kept."""
+
+Gram = str | tuple[str, str]
+"""A word or a sign, or a pair of words. ``^`` marks the first word and pair of a sentence, ``$`` the last word."""
+Signs = tuple[Set[str], bool, bool, str, int]
+"""Of a sentence: its speech acts, whether it has a number and a quotation, its last character, its length."""
 
 
 class LinearWeights(NamedTuple):
@@ -37,32 +50,16 @@ class WordingScorer:
     bits, which Python adds up without making an object for each sum.
     """
 
-    def __init__(self, vocabulary: Mapping[str, int], heads: Sequence[LinearWeights]) -> None:
+    def __init__(self, vocabulary: Mapping[Gram, int], heads: Sequence[LinearWeights]) -> None:
         self._heads = heads
-        self._words: dict[str, int] = {}
-        self._pairs: dict[tuple[str, ...], int] = {}
-        self._first: dict[str, int] = {}
-        self._first_pairs: dict[tuple[str, ...], int] = {}
-        self._last: dict[str, int] = {}
-        self._signs: dict[str, int] = {}
-        self._known_signs: dict[Signs, tuple[int, ...]] = {}
-        shifts = range(0, _BITS * len(heads), _BITS)
-        for gram, *weights in zip(vocabulary, *(head.weights for head in heads), strict=True):
-            packed = sum(weight + _OFFSET << shift for weight, shift in zip(weights, shifts, strict=True))
-            self._keep(gram, packed)
-
-    def _keep(self, gram: str, packed: int) -> None:
-        if gram[0] in "@#":
-            self._signs[gram] = packed
-        elif " " in gram:
-            pairs, gram = (self._first_pairs, gram[1:]) if gram[0] == "^" else (self._pairs, gram)
-            pairs[tuple(gram.split(" "))] = packed
-        elif gram[0] == "^":
-            self._first[gram[1:]] = packed
-        elif gram[-1] == "$":
-            self._last[gram[:-1]] = packed
-        else:
-            self._words[gram] = packed
+        self._known_signs: dict[Signs, Sequence[int]] = {}
+        packed = [0] * len(vocabulary)
+        for place, head in enumerate(heads):
+            shift = _BITS * place
+            packed = [
+                one + (weight + _OFFSET << shift) for one, weight in zip(packed, head.weights, strict=True)
+            ]
+        self._packed = dict(zip(vocabulary, packed, strict=True))
 
     def score(self, sentences: Sequence[Sentence]) -> dict[str, list[float]]:
         """Return the scores of the sentences by head."""
@@ -88,20 +85,55 @@ class WordingScorer:
 
     def _look_up(self, sentence: Sentence) -> list[int]:
         """Return the packed weights of the n-grams that are known."""
-        stems = list_counted_stems(sentence)
-        known = [*filter(None, map(self._words.get, stems))]
-        known += filter(None, map(self._pairs.get, pairwise(stems)))
-        if stems:
-            known += filter(None, (self._first.get(stems[0]), self._last.get(stems[-1])))
-            if len(stems) > 1 and (first := self._first_pairs.get((stems[0], stems[1]))):
-                known.append(first)
-        known += self._look_up_signs(describe_signs(sentence))
-        return known
-
-    def _look_up_signs(self, signs: Signs) -> Sequence[int]:
-        known = self._known_signs.get(signs)
-        if known is None:
+        signs = _describe_signs(sentence)
+        if signs not in self._known_signs:
             if len(self._known_signs) >= _KEPT:
                 self._known_signs.clear()
-            known = self._known_signs[signs] = tuple(filter(None, map(self._signs.get, list_signs(signs))))
-        return known
+            self._known_signs[signs] = [*filter(None, map(self._packed.get, _list_signs(signs)))]
+        return [*filter(None, map(self._packed.get, _list_words(sentence))), *self._known_signs[signs]]
+
+
+def list_grams(sentence: Sentence) -> list[Gram]:
+    """Return what models score a sentence by: words, pairs of words and signs."""
+    return [*_list_words(sentence), *_list_signs(_describe_signs(sentence))]
+
+
+def _list_words(sentence: Sentence) -> list[Gram]:
+    """Return the words and pairs of a sentence; a number is ``0``."""
+    stems = sentence.stems
+    if not stems:
+        return []
+    if sentence.has_number:
+        stems = [*map(_load_counted().__getitem__, stems)]
+    first, last = "^" + stems[0], stems[-1] + "$"
+    if len(stems) == 1:
+        return [*stems, first, last]
+    return [*stems, *pairwise(stems), first, (first, stems[1]), last]
+
+
+def _describe_signs(sentence: Sentence) -> Signs:
+    """Return what :func:`_list_signs` needs to know of a sentence."""
+    text, stems, acts, _, has_number, has_quote = sentence
+    return acts, has_number, has_quote, text[-1], (len(stems) + 1).bit_length() - 1
+
+
+def _list_signs(described: Signs) -> list[str]:
+    """Return what models score a sentence by besides its words: speech acts, its end and its length."""
+    acts, has_number, has_quote, last, length = described
+    length = min(_LONGEST_LENGTH, length)
+    signs = [f"#{'a' if last.isalnum() else last}", f"#length{length}"]
+    signs += ["@" + act for act in sorted(acts)]
+    # Who does what: an act of the speaker is another one than the same act of the other.
+    signs += [f"@{one}@{other}" for one, other in combinations(sorted(acts), 2)]
+    if acts <= BARE:
+        signs.append("@nothing")
+    if has_number:
+        signs.append("#number")
+    if has_quote:
+        signs.append("#quote")
+    return signs
+
+
+@cache
+def _load_counted() -> KeptWords:
+    return KeptWords(lambda stem: "0" if stem[0].isdigit() else stem)

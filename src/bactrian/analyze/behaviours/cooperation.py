@@ -10,8 +10,9 @@ import re
 from collections.abc import Callable, Iterator
 
 from bactrian.analyze.behaviours.reading import HeardTurn, SessionReading
+from bactrian.detect.conversation import DetectedConversation, TurnScore
 from bactrian.detect.loops import LOOP, SHORTEST_LOOP, count_void_turns
-from bactrian.detect.model import LIKELY, DetectedConversation, Head, TurnScore
+from bactrian.detect.model import Head
 from bactrian.language.protocol import find_instruction
 from bactrian.records.finding import Behaviour, Finding
 
@@ -53,7 +54,7 @@ def detect_turns(
                 yield reading.make_finding(heard, behaviour, 1.0, *marker)
             elif behaviour == "repeats_instruction" and is_echo(detected, place + 1):
                 yield reading.make_finding(heard, behaviour, 1.0, heard.body, "it is the instruction")
-            elif reading.least < LIKELY or not detected.is_hopeless(head, place):
+            else:
                 scored = detected.score_turn(head, place)
                 if scored.confidence >= max(_DOUBTFUL, reading.least):
                     yield _make_finding(reading, detected, head, scored)

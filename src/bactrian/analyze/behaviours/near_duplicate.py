@@ -6,7 +6,8 @@ new, and so does a short answer that happens to be right twice.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from difflib import SequenceMatcher
 
 from bactrian.analyze.behaviours.reading import HeardTurn, SessionReading
@@ -24,30 +25,33 @@ _SHARED = 0.8
 
 def detect_near_duplicates(reading: SessionReading) -> Iterator[Finding]:
     """Turns that their speaker has almost said before."""
-    earlier: dict[bool, list[HeardTurn]] = {True: [], False: []}
-    said: dict[bool, set[str]] = {True: set(), False: set()}
+    # One look at all words of earlier turns spares a look at each turn: most turns bring new words.
+    earlier: defaultdict[tuple[bool, frozenset[str]], tuple[list[HeardTurn], set[str]]]
+    earlier = defaultdict(lambda: ([], set()))
     for heard in reading.heard:
         if len(heard.word_list) < _SHORTEST:
             continue
-        mine, words = earlier[heard.by_user], said[heard.by_user]
-        # One look at all words of earlier turns spares a look at each turn: most turns bring new words.
-        if len(heard.words & words) >= _SHARED * len(heard.words):
-            likeness = max((_likeness(heard, other) for other in mine), default=0.0)
+        turns, said = earlier[heard.by_user, _find_numbers(heard.words)]
+        if len(heard.words & said) >= _SHARED * len(heard.words):
+            likeness = max((_likeness(heard, other) for other in turns), default=0.0)
             if likeness >= _ALIKE:
                 yield reading.make_finding(heard, "near_duplicate", round(likeness, 2), heard.body)
-        mine.append(heard)
-        words |= heard.words
+        turns.append(heard)
+        said |= heard.words
+
+
+def _find_numbers(words: Iterable[str]) -> frozenset[str]:
+    """Return the words that hold a digit. Turns that differ in one are no duplicates."""
+    return frozenset([word for word in words if not word.isalpha() and any(map(str.isdigit, word))])
 
 
 def _likeness(one: HeardTurn, other: HeardTurn) -> float:
-    """From 0 to 1; 0 as soon as two turns are known to be different."""
+    """From 0 to 1, of two turns with the same numbers; 0 as soon as they are known to be different."""
     left, right = one.words, other.words
     if not _SHARED * len(left) <= len(right) <= len(left) / _SHARED:
         return 0.0
     shared = len(left & right)
     if shared < _SHARED * (len(left) + len(right) - shared):
-        return 0.0
-    if any(any(map(str.isdigit, word)) for word in left ^ right):
         return 0.0
     if one.word_list == other.word_list:
         return 1.0

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from bactrian.detect.model import DetectedConversation, DetectorModel, load_model
+from bactrian.detect.conversation import DetectedConversation
+from bactrian.detect.model import DetectorModel, load_model
 from bactrian.detect.turns import read_turns
 from bactrian.language.body import read_body
 from bactrian.language.protocol import is_done, strip_code
@@ -86,7 +87,7 @@ class SessionReading:
     @cached_property
     def detected(self) -> DetectedConversation:
         """The turns with the scores of the learned detector."""
-        return (self.model or load_model()).detect(read_turns(self.session.turns))
+        return DetectedConversation(self.model or load_model(), read_turns(self.session.turns))
 
     def make_finding(
         self, heard: HeardTurn, behaviour: Behaviour, confidence: float, quote: str, reason: str = ""
