@@ -61,6 +61,32 @@ def test_accelerate_and_trl_read_the_settings_of_camel_7b(tmp_path: Path) -> Non
     assert str(config.lr_scheduler_type).endswith("COSINE")
 
 
+def test_the_launcher_of_accelerate_starts_camel_7b_on_four_gpus_that_share_the_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from accelerate import FullyShardedDataParallelPlugin
+    from accelerate.commands.launch import (
+        _validate_launch_command,  # pyright: ignore[reportPrivateUsage]
+        launch_command_parser,
+        prepare_multi_gpu_env,
+    )
+
+    launcher = find_launcher(load_train_recipe("camel-7b").training, tmp_path)
+    given = launch_command_parser().parse_args(
+        [*launcher, "-m", "bactrian.train.worker", "stage", "out", "1"]
+    )
+    arguments, _, _ = _validate_launch_command(given)
+    assert (arguments.num_processes, arguments.use_fsdp) == (4, True)
+    assert (arguments.training_script, arguments.training_script_args) == (
+        "bactrian.train.worker",
+        ["stage", "out", "1"],
+    )
+    for name, value in prepare_multi_gpu_env(arguments).items():
+        monkeypatch.setenv(name, value)
+    plugin: Any = FullyShardedDataParallelPlugin()
+    assert (plugin.fsdp_version, plugin.reshard_after_forward) == (2, True)
+
+
 def test_qlora_on_a_machine_without_a_gpu_is_refused() -> None:
     import torch
 
@@ -206,8 +232,9 @@ def make_t5(folder: Path) -> Path:
     raw.decoder = decoders.ByteLevel()
     raw.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 1)])
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=raw, eos_token="</s>", pad_token="<pad>")
-    shape = {"d_model": 16, "d_ff": 16, "num_layers": 1, "num_heads": 1, "d_kv": 16}
-    config = T5Config(vocab_size=len(tokenizer), decoder_start_token_id=0, **shape)
+    shape: dict[str, Any] = {"d_model": 16, "d_ff": 16, "num_layers": 1, "num_heads": 1, "d_kv": 16}
+    shape |= {"decoder_start_token_id": 0}
+    config = T5Config(vocab_size=len(tokenizer), **shape)
     T5ForConditionalGeneration(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
