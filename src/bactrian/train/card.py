@@ -63,7 +63,8 @@ def _write(manifest: Mapping[str, Any], recipe: TrainRecipe) -> str:
         "",
         f"`bactrian play {find_play_option(manifest)} local:{manifest['gguf']}` in this folder."
         if manifest.get("gguf")
-        else "The folder `model/` is read by transformers; llama.cpp's `convert_hf_to_gguf.py` converts it for `play`.",
+        else "The folder `model/` is read by transformers, and by servers that `play` talks to. "
+        "Of many language models, llama.cpp's `convert_hf_to_gguf.py` makes the file that `play` reads itself.",
         "",
     ]
     return "\n".join(parts)

@@ -98,31 +98,7 @@ async def run_worker(
         BactrianError: the worker failed, or was killed.
         WorkerStopped: the worker was stopped and can be resumed.
     """
-    module = ["-m", "bactrian.train.worker"]
-    command = [
-        sys.executable,
-        "-P",
-        *(["-m", "accelerate.commands.launch", *launcher] if launcher else []),
-        *module,
-    ]
-    threads = os.environ.get("OMP_NUM_THREADS") or str(await count_free_cores())
-    settings = {
-        # Spinning threads take the cores that other threads wait for.
-        "OMP_WAIT_POLICY": "passive",
-        "OMP_NUM_THREADS": threads,
-        "ONEDNN_PRIMITIVE_CACHE_CAPACITY": _KERNELS,
-    }
-    with log.open("ab") as errors:
-        worker = await asyncio.create_subprocess_exec(
-            *command,
-            *task,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=errors,
-            start_new_session=True,  # Ctrl-C must reach only this process, which lets the worker save
-            limit=1 << 24,
-            env={**settings, **os.environ},
-        )
+    worker = await _start_worker(task, log, launcher)
     failure: BactrianError | None = None
     try:
         assert worker.stdout is not None
@@ -140,6 +116,28 @@ async def run_worker(
         raise failure
     if code != 0:
         raise _explain_death(code, log)
+
+
+async def _start_worker(
+    task: Sequence[str], log: Path, launcher: Sequence[str]
+) -> asyncio.subprocess.Process:
+    settings = {
+        # Spinning threads take the cores that other threads wait for.
+        "OMP_WAIT_POLICY": "passive",
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS") or str(await count_free_cores()),
+        "ONEDNN_PRIMITIVE_CACHE_CAPACITY": _KERNELS,
+    }
+    launched = ["-m", "accelerate.commands.launch", *launcher] if launcher else []
+    with log.open("ab") as errors:
+        return await asyncio.create_subprocess_exec(
+            *(sys.executable, "-P", *launched, "-m", "bactrian.train.worker", *task),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=errors,
+            start_new_session=True,  # Ctrl-C must reach only this process, which lets the worker save
+            limit=1 << 24,
+            env={**settings, **os.environ},
+        )
 
 
 async def _end(worker: asyncio.subprocess.Process) -> None:
