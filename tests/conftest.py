@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
@@ -34,6 +35,7 @@ def pytest_configure() -> None:
 
     Stop ignoring signals that the shell ignores, as it does in the background: the program would ignore them too.
     """
+    gc.disable()  # until the tests are collected
     settings.register_profile("untimed", deadline=None)
     settings.load_profile("untimed")
     keep_files_in_memory()
@@ -45,6 +47,13 @@ def pytest_configure() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_finish() -> None:
+    """Let the garbage collector leave out what lives to the end, and come less often: it took a tenth of the time."""
+    gc.freeze()
+    gc.set_threshold(5_000, 20, 50)
+    gc.enable()
 
 
 def cache_bytecode() -> None:

@@ -269,7 +269,7 @@ def test_a_provider_s_hostile_row_steers_no_terminal(tmp_path: Path) -> None:
 
 def test_lines_of_a_megabyte_are_shown_and_exported(tmp_path: Path) -> None:
     content = "=" + "<b>\x1b[31m" * 100_000
-    messages = [{"role": "user", "content": content}, {"role": "assistant", "content": content}]
+    messages = [{"role": "user", "content": "Draw lines."}, {"role": "assistant", "content": content}]
     (tmp_path / "big.jsonl").write_text(json.dumps({"messages": messages}))
     check(tmp_path, "import", "big.jsonl", "--run", "run.db")
     for command in COMMANDS:

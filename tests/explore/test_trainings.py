@@ -24,6 +24,7 @@ def write_training(root: Path, *stages: tuple[str, int, int]) -> Path:
             continue
         folder.path.mkdir()
         with StageLog(folder.log) as log:
+            log.add({"event": "began", "step": 0, "of": steps})
             for step in range(1, done + 1):
                 about = {"step": step, "of": steps}
                 more = {
@@ -58,6 +59,7 @@ def test_stages_follow_each_other_in_the_picture_and_a_long_table_is_averaged(
         (False, 0, 0),
     ]
     assert stages[0].held_out == (1.0, 0.5)
+    assert (stages[0].seconds, stages[0].peak_bytes) == (600.0, 2_000_000_000)
     assert [row.loss for row in stages[0].table] == [4 / step for step in range(1, 11)]
     assert len(stages[1].table) == 60
     assert stages[1].table[0].loss == sum(4 / step for step in range(1, 11)) / 10

@@ -24,7 +24,12 @@ import sys
 import threading
 from contextlib import suppress
 
+from rich.cells import cell_len
+
 import bactrian
+from bactrian.analyze.behaviours.catalogue import find_behaviours
+from bactrian.prompts.pack import list_packs, load_pack
+from tests.helpers.runs import session
 
 _SEPARATE = ("bactrian.__main__.", "bactrian.models.local.server_process.", "bactrian.train.worker.")
 """Modules, and packages with all their modules, that run in processes of their own."""
@@ -55,6 +60,7 @@ def main() -> None:
     """Load everything, then fork a command for each request until the other end is closed."""
     requests = socket.socket(fileno=int(sys.argv[1]))
     import_everything()
+    read_once()
     assert threading.active_count() == 1
     gc.freeze()
     links: dict[int, socket.socket] = {}
@@ -95,6 +101,14 @@ def import_everything() -> None:
     for name in _USUAL:
         with suppress(ModuleNotFoundError):
             importlib.import_module(name)
+
+
+def read_once() -> None:
+    """Read what a process reads once and keeps: the detector, packs, what packages register, widths of characters."""
+    find_behaviours(session())
+    for name in list_packs():
+        load_pack(name)
+    cell_len("é")
 
 
 def _report_ends(links: dict[int, socket.socket]) -> None:

@@ -88,6 +88,17 @@ async def converse(model: LocalModel, session: str, rounds: int) -> tuple[int, i
     return computed, new
 
 
+async def test_the_likely_next_tokens_are_listed_also_if_the_first_is_half_a_character(
+    llama: LlamaServer,
+) -> None:
+    said = [Message("user", Text("🐪🐪"))]
+    prompt = await llama.tokens(await llama.chat(said), begins=True)
+    ranked = await llama.rank_next(prompt, 5)
+    first = max(ranked, key=lambda token: ranked[token])
+    assert len(ranked) == 5
+    assert "\ufffd" in await llama.text(array("i", [first]))
+
+
 async def test_nothing_is_fetched_or_loaded_before_the_first_call(tmp_path: Path) -> None:
     await LocalModel(tmp_path / "nowhere.gguf").close()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import os
 import sys
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -252,6 +253,20 @@ def test_a_file_gives_its_public_functions_or_those_that_are_named(tmp_path: Pat
     assert [one.tool.name for one in load_functions(f"{file}:buy")] == ["buy"]
     with pytest.raises(InputError, match="no function 'sell'"):
         load_functions(f"{file}:buy,sell")
+
+
+def test_a_file_that_changes_within_a_second_is_read_again_and_nothing_lies_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.dont_write_bytecode", False)
+    told: list[str] = []
+    for verb in ("Add", "Sum"):
+        (tmp_path / "calc.py").write_text(f'def add(a: int) -> int:\n    """{verb} it."""\n    return a\n')
+        os.utime(tmp_path / "calc.py", (1, 1))
+        (tool,) = load_functions(str(tmp_path / "calc.py"))
+        told.append(tool.tool.description)
+    assert told == ["Add it.", "Sum it."]
+    assert [file.name for file in tmp_path.iterdir()] == ["calc.py"]
 
 
 @pytest.mark.parametrize(

@@ -104,6 +104,22 @@ def test_a_pair_whose_request_fills_the_example_is_lost_and_named() -> None:
         counts.check(0.01, "here")
 
 
+def test_an_empty_reply_is_not_learned_and_stays_a_part_of_what_was_said() -> None:
+    (example,), counts = cut(chat("Hi", " \n", "And?", "So.", "Bye", ""))
+    assert show(example) == (
+        "<s>user\nHi</s>\n<s>assistant\n \n</s>\n<s>user\nAnd?</s>\n<s>assistant\n[So.</s>]"
+    )
+    assert (counts.pairs, counts.empty) == (3, 2)
+
+
+def test_a_conversation_of_empty_replies_gives_no_example_also_where_it_is_split() -> None:
+    messages = chat("A?" * 20, "", "B?" * 20, "b", "C?" * 20, "")
+    examples, counts = cut(messages, max_length=80)
+    assert [show(one).count("[") for one in examples] == [1]
+    assert (counts.pairs, counts.empty, counts.truncated, counts.lost) == (3, 2, 0, [])
+    assert cut(chat("A?", "", "B?", " "))[0] == []
+
+
 def test_the_name_of_a_control_token_in_a_message_is_plain_text() -> None:
     spelt: list[str] = []
 

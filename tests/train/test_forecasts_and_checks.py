@@ -15,10 +15,10 @@ import pytest
 from bactrian.errors import InputError
 from bactrian.train.check import compare_rankings
 from bactrian.train.curves import draw_curves
-from bactrian.train.folder import StageFolder, read_training, write_json
+from bactrian.train.folder import StageFolder, TrainedStage, read_training, write_json
 from bactrian.train.forecast import forecast_stages
 from bactrian.train.load import load_train_recipe, parse_train_recipe
-from bactrian.train.log import count_processes, read_log
+from bactrian.train.log import StageLog, StageUsage, measure_usage, read_log
 from bactrian.train.process import EXTRA, count_free_cores
 from bactrian.train.run import TrainOrder, check_same, forecast_training
 
@@ -96,8 +96,21 @@ def test_a_most_likely_token_that_is_missing_counts_as_a_large_difference() -> N
     assert compare_rankings([([(1, -0.1)], {2: -0.1})]).largest_difference >= 5
 
 
-def test_a_prompt_without_an_answer_is_not_compared() -> None:
-    assert compare_rankings([([(1, -0.1)], {}), ([(2, -0.1)], {2: -0.1})]).prompts == 1
+def test_a_prompt_without_an_answer_counts_as_a_large_difference() -> None:
+    found = compare_rankings([([(1, -0.1)], {}), ([(2, -0.1)], {2: -0.1})])
+    assert (found.prompts, found.same_choice) == (2, 1)
+    assert found.largest_difference >= 5
+
+
+@pytest.mark.parametrize(
+    ("sides", "option"),
+    [(("assistant",), "--model"), (("user", "user"), "--user-model"), (("user", "assistant"), "--model")],
+)
+def test_a_model_of_the_user_s_side_alone_is_played_as_the_user(
+    tmp_path: Path, sides: tuple[str, ...], option: str
+) -> None:
+    data = [{"sources": [{"side": side}]} for side in sides]
+    assert TrainedStage(1, "a", tmp_path, {"data": data}).play_option == option
 
 
 def test_a_training_of_another_format_is_refused_and_kept(tmp_path: Path) -> None:
@@ -137,9 +150,20 @@ def test_the_log_of_a_stage_that_was_killed_counts_each_step_once(tmp_path: Path
     rows.insert(0, {"event": "began", "step": 0, "of": 3})
     stage.log.write_text("".join(json.dumps(row) + "\n" for row in rows) + '{"event": "st', "utf-8")
     assert [(one["step"], one["loss"]) for one in read_log(stage.log)] == [(1, 3.0), (2, 1.5), (3, 1.0)]
-    assert count_processes(stage.log) == 2
     draw_curves([stage], tmp_path / "curves.svg")
     assert "training from 3.00 to 1.00" in (tmp_path / "curves.svg").read_text("utf-8")
+
+
+def test_a_stage_that_was_killed_has_used_what_all_its_processes_did(tmp_path: Path) -> None:
+    with StageLog(tmp_path / "log.jsonl") as log:
+        for seconds in (3.0, 5.0):
+            log.add({"event": "began", "step": 0, "of": 2})
+            used = {"cpu_seconds": seconds / 2, "peak_bytes": int(1000 / seconds)}
+            log.add({"event": "step", "step": 1, "loss": 1.0, "seconds": seconds, **used})
+            log.add({"event": "evaluated", "step": 1, "of": 2, "loss": 1.0})
+        log.add({"event": "trained", "seconds": 8.0, "cpu_seconds": 3.0, "peak_bytes": 250})
+    assert measure_usage(tmp_path / "log.jsonl") == StageUsage(2, 11.0, 4.5, 333)
+    assert measure_usage(tmp_path / "missing.jsonl") == StageUsage(0, 0.0, 0.0, 0)
 
 
 def test_curves_without_a_step_say_so(tmp_path: Path) -> None:

@@ -61,6 +61,32 @@ def test_accelerate_and_trl_read_the_settings_of_camel_7b(tmp_path: Path) -> Non
     assert str(config.lr_scheduler_type).endswith("COSINE")
 
 
+def test_the_launcher_of_accelerate_starts_camel_7b_on_four_gpus_that_share_the_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from accelerate import FullyShardedDataParallelPlugin
+    from accelerate.commands.launch import (
+        _validate_launch_command,  # pyright: ignore[reportPrivateUsage]
+        launch_command_parser,
+        prepare_multi_gpu_env,
+    )
+
+    launcher = find_launcher(load_train_recipe("camel-7b").training, tmp_path)
+    given = launch_command_parser().parse_args(
+        [*launcher, "-m", "bactrian.train.worker", "stage", "out", "1"]
+    )
+    arguments, _, _ = _validate_launch_command(given)
+    assert (arguments.num_processes, arguments.use_fsdp) == (4, True)
+    assert (arguments.training_script, arguments.training_script_args) == (
+        "bactrian.train.worker",
+        ["stage", "out", "1"],
+    )
+    for name, value in prepare_multi_gpu_env(arguments).items():
+        monkeypatch.setenv(name, value)
+    plugin: Any = FullyShardedDataParallelPlugin()
+    assert (plugin.fsdp_version, plugin.reshard_after_forward) == (2, True)
+
+
 def test_qlora_on_a_machine_without_a_gpu_is_refused() -> None:
     import torch
 
@@ -86,7 +112,7 @@ def test_qlora_merges_its_adapters_into_the_weights_before_they_were_quantised(
 
     from bactrian.train.recipe import NewModel
     from bactrian.train.worker.callbacks import StageWatch
-    from bactrian.train.worker.machine import Machine
+    from bactrian.train.worker.machine import Machine, ProcessClock
     from bactrian.train.worker.models.new_model import make_new_model
     from bactrian.train.worker.models.save import save_trained_model
     from bactrian.train.worker.models.tokens import open_tokenizer
@@ -97,7 +123,8 @@ def test_qlora_merges_its_adapters_into_the_weights_before_they_were_quantised(
     make_new_model(NewModel(width=64, layers=1, heads=2, vocabulary=300), ["one two three"], 1, start)
     tokenizer = open_tokenizer(str(start), recipe.base)
     data = Dataset.from_list([{"input_ids": [5, 6, 7], "labels": [-100, 6, 7]}])
-    machine, watch = Machine("cpu", False, "here"), StageWatch(recipe.training, lambda *_, **__: None, 3.0)
+    machine = Machine("cpu", False, "here")
+    watch = StageWatch(recipe.training, lambda *_, **__: None, 3.0, ProcessClock())
     trainer = build_trainer(start, tokenizer, recipe.training, machine, (data, data), tmp_path, 3, watch)
     trainer.train()
     save_trained_model(trainer, tokenizer, tmp_path, start)
@@ -125,10 +152,11 @@ def test_a_loss_that_is_not_a_number_ends_the_stage(logs: dict[str, float], tmp_
     from types import SimpleNamespace
 
     from bactrian.train.worker.callbacks import StageWatch
+    from bactrian.train.worker.machine import ProcessClock
 
     before = signal.getsignal(signal.SIGTERM)
     try:
-        watch = StageWatch(load_train_recipe("small").training, print, 1.0)
+        watch = StageWatch(load_train_recipe("small").training, print, 1.0, ProcessClock())
     finally:
         signal.signal(signal.SIGTERM, before)
     with pytest.raises(BactrianError, match="not a number at step 7"):
@@ -204,8 +232,9 @@ def make_t5(folder: Path) -> Path:
     raw.decoder = decoders.ByteLevel()
     raw.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 1)])
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=raw, eos_token="</s>", pad_token="<pad>")
-    shape = {"d_model": 16, "d_ff": 16, "num_layers": 1, "num_heads": 1, "d_kv": 16}
-    config = T5Config(vocab_size=len(tokenizer), decoder_start_token_id=0, **shape)
+    shape: dict[str, Any] = {"d_model": 16, "d_ff": 16, "num_layers": 1, "num_heads": 1, "d_kv": 16}
+    shape |= {"decoder_start_token_id": 0, "dropout_rate": 0.0}
+    config = T5Config(vocab_size=len(tokenizer), **shape)
     T5ForConditionalGeneration(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
@@ -219,6 +248,38 @@ async def test_a_sequence_to_sequence_model_learns_replies_from_what_was_said(tm
     assert (stage.model / "config.json").exists()
     preview = (tmp_path / "out" / "data" / "01-conversations" / "preview.txt").read_text("utf-8")
     assert "User: Name 0.\n\nAssistant:</s>⟦Solution: 0.</s>⟧" in preview
+
+
+def test_the_loss_of_a_sequence_to_sequence_model_is_that_of_a_step_however_much_fits_into_memory(
+    tmp_path: Path,
+) -> None:
+    from datasets import Dataset
+    from transformers import AutoTokenizer
+
+    from bactrian.train.worker.callbacks import StageWatch
+    from bactrian.train.worker.machine import Machine, ProcessClock
+    from bactrian.train.worker.trainer import build_trainer
+
+    folder = make_t5(tmp_path / "t5")
+    data = Dataset.from_list(
+        [{"input_ids": [9] * (2 + n), "labels": [5 + n] * (1 + 2 * n) + [1]} for n in range(4)]
+    )
+
+    def train_a_step(per_device: int) -> dict[str, float]:
+        settings = ["method=full", "batch=4", f"per_device={per_device}", "precision=fp32", "evaluations=1"]
+        training = load_train_recipe("small", settings).training
+        watch = StageWatch(training, lambda *_, **__: None, 1.0, ProcessClock())
+        machine, tokenizer = Machine("cpu", False, "here"), AutoTokenizer.from_pretrained(folder)
+        trainer = build_trainer(folder, tokenizer, training, machine, (data, data), tmp_path, 1, watch)
+        trainer.train()
+        logged = {name: value for entry in trainer.state.log_history for name, value in entry.items()}
+        return {name: logged[name] for name in ("loss", "grad_norm")}
+
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        assert train_a_step(1) == pytest.approx(train_a_step(4), rel=1e-3)
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @pytest.mark.parametrize(

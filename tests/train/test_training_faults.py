@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from bactrian.errors import InputError, StoreError
-from bactrian.train.folder import hash_weights, read_json, read_plan
+from bactrian.errors import BactrianError, InputError, StoreError
+from bactrian.train.folder import hash_weights, read_json, read_plan, write_json
 from bactrian.train.forecast import forecast_stages
 from bactrian.train.process import EXTRA, WorkerStopped, run_worker
 from bactrian.train.recipe import TrainRecipe
@@ -114,6 +114,15 @@ async def test_a_full_disk_under_the_data_is_told_in_a_line(tmp_path: Path) -> N
         assert (await forecast_training(TrainOrder(order.recipe, disk / "out"))).measured
 
 
+async def test_a_failure_is_told_also_if_the_disk_has_no_room_for_the_log(tmp_path: Path) -> None:
+    write_json(tmp_path / "plan.json", {"recipe": {"base": {"model": None}}})
+    with mounted(tmp_path / "disk", "size=8k") as disk:
+        (disk / "fill").write_bytes(bytes(8192))
+        with pytest.raises(BactrianError, match="Training failed: ValidationError"):
+            async for _ in run_worker(("prepare", str(tmp_path)), disk / "worker.log"):
+                pass
+
+
 def test_a_stage_trains_on_the_tokens_that_were_forecast(prepared: Path, tmp_path: Path) -> None:
     root = shutil.copytree(prepared, tmp_path / "out")
     recipe = TrainRecipe.model_validate(read_plan(root)["recipe"])
@@ -158,8 +167,6 @@ def test_a_diverging_stage_ends_and_its_last_checkpoint_is_good(prepared: Path, 
     import torch
     from safetensors.torch import load_file
 
-    from bactrian.errors import BactrianError
-
     root = shutil.copytree(prepared, tmp_path / "out")
     overflow = False
 
@@ -180,6 +187,33 @@ def test_a_diverging_stage_ends_and_its_last_checkpoint_is_good(prepared: Path, 
         hook.remove()
     (weights,) = (root / "01-colours" / "checkpoints").glob("checkpoint-4/model.safetensors")
     assert all(bool(one.isfinite().all()) for one in load_file(weights).values())
+
+
+def test_a_checkpoint_that_cannot_be_read_is_named_and_kept(prepared: Path, tmp_path: Path) -> None:
+    from bactrian.train.worker.callbacks import find_checkpoint
+
+    root = shutil.copytree(prepared, tmp_path / "out")
+
+    class Interrupted(Exception):
+        pass
+
+    def interrupt(event: str, values: Mapping[str, Any]) -> None:
+        if event == "saved" and values["step"] == 2:
+            raise Interrupted
+
+    with pytest.raises(Interrupted):
+        train_here(root, interrupt)
+    checkpoint = find_checkpoint(root / "01-colours" / "checkpoints")
+    assert checkpoint is not None
+    (checkpoint / "optimizer.pt").write_bytes(b"of another version")
+    with pytest.raises(Exception) as failure:
+        train_here(root, lambda *_: None)
+    told = explain(failure.value)
+    assert told.startswith(f"{checkpoint}: The training cannot go on at this checkpoint")
+    assert "remove this folder" in told
+    shutil.rmtree(checkpoint)
+    seen = train_here(root, lambda *_: None)
+    assert next(one for one in seen if one["event"] == "began")["step"] == 0
 
 
 def test_a_model_that_changed_since_the_stage_before_is_refused(prepared: Path, tmp_path: Path) -> None:

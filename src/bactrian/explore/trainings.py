@@ -10,7 +10,7 @@ from typing import Any
 from bactrian.analyze.page.charts import HEIGHT, WIDTH, build_curve
 from bactrian.errors import InputError
 from bactrian.train.folder import PLAN, StageFolder, list_stage_folders, read_plan
-from bactrian.train.log import read_log
+from bactrian.train.log import measure_usage, read_log
 
 _MOST_POINTS = 400
 """Points of a curve; more are averaged."""
@@ -125,13 +125,14 @@ def _read_stage(folder: StageFolder) -> StageCurves:
         )
         for step, one in steps.items()
     ]
+    usage = measure_usage(folder.log)
     return StageCurves(
         folder.name,
         folder.is_complete,
         max(steps, default=0),
         max((one["of"] for one in steps.values()), default=0),
-        max((float(one.get("seconds", 0.0)) for one in steps.values()), default=0.0),
-        max((int(one.get("peak_bytes") or 0) for one in steps.values()), default=0),
+        usage.seconds,
+        usage.peak_bytes,
         tuple(rows),
     )
 

@@ -7,7 +7,6 @@ A package offers a format under the entry-point group ``bactrian.export_formats`
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib.metadata import entry_points
 from types import MappingProxyType
 from typing import get_args
 
@@ -28,6 +27,7 @@ from bactrian.export.formats import (
     sharegpt,
 )
 from bactrian.export.training_configs import Tool
+from bactrian.files.plugins import find_plugins
 from bactrian.files.toml import suggest_name
 
 GROUP = "bactrian.export_formats"
@@ -72,7 +72,7 @@ def find_format(name: str) -> Format:
     """
     if name in FORMATS:
         return FORMATS[name]
-    others = {one.name: one for one in entry_points(group=GROUP)}
+    others = {one.name: one for one in find_plugins(GROUP)}
     if name not in others:
         known = (*list_formats(), *others)
         if name in get_args(Tool):

@@ -10,7 +10,7 @@ from typing import Any
 from bactrian.files.template import compile_template
 from bactrian.prompts.engine import render_prompt
 from bactrian.prompts.inception import InceptionPrompts, render_inception
-from bactrian.prompts.pack import Pack, list_packs, load_pack
+from bactrian.prompts.pack import Pack, find_pack
 from bactrian.records.session import SYSTEM, Session, find_kind
 from bactrian.records.turn import Speaker
 
@@ -23,8 +23,7 @@ class SystemPrompts:
     """
 
     def __init__(self, recipe: Mapping[str, Any] | None = None, own: Pack | None = None) -> None:
-        packs = [load_pack(name) for name in list_packs()]
-        self._packs = {pack.hash: pack for pack in (*packs, *([own] if own else []))}
+        self._packs: dict[str, Pack | None] = {own.hash: own} if own else {}
         made_from: Mapping[str, Any] = recipe["recipe"] if recipe else {}
         self._answer: Mapping[str, Any] | None = made_from.get("answer")
 
@@ -44,7 +43,10 @@ class SystemPrompts:
         return replace(_stand_in(session), **_find_given(session))
 
     def _pack(self, session: Session) -> Pack | None:
-        return self._packs.get(session.provenance.prompts_hash)
+        known = session.provenance.prompts_hash
+        if known not in self._packs:
+            self._packs[known] = find_pack(known)
+        return self._packs[known]
 
     def _answered(self, session: Session) -> bool:
         if self._answer is None or find_kind(session) != "answer":

@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
-from importlib.metadata import entry_points
+import sys
+from collections.abc import Mapping
+from functools import lru_cache
+from importlib.metadata import EntryPoints, distributions
+from pathlib import Path
 
 from bactrian.errors import InputError
+
+_PREFIX = "bactrian."
+"""How the names of all groups begin."""
 
 
 def list_plugins(group: str) -> tuple[str, ...]:
     """Return the names that installed packages register in ``group``; nothing is loaded."""
-    return tuple(sorted(entry_points(group=group).names))
+    return tuple(sorted(find_plugins(group).names))
+
+
+def find_plugins(group: str) -> EntryPoints:
+    """Return what installed packages register in ``group``; nothing is loaded."""
+    packages: dict[str, EntryPoints] = {}
+    for folder in sys.path:
+        for package, registered in _read_folder(folder, _find_change(folder)).items():
+            packages.setdefault(package, registered)  # one of this name in an earlier folder hides it
+    return EntryPoints(one for registered in packages.values() for one in registered.select(group=group))
 
 
 def load_plugin(group: str, name: str) -> object:
@@ -18,7 +34,7 @@ def load_plugin(group: str, name: str) -> object:
     Raises:
         InputError: no package registers it, or it cannot be loaded.
     """
-    found = entry_points(group=group)
+    found = find_plugins(group)
     if name not in found.names:
         raise InputError(
             f"No installed package registers {name!r} under {group!r}.",
@@ -34,3 +50,25 @@ def load_plugin(group: str, name: str) -> object:
             where=name,
             next="Fix or remove the package.",
         ) from error
+
+
+@lru_cache(maxsize=64)
+def _read_folder(folder: str, _change: int) -> Mapping[str, EntryPoints]:
+    """Return what the packages in a folder register in the program's own groups, by the package's name.
+
+    It is kept while the folder stays as it is, because reading what every package registers takes milliseconds.
+    """
+    found: dict[str, EntryPoints] = {}
+    for package in distributions(path=[folder]):
+        own = EntryPoints(one for one in package.entry_points if one.group.startswith(_PREFIX))
+        if own:
+            found.setdefault(package.name, own)
+    return found
+
+
+def _find_change(folder: str) -> int:
+    """Return when the folder was last changed; 0 if it cannot be told."""
+    try:
+        return Path(folder).stat().st_mtime_ns
+    except OSError:
+        return 0

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -96,6 +97,11 @@ def list_packs() -> tuple[str, ...]:
     return list_built_in(_packs())
 
 
+def find_pack(pack_hash: str) -> Pack | None:
+    """Return the built-in pack with this hash, or None."""
+    return next((pack for pack in map(load_pack, list_packs()) if pack.hash == pack_hash), None)
+
+
 def load_pack(name_or_path: str | Path) -> Pack:
     """Read and check a pack: a built-in one by its name, or a file by its path.
 
@@ -111,6 +117,7 @@ def _packs() -> Traversable:
     return resources.files("bactrian.prompts").joinpath("packs")
 
 
+@lru_cache(maxsize=32)  # compiling the templates takes some milliseconds
 def _pack(source: TomlSource) -> Pack:
     data = source.table()
     source.check_keys(data, known=_KEYS, needed=("name", "templates"), kind="key")

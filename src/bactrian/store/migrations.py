@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sqlalchemy import Connection, inspect, text
+from sqlalchemy import Connection
 
 _USAGE = """
     prompt_tokens INTEGER NOT NULL,
@@ -111,11 +111,9 @@ def _m003_runs_of_a_recipe(connection: Connection) -> None:
     _add_column(connection, "sessions", "prompt_tokens", "INTEGER")
     _add_column(connection, "sessions", "completion_tokens", "INTEGER")
     _add_column(connection, "sessions", "cached_tokens", "INTEGER")
-    connection.execute(
-        text(
-            "CREATE INDEX IF NOT EXISTS sessions_progress ON sessions "
-            "(id, ending, ending_turn, prompt_tokens, completion_tokens, cached_tokens)"
-        )
+    connection.exec_driver_sql(
+        "CREATE INDEX IF NOT EXISTS sessions_progress ON sessions "
+        "(id, ending, ending_turn, prompt_tokens, completion_tokens, cached_tokens)"
     )
 
 
@@ -313,9 +311,9 @@ MIGRATIONS: tuple[Callable[[Connection], None], ...] = (
 
 def read_version(connection: Connection) -> int:
     """Return the number of the last migration that the run has had; 0 for a new file."""
-    if not inspect(connection).has_table("migrations"):
+    if not connection.exec_driver_sql("PRAGMA table_info(migrations)").first():
         return 0
-    return connection.execute(text("SELECT max(number) FROM migrations")).scalar() or 0
+    return connection.exec_driver_sql("SELECT max(number) FROM migrations").scalar() or 0
 
 
 def migrate(connection: Connection, now: float, *, to: int = len(MIGRATIONS)) -> None:
@@ -324,10 +322,7 @@ def migrate(connection: Connection, now: float, *, to: int = len(MIGRATIONS)) ->
     _create(connection, "migrations", "number INTEGER NOT NULL PRIMARY KEY, applied FLOAT NOT NULL")
     for number in range(have + 1, to + 1):
         MIGRATIONS[number - 1](connection)
-        connection.execute(
-            text("INSERT INTO migrations (number, applied) VALUES (:number, :applied)"),
-            {"number": number, "applied": now},
-        )
+        connection.exec_driver_sql("INSERT INTO migrations (number, applied) VALUES (?, ?)", (number, now))
 
 
 def _create(connection: Connection, table: str, columns: str) -> None:
@@ -336,5 +331,5 @@ def _create(connection: Connection, table: str, columns: str) -> None:
 
 
 def _add_column(connection: Connection, table: str, name: str, definition: str) -> None:
-    if name not in {column["name"] for column in inspect(connection).get_columns(table)}:
+    if name not in {row[1] for row in connection.exec_driver_sql(f"PRAGMA table_info({table})")}:
         connection.exec_driver_sql(f"ALTER TABLE {table} ADD COLUMN {name} {definition}")

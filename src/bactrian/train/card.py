@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bactrian.language.escape import to_code_span, to_json, to_markdown
+from bactrian.train.folder import find_play_option
 from bactrian.train.recipe import NEW, TrainRecipe
 
 _NOT_STATED = "not stated"
@@ -60,9 +61,10 @@ def _write(manifest: Mapping[str, Any], recipe: TrainRecipe) -> str:
         "",
         "## Use",
         "",
-        f"`bactrian play --model local:{manifest['gguf']}` in this folder."
+        f"`bactrian play {find_play_option(manifest)} local:{manifest['gguf']}` in this folder."
         if manifest.get("gguf")
-        else "The folder `model/` is read by transformers; llama.cpp's `convert_hf_to_gguf.py` converts it for `play`.",
+        else "The folder `model/` is read by transformers, and by servers that `play` talks to. "
+        "Of many language models, llama.cpp's `convert_hf_to_gguf.py` makes the file that `play` reads itself.",
         "",
     ]
     return "\n".join(parts)
@@ -106,6 +108,11 @@ def _list_data(manifest: Mapping[str, Any]) -> list[str]:
             f"- {stage['stage']}: {counts['conversations']:,} conversations as {counts['examples']:,} examples, "
             f"{counts['tokens']:,} tokens, of which {counts['learned_tokens']:,} are learned; "
             f"{stage['held_out']['conversations']:,} conversations held out."
+            + (
+                f" Empty replies that are not learned: {empty:,}."
+                if (empty := counts.get("empty_replies"))
+                else ""
+            )
         )
     return lines
 
@@ -125,12 +132,16 @@ def _list_training(manifest: Mapping[str, Any]) -> list[str]:
             f"({manifest['cpu_seconds']:,.0f} s of processor time), "
             f"{manifest['peak_bytes'] / 1e9:.1f} GB, on {manifest['machine']}."
         ),
-        *(
-            [f"- It was resumed: seconds are those of the last of {manifest['processes']} processes."]
-            if manifest["processes"] > 1
-            else []
-        ),
+        *_list_processes(manifest["processes"]),
         f"- bactrian {manifest['bactrian']}, {versions}.",
+    ]
+
+
+def _list_processes(count: int) -> list[str]:
+    if count < 2:
+        return []
+    return [
+        f"- It was resumed: the seconds are those of {count} processes; a killed one counts up to its last step."
     ]
 
 

@@ -69,14 +69,16 @@ async def check_stage_gguf(folder: Path, kind: str = "f16") -> dict[str, Any] | 
 def compare_rankings(pairs: Sequence[tuple[Sequence[tuple[int, float]], dict[int, float]]]) -> GgufCheck:
     """Compare the expected most likely tokens of each prompt with those found, as log-probabilities.
 
-    Prompts for which none were found are left out.
+    An expected first choice that is not among those found counts as a large difference.
     """
-    pairs = [(expected, found) for expected, found in pairs if found]
     differences = [
         abs(score - found[token]) for expected, found in pairs for token, score in expected if token in found
     ]
     missing = sum(expected[0][0] not in found for expected, found in pairs)
-    same = sum(expected[0][0] == max(found, key=lambda token: found[token]) for expected, found in pairs)
+    same = sum(
+        expected[0][0] == max(found, key=lambda token: found[token], default=None)
+        for expected, found in pairs
+    )
     differences += [MOST_DIFFERENCE * 10] * missing
     return GgufCheck(
         len(pairs),

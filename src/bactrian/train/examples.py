@@ -55,6 +55,8 @@ class CutCounts:
     """Conversations that became several examples."""
     truncated: int = 0
     """Pairs that do not fit alone; the reply's end is cut off."""
+    empty: int = 0
+    """Replies without a word, which are not learned."""
     lost: list[str] = field(default_factory=list[str])
     """Ids of conversations with a pair of which no token of the reply would be left."""
 
@@ -78,14 +80,15 @@ def cut_conversation(
     rest = list(messages[len(head) :])
     pairs = [rest[start : start + 2] for start in range(0, len(rest) - 1, 2)]
     counts.pairs += len(pairs)
+    counts.empty += sum(is_empty(answer) for _, answer in pairs)
     whole = cut.encode_pieces([*head, *(said for pair in pairs for said in pair)])
-    if len(whole.ids) <= max_length:
-        yield whole
-        return
+    fits = len(whole.ids) <= max_length
+    examples = [whole] if fits else _split(name, head, pairs, cut, max_length, counts)
     made = 0
-    for example in _split(name, head, pairs, cut, max_length, counts):
-        made += 1
-        yield example
+    for example in examples:
+        if example.learned:
+            made += 1
+            yield example
     counts.split += made > 1
 
 
@@ -115,7 +118,7 @@ def _split(
             if shorter.learned:
                 counts.truncated += 1
                 yield shorter
-            else:
+            elif alone.learned:
                 counts.lost.append(name)
     if best is not None:
         yield best
@@ -143,7 +146,9 @@ class Cutter:
         return tokens if begun else [*self.start, *tokens]
 
     def encode_pieces(self, messages: Sequence[Said]) -> Example:
-        """Return the tokens of these messages, up to the last reply. Raises InputError as :func:`render_pieces`."""
+        """Return the tokens of these messages, up to the last reply with words. Raises InputError as
+        :func:`render_pieces`.
+        """
         ids: list[int] = []
         labels: list[int] = []
         for piece in self.render_pieces(messages):
@@ -156,6 +161,8 @@ class Cutter:
     def render_pieces(self, messages: Sequence[Said]) -> list[TemplatePiece]:
         """Return the rendered conversation, divided where a reply begins and ends.
 
+        An empty reply is not learned: it is a part of what was said before the next one.
+
         Raises:
             InputError: the template cannot render it, shows earlier messages differently, or ends no reply.
         """
@@ -166,7 +173,7 @@ class Cutter:
         pieces: list[TemplatePiece] = []
         done = ""
         for number, one in enumerate(said):
-            if one["role"] != "assistant":
+            if one["role"] != "assistant" or is_empty(one):
                 continue
             asked = self.render(said[:number], True)
             answered = self.render(said[: number + 1], False)
@@ -180,6 +187,11 @@ class Cutter:
             pieces += [TemplatePiece(asked[len(done) :], False), TemplatePiece(reply[:end], True)]
             done = asked + reply[:end]
         return pieces
+
+
+def is_empty(said: Said) -> bool:
+    """Return True if a message has no word: a model that learned it would learn to say nothing."""
+    return not said["content"].strip()
 
 
 def protect_controls(text: str, controls: Sequence[str]) -> str:

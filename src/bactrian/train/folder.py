@@ -80,6 +80,11 @@ class TrainedStage:
         name = self.manifest.get("gguf")
         return self.folder / str(name) if name else None
 
+    @property
+    def play_option(self) -> str:
+        """The option of ``play`` that takes the model."""
+        return find_play_option(self.manifest)
+
 
 @dataclass(frozen=True, slots=True)
 class TrainedModels:
@@ -88,6 +93,12 @@ class TrainedModels:
     folder: Path
     plan: Mapping[str, Any]
     stages: tuple[TrainedStage, ...]
+
+
+def find_play_option(manifest: Mapping[str, Any]) -> str:
+    """Return the option of ``play`` for the model of a stage: a model of the user's side alone simulates users."""
+    sides = {source["side"] for stage in manifest["data"] for source in stage["sources"]}
+    return "--user-model" if sides == {"user"} else "--model"
 
 
 def hash_weights(folder: Path) -> str:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-_KEPT = ("machine", "began", "step", "evaluated")
+_KEPT = ("machine", "began", "step", "evaluated", "trained")
 
 
 class StageLog:
@@ -42,9 +43,36 @@ def read_log(path: Path) -> list[dict[str, Any]]:
     return [found[key] for key in sorted(found, key=lambda key: key[1])]
 
 
-def count_processes(path: Path) -> int:
-    """Return how many processes have trained the stage: more than one if it was interrupted."""
-    return sum(event["event"] == "began" for event in _read_lines(path))
+@dataclass(frozen=True, slots=True)
+class StageUsage:
+    """What the training of a stage has used, over all its processes: more than one if it was interrupted.
+
+    A process that was killed counts up to its last step.
+    """
+
+    processes: int
+    seconds: float
+    cpu_seconds: float
+    peak_bytes: int
+    """Of the process that held most."""
+
+
+def measure_usage(path: Path) -> StageUsage:
+    """Return what the processes whose log this is have used."""
+    processes: list[dict[str, Any]] = []
+    peak = 0
+    for event in _read_lines(path):
+        if event["event"] == "began":
+            processes.append({})
+        elif processes and "seconds" in event:
+            processes[-1] = event
+            peak = max(peak, int(event.get("peak_bytes") or 0))
+    return StageUsage(
+        processes=len(processes),
+        seconds=sum(float(last.get("seconds", 0.0)) for last in processes),
+        cpu_seconds=sum(float(last.get("cpu_seconds", 0.0)) for last in processes),
+        peak_bytes=peak,
+    )
 
 
 def _read_lines(path: Path) -> Iterator[dict[str, Any]]:

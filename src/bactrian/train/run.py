@@ -6,7 +6,7 @@ import shutil
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ from bactrian.train.folder import (
 )
 from bactrian.train.forecast import TrainingForecast, forecast_stages
 from bactrian.train.load import add_data, load_train_recipe
-from bactrian.train.log import StageLog, count_processes
+from bactrian.train.log import StageLog, measure_usage
 from bactrian.train.process import check_libraries, run_worker
 from bactrian.train.recipe import TrainRecipe
 
@@ -202,8 +202,8 @@ def _describe(
         "bactrian": bactrian.__version__,
         "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "model": "model",
-        "processes": count_processes(stage.log),
         **{key: value for key, value in trained.items() if key != "format"},
+        **asdict(measure_usage(stage.log)),
     }
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache
 from typing import Protocol, cast
 
 from bactrian.analyze.behaviours.learned import list_learned, load_learned
@@ -115,13 +114,7 @@ def read_behaviours(given: Iterable[BehaviourLike]) -> tuple[OwnBehaviour, ...]:
 
 def find_installed() -> tuple[OwnBehaviour, ...]:
     """Return those that other packages register, and learned ones. Raises InputError if one cannot be loaded."""
-    return tuple(_read(code) for code in (*_installed(), *list_learned()))
-
-
-@cache
-def _installed() -> tuple[str, ...]:
-    """Return their codes, cached because the lookup reads the metadata of every package."""
-    return list_plugins(GROUP)
+    return tuple(_read(code) for code in (*list_plugins(GROUP), *list_learned()))
 
 
 def _read(given: BehaviourLike) -> OwnBehaviour:

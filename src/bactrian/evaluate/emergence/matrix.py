@@ -157,34 +157,25 @@ def compute_matrix(stages: Sequence[str], answers: Iterable[StageAnswers]) -> Em
         if (claim := _test_claim(rows, domain.key, number, 1 / len(domain.values)))
     ]
     return EmergenceMatrix(
-        tuple(stages),
-        tuple(sorted({one.seed for one in rows})),
-        cells,
-        {
+        stages=tuple(stages),
+        seeds=tuple(sorted({one.seed for one in rows})),
+        cells=cells,
+        untaught={
             stage: cell
             for stage in stage_numbers
             if (cell := _measure(_select(rows, [stage], None, taught=False), _count_right))
         },
-        {
+        in_form={
             stage: cell
             for stage in stage_numbers
-            if (
-                cell := _measure(
-                    [(seed, one) for row in rows if row.stage == stage for seed, one in _name_seed(row)],
-                    _count_form,
-                )
-            )
+            if (cell := _measure(_select_all(rows, stage), _count_form))
         },
-        tuple(claims),
+        claims=tuple(claims),
     )
 
 
 _Answer = tuple[int, Graded]
 """Seed and grade."""
-
-
-def _name_seed(row: StageAnswers) -> Iterable[_Answer]:
-    return ((row.seed, one) for one in row.graded)
 
 
 def _select(
@@ -197,6 +188,10 @@ def _select(
         for one in row.graded
         if one.question.fact.taught == taught and domain in (None, one.question.fact.domain)
     ]
+
+
+def _select_all(rows: Iterable[StageAnswers], stage: int) -> list[_Answer]:
+    return [(row.seed, one) for row in rows if row.stage == stage for one in row.graded]
 
 
 def _count_right(one: Graded) -> float:

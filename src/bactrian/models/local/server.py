@@ -33,6 +33,8 @@ from bactrian.records.message import Message
 
 _STAND_IN = re.compile("\ufdd0([0-9]+)\ufdd1")
 """Stand-in for the name of a control token inside a message. Unicode reserves these two characters for internal use."""
+_CERTAIN = 1e4
+"""Added to a token's logit, so that no other token is chosen."""
 _FOREVER = 1e9
 _LARGEST = 1 << 30
 _END = 5.0
@@ -174,19 +176,17 @@ class LlamaServer:
         raise self._make_crash_error()
 
     async def rank_next(self, prompt: Sequence[int], count: int) -> dict[int, float]:
-        """Return the ``count`` most likely tokens after ``prompt``, with their log-probabilities.
-
-        Empty if the most likely token ends within a character: llama.cpp lists none then.
-        """
+        """Return the ``count`` most likely tokens after ``prompt``, with their log-probabilities."""
         body = {
             "prompt": list(prompt),
             "n_predict": 1,
             "n_probs": count,
             "cache_prompt": False,
             "temperature": 0,
+            # llama.cpp lists nothing if the chosen token ends the reply, or ends within a character. So this letter is
+            # chosen; the listed probabilities are those before the bias.
+            "logit_bias": [["a", _CERTAIN]],
         }
-        # After a stop token, no probabilities are listed. Excluding stop tokens does not change those that are listed.
-        body["ignore_eos"] = True
         answer = await self._post("/completion", body)
         listed = answer.get("completion_probabilities")
         return {one["id"]: one["logprob"] for one in listed[0]["top_logprobs"]} if listed else {}

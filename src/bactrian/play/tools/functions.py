@@ -11,9 +11,10 @@ from collections.abc import Callable, Sequence
 from contextvars import copy_context
 from functools import wraps
 from hashlib import sha256
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeVar, cast
+from typing import Any, NoReturn, TypeVar, cast
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
@@ -97,11 +98,19 @@ def load_functions(given: str) -> list[FunctionTool]:
         raise InputError(error.what, where=f"{path}: {error.where}", next=error.next) from None
 
 
+class _FreshLoader(SourceFileLoader):
+    """Ignores bytecode, which counts as fresh where a file of the same size changed within a second."""
+
+    def path_stats(self, path: str) -> NoReturn:
+        raise OSError(f"{path} is always read")
+
+
 def _module(path: Path) -> ModuleType:
     """Execute the file at ``path`` as a module with a unique name."""
     name = f"bactrian_tools_{sha256(str(path.resolve()).encode()).hexdigest()[:12]}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None or not path.is_file():
+    loader = _FreshLoader(name, str(path))
+    spec = importlib.util.spec_from_loader(name, loader)
+    if spec is None or path.suffix != ".py" or not path.is_file():
         raise InputError(
             "There is no such Python file.", where=str(path), next="Give FILE.py or FILE.py:NAME,NAME."
         )
@@ -109,7 +118,7 @@ def _module(path: Path) -> ModuleType:
     sys.modules[name] = module  # Annotations written as text are resolved there.
     try:
         with redirect_to_stderr():
-            spec.loader.exec_module(module)
+            loader.exec_module(module)
     except (Exception, SystemExit) as error:
         del sys.modules[name]
         raise InputError(

@@ -10,6 +10,7 @@ import sys
 import time
 import traceback
 import warnings
+from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
@@ -50,13 +51,13 @@ def main() -> None:
     except BactrianError as error:
         _emit_error(emit, error)
     except BaseException as error:  # noqa: BLE001  a library failed, and the parent must hear of it
-        traceback.print_exc()
+        with suppress(OSError):  # the disk of the log may be full
+            traceback.print_exc()
         from bactrian.train.worker.failures import explain_failure
 
         _emit_error(emit, explain_failure(error))
     emit("done")
-    sys.stderr.flush()
-    os._exit(0)  # threads of libraries keep nothing that is needed
+    _exit(0)
 
 
 def is_on_hub(root: Path) -> bool:
@@ -67,8 +68,13 @@ def is_on_hub(root: Path) -> bool:
 
 def _emit_error(emit: Emit, error: BactrianError) -> NoReturn:
     emit("error", what=error.what, where=error.where, next=error.next, exit_code=error.exit_code)
-    sys.stderr.flush()
-    os._exit(1)
+    _exit(1)
+
+
+def _exit(code: int) -> NoReturn:
+    with suppress(OSError):
+        sys.stderr.flush()
+    os._exit(code)  # threads of libraries keep nothing that is needed
 
 
 if __name__ == "__main__":

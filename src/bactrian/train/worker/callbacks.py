@@ -17,24 +17,27 @@ from bactrian.errors import BactrianError
 from bactrian.train.folder import COMPLETE
 from bactrian.train.recipe import Training
 from bactrian.train.worker.events import Emit
-from bactrian.train.worker.machine import measure_peak
+from bactrian.train.worker.machine import ProcessClock
 
 
 class StageWatch(TrainerCallback):
     """Reports steps, saves by the clock, and stops when it is asked to."""
 
-    def __init__(self, training: Training, emit: Emit, tokens_a_step: float) -> None:
+    def __init__(self, training: Training, emit: Emit, tokens_a_step: float, clock: ProcessClock) -> None:
         self._emit = emit
+        self._clock = clock
         self._save_after = training.save_minutes * 60
         self._saved = self._begun = time.monotonic()
         self._stopping = False
         self._first = 0
         self._tokens_a_step = tokens_a_step
+        self.begun = False
         self.stopped = False
         signal.signal(signal.SIGTERM, self._ask_to_stop)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:
         """Note where the stage resumes."""
+        self.begun = True
         self._first = state.global_step
         self._saved = self._begun = time.monotonic()
 
@@ -75,10 +78,9 @@ class StageWatch(TrainerCallback):
                 loss=float(logs["loss"]),
                 learning_rate=float(logs.get("learning_rate", 0)),
                 tokens=int(logs.get("num_tokens", 0)),  # that the trainer has counted in this process
-                seconds=seconds,
                 left=seconds / steps * (state.max_steps - state.global_step),
                 tokens_per_second=self._tokens_a_step * steps / seconds if seconds else 0.0,
-                peak_bytes=measure_peak(),
+                **self._clock.measure(),
             )
 
     def on_save(self, args: Any, state: Any, control: Any, **more: Any) -> None:

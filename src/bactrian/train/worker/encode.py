@@ -43,10 +43,11 @@ def encode_stage(
         counts.check(training.lost_at_most, str(source))
         if part == "train":
             if not totals["learned_tokens"]:
+                empty = f": {counts.empty:,} of {counts.pairs:,} replies are empty" if counts.empty else ""
                 raise InputError(
-                    f"The stage {stage.name} has no example in which anything is learned.",
+                    f"The stage {stage.name} has no example in which anything is learned{empty}.",
                     where=str(source),
-                    next="Check its filters and its side, or increase max_length.",
+                    next="Check its data, its filters and its side, or increase max_length.",
                 )
             (stage.data / "preview.txt").write_text(_show(preview, tokenizer), "utf-8")
         found[part] = {
@@ -55,6 +56,7 @@ def encode_stage(
             "pairs": counts.pairs,
             "split": counts.split,
             "truncated_pairs": counts.truncated,
+            "empty_replies": counts.empty,
             "lost_pairs": len(counts.lost),
             "lost": counts.lost[:20],
         }
@@ -87,7 +89,9 @@ def _cut_one(
         return cut_conversation(one.id, one.messages, cutter, max_length, counts)
     examples = cutter.cut_replies(one.messages, max_length)
     counts.conversations += 1
-    counts.pairs += len(examples)
+    replies = sum(said["role"] == "assistant" for said in one.messages)
+    counts.pairs += replies
+    counts.empty += replies - len(examples)
     counts.split += len(examples) > 1
     return examples
 
@@ -96,8 +100,6 @@ def _write(path: Path, examples: Iterable[Example]) -> dict[str, int]:
     totals = {"examples": 0, "tokens": 0, "learned_tokens": 0, "longest": 0}
     with ArrowWriter(features=_FEATURES, path=str(path)) as writer:
         for example in examples:
-            if not example.learned:
-                continue
             writer.write({"input_ids": example.ids, "labels": example.labels})
             totals["examples"] += 1
             totals["tokens"] += len(example.ids)

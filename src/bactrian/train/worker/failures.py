@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 from bactrian.errors import BactrianError, InputError
 
@@ -16,6 +17,14 @@ _NO_SPACE = re.compile(
     r"|\d+ requested and \d+ written|unexpected pos \d+ vs"
 )
 _NO_GPU = re.compile(r"CUDA|NCCL|cuBLAS|cuDNN")
+
+
+class UnreadableCheckpointError(Exception):
+    """A stage could not resume at a checkpoint."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(str(folder))
+        self.folder = folder
 
 
 def explain_failure(error: BaseException) -> BactrianError:
@@ -36,6 +45,14 @@ def explain_failure(error: BaseException) -> BactrianError:
         )
     if _NO_GPU.search(text):
         return BactrianError(f"The GPU was lost: {first}", next=f"Check `nvidia-smi`, and {_RESUMES}")
+    if isinstance(error, UnreadableCheckpointError):
+        return BactrianError(
+            "The training cannot go on at this checkpoint, which is damaged or was written by other versions of the "
+            f"libraries: {texts[1].splitlines()[0]}",
+            where=str(error.folder),
+            next="Use the versions that wrote it. Or remove this folder, and run the same command: "
+            "the stage begins anew, and finished stages are kept.",
+        )
     return BactrianError(f"Training failed: {first}", next=f"The log worker.log says more; {_RESUMES}")
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import re
 import resource
-from dataclasses import asdict, dataclass
+import time
+from dataclasses import asdict, dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,22 @@ def measure_peak() -> int:
     if torch.cuda.is_available():
         return torch.cuda.max_memory_reserved()
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessClock:
+    """Measures what this process uses."""
+
+    begun: float = field(default_factory=time.monotonic)
+
+    def measure(self) -> dict[str, float]:
+        """Return the seconds since ``begun``, the seconds of processor time, and the most memory in bytes."""
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        return {
+            "seconds": time.monotonic() - self.begun,
+            "cpu_seconds": usage.ru_utime + usage.ru_stime,
+            "peak_bytes": measure_peak(),
+        }
 
 
 def _computes_bf16() -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 
 from bactrian.errors import InputError
 from bactrian.train.data.conversation import read_prepared
-from bactrian.train.examples import Cutter
+from bactrian.train.examples import Cutter, is_empty
 from bactrian.train.folder import StageFolder, hash_weights, list_stage_folders, read_plan, write_json
 from bactrian.train.recipe import TrainRecipe
 from bactrian.train.worker.encode import encode_stage, load_part
@@ -53,6 +53,11 @@ def prepare(root: Path, emit: Emit, import_seconds: float = 0.0) -> None:
     for folder in folders[1:]:
         emit("encoding", stage=folder.name)
         stages.append(encode_stage(folder, cutter, tokenizer, recipe.training))
+        emit(
+            "encoded",
+            stage=folder.name,
+            empty_replies=sum(one["empty_replies"] for one in stages[-1].values()),
+        )
     if base.gguf is not None:
         _write_prompts(folders[0].path, folders[1:], cutter)
     emit("probing")
@@ -86,9 +91,12 @@ def _write_prompts(path: Path, folders: list[StageFolder], cutter: Cutter) -> No
     for folder in folders:
         for one in islice(read_prepared(folder.data / "train.jsonl"), _PROMPTS_OF_A_STAGE):
             said = list(one.messages)
-            first = next(place for place, each in enumerate(said) if each["role"] == "assistant")
-            asked = cutter.render_pieces(said[: first + 1])[0].text
-            rows.append({"messages": said[:first], "tokens": cutter.encode_prompt(asked)})
+            learned = (
+                place for place, each in enumerate(said) if each["role"] == "assistant" and not is_empty(each)
+            )
+            if (first := next(learned, None)) is not None:
+                asked = cutter.render_pieces(said[: first + 1])[0].text
+                rows.append({"messages": said[:first], "tokens": cutter.encode_prompt(asked)})
     (path / "prompts.json").write_text(json.dumps(rows), "utf-8")
 
 

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import math
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,44 +24,26 @@ def probe_training(folder: Path, training: Training, machine: Machine, data: Any
     Raises:
         BactrianError: there is too little memory, or the loss is not a number.
     """
-    size = training.held_at_once
-    lengths = [len(ids) for ids in data["input_ids"]]
-    longest = sorted(range(len(lengths)), key=lambda place: -lengths[place])[:size]
-    stride = max(1, len(lengths) // (2 * size))
-    typical = [[(step * size + one) * stride % len(lengths) for one in range(size)] for step in range(2)]
     begun = time.perf_counter()
-    model = load_model(folder, training, machine)
+    model = _load_trainable(folder, training, machine)
     load_seconds = time.perf_counter() - begun
-    if adapters := make_adapters(training, encoder_decoder=is_encoder_decoder(folder)):
-        from peft import get_peft_model
-
-        model = get_peft_model(model, adapters)
-    if training.checkpointing:
-        model.gradient_checkpointing_enable({"use_reentrant": False})
-        model.enable_input_require_grads()
-    model.to(machine.device).train()
-    optimizer = torch.optim.AdamW((one for one in model.parameters() if one.requires_grad), lr=1e-8)
-    measured: list[tuple[int, float]] = []
+    lengths = [len(ids) for ids in data["input_ids"]]
     try:
-        for places in (longest, *typical):
-            begun = time.perf_counter()
-            loss = _step(model, optimizer, [data[place] for place in places], machine)
-            measured.append((sum(lengths[place] for place in places), time.perf_counter() - begun))
-            if loss != loss:  # noqa: PLR0124  only a number that is none differs from itself
-                raise BactrianError(
-                    "The loss is not a number in the first step.",
-                    where=str(folder),
-                    next='Use precision = "fp32", or another base model.',
-                )
+        rate = _measure_rate(model, data, choose_examples(lengths, training.held_at_once), machine)
     except torch.OutOfMemoryError as error:
         raise BactrianError(
-            f"The GPU has too little memory for {size} examples of {max(lengths):,} tokens.",
+            f"The GPU has too little memory for {training.held_at_once} examples of {max(lengths):,} tokens.",
             where=str(folder),
             next="Add --set per_device=1 (the batch stays) or --set checkpointing=true, or use --set method=lora.",
         ) from error
-    timed = measured[1:]
+    if rate is None:
+        raise BactrianError(
+            "The loss is not a number in the first step.",
+            where=str(folder),
+            next='Use precision = "fp32", or another base model.',
+        )
     return {
-        "tokens_per_second": sum(tokens for tokens, _ in timed) / sum(seconds for _, seconds in timed),
+        "tokens_per_second": rate,
         "load_seconds": load_seconds,
         "peak_bytes": measure_peak(),
         "parameters": sum(one.numel() for one in model.parameters()),
@@ -68,6 +52,41 @@ def probe_training(folder: Path, training: Training, machine: Machine, data: Any
         "device": machine.device,
         "bf16": machine.bf16,
     }
+
+
+def choose_examples(lengths: Sequence[int], size: int) -> list[list[int]]:
+    """Return the positions of ``size`` examples for each of three steps: the longest, and twice typical ones."""
+    longest = sorted(range(len(lengths)), key=lambda place: -lengths[place])[:size]
+    stride = max(1, len(lengths) // (2 * size))
+    typical = [[(step * size + one) * stride % len(lengths) for one in range(size)] for step in range(2)]
+    return [longest, *typical]
+
+
+def _load_trainable(folder: Path, training: Training, machine: Machine) -> Any:
+    model = load_model(folder, training, machine)
+    if adapters := make_adapters(training, encoder_decoder=is_encoder_decoder(folder)):
+        from peft import get_peft_model
+
+        model = get_peft_model(model, adapters)
+    if training.checkpointing:
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+        model.enable_input_require_grads()
+    return model.to(machine.device).train()
+
+
+def _measure_rate(model: Any, data: Any, steps: list[list[int]], machine: Machine) -> float | None:
+    """Return the tokens a second of the steps after the first; None if a loss is not a number."""
+    optimizer = torch.optim.AdamW((one for one in model.parameters() if one.requires_grad), lr=1e-8)
+    tokens, seconds = 0, 0.0
+    for number, places in enumerate(steps):
+        rows = [data[place] for place in places]
+        begun = time.perf_counter()
+        if not math.isfinite(_step(model, optimizer, rows, machine)):
+            return None
+        if number:
+            tokens += sum(len(row["input_ids"]) for row in rows)
+            seconds += time.perf_counter() - begun
+    return tokens / seconds
 
 
 def _step(model: Any, optimizer: Any, rows: list[dict[str, Any]], machine: Machine) -> float:

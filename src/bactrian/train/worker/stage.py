@@ -4,14 +4,14 @@
 from __future__ import annotations
 
 import gc
-import resource
-import time
+import os
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
-from datasets import concatenate_datasets
+from datasets import Dataset, concatenate_datasets
 from transformers import set_seed
 
 from bactrian.errors import InputError
@@ -28,8 +28,9 @@ from bactrian.train.recipe import TrainRecipe
 from bactrian.train.worker.callbacks import StageWatch, find_checkpoint
 from bactrian.train.worker.encode import load_part
 from bactrian.train.worker.events import Emit
+from bactrian.train.worker.failures import UnreadableCheckpointError
 from bactrian.train.worker.logits import write_expected
-from bactrian.train.worker.machine import find_machine, measure_peak
+from bactrian.train.worker.machine import ProcessClock, find_machine
 from bactrian.train.worker.models.load import is_encoder_decoder
 from bactrian.train.worker.models.save import gather_weights, save_trained_model
 from bactrian.train.worker.models.seq2seq import open_seq2seq_tokenizer
@@ -39,68 +40,128 @@ from bactrian.train.worker.trainer import build_trainer
 LIBRARIES = ("torch", "transformers", "trl", "peft", "accelerate", "datasets", "gguf")
 
 
+@dataclass(frozen=True, slots=True)
+class StageTask:
+    """What a stage is trained from."""
+
+    recipe: TrainRecipe
+    stage: StageFolder
+    base: StageFolder
+    start: Path
+    """The model that the stage begins with."""
+    data: Dataset
+    held_out: Dataset
+
+    @property
+    def steps(self) -> int:
+        """Number of steps of the stage."""
+        return self.recipe.training.count_steps(len(self.data))
+
+    def count_tokens(self) -> int:
+        """Return the number of tokens of the data."""
+        return sum(map(len, self.data["input_ids"]))
+
+
 def train_stage(root: Path, number: int, emit: Emit) -> bool:
     """Train stage ``number``, resuming its newest checkpoint. Return False if it was stopped before its end.
 
     Raises:
         BactrianError: the loss is not a number, or the model to begin with has changed.
     """
-    recipe = TrainRecipe.model_validate(read_plan(root)["recipe"])
-    folders = list_stage_folders(root, [one.name for one in recipe.stages])
-    stage = folders[number]
-    begun = time.monotonic()
-    stage.checkpoints.mkdir(parents=True, exist_ok=True)
+    clock = ProcessClock()
     torch.set_num_threads(_count_threads())
-    machine = find_machine(recipe.training)
+    task = read_task(root, number)
+    training, stage = task.recipe.training, task.stage
+    machine = find_machine(training)
     emit("machine", device=machine.device, name=machine.name, bf16=machine.bf16)
-    base = find_model(folders[0])
-    start = base if recipe.origin == "union" else find_model(folders[number - 1])
-    check_weights(folders[0] if recipe.origin == "union" else folders[number - 1])
-    own = folders[1 : number + 1] if recipe.origin == "union" else [stage]
-    data = concatenate_datasets([load_part(one, "train") for one in own])
-    held_out = concatenate_datasets([load_part(one, "held-out") for one in folders[1:]])
-    steps = recipe.training.count_steps(len(data))
-    set_seed(recipe.training.seed)
-    tokenizer = (
-        open_seq2seq_tokenizer(str(base))
-        if is_encoder_decoder(base)
-        else open_tokenizer(str(base), recipe.base)
-    )
-    tokens = sum(map(len, data["input_ids"]))
-    watch = StageWatch(recipe.training, emit, tokens / recipe.training.count_steps_of_epoch(len(data)))
+    set_seed(training.seed)
+    tokenizer = _open_tokenizer(find_model(task.base), task.recipe)
+    tokens = task.count_tokens()
+    watch = StageWatch(training, emit, tokens / training.count_steps_of_epoch(len(task.data)), clock)
     trainer = build_trainer(
-        start, tokenizer, recipe.training, machine, (data, held_out), stage.checkpoints, steps, watch
+        task.start,
+        tokenizer,
+        training,
+        machine,
+        (task.data, task.held_out),
+        stage.checkpoints,
+        task.steps,
+        watch,
     )
-    checkpoint = find_checkpoint(stage.checkpoints)
-    emit("began", step=int(checkpoint.name.rpartition("-")[2]) if checkpoint else 0, of=steps)
-    try:
-        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-    except Exception:
-        find_checkpoint(stage.checkpoints)  # removes half a checkpoint, which may be what fills the disk
-        raise
+    _train(trainer, watch, stage.checkpoints, task.steps, emit)
     if watch.stopped:
         return False
     gather_weights(trainer, stage.path)
     if not trainer.is_world_process_zero():
         return True
-    save_trained_model(trainer, tokenizer, stage.path, start)
-    report = _report(trainer, recipe.training.count_seen(len(data), tokens), machine.name)
-    report |= {"seconds": time.monotonic() - begun, "cpu_seconds": _read_cpu_seconds()}
-    encoder_decoder = is_encoder_decoder(start)
+    save_trained_model(trainer, tokenizer, stage.path, task.start)
+    report = _report(trainer, training.count_seen(len(task.data), tokens), machine.name)
     del trainer
     gc.collect()
-    source = read_base(folders[0]).get("gguf_source")
-    write = read_base(folders[0]).get("gguf") is not None and not encoder_decoder
-    if write:
-        emit("converting")
-        for kind in dict.fromkeys(("f16", *recipe.gguf)):
-            target = stage.path / name_gguf(kind)
-            write_gguf(stage.path / "model", target, kind, source=Path(source) if source else None)
-        write_expected(stage.path, data)
-    report["peak_bytes"] = measure_peak()
-    report |= {"weights": hash_weights(stage.path / "model"), "gguf": "model.gguf" if write else None}
+    gguf = _write_gguf_files(task, emit)
+    report |= {"weights": hash_weights(stage.path / "model"), "gguf": gguf}
+    emit("trained", **clock.measure())
     write_json(stage.path / "trained.json", report)
     return True
+
+
+def read_task(root: Path, number: int) -> StageTask:
+    """Read the recipe, the tokens and the model of stage ``number``.
+
+    Raises:
+        InputError: the model to begin with has changed since it was made.
+    """
+    recipe = TrainRecipe.model_validate(read_plan(root)["recipe"])
+    folders = list_stage_folders(root, [one.name for one in recipe.stages])
+    stage = folders[number]
+    stage.checkpoints.mkdir(parents=True, exist_ok=True)
+    before = folders[0] if recipe.origin == "union" else folders[number - 1]
+    check_weights(before)
+    own = folders[1 : number + 1] if recipe.origin == "union" else [stage]
+    return StageTask(
+        recipe,
+        stage,
+        base=folders[0],
+        start=find_model(before),
+        data=concatenate_datasets([load_part(one, "train") for one in own]),
+        held_out=concatenate_datasets([load_part(one, "held-out") for one in folders[1:]]),
+    )
+
+
+def _open_tokenizer(model: Path, recipe: TrainRecipe) -> Any:
+    if is_encoder_decoder(model):
+        return open_seq2seq_tokenizer(str(model))
+    return open_tokenizer(str(model), recipe.base)
+
+
+def _train(trainer: Any, watch: StageWatch, checkpoints: Path, steps: int, emit: Emit) -> None:
+    """Train from the newest checkpoint on."""
+    checkpoint = find_checkpoint(checkpoints)
+    emit("began", step=int(checkpoint.name.rpartition("-")[2]) if checkpoint else 0, of=steps)
+    try:
+        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    except Exception as error:
+        find_checkpoint(checkpoints)  # removes half a checkpoint, which may be what fills the disk
+        if checkpoint is not None and not watch.begun:
+            raise UnreadableCheckpointError(checkpoint) from error
+        raise
+
+
+def _write_gguf_files(task: StageTask, emit: Emit) -> str | None:
+    """Write the trained model for llama.cpp, and what its check expects. Return the name of the f16 file.
+
+    None if the architecture has no GGUF here.
+    """
+    base = task.base.read_manifest()
+    if base["gguf"] is None or is_encoder_decoder(task.start):
+        return None
+    emit("converting")
+    folder = task.stage.path
+    source = Path(base["gguf_source"]) if base["gguf_source"] else None
+    for kind in dict.fromkeys(("f16", *task.recipe.gguf)):
+        write_gguf(folder / "model", folder / name_gguf(kind), kind, source=source)
+    write_expected(folder, task.data)
+    return name_gguf("f16")
 
 
 def find_model(folder: StageFolder) -> Path:
@@ -117,11 +178,6 @@ def check_weights(folder: StageFolder) -> None:
             where=str(model),
             next="Put the former files back, or use another --out: what is trained so far is kept.",
         )
-
-
-def read_base(folder: StageFolder) -> dict[str, Any]:
-    """Return the manifest of the base model."""
-    return folder.read_manifest()
 
 
 def _report(trainer: Any, tokens: int, machine: str) -> dict[str, Any]:
@@ -142,12 +198,5 @@ def _report(trainer: Any, tokens: int, machine: str) -> dict[str, Any]:
     }
 
 
-def _read_cpu_seconds() -> float:
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return usage.ru_utime + usage.ru_stime
-
-
 def _count_threads() -> int:
-    import os
-
     return int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count() or 1)

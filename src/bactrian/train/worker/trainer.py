@@ -6,6 +6,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from bactrian.train.examples import IGNORED
 from bactrian.train.recipe import Training
 from bactrian.train.worker.callbacks import StageWatch
 from bactrian.train.worker.machine import Machine
@@ -56,5 +59,17 @@ def _build_seq2seq(model: Any, training: Training, arguments: dict[str, Any], co
         model,
         args=Seq2SeqTrainingArguments(**arguments),
         data_collator=DataCollatorForSeq2Seq(common["processing_class"], model=model),
+        # The loss of T5 itself is the mean of the examples in memory; the trainer would add up these means in a step.
+        compute_loss_func=measure_loss,
         **common,
     )
+
+
+def measure_loss(outputs: Any, labels: torch.Tensor, num_items_in_batch: torch.Tensor | None = None) -> Any:
+    """Return the cross-entropy of these examples per learned token.
+
+    ``num_items_in_batch`` is the number of learned tokens of the whole step; None for that of these examples.
+    """
+    logits = outputs.logits.flatten(0, 1).float()
+    total = torch.nn.functional.cross_entropy(logits, labels.flatten(), ignore_index=IGNORED, reduction="sum")
+    return total / ((labels != IGNORED).sum() if num_items_in_batch is None else num_items_in_batch)

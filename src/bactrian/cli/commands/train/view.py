@@ -110,7 +110,7 @@ def show_trained(trained: TrainedModels) -> None:
         )
     last = trained.stages[-1]
     if last.gguf is not None:
-        output.print(f"Talk with it: bactrian play --model local:{last.gguf}")
+        output.print(f"Talk with it: bactrian play {last.play_option} local:{last.gguf}")
     output.print(f"The curves: {Path(trained.folder) / 'curves.svg'}")
 
 
@@ -122,6 +122,8 @@ def _describe_event(event: Mapping[str, Any]) -> str | None:  # noqa: PLR0912  o
             return f"Opening the base model: {event['model']}."
         case "encoding":
             return f"Writing {event['stage']} as tokens."
+        case "encoded" if event["empty_replies"]:
+            return f"{event['stage']}: {_count_empty(event['empty_replies'])} not learned."
         case "probing":
             return "Training three steps to measure speed and memory."
         case "template" if event["prompts"]:
@@ -148,6 +150,10 @@ def _describe_event(event: Mapping[str, Any]) -> str | None:  # noqa: PLR0912  o
             )
         case _:
             return None
+
+
+def _count_empty(count: int) -> str:
+    return "1 empty reply is" if count == 1 else f"{count:,} empty replies are"
 
 
 def _read_forecast(event: Mapping[str, Any]) -> TrainingForecast:

@@ -13,7 +13,7 @@ from typing import Any
 from transformers import AutoTokenizer
 
 from bactrian.train.data.conversation import Said
-from bactrian.train.examples import Example
+from bactrian.train.examples import Example, is_empty
 
 _NAMES = {"user": "User: ", "assistant": "Assistant: ", "system": ""}
 
@@ -25,10 +25,10 @@ class Seq2SeqCutter:
     tokenizer: Any
 
     def cut_replies(self, messages: Sequence[Said], max_length: int) -> list[Example]:
-        """Return one example for each reply; of a long conversation, the last tokens before the reply."""
+        """Return one example for each reply with words; of a long conversation, the last tokens before the reply."""
         found: list[Example] = []
         for number, said in enumerate(messages):
-            if said["role"] == "assistant":
+            if said["role"] == "assistant" and not is_empty(said):
                 before = self.tokenizer.encode(write_source(messages[:number]))
                 reply = self.tokenizer.encode(said["content"])
                 found.append(Example(before[-max_length:], reply[:max_length]))
