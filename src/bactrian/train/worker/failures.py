@@ -57,7 +57,7 @@ def explain_failure(error: BaseException) -> BactrianError:
             f"libraries: {first}",
             where=str(checkpoint),
             next="Use the versions that wrote it. Or remove this folder, and run the same command: "
-            "the stage begins anew, and finished stages are kept.",
+            "the stage begins again, and finished stages are kept.",
         )
     return BactrianError(f"Training failed: {first}", next=f"The log worker.log says more; {_RESUMES}")
 
