@@ -127,7 +127,7 @@ class Training(Part):
         return self.batch // (self.held_at_once * self.devices)
 
     def count_steps_of_epoch(self, examples: int) -> int:
-        """Return the steps of one pass over this number of examples; the last may have fewer examples than ``batch``."""
+        """Return the steps of one pass over this number of examples; the last step may have fewer than ``batch``."""
         batches = ceil(examples / (self.held_at_once * self.devices))
         return max(1, ceil(batches / self.accumulation))
 
