@@ -159,20 +159,20 @@ async def test_an_empty_run_is_refused(tmp_path: Path) -> None:
         await measured(tmp_path / "empty.db", [])
 
 
-async def test_a_run_read_by_several_processes_gives_what_one_gives(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_run_read_by_several_processes_gives_what_one_gives(tmp_path: Path) -> None:
     texts = {0: FLAKE, 1: FLIP, 2: None, 3: None}
     sessions = [session(f"{number:04}", rounds=2, texts=texts[number % 4]) for number in range(600)]
     path = await make_run(tmp_path / "tea.db", sessions)
     results: list[tuple[dict[str, Any], list[Finding]]] = []
-    for cores in (1, 3):
-        monkeypatch.setattr("os.cpu_count", lambda cores=cores: cores)
+    for processes in (1, 2):
         findings: list[Finding] = []
         seen: list[tuple[int, int | None]] = []
         async with open_store(path, read_only=True) as store:
             part = await measure(
-                store, findings.extend, lambda done, total, seen=seen: seen.append((done, total))
+                store,
+                findings.extend,
+                lambda done, total, seen=seen: seen.append((done, total)),
+                processes=processes,
             )
         assert seen == [(0, 600), (250, 600), (500, 600), (600, 600)]
         results.append((build_report("tea", part, no_price), findings))

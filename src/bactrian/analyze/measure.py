@@ -1,4 +1,4 @@
-"""Analyzes a whole run with one process per core."""
+"""Analyzes a whole run: a small one in a thread, a large one with one process per core."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ async def measure(
         on_findings: Called with the findings in the order of the sessions; they are not kept.
         on_progress: Called with the number of sessions read, and with their number in the run.
         own: User-defined behaviours; those of installed packages if None.
-        processes: Number of processes. None for one per core, to which ``own`` is sent; 1 for this process only.
+        processes: Number of processes, to which ``own`` is sent; 1 for this process only. None for one per core if
+            the run is so large that they save time.
 
     Raises:
         InputError: the run holds no session, or a behaviour of the user's own fails.

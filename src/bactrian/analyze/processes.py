@@ -1,4 +1,4 @@
-"""Reads the parts of a run with one process per core."""
+"""Reads the parts of a run: a small run in a thread, a large one with one process per core."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import signal
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Generator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -17,6 +18,8 @@ from bactrian.errors import BactrianError
 
 S = TypeVar("S")
 T = TypeVar("T")
+_START = 1.2
+"""Seconds of CPU time that a process takes until it reads: measured, nearly all of it imports."""
 
 
 async def map_parts(
@@ -26,17 +29,33 @@ async def map_parts(
 
     Args:
         read: Is sent to the processes, so a function of a module, or a ``partial`` of one.
-        parts: What to read, such as ranges of rows.
-        processes: Their number at most. None for one per core; 1 for a thread of this process.
+        parts: What to read, such as ranges of rows, each about as much work.
+        processes: Their number at most; 1 for a thread of this process. None for one per core, once the parts that a
+            thread has read show that these would save more time than they take to start.
 
     Raises:
         BactrianError: one of the processes was killed.
     """
     workers = min(len(parts), processes or os.cpu_count() or 1)
-    if workers < 2:
-        for part in parts:
-            yield await asyncio.to_thread(read, part)
-        return
+    apart = workers > 1 and processes is not None
+    done = 0
+    while done < len(parts) and not apart:
+        began = time.process_time()
+        yield await asyncio.to_thread(read, parts[done])
+        done += 1
+        apart = _saves_time(time.process_time() - began, len(parts) - done, workers)
+    if apart:
+        async for one in _read_apart(read, parts[done:], workers):
+            yield one
+
+
+def _saves_time(each: float, left: int, workers: int) -> bool:
+    """Return True if processes, with ``left`` parts of ``each`` seconds, save more than their start takes."""
+    return each * left * (1 - 1 / max(1, min(workers, left))) > _START
+
+
+async def _read_apart(read: Callable[[S], T], parts: Sequence[S], workers: int) -> AsyncIterator[T]:
+    """Yield what ``read`` returns for each part, in order; ``workers`` processes read."""
     # Spawned, because a fork would share the open database and the locks of threads.
     with _without_working_folder():
         pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_begin)

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from bactrian.stats.percentiles import find_percentiles
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -66,8 +68,7 @@ def resample(rows: Sequence[Sequence[float]], names: Sequence[str]) -> Bootstrap
 def _compute_interval(values: NDArray[np.float64]) -> tuple[float, float] | None:
     import numpy as np
 
-    known = values[~np.isnan(values)]
+    known = np.sort(values[~np.isnan(values)])
     if len(known) < _DRAWS // 2:
         return None
-    low, high = np.percentile(known, (2.5, 97.5))
-    return float(low), float(high)
+    return find_percentiles(known, 0.025)

@@ -12,6 +12,7 @@ from random import Random
 from statistics import NormalDist
 from typing import Any, TypeVar
 
+from bactrian.stats.percentiles import find_percentiles
 from bactrian.stats.proportion import Proportion
 
 RESAMPLES = 2000
@@ -57,7 +58,7 @@ def bootstrap_clusters(
     for position, value in enumerate(values):
         known = sorted(one for row in drawn if (one := row[position]) is not None)
         low, high = (
-            _find_percentiles(known, find_level(count))
+            find_percentiles(known, find_level(count))
             if known and len(known) >= resamples / 2
             else (None, None)
         )
@@ -100,14 +101,3 @@ def widen_interval(found: BootstrapEstimate, count: int, total: int) -> Bootstra
         return found
     low, high = Proportion(count, total).interval
     return BootstrapEstimate(found.value, low, high, found.clusters)
-
-
-def _find_percentiles(known: Sequence[float], level: float) -> tuple[float, float]:
-    return _interpolate(known, level), _interpolate(known, 1 - level)
-
-
-def _interpolate(known: Sequence[float], share: float) -> float:
-    place = share * (len(known) - 1)
-    below = int(place)
-    above = min(below + 1, len(known) - 1)
-    return known[below] + (place - below) * (known[above] - known[below])

@@ -18,7 +18,7 @@ NOTHING = "nothing"
 """The base that is made from nothing: a small model with random weights, and a tokenizer of its own."""
 _TUNED_SIZE = FactSize(facts=10, wordings=4)
 
-_STEPS, _EPOCHS = 400, 8
+_STEPS, _EPOCHS = 400, 6
 _NEW = """\
 [base.new]
 width = 128

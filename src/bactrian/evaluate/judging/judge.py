@@ -24,7 +24,6 @@ from bactrian.sandbox.session import BlockOutcome, Encoded, SandboxSession
 from bactrian.sandbox.tiers import Tier
 
 _PATIENCE = 30.0
-"""Seconds for a check beyond those of the solution."""
 _CHECK_CPU = 3600.0
 """Seconds of CPU time of one process of checks, for many solutions."""
 _ATTEMPTS = 3
@@ -62,9 +61,13 @@ class _Solution:
 class Judge:
     """Judges one solution after another. A thread needs a judge of its own."""
 
-    def __init__(self, limits: Limits | None = None, tier: Tier | None = None) -> None:
+    def __init__(
+        self, limits: Limits | None = None, tier: Tier | None = None, *, patience: float = _PATIENCE
+    ) -> None:
+        """Make a judge; ``patience`` is the number of seconds for a check beyond those of the solution."""
         self._limits = limits or Limits()
         self._tier = tier
+        self._patience = patience
         self._checks: SandboxSession | None = None
         self._solution: _Solution | None = None
 
@@ -116,7 +119,7 @@ class Judge:
     def _check(self, problem: Problem) -> Verdict:
         order = (problem.helpers, list(problem.functions), problem.checks)
         checks = self._open_checks()
-        outcome = checks.call("judge", order, wall=self._limits.wall + _PATIENCE)
+        outcome = checks.call("judge", order, wall=self._limits.wall + self._patience)
         if checks.ended or outcome.ending != "ok":
             self.close()
             return Verdict("judge_error", outcome.text or outcome.error)
