@@ -105,9 +105,19 @@ def page(chromium: Browser) -> Generator[Page]:
     assert wrong == []
 
 
-@pytest.fixture
-def voting(tmp_path: Path, guarded_processes: Path) -> Generator[RunningExplorer]:
+@pytest.fixture(scope="module")
+def voted(tmp_path_factory: pytest.TempPathFactory, guarded_processes: Path) -> Generator[RunningExplorer]:
     """An explorer that stores votes on six pairs."""
-    run_apart(make_study(tmp_path))
-    with explore(tmp_path, "run.db", "--edit") as one:
+    folder = tmp_path_factory.mktemp("voted")
+    run_apart(make_study(folder))
+    shutil.copytree(folder / "run.agents", folder / "new")
+    with explore(folder, "run.db", "--edit") as one:
         yield one
+
+
+@pytest.fixture
+def voting(voted: RunningExplorer) -> RunningExplorer:
+    """This explorer, and an evaluation beside its run that has neither votes nor invitations."""
+    shutil.rmtree(voted.folder / "run.agents")
+    shutil.copytree(voted.folder / "new", voted.folder / "run.agents")
+    return voted

@@ -117,17 +117,10 @@ def test_a_filter_is_marked_and_exported_by_the_command_that_is_shown(
     assert '<option value="-poets" selected>' in editable.get("/conversations?mark=-poets").text
 
 
-@pytest.mark.parametrize(
-    ("query", "found"),
-    [
-        ("mark=-read&behaviour=role_flip", 2),
-        ("user=Nurse&ending=task_done&ending=max_messages", 2),
-        ("assistant=Poet", 3),
-    ],
-)
-def test_the_command_of_a_filter_writes_the_same_file_as_the_download(
-    tmp_path: Path, query: str, found: int
-) -> None:
+@pytest.fixture(scope="module")
+def marked(tmp_path_factory: pytest.TempPathFactory) -> Generator[tuple[RunningExplorer, Path]]:
+    """An explorer of a run of six conversations, one of which is marked, and its folder."""
+    folder = tmp_path_factory.mktemp("marked")
     flip = ["Instruction: Plan it.\nInput: None", "Instruction: Now you plan it.\nInput: None"]
     sessions = [
         *(
@@ -142,18 +135,33 @@ def test_the_command_of_a_filter_writes_the_same_file_as_the_download(
             assistant="Poet",
         ),
     ]
-    asyncio.run(make_run(tmp_path / "run.db", sessions))
-    with explore(tmp_path, "run.db", "--edit", sessions=len(sessions)) as one:
+    asyncio.run(make_run(folder / "run.db", sessions))
+    with explore(folder, "run.db", "--edit", sessions=len(sessions)) as one:
         send(one, "/c/run/f1/marks", mark="read")
         one.wait(lambda _: count(one, "mark=read") == 1)
-        page = one.get(f"/export?{query}").text
-        assert f">{found} conversations</a>" in page
-        sent = one.get(f"/export/messages.jsonl?{query}").text
+        yield one, folder
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("mark=-read&behaviour=role_flip", 2),
+        ("user=Nurse&ending=task_done&ending=max_messages", 2),
+        ("assistant=Poet", 3),
+    ],
+)
+def test_the_command_of_a_filter_writes_the_same_file_as_the_download(
+    marked: tuple[RunningExplorer, Path], query: str, found: int
+) -> None:
+    one, folder = marked
+    page = one.get(f"/export?{query}").text
+    assert f">{found} conversations</a>" in page
+    sent = one.get(f"/export/messages.jsonl?{query}").text
     command = re.search(r"<pre[^>]*><code>bactrian (export .*?)</code>", page)
     assert command is not None
-    done = bactrian(*shlex.split(unescape(command[1])), cwd=tmp_path)
+    done = bactrian(*shlex.split(unescape(command[1])), "--overwrite", cwd=folder)
     assert done.returncode == 0, done.stderr
-    assert (tmp_path / "chosen.jsonl").read_text() == sent
+    assert (folder / "chosen.jsonl").read_text() == sent
     assert len(sent.split("\n")) == found + 1
 
 

@@ -7,6 +7,7 @@ import json
 import re
 import socket
 import sqlite3
+from collections.abc import Generator
 from pathlib import Path
 from urllib.parse import quote
 
@@ -142,18 +143,25 @@ def test_texts_in_markdown_cannot_leave_their_quotation(explored: RunningExplore
     assert all(line.startswith((">", "#", "Ended")) or not line for line in text.splitlines())
 
 
-@pytest.mark.parametrize("sort", ["", "newest", "longest", "findings", "best"])
-def test_next_and_previous_go_through_the_list_in_its_order(tmp_path: Path, sort: str) -> None:
+@pytest.fixture(scope="module")
+def two_runs(tmp_path_factory: pytest.TempPathFactory) -> Generator[RunningExplorer]:
+    """An explorer of a run of five conversations and one of three, whose indexes are complete."""
+    folder = tmp_path_factory.mktemp("two")
     more = [session(f"t{number}", rounds=1 + number % 2) for number in range(3)]
-    asyncio.run(make_run(tmp_path / "one.db", [session(f"s{n}", rounds=1 + n % 3) for n in range(5)]))
-    asyncio.run(make_run(tmp_path / "two.db", more))
+    asyncio.run(make_run(folder / "one.db", [session(f"s{n}", rounds=1 + n % 3) for n in range(5)]))
+    asyncio.run(make_run(folder / "two.db", more))
+    with explore(folder, "one.db", "two.db", sessions=5) as one:
+        one.wait(lambda _: [state["seen"] for state in one.status()] == [5, 3])
+        yield one
+
+
+@pytest.mark.parametrize("sort", ["", "newest", "longest", "findings", "best"])
+def test_next_and_previous_go_through_the_list_in_its_order(two_runs: RunningExplorer, sort: str) -> None:
     query = f"q=dial&sort={sort}"
-    with explore(tmp_path, "one.db", "two.db", sessions=5) as one:
-        listed: list[str] = []
-        while len(listed) < 8:
-            rows = json.loads(one.get(f"/conversations.json?{query}").text)["sessions"]
-            listed = [f"/c/{row['data']}/{row['id']}" for row in rows]
-        pages = {path: one.get(f"{path}?{query}").text for path in listed}
+    rows = json.loads(two_runs.get(f"/conversations.json?{query}").text)["sessions"]
+    listed = [f"/c/{row['data']}/{row['id']}" for row in rows]
+    assert len(listed) == 8
+    pages = {path: two_runs.get(f"{path}?{query}").text for path in listed}
     for way, path, to in [
         *(("next", path, to) for path, to in zip(listed, [*listed[1:], None], strict=True)),
         *(("prev", path, to) for path, to in zip(listed, [None, *listed], strict=False)),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
@@ -21,9 +19,9 @@ def open_link(chromium: Browser, voting: RunningExplorer, token: str) -> Page:
 
 
 def test_a_person_votes_with_the_keyboard_only_and_is_thanked(
-    voting: RunningExplorer, chromium: Browser, tmp_path: Path
+    voting: RunningExplorer, chromium: Browser
 ) -> None:
-    folder = tmp_path / "run.agents"
+    folder = voting.folder / "run.agents"
     (token,) = invite_voters(folder, ["heron"]).values()
     page = open_link(chromium, voting, token)
     assert page.url == f"{voting.address}/vote"
@@ -51,7 +49,7 @@ def test_a_person_votes_with_the_keyboard_only_and_is_thanked(
     expect(heading).to_have_text("Thank you, heron")
     expect(page.get_by_text("pairs that came twice")).to_be_visible()
     assert find_barriers(page) == []
-    votes = sorted(read_stored(tmp_path), key=lambda one: one.created)
+    votes = sorted(read_stored(voting.folder), key=lambda one: one.created)
     assert [one.choice for one in votes] == ["right", "equal", "both_bad", "skip", "left", "right", "left"]
     assert votes[0].comment == "because it rings"
     assert votes[0].session == votes[-1].session
@@ -61,9 +59,9 @@ def test_a_person_votes_with_the_keyboard_only_and_is_thanked(
 
 @pytest.mark.parametrize("width", [320, 1280])
 def test_the_pages_of_votes_have_no_barrier_and_show_both_sides(
-    voting: RunningExplorer, chromium: Browser, tmp_path: Path, width: int
+    voting: RunningExplorer, chromium: Browser, width: int
 ) -> None:
-    (token,) = invite_voters(tmp_path / "run.agents", ["heron"]).values()
+    (token,) = invite_voters(voting.folder / "run.agents", ["heron"]).values()
     page = chromium.new_context(viewport={"width": width, "height": 800}, color_scheme="dark").new_page()
     for path in (f"/vote?invite={token}", "/vote?change=1", "/votes", "/vote?invite=wrong"):
         page.goto(voting.address + path)
@@ -72,10 +70,8 @@ def test_the_pages_of_votes_have_no_barrier_and_show_both_sides(
     page.context.close()
 
 
-def test_two_browsers_of_two_voters_vote_at_once(
-    voting: RunningExplorer, chromium: Browser, tmp_path: Path
-) -> None:
-    tokens = invite_voters(tmp_path / "run.agents", ["heron", "tern"])
+def test_two_browsers_of_two_voters_vote_at_once(voting: RunningExplorer, chromium: Browser) -> None:
+    tokens = invite_voters(voting.folder / "run.agents", ["heron", "tern"])
     pages = [open_link(chromium, voting, token) for token in tokens.values()]
     for page in pages:
         expect(page.get_by_role("heading", level=1)).to_have_text("Pair 1 of 7")
@@ -85,13 +81,13 @@ def test_two_browsers_of_two_voters_vote_at_once(
         for page in pages:
             expected = f"Pair {number + 2} of 7" if number < 6 else "Thank you"
             expect(page.get_by_role("heading", level=1)).to_contain_text(expected)
-    assert len(read_stored(tmp_path)) == 14
+    assert len(read_stored(voting.folder)) == 14
     for page in pages:
         page.context.close()
 
 
 def test_the_owner_votes_without_a_link_and_sees_what_all_votes_say(
-    voting: RunningExplorer, chromium: Browser, tmp_path: Path
+    voting: RunningExplorer, chromium: Browser
 ) -> None:
     page = chromium.new_context().new_page()
     page.goto(voting.address + "/votes")
@@ -106,6 +102,6 @@ def test_the_owner_votes_without_a_link_and_sees_what_all_votes_say(
     page.get_by_text("Results").click()
     expect(page.get_by_role("rowheader", name="Role-play")).to_be_visible()
     page.context.close()
-    folder = find_study(tmp_path / "run.db")
+    folder = find_study(voting.folder / "run.db")
     assert folder is not None
     assert run_apart(read_tally(folder))["votes"] == len(run_apart(read_votes(folder))) == 1

@@ -45,50 +45,48 @@ def get(voting: RunningExplorer, token: str, path: str = "/vote") -> Answer:
 
 
 def test_the_second_window_of_a_voter_does_not_overwrite_the_vote_of_the_first(
-    voting: RunningExplorer, tmp_path: Path
+    voting: RunningExplorer,
 ) -> None:
-    (token,) = invite_voters(tmp_path / "run.agents", ["heron"]).values()
+    (token,) = invite_voters(voting.folder / "run.agents", ["heron"]).values()
     shown = get(voting, token).text
     assert send(voting, token, shown, choice="left").status == 303
     second = send(voting, token, shown, choice="right")
     assert second.status == 409
     assert "in another window" in second.text
     assert "Pair 2 of 7" in second.text
-    assert [one.choice for one in read_stored(tmp_path)] == ["left"]
+    assert [one.choice for one in read_stored(voting.folder)] == ["left"]
 
 
-def test_a_vote_on_a_changed_text_is_refused_and_the_pair_shown_again(
-    voting: RunningExplorer, tmp_path: Path
-) -> None:
-    (token,) = invite_voters(tmp_path / "run.agents", ["heron"]).values()
+def test_a_vote_on_a_changed_text_is_refused_and_the_pair_shown_again(voting: RunningExplorer) -> None:
+    (token,) = invite_voters(voting.folder / "run.agents", ["heron"]).values()
     shown = get(voting, token).text
-    solutions = tmp_path / "run.agents" / "solutions.db"
+    solutions = voting.folder / "run.agents" / "solutions.db"
     solutions.unlink()
     asyncio.run(write_solutions(solutions, "A sundial"))
     refused = send(voting, token, shown)
     assert refused.status == 409
     assert "have changed since they were shown" in refused.text
     assert "A sundial" in refused.text
-    assert read_stored(tmp_path) == []
+    assert read_stored(voting.folder) == []
 
 
 def test_what_was_on_the_left_is_what_the_voter_saw_there_though_pairs_were_added(
-    voting: RunningExplorer, tmp_path: Path
+    voting: RunningExplorer,
 ) -> None:
-    (token,) = invite_voters(tmp_path / "run.agents", ["heron"]).values()
+    (token,) = invite_voters(voting.folder / "run.agents", ["heron"]).values()
     shown = get(voting, token).text
     left = "extraction" if shown.index("A dial and a bell") < shown.index("A clock") else "single_shot"
-    with closing(sqlite3.connect(tmp_path / "run.agents" / "solutions.db")) as connection, connection:
+    with closing(sqlite3.connect(voting.folder / "run.agents" / "solutions.db")) as connection, connection:
         connection.execute("UPDATE turns SET speaker = 'x' WHERE session IN ('001', '004', '005')")
     fields = re.search(r'name="session" value="(\w+)"', shown)
     assert fields is not None
-    with closing(sqlite3.connect(tmp_path / "run.agents" / "solutions.db")) as connection, connection:
+    with closing(sqlite3.connect(voting.folder / "run.agents" / "solutions.db")) as connection, connection:
         connection.execute(
             "UPDATE turns SET speaker = iif(number = 1, 'extraction', 'single_shot') WHERE session = ?",
             (fields[1],),
         )
     assert send(voting, token, shown, choice="left").status == 303
-    (vote,) = read_stored(tmp_path)
+    (vote,) = read_stored(voting.folder)
     assert (vote.left, vote.preferred) == (left, left)
 
 
@@ -104,21 +102,19 @@ def test_what_was_on_the_left_is_what_the_voter_saw_there_though_pairs_were_adde
     ],
 )
 def test_a_form_that_no_page_made_stores_nothing(
-    voting: RunningExplorer, tmp_path: Path, changes: dict[str, str], status: int
+    voting: RunningExplorer, changes: dict[str, str], status: int
 ) -> None:
-    (token,) = invite_voters(tmp_path / "run.agents", ["heron"]).values()
+    (token,) = invite_voters(voting.folder / "run.agents", ["heron"]).values()
     assert send(voting, token, get(voting, token).text, **changes).status == status
-    assert read_stored(tmp_path) == []
+    assert read_stored(voting.folder) == []
 
 
-def test_a_run_that_another_process_writes_keeps_the_comment_on_the_page(
-    voting: RunningExplorer, tmp_path: Path
-) -> None:
-    (token,) = invite_voters(tmp_path / "run.agents", ["heron"]).values()
+def test_a_run_that_another_process_writes_keeps_the_comment_on_the_page(voting: RunningExplorer) -> None:
+    (token,) = invite_voters(voting.folder / "run.agents", ["heron"]).values()
     shown = get(voting, token).text
 
     async def hold() -> Answer:
-        async with open_store(tmp_path / "run.agents" / "solutions.db"):
+        async with open_store(voting.folder / "run.agents" / "solutions.db"):
             return await asyncio.to_thread(send, voting, token, shown, comment="my long thoughts")
 
     answer = asyncio.run(hold())
@@ -127,16 +123,16 @@ def test_a_run_that_another_process_writes_keeps_the_comment_on_the_page(
     assert send(voting, token, answer.text).status == 303
 
 
-def test_more_votes_than_a_person_can_give_are_not_counted(voting: RunningExplorer, tmp_path: Path) -> None:
-    (token,) = invite_voters(tmp_path / "run.agents", ["heron"]).values()
+def test_more_votes_than_a_person_can_give_are_not_counted(voting: RunningExplorer) -> None:
+    (token,) = invite_voters(voting.folder / "run.agents", ["tern"]).values()
     shown = get(voting, token).text
     answers = [send(voting, token, shown, seen="1.0") for _ in range(31)]
     assert [one.status for one in answers] == [409] * 30 + [429]
     assert "go on in" in answers[-1].text
 
 
-def test_an_invitation_that_is_not_valid_lets_nobody_in(voting: RunningExplorer, tmp_path: Path) -> None:
-    folder = tmp_path / "run.agents"
+def test_an_invitation_that_is_not_valid_lets_nobody_in(voting: RunningExplorer) -> None:
+    folder = voting.folder / "run.agents"
     (token,) = invite_voters(folder, ["heron"]).values()
     withdraw_invitation(folder, "heron")
     assert get(voting, token).status == 200  # The owner is asked for a pseudonym.
@@ -147,10 +143,8 @@ def test_an_invitation_that_is_not_valid_lets_nobody_in(voting: RunningExplorer,
     assert send(voting, token, get(voting, token).text + 'id="ballot"', session="001").status == 400
 
 
-def test_the_token_of_a_voter_is_neither_stored_nor_in_an_address(
-    voting: RunningExplorer, tmp_path: Path
-) -> None:
-    folder = tmp_path / "run.agents"
+def test_the_token_of_a_voter_is_neither_stored_nor_in_an_address(voting: RunningExplorer) -> None:
+    folder = voting.folder / "run.agents"
     (token,) = invite_voters(folder, ["heron"]).values()
     answer = voting.get(f"/vote?invite={token}")
     assert answer.headers["location"] == "/vote"

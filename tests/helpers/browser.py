@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 
 import pytest
@@ -14,6 +14,8 @@ _PROGRAMS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-
 """The first is the same engine without windows: the tests take a third of the CPU time in it."""
 CHROMIUM = next(filter(None, map(shutil.which, _PROGRAMS)), None)
 """The browser of the tests; None skips them."""
+APPEARANCE = ("color-contrast", "link-in-text-block", "scrollable-region-focusable")
+"""The rules of axe whose result depends on the colours or on the width of the window."""
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
 
 
@@ -27,11 +29,14 @@ def open_browser() -> Generator[Browser]:
         browser.close()
 
 
-def find_barriers(page: Page, *, preload: bool = True) -> list[str]:
+def find_barriers(page: Page, *, preload: bool = True, rules: Sequence[str] = ()) -> list[str]:
     """Return what axe finds on a page that keeps people out of it: the rule, and the first element that breaks it.
 
-    With ``preload``, axe fetches the styles and tests them, too, which it cannot in files.
+    With ``preload``, axe fetches the styles and tests them, too, which it cannot in files. ``rules`` are the only ones
+    that it tests, if any are given.
     """
-    options = {"preload": preload, "resultTypes": ["violations"]}
+    options: dict[str, object] = {"preload": preload, "resultTypes": ["violations"]}
+    if rules:
+        options |= {"preload": False, "runOnly": {"type": "rule", "values": list(rules)}}
     found = Axe().run(page, options=options).response["violations"]
     return [f"{one['id']}: {one['nodes'][0]['html'][:90]}" for one in found]

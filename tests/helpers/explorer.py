@@ -38,6 +38,8 @@ class RunningExplorer:
 
     address: str
     command: Command
+    folder: Path
+    """The working folder."""
 
     def get(self, path: str, data: bytes | None = None, **headers: str) -> Answer:
         """Request a page; with ``data``, send a form. An underscore in a header's name is a dash."""
@@ -88,7 +90,7 @@ def explore(folder: Path, *arguments: str, sessions: int | None = None) -> Gener
     port = find_port()
     environment = clean_environment(XDG_CACHE_HOME=str(folder / "cache"), NO_COLOR="1")
     command = Command(("explore", *arguments, "--port", str(port)), folder, environment)
-    one = RunningExplorer(f"http://127.0.0.1:{port}", command)
+    one = RunningExplorer(f"http://127.0.0.1:{port}", command, folder)
     try:
         for _ in range(1500):
             assert command.returncode is None, command.finish()
