@@ -27,7 +27,7 @@ import pytest
 
 from bactrian.cli.main import main
 from tests.helpers.command import clean_environment
-from tests.helpers.command_server import import_everything
+from tests.helpers.command_server import import_everything, read_once
 
 _ROOT = Path(__file__).parents[2]
 
@@ -112,6 +112,7 @@ def _start_server() -> tuple[subprocess.Popen[str], Path]:
 def _serve() -> None:
     """Carry out an order for each line; what it gave is a line each, and an empty one."""
     import_everything()
+    read_once()
     gc.freeze()
     for line in sys.stdin:
         for found in _fail_in_turn(json.loads(line)):
