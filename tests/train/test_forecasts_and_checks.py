@@ -75,7 +75,7 @@ def test_a_last_step_of_fewer_examples_counts_what_it_has() -> None:
     assert recipe.training.count_seen(21, 2100) == 4200
 
 
-def test_a_forecast_without_a_probe_is_reckoned_from_the_weights() -> None:
+def test_a_forecast_without_a_probe_is_estimated_from_the_weights() -> None:
     prepared = {"stages": [count(1000, 1_000_000)] * 4, "probe": None, "weights": 2 * 6_700_000_000}
     found = forecast_stages(load_train_recipe("camel-7b"), prepared)
     assert not found.measured

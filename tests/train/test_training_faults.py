@@ -163,6 +163,16 @@ def test_too_little_memory_is_told_with_what_needs_less() -> None:
     assert "per_device=1" in explain(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"))
 
 
+@pytest.mark.parametrize(
+    "error",
+    [PermissionError(13, "Permission denied", "model"), RuntimeError("Read-only file system (os error 30)")],
+)
+def test_a_folder_that_may_not_be_written_is_told_with_what_to_change(error: Exception) -> None:
+    told = explain(error)
+    assert told.startswith("A file cannot be read or written: ")
+    assert "Change its permissions" in told
+
+
 def test_a_diverging_stage_ends_and_its_last_checkpoint_is_good(prepared: Path, tmp_path: Path) -> None:
     import torch
     from safetensors.torch import load_file

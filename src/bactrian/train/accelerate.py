@@ -34,6 +34,6 @@ def find_launcher(training: Training, out: Path) -> tuple[str, ...]:
 
 
 def write_fsdp_config(devices: int) -> str:
-    """Return accelerate's configuration for fully sharded data parallelism on so many GPUs, in bf16."""
+    """Return accelerate's configuration for fully sharded data parallelism on this number of GPUs, in bf16."""
     text = resources.files("bactrian.train").joinpath("fsdp.yaml").read_text("utf-8")
     return text.replace("num_processes: 4", f"num_processes: {devices}")

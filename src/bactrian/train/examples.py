@@ -18,7 +18,7 @@ from bactrian.train.data.conversation import Said
 Render = Callable[[Sequence[Said], bool], str]
 """Renders messages with a chat template; True adds the beginning of a reply."""
 Encode = Callable[[str], list[int]]
-"""Returns the tokens of a safe text (see :func:`protect_controls`); adds none at its ends."""
+"""Returns the tokens of a safe text (see :func:`protect_controls`); adds no token at its ends."""
 IGNORED = -100
 """Label of a token that is not learned."""
 STAND_IN = re.compile("\ufdd0([0-9]+)\ufdd1")
@@ -135,7 +135,7 @@ class Cutter:
     controls: tuple[str, ...] = ()
     """Names of control tokens, which are plain text inside a message."""
     start: tuple[int, ...] = ()
-    """Tokens before each text; none if the template writes them itself."""
+    """Tokens before each text; empty if the template writes them itself."""
     encode_reply: Encode | None = None
     """Encodes what follows other text, where that gives other tokens than ``encode``."""
 

@@ -43,7 +43,7 @@ class TrainingForecast:
     disk: int
     """Bytes at the end, with the largest checkpoint."""
     measured: bool
-    """True if a probe measured speed and memory; False if they are reckoned from the number of weights."""
+    """True if a probe measured speed and memory; False if they are estimated from the number of weights."""
     machine: str
 
     def to_json(self) -> dict[str, Any]:

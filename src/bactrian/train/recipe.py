@@ -127,12 +127,12 @@ class Training(Part):
         return self.batch // (self.held_at_once * self.devices)
 
     def count_steps_of_epoch(self, examples: int) -> int:
-        """Return the steps of one pass over so many examples; the last may have fewer examples than ``batch``."""
+        """Return the steps of one pass over this number of examples; the last step may have fewer than ``batch``."""
         batches = ceil(examples / (self.held_at_once * self.devices))
         return max(1, ceil(batches / self.accumulation))
 
     def count_steps(self, examples: int) -> int:
-        """Return the steps of a stage with so many examples."""
+        """Return the steps of a stage with this number of examples."""
         if self.steps is not None:
             return self.steps
         return max(1, ceil(self.count_steps_of_epoch(examples) * self.epochs))

@@ -20,7 +20,7 @@ _KINDS = {
     "q8_0": (GGMLQuantizationType.Q8_0, LlamaFileType.MOSTLY_Q8_0),
 }
 _OWN = frozenset(("general.architecture", "general.file_type", "general.quantization_version"))
-"""Keys that are written anew."""
+"""Keys that are not copied from the source."""
 _TEMPLATE = "tokenizer.chat_template"
 _ROWS = 32
 """Values of a block of Q8_0; a row of another length stays F16."""

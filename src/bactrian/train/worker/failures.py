@@ -16,6 +16,7 @@ _NO_SPACE = re.compile(
     r"No space left|File too large|Disk quota exceeded|os error (27|28|122)|PytorchStreamWriter failed"
     r"|\d+ requested and \d+ written|unexpected pos \d+ vs"
 )
+_NO_RIGHT = re.compile(r"Permission denied|Read-only file system|os error (13|30)\b")
 _NO_GPU = re.compile(r"CUDA|NCCL|cuBLAS|cuDNN")
 
 
@@ -36,7 +37,12 @@ def explain_failure(error: BaseException) -> BactrianError:
         return BactrianError("There is too little memory for this training.", next=_LESS)
     if _NO_SPACE.search(text):
         return BactrianError("No space is left on the disk.", next=f"Free some space, and {_RESUMES}")
-    first = next(iter(texts[0].splitlines()))
+    checkpoint = error.folder if isinstance(error, UnreadableCheckpointError) else None
+    first = texts[0 if checkpoint is None else 1].splitlines()[0]
+    if _NO_RIGHT.search(text):
+        return BactrianError(
+            f"A file cannot be read or written: {first}", next=f"Change its permissions, and {_RESUMES}"
+        )
     if "Target modules" in text:
         return InputError(
             f"The model has no such parts to adapt: {first}",
@@ -45,13 +51,13 @@ def explain_failure(error: BaseException) -> BactrianError:
         )
     if _NO_GPU.search(text):
         return BactrianError(f"The GPU was lost: {first}", next=f"Check `nvidia-smi`, and {_RESUMES}")
-    if isinstance(error, UnreadableCheckpointError):
+    if checkpoint is not None:
         return BactrianError(
             "The training cannot go on at this checkpoint, which is damaged or was written by other versions of the "
-            f"libraries: {texts[1].splitlines()[0]}",
-            where=str(error.folder),
+            f"libraries: {first}",
+            where=str(checkpoint),
             next="Use the versions that wrote it. Or remove this folder, and run the same command: "
-            "the stage begins anew, and finished stages are kept.",
+            "the stage begins again, and finished stages are kept.",
         )
     return BactrianError(f"Training failed: {first}", next=f"The log worker.log says more; {_RESUMES}")
 

@@ -79,7 +79,7 @@ def show_forecast_of_training(found: TrainingForecast) -> None:
 
 def describe_forecast(found: TrainingForecast) -> list[str]:
     """Return the lines of a forecast."""
-    how = "measured in three steps" if found.measured else "reckoned from the number of weights"
+    how = "measured in three steps" if found.measured else "estimated from the number of weights"
     return [
         *(
             f"{stage.name}: {write_count(stage.examples, 'example')}, {stage.steps:,} steps, {stage.tokens:,} tokens, "
