@@ -25,8 +25,9 @@ from bactrian.detect.cross_validation import (
     calibrate_model,
     hold_out,
 )
+from bactrian.detect.labelled import LabelledConversation, hash_conversations
 from bactrian.detect.model import DetectorModel, write_model
-from bactrian.detect.training import LabelledConversation, TrainingSet, hash_conversations
+from bactrian.detect.training import TrainingSet
 from bactrian.records.session import Session
 from bactrian.stats.bootstrap import resample
 from benchmarks.behaviours_tables import (

@@ -20,7 +20,7 @@ REGISTERS = {
     "GPT-4 style": ("gpt-4",),
     "Llama style": ("llama",),
     "Qwen style": ("qwen",),
-    "strong model": ("strong",),
+    "strong model": ("strong", "starken", "fuerte"),
 }
 """Words by which authors told the register; all others are told in words of their own."""
 COLUMNS = ("right", "found", "there", "twice_right", "found_and_there")

@@ -48,7 +48,6 @@ EXAMPLES = {
     ),
     "under way": ("Write the report.", "The report is being prepared and will be delivered soon."),
     "the letter itself only promised": ("Write a letter to Tom.", "I will write a letter to Tom."),
-    "announced and left out": ("Show the code of the timer.", "Solution: Here is the code:\nNext request."),
     "Italian": ("Scrivi una poesia.", "Certo, scriverò subito una poesia sulla luna."),
     "Chinese": ("写一封信。", "好的，我会马上写这封信。"),
 }
@@ -59,7 +58,6 @@ NEAR_MISSES = {
     ),
     "a resolution": ("Make a New Year's resolution.", "I will read one book a month."),
     "a slogan": ("Write a slogan.", "We'll fix it."),
-    "announced in the same line": ("Name a river.", "I will name one: the Vistula."),
     "announced and shown": ("Show the code.", "I will now show the code:\n```python\nprint(1)\n```"),
     "a translated promise": ("Translate into English: Ich rufe dich an.", "I will call you."),
     "a plan that was asked for": (

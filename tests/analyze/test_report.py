@@ -104,7 +104,7 @@ async def test_the_worst_and_the_best_are_named(tmp_path: Path) -> None:
         [
             session("short", rounds=1),
             session("long", rounds=5),
-            session("given up", rounds=6, code="max_messages"),
+            session("given up", rounds=4, code="max_messages"),
             session("flaky", texts=FLAKE, code="max_messages"),
         ],
     )

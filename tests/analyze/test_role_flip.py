@@ -22,7 +22,6 @@ ASSISTANT_EXAMPLES = {
 }
 ASSISTANT_NEAR_MISSES = {
     "the word in prose": "Solution: Your instruction asks for two: volatility and drawdown.\nNext request.",
-    "the word in quotation marks": 'Solution: I followed the "Instruction: name two" form. Volatility and drawdown.',
     "the marker in code": "Solution: Use a template:\n```\nInstruction: {task}\nInput: {data}\n```",
     "the marker in code behind a marker": "Solution: ```\nInstruction: {task}\nInput: {data}\n```\nNext request.",
     "a recipe of imperatives": (
@@ -40,6 +39,11 @@ USER_EXAMPLES = {
     "waits for an instruction": "I am ready. Please give me your first instruction.",
     "asks for an order": "Please provide a new instruction.",
     "asks for an order in the form of one": "Instruction: Please provide your next instruction.\nInput: None",
+    "asks for an order in Chinese": "好的，谢谢。请给我下一个指令。",
+    "asks for an order in Japanese": "ありがとうございます。次の指示をお願いします。",
+    "asks for an order in Korean": "감사합니다. 다음 지시를 부탁드립니다.",
+    "asks for an order in German": "Vielen Dank. Geben Sie mir bitte die nächste Anweisung.",
+    "asks for an order in Hindi": "धन्यवाद। अगला निर्देश दीजिए।",
     "asks what is next": "Thank you. What is the next task?",
     "accepts work": "Sure, I can help you with that! What would you like me to do first?",
     "delivers": "Sure! Here is the function you asked for:\n```python\ndef vol(x): ...\n```",
@@ -47,6 +51,7 @@ USER_EXAMPLES = {
 USER_NEAR_MISSES = {
     "instructions for a reader": "Instruction: Give me the instructions for the reader.\nInput: None",
     "words to be checked": "Instruction: Translate the line.\nInput: Please provide a new instruction.",
+    "an announcement of an instruction": "Please wait a moment while I prepare the next instruction.",
     "an instruction": ASKED,
     "an instruction with a solution as its input": "Instruction: Check this.\nInput: Solution: x = 4",
     "thanks before an instruction": "Great, thank you. Instruction: Now plot it.\nInput: None",

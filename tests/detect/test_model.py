@@ -11,8 +11,8 @@ import pytest
 
 from bactrian.analyze.behaviours.catalogue import find_behaviours
 from bactrian.detect.features import Features
+from bactrian.detect.labelled import hash_conversations
 from bactrian.detect.model import load_model, read_model, write_model
-from bactrian.detect.training import hash_conversations
 from bactrian.detect.turns import read_turn, read_turns
 from bactrian.detect.wording import list_grams
 from benchmarks.behaviours import BEGIN, END, PAGE, WEIGHTS, list_training
@@ -38,6 +38,12 @@ def test_the_weights_are_small_and_survive_reading_and_writing() -> None:
     text = WEIGHTS.read_text("utf-8")
     assert len(text.encode()) < 2_000_000
     assert json.loads(write_model(read_model(text))) == json.loads(text)
+
+
+def test_a_model_that_was_trained_on_other_features_is_refused() -> None:
+    data = json.loads(WEIGHTS.read_text("utf-8"))
+    with pytest.raises(ValueError, match="other features"):
+        read_model(json.dumps({**data, "features": data["features"][1:]}))
 
 
 def test_detection_needs_no_package_beyond_the_core() -> None:
@@ -88,8 +94,8 @@ def test_the_scores_of_sentences_are_the_sums_of_their_n_grams_weights() -> None
             assert (head.name in scores) == head.applies_to(turn)
             for sentence, score in zip(turn.sentences, scores.get(head.name, ()), strict=False):
                 known = [model.vocabulary[gram] for gram in list_grams(sentence) if gram in model.vocabulary]
-                total = sum(head.weights[place] for place in known)
-                assert score == head.bias + head.scale * total / sqrt(len(known) + 1)
+                total = sum(head.linear.weights[place] for place in known)
+                assert score == head.linear.bias + head.linear.scale * total / sqrt(len(known) + 1)
 
 
 def test_markers_in_other_languages_and_misspelt_ones_are_no_part_of_what_is_said() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from operator import itemgetter
-from typing import NamedTuple
 
 from bactrian.detect.features import Features
 from bactrian.detect.model import DetectorModel, Head
@@ -13,19 +12,6 @@ from bactrian.detect.turns import ReadTurn
 
 _REASONS = 3
 """Reasons given for a finding."""
-
-
-class TurnScore(NamedTuple):
-    """What a head says of a turn."""
-
-    turn: int
-    """From 1."""
-    behaviour: str
-    score: float
-    """Log odds."""
-    confidence: float
-    is_shown: bool
-    """True if the score reaches the head's threshold."""
 
 
 class DetectedConversation:
@@ -45,7 +31,7 @@ class DetectedConversation:
         self._sentences = dict(enumerate(sentences))
         self._own: dict[int, list[float]] = {}
         self._joined: dict[tuple[int, tuple[int, ...]], list[float]] = {}
-        self._scores: dict[tuple[str, int], TurnScore] = {}
+        self._scores: dict[tuple[str, int], float] = {}
 
     def describe(self, place: int) -> Mapping[str, float]:
         """Return the features of the turn at ``place``."""
@@ -79,25 +65,19 @@ class DetectedConversation:
             self._sentences[place] = self.model.score_sentences(self.turns[place])
         return self._sentences[place]
 
-    def score(self, head: Head) -> list[TurnScore]:
-        """Score the turns of the head's speaker."""
-        return [
-            self.score_turn(head, place) for place, turn in enumerate(self.turns) if head.applies_to(turn)
-        ]
-
-    def score_turn(self, head: Head, place: int) -> TurnScore:
-        """Score the turn at ``place``."""
+    def score(self, head: Head, place: int) -> float:
+        """Return the log odds that the turn at ``place`` shows the head's behaviour."""
         key = head.name, place
         if key not in self._scores:
-            score = head.forest.score(self.make_row(place, head))
-            self._scores[key] = TurnScore(
-                place + 1, head.behaviour, score, head.calibrate(score), score >= head.threshold
-            )
+            self._scores[key] = head.forest.score(self.make_row(place, head))
         return self._scores[key]
 
-    def explain(self, head: Head, number: int) -> tuple[str, str]:
-        """Return why a turn is found, in words, and the sentence that shows it most."""
-        place = number - 1
+    def is_shown(self, head: Head, place: int) -> bool:
+        """Return True if the score reaches the head's threshold."""
+        return self.score(head, place) >= head.threshold
+
+    def explain(self, head: Head, place: int) -> tuple[str, str]:
+        """Return why the turn at ``place`` is found, in words, and the sentence that shows it most."""
         columns = self.model.list_columns(head)
         reasons: dict[str, None] = {}
         row = self.make_row(place, head)

@@ -9,12 +9,12 @@ from math import log
 from typing import Any
 
 from bactrian.detect.conversation import DetectedConversation
+from bactrian.detect.labelled import LabelledConversation
 from bactrian.detect.loops import LOOP, SHORTEST_LOOP
 from bactrian.detect.model import DetectorModel, Head
 from bactrian.detect.training import (
     BUILT_IN,
     HeadPlan,
-    LabelledConversation,
     TrainingSet,
     import_optional,
     train_model,

@@ -1,24 +1,15 @@
-"""Training of a user's own behaviour, from a file of labelled conversations, with figures on what was left out."""
+"""Training of a user's own behaviour, from labelled conversations, with figures on what was left out."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, cast
 
 from bactrian.detect.cross_validation import Fold, calibrate_model, hold_out, split_by_group
+from bactrian.detect.labelled import LabelledConversation, hash_conversations
 from bactrian.detect.model import DetectorModel
-from bactrian.detect.training import (
-    HeadPlan,
-    LabelledConversation,
-    TrainingSet,
-    hash_conversations,
-    train_model,
-)
-from bactrian.detect.turns import read_turn
+from bactrian.detect.training import HeadPlan, TrainingSet, train_model
 from bactrian.errors import InputError
-from bactrian.files.json_text import parse_json, read_lines
 from bactrian.stats.proportion import Proportion
 
 LEAST = 8
@@ -35,39 +26,6 @@ class LearnedModel:
     """Parts that were left out in turn: authors, or five parts."""
     precision: Proportion
     recall: Proportion
-
-
-def read_labelled(path: Path) -> list[LabelledConversation]:
-    """Read labelled conversations from JSON lines.
-
-    A line is ``{"turns": [{"speaker": "user" | "assistant", "text": …, "labels": [codes]}, …]}``, and may have ``id``,
-    ``author`` and ``language``. A turn without ``labels`` is not labelled.
-
-    Raises:
-        InputError: the file cannot be read, or a line is something else.
-    """
-    rows = [(number, _read_row(line, f"{path}:{number}")) for number, line in read_lines(path)]
-    codes = sorted({code for _, row in rows for turn in row["turns"] for code in turn.get("labels") or ()})
-    return [
-        LabelledConversation(
-            id=f"{number} {row.get('id', '')}",
-            group=str(row.get("author", "")),
-            language=str(row.get("language", "")),
-            turns=tuple(read_turn(turn["text"], by_user=turn["speaker"] == "user") for turn in row["turns"]),
-            labels=tuple(
-                {code: code in turn["labels"] for code in codes} if "labels" in turn else {}
-                for turn in row["turns"]
-            ),
-        )
-        for number, row in rows
-    ]
-
-
-def list_codes(conversations: Sequence[LabelledConversation]) -> list[str]:
-    """Return the behaviours that some turn shows."""
-    return sorted(
-        {code for one in conversations for labels in one.labels for code, shown in labels.items() if shown}
-    )
 
 
 def learn_behaviour(
@@ -131,24 +89,3 @@ def _plan_heads(conversations: Sequence[LabelledConversation], code: str) -> tup
             next=f"Label at least {LEAST} turns of one speaker that show it, and {LEAST} that do not.",
         )
     return tuple(plans)
-
-
-def _read_row(line: str, where: str) -> dict[str, Any]:
-    try:
-        row = cast("dict[str, Any]", parse_json(line))
-        good = all(
-            turn["speaker"] in ("user", "assistant")
-            and isinstance(turn["text"], str)
-            and all(isinstance(code, str) for code in turn.get("labels", []))
-            for turn in row["turns"]
-        )
-    except (ValueError, KeyError, TypeError):
-        good = False
-        row = {}
-    if not good:
-        raise InputError(
-            "The line is not a labelled conversation.",
-            where=where,
-            next='Write {"turns": [{"speaker": "user", "text": "…", "labels": []}, …]}.',
-        )
-    return row

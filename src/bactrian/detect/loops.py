@@ -28,6 +28,8 @@ _NEARLY = 0.7
 """The same of a turn that can be asked for again."""
 _NEWS = 0.6
 """Share of new words, above which turns are no loop."""
+_SURE = 0.9
+"""Least confidence of the mean score of turns that end a conversation."""
 _NUMBER = re.compile(r"\b[^\W\d]*+\d\w*")
 _KEPT = 512
 """Turns that are kept as read, so that each is read once though the ending is asked after every turn."""
@@ -64,7 +66,7 @@ def _is_void(detected: DetectedConversation, place: int) -> bool:
     turn = detected.turns[place]
     if turn.is_done or not turn.stems:
         return not turn.is_done
-    return detected.score_turn(detected.model.get_head(LOOP), place).is_shown
+    return detected.is_shown(detected.model.get_head(LOOP), place)
 
 
 def count_repeats(turns: Sequence[ReadTurn]) -> list[int]:
@@ -114,7 +116,7 @@ def can_be_loop(turns: Sequence[Spoken], length: int) -> bool:
 
 
 def is_loop(turns: Sequence[Spoken], length: int, model: DetectorModel | None = None) -> bool:
-    """Return True if the last ``length`` turns bring nothing new.
+    """Return True if the last ``length`` turns bring nothing new, for sure: an ending stops a conversation.
 
     Costs microseconds for turns that are obviously no loop. Others are scored from the last one back, until one brings
     something. Turns that were read at an earlier call are not read again.
@@ -128,9 +130,13 @@ def is_loop(turns: Sequence[Spoken], length: int, model: DetectorModel | None = 
     if all(_is_repeated(recent, place) for place in newest_first[:-2]):
         return True
     # The scores of its sentences change with no later turn: they are kept, too.
-    scores = [_score_sentences(one.text, one.by_user) for one in recent] if model is None else ()
-    detected = DetectedConversation(model or load_model(), recent, scores)
-    return all(_is_void(detected, place) for place in newest_first)
+    sentences = [_score_sentences(one.text, one.by_user) for one in recent] if model is None else ()
+    detected = DetectedConversation(model or load_model(), recent, sentences)
+    if not all(_is_void(detected, place) for place in newest_first):
+        return False
+    head = detected.model.get_head(LOOP)
+    scores = [detected.score(head, place) for place in newest_first if recent[place].stems]
+    return not scores or head.calibrate(sum(scores) / len(scores)) >= _SURE
 
 
 @lru_cache(maxsize=_KEPT)
@@ -156,7 +162,7 @@ def is_repetition(turns: Sequence[Spoken]) -> bool:
     if last and _is_void(detected, last) and _is_void(detected, last - 1):
         return True
     return any(
-        detected.score_turn(head, last).is_shown
+        detected.is_shown(head, last)
         for head in detected.model.heads
         if head.behaviour == _REPETITION and head.applies_to(read[-1])
     )

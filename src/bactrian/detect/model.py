@@ -25,7 +25,7 @@ from bactrian.files.json_text import parse_json
 SUMMARIES = ("mean", "highest", "lowest", "first", "last", "positive")
 """Summaries of the scores of a turn's sentences."""
 OF_NEIGHBOURS = tuple(
-    """length sentences questions_share instructs solves asks_next is_done items code numbers bare work_sentences
+    """length sentences questions_share instructs solves asks_next is_done code numbers bare_share work_sentences
     said_before said_before_jaccard new_words like_own news_share news promise_share accept_share delay_share
     thanks_share leave_share serve_share""".split()
 )
@@ -45,10 +45,7 @@ class Head:
     """``user`` or ``assistant``; None for both."""
     neighbours: tuple[int, ...]
     """Offsets of the neighbouring turns that it sees."""
-    bias: float
-    scale: float
-    weights: list[int]
-    """Of the vocabulary's n-grams, in units of ``scale``."""
+    linear: LinearWeights
     forest: Forest
     calibration: tuple[float, float]
     """Slope and intercept of the confidence's log odds (Platt 1999)."""
@@ -131,8 +128,7 @@ class DetectorModel:
 
     def _make_scorer(self, speaker: str) -> WordingScorer:
         heads = [head for head in self.heads if head.speaker in (None, speaker)]
-        weights = [LinearWeights(head.name, head.bias, head.scale, head.weights) for head in heads]
-        return WordingScorer(self.vocabulary, weights)
+        return WordingScorer(self.vocabulary, {head.name: head.linear for head in heads})
 
     def score_sentences(self, turn: ReadTurn) -> dict[str, list[float]]:
         """Return the scores of the turn's sentences, by head; of the heads that are about its speaker only."""
@@ -158,8 +154,14 @@ def load_model() -> DetectorModel:
 
 
 def read_model(text: str) -> DetectorModel:
-    """Read a model from JSON."""
+    """Read a model from JSON.
+
+    Raises:
+        ValueError: it is no model, or one that was trained on other features.
+    """
     data = parse_json(text)
+    if data["features"] != [*list_names(), *OF_NEIGHBOURS]:
+        raise ValueError("the model was trained on other features")
     return DetectorModel(
         vocabulary={_read_gram(gram): place for place, gram in enumerate(data["vocabulary"])},
         heads=tuple(
@@ -167,9 +169,7 @@ def read_model(text: str) -> DetectorModel:
                 behaviour=head["behaviour"],
                 speaker=head["speaker"],
                 neighbours=tuple(head["neighbours"]),
-                bias=head["bias"],
-                scale=head["scale"],
-                weights=head["weights"],
+                linear=LinearWeights(head["bias"], head["scale"], head["weights"]),
                 forest=read_forest(head["forest"]),
                 calibration=(head["calibration"][0], head["calibration"][1]),
                 threshold=head["threshold"],
@@ -190,15 +190,16 @@ def write_model(model: DetectorModel) -> str:
     return json.dumps(
         {
             "about": model.about,
+            "features": [*list_names(), *OF_NEIGHBOURS],
             "vocabulary": [gram if isinstance(gram, str) else " ".join(gram) for gram in model.vocabulary],
             "heads": [
                 {
                     "behaviour": head.behaviour,
                     "speaker": head.speaker,
                     "neighbours": head.neighbours,
-                    "bias": round(head.bias, 5),
-                    "scale": head.scale,
-                    "weights": head.weights,
+                    "bias": round(head.linear.bias, 5),
+                    "scale": head.linear.scale,
+                    "weights": head.linear.weights,
                     "forest": write_forest(head.forest),
                     "calibration": [round(one, 4) for one in head.calibration],
                     "threshold": round(head.threshold, 5),

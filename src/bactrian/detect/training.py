@@ -6,7 +6,6 @@ have not seen the author of the turn (stacking, Wolpert 1992).
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,11 +14,11 @@ from typing import Any
 
 from bactrian.detect.conversation import DetectedConversation
 from bactrian.detect.features import Features
-from bactrian.detect.loops import LOOP, SHORTEST_LOOP
+from bactrian.detect.labelled import LabelledConversation
+from bactrian.detect.loops import LOOP
 from bactrian.detect.model import DetectorModel, Head
 from bactrian.detect.trees import Forest, Tree
-from bactrian.detect.turns import ReadTurn
-from bactrian.detect.wording import Gram, list_grams
+from bactrian.detect.wording import Gram, LinearWeights, list_grams
 from bactrian.errors import MissingExtra
 
 _INNER = 4
@@ -34,33 +33,6 @@ _CHECKS = (5, 10, 16, 24, 36, 52, 76)
 _STEPS = 127
 """Steps of a weight on either side of 0."""
 _SEED = 1
-
-
-@dataclass(frozen=True, slots=True)
-class LabelledConversation:
-    """A conversation whose turns are labelled."""
-
-    id: str
-    group: str
-    """Author, or another part of the data that cross-validation holds out as a whole."""
-    language: str
-    turns: tuple[ReadTurn, ...]
-    labels: tuple[Mapping[str, bool], ...]
-    """For each turn, whether it shows a behaviour; a behaviour that is missing is not labelled."""
-    is_ordinary: bool = True
-    """False if it was made to be hard; confidences are calibrated on ordinary conversations."""
-
-    def list_targets(self, behaviour: str) -> list[bool | None]:
-        """Return what a head learns of each turn; None if unknown.
-
-        A loop is labelled from its fourth turn on, but the three before it go round already.
-        """
-        labels = [label.get(behaviour) for label in self.labels]
-        if behaviour == LOOP:
-            for place in [place for place, label in enumerate(labels) if label]:
-                for before in range(max(0, place - SHORTEST_LOOP + 1), place):
-                    labels[before] = True
-        return labels
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,15 +122,6 @@ def train_model(
     )
 
 
-def hash_conversations(conversations: Sequence[LabelledConversation]) -> str:
-    """Return a hash of texts and labels, which a model keeps of its data."""
-    digest = hashlib.sha256()
-    for one in conversations:
-        for turn, labels in zip(one.turns, one.labels, strict=True):
-            digest.update(f"{one.id}\0{turn.by_user}\0{turn.text}\0{sorted(labels.items())}\n".encode())
-    return digest.hexdigest()
-
-
 def import_optional(module: str) -> Any:
     """Import a module of the extra ``learn``. Raises MissingExtra."""
     try:
@@ -213,9 +176,11 @@ def _train_sentences(
         behaviour=plan.behaviour,
         speaker=plan.speaker,
         neighbours=plan.neighbours,
-        bias=float(round(linear.intercept_[0], 5)),
-        scale=scale,
-        weights=[round(weight / scale) for weight in weights.tolist()],
+        linear=LinearWeights(
+            float(round(linear.intercept_[0], 5)),
+            scale,
+            [round(weight / scale) for weight in weights.tolist()],
+        ),
         forest=Forest(0.0, (), ()),
         calibration=(1.0, 0.0),
         threshold=0.0,
@@ -282,7 +247,7 @@ def _train_trees(
             learning_rate=0.07,
             max_leaf_nodes=12,
             max_depth=6,
-            max_features=0.12,
+            max_features=0.16,
             subsample=0.7,
             min_samples_leaf=min(15, max(2, share[True] // 4)),
             random_state=_SEED,

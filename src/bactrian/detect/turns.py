@@ -46,10 +46,14 @@ _NEXT = re.compile(
     r"(?:next (?:request|instruction|task)|"
     + _alternatives(
         "Next request",
-        "nächste bitte|siguiente instrucción|próxima petición|próximo pedido|próxima solicitação|próxima instrução",
-        "prochaine instruction|prossima istruzione|следующее задание|下一个指令|次の指示|다음 지시|अगला निर्देश",
+        "nächste bitte|nächste aufgabe|prochaine instruction|prochaine consigne|prochaine tâche|siguiente instrucción",
+        "siguiente tarea|próxima instrucción|próxima petición|próximo pedido|próxima solicitação|próxima instrução",
+        "próxima tarefa|prossima istruzione|prossimo compito|следующее задание|следующее указание|следующую инструкцию",
+        "下一个指令|下一条指令|下一步指令|下一步指示|下一个任务|次の指示|次のタスク|다음 지시|다음 지시사항|다음 작업",
+        "अगला निर्देश|अगला कार्य|التعليمات التالية|تعليماتك التالية|المهمة التالية",
     )
-    + r")(?:[ ,](?:please|bitte|por favor|per favore|s'il vous plaît|пожалуйста))?[\s.!。？?*_)\]>\"']*\Z"
+    + r")(?:[ ,]+(?:please|bitte|por favor|per favore|s'il vous plaît|пожалуйста)|を(?:お願い(?:いた)?します|ください)"
+    r"|[를을]? (?:주세요|부탁드립니다)| (?:दें|दीजिए)।?)?[\s.!。！？?*_)\]>\"']*\Z"
 )
 _OPENING = '*_<[("'
 """What may stand before the request for the next instruction."""
@@ -85,6 +89,8 @@ class Sentence(NamedTuple):
     text: str
     stems: list[str]
     """The beginnings of its words, in order."""
+    counted: list[str]
+    """The same, but a number is ``0``."""
     acts: Set[str]
     """Its speech acts."""
     asks: bool
@@ -142,7 +148,7 @@ def read_turn(text: str, *, by_user: bool) -> ReadTurn:
     sentences = _read_sentences(
         [*pieces[:_FIRST], *pieces[-_LAST:]] if len(pieces) > _FIRST + _LAST else pieces,
         may_count=bool(numbers),
-        may_quote=_QUOTES.search(prose) is not None,
+        may_quote='"' in prose or not (prose.isascii() or _QUOTES.search(prose) is None),
     )
     stems = [stem for sentence in sentences for stem in sentence.stems]
     given = _list_stems(parts["input"]) if parts["input"] else []
@@ -209,17 +215,24 @@ def _split_sentences(prose: str) -> list[str]:
 
 
 def _read_sentences(texts: Sequence[str], *, may_count: bool, may_quote: bool) -> list[Sentence]:
-    find_acts, get_stem = load_lexicon().find_acts, _load_stems().__getitem__
+    find_acts, get_stem, count = (
+        load_lexicon().find_acts,
+        _load_stems().__getitem__,
+        _load_counted().__getitem__,
+    )
     sentences: list[Sentence] = []
     for text in texts:
         words = _tokenize(text)
+        has_number = may_count and _DIGIT.search(text) is not None
+        stems = [*map(get_stem, words)]
         sentences.append(
             Sentence(
                 text,
-                [*map(get_stem, words)],
+                stems,
+                [*map(count, stems)] if has_number else stems,
                 find_acts(text, words),
                 text.rstrip("\"'”’»)]*_").endswith(_QUESTION),
-                may_count and _DIGIT.search(text) is not None,
+                has_number,
                 may_quote and _QUOTES.search(text) is not None,
             )
         )
@@ -230,7 +243,7 @@ def _list_stems(text: str) -> list[str]:
     return [*map(_load_stems().__getitem__, _tokenize(text))]
 
 
-class KeptWords(dict[str, str]):
+class _KeptWords(dict[str, str]):
     """What a function makes of each word, kept. The same word is the same object then, whose hash is known."""
 
     def __init__(self, change: Callable[[str], str]) -> None:
@@ -244,8 +257,13 @@ class KeptWords(dict[str, str]):
 
 
 @cache
-def _load_stems() -> KeptWords:
-    return KeptWords(lambda word: word[:_STEM])
+def _load_stems() -> _KeptWords:
+    return _KeptWords(lambda word: word[:_STEM])
+
+
+@cache
+def _load_counted() -> _KeptWords:
+    return _KeptWords(lambda stem: "0" if stem[0].isdigit() else stem)
 
 
 def _tokenize(text: str) -> list[str]:

@@ -6,12 +6,11 @@ The heads of a speaker are scored at once.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
-from functools import cache
 from itertools import combinations, pairwise
 from math import sqrt
 from typing import NamedTuple
 
-from bactrian.detect.turns import KeptWords, Sentence
+from bactrian.detect.turns import Sentence
 
 BARE = frozenset(("self", "you", "question"))
 """Acts that work shows, too."""
@@ -36,7 +35,6 @@ Signs = tuple[Set[str], bool, bool, str, int]
 class LinearWeights(NamedTuple):
     """The linear model of a head."""
 
-    name: str
     bias: float
     scale: float
     weights: Sequence[int]
@@ -50,11 +48,11 @@ class WordingScorer:
     bits, which Python adds up without making an object for each sum.
     """
 
-    def __init__(self, vocabulary: Mapping[Gram, int], heads: Sequence[LinearWeights]) -> None:
+    def __init__(self, vocabulary: Mapping[Gram, int], heads: Mapping[str, LinearWeights]) -> None:
         self._heads = heads
         self._known_signs: dict[Signs, Sequence[int]] = {}
         packed = [0] * len(vocabulary)
-        for place, head in enumerate(heads):
+        for place, head in enumerate(heads.values()):
             shift = _BITS * place
             packed = [
                 one + (weight + _OFFSET << shift) for one, weight in zip(packed, head.weights, strict=True)
@@ -71,7 +69,7 @@ class WordingScorer:
         fit = max(counts) <= _AT_ONCE
         totals = [sum(weights) for weights in known] if fit else []
         scores: dict[str, list[float]] = {}
-        for place, (name, bias, scale, _) in enumerate(self._heads):
+        for place, (name, (bias, scale, _)) in enumerate(self._heads.items()):
             shift = _BITS * place
             if fit:
                 sums = [total >> shift & _MASK for total in totals]
@@ -85,36 +83,43 @@ class WordingScorer:
 
     def _look_up(self, sentence: Sentence) -> list[int]:
         """Return the packed weights of the n-grams that are known."""
+        find, words = self._packed.get, sentence.counted
         signs = _describe_signs(sentence)
         if signs not in self._known_signs:
             if len(self._known_signs) >= _KEPT:
                 self._known_signs.clear()
-            self._known_signs[signs] = [*filter(None, map(self._packed.get, _list_signs(signs)))]
-        return [*filter(None, map(self._packed.get, _list_words(sentence))), *self._known_signs[signs]]
+            self._known_signs[signs] = [*filter(None, map(find, _list_signs(signs)))]
+        return [
+            *filter(None, map(find, words)),
+            *filter(None, map(find, pairwise(words))),
+            *filter(None, map(find, _list_ends(words))),
+            *self._known_signs[signs],
+        ]
 
 
 def list_grams(sentence: Sentence) -> list[Gram]:
-    """Return what models score a sentence by: words, pairs of words and signs."""
-    return [*_list_words(sentence), *_list_signs(_describe_signs(sentence))]
+    """Return what models score a sentence by: words, pairs of words, its ends and signs."""
+    words = sentence.counted
+    return [*words, *pairwise(words), *_list_ends(words), *_list_signs(_describe_signs(sentence))]
 
 
-def _list_words(sentence: Sentence) -> list[Gram]:
-    """Return the words and pairs of a sentence; a number is ``0``."""
-    stems = sentence.stems
-    if not stems:
+def _list_ends(words: Sequence[str]) -> list[Gram]:
+    """Return the first word and pair of a sentence and its last word."""
+    if not words:
         return []
-    if sentence.has_number:
-        stems = [*map(_load_counted().__getitem__, stems)]
-    first, last = "^" + stems[0], stems[-1] + "$"
-    if len(stems) == 1:
-        return [*stems, first, last]
-    return [*stems, *pairwise(stems), first, (first, stems[1]), last]
+    first, last = "^" + words[0], words[-1] + "$"
+    return [first, last, (first, words[1])] if len(words) > 1 else [first, last]
 
 
 def _describe_signs(sentence: Sentence) -> Signs:
     """Return what :func:`_list_signs` needs to know of a sentence."""
-    text, stems, acts, _, has_number, has_quote = sentence
-    return acts, has_number, has_quote, text[-1], (len(stems) + 1).bit_length() - 1
+    return (
+        sentence.acts,
+        sentence.has_number,
+        sentence.has_quote,
+        sentence.text[-1],
+        (len(sentence.stems) + 1).bit_length() - 1,
+    )
 
 
 def _list_signs(described: Signs) -> list[str]:
@@ -132,8 +137,3 @@ def _list_signs(described: Signs) -> list[str]:
     if has_quote:
         signs.append("#quote")
     return signs
-
-
-@cache
-def _load_counted() -> KeptWords:
-    return KeptWords(lambda stem: "0" if stem[0].isdigit() else stem)

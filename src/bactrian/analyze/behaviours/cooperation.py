@@ -10,9 +10,9 @@ import re
 from collections.abc import Callable, Iterator
 
 from bactrian.analyze.behaviours.reading import HeardTurn, SessionReading
-from bactrian.detect.conversation import DetectedConversation, TurnScore
+from bactrian.detect.conversation import DetectedConversation
 from bactrian.detect.loops import LOOP, SHORTEST_LOOP, count_void_turns
-from bactrian.detect.model import Head
+from bactrian.detect.model import LIKELY
 from bactrian.language.protocol import find_instruction
 from bactrian.records.finding import Behaviour, Finding
 
@@ -27,7 +27,12 @@ _ASKS_FOR_ONE = re.compile(
     rf"(?: the| an?| your| any)?{_THAT}"
     rf"|\bwhat(?:['’]s| is| are) (?:your|the){_NEXT}"
 )
-"""Words by which an agent asks for an instruction, in English."""
+"""Words by which an agent asks for an instruction, in English. They hold one of"""
+_ASKED_FOR = ("instruction", "task", "request", "order", "command")
+_PREPARES = re.compile(
+    r"\b(?:i|we)\b(?:(?!\byou\b)[^.!?\n])*\b(?:prepare|provide|give|send|write)\b[^.!?\n]*\Z"
+)
+"""How a user announces an instruction of its own."""
 _DOUBTFUL = 0.1
 """Confidence below which a turn is not even a doubtful finding."""
 
@@ -54,10 +59,12 @@ def detect_turns(
                 yield reading.make_finding(heard, behaviour, 1.0, *marker)
             elif behaviour == "repeats_instruction" and is_echo(detected, place + 1):
                 yield reading.make_finding(heard, behaviour, 1.0, heard.body, "it is the instruction")
-            else:
-                scored = detected.score_turn(head, place)
-                if scored.confidence >= max(_DOUBTFUL, reading.least):
-                    yield _make_finding(reading, detected, head, scored)
+            elif detected.is_shown(head, place) or reading.least < LIKELY:
+                confidence = head.calibrate(detected.score(head, place))
+                if confidence >= max(_DOUBTFUL, reading.least):
+                    reason, quote = detected.explain(head, place) if reading.explains else ("", "")
+                    quote = _find_quote(heard, quote)
+                    yield reading.make_finding(heard, behaviour, confidence, quote, reason)
 
 
 def is_echo(detected: DetectedConversation, number: int) -> bool:
@@ -72,7 +79,7 @@ def is_failure(reading: SessionReading, heard: HeardTurn) -> bool:
     """Return True if a turn shows one of the four."""
     detected, place = reading.detected, heard.turn.number - 1
     return is_echo(detected, heard.turn.number) or any(
-        detected.score_turn(head, place).is_shown
+        detected.is_shown(head, place)
         for head in detected.model.heads
         if head.applies_to(detected.turns[place])
     )
@@ -85,9 +92,9 @@ def _detect_loops(reading: SessionReading) -> Iterator[Finding]:
     for heard, run in zip(reading.heard, count_void_turns(detected), strict=True):
         if run >= SHORTEST_LOOP:
             number = heard.turn.number
-            scores = [detected.score_turn(head, place) for place in range(number - run, number)]
-            confidence = sum(one.confidence for one in scores) / run
-            reason, quote = detected.explain(head, number) if reading.explains else ("", "")
+            scores = [detected.score(head, place) for place in range(number - run, number)]
+            confidence = sum(map(head.calibrate, scores)) / run
+            reason, quote = detected.explain(head, number - 1) if reading.explains else ("", "")
             reason = f"nothing new since turn {number - run + 1}" + (f"; {reason}" if reason else "")
             yield reading.make_finding(
                 heard, LOOP, max(round(confidence, 2), 0.5), _find_quote(heard, quote), reason
@@ -105,20 +112,16 @@ def _find_marker(reading: SessionReading, heard: HeardTurn) -> tuple[str, str] |
             return None
         if turn.solves:
             return heard.turn.text, "a line begins with “Solution:”"
-        asks = _ASKS_FOR_ONE.search(heard.lower)
-        return None if asks is None else (heard.turn.text[asks.start() :], "it asks for an instruction")
+        if turn.asks_next and not _PREPARES.search(turn.prose):
+            return heard.turn.text.rstrip().rpartition("\n")[2], "it asks for the next instruction"
+        asks = any(word in turn.prose for word in _ASKED_FOR) and _ASKS_FOR_ONE.search(turn.prose)
+        if asks:
+            return _find_quote(heard, asks[0].lstrip(".!?:\n ")), "it asks for an instruction"
+        return None
     found = find_instruction(heard.turn.text, reading.session.provenance.language)
     if found is None or heard.turn.text[: found.start()].rpartition("\n")[2].strip(" \t>#*_-"):
         return None
     return heard.turn.text[found.start() :], "a line begins with “Instruction:”"
-
-
-def _make_finding(
-    reading: SessionReading, detected: DetectedConversation, head: Head, scored: TurnScore
-) -> Finding:
-    heard = reading.heard[scored.turn - 1]
-    reason, quote = detected.explain(head, scored.turn) if reading.explains else ("", "")
-    return reading.make_finding(heard, head.behaviour, scored.confidence, _find_quote(heard, quote), reason)
 
 
 def _find_quote(heard: HeardTurn, sentence: str) -> str:

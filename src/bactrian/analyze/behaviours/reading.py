@@ -45,16 +45,6 @@ class HeardTurn:
         return read_body(self.turn)
 
     @cached_property
-    def word_list(self) -> list[str]:
-        """The words of :attr:`body` in lower case, split at white space."""
-        return self.body.lower().split()
-
-    @cached_property
-    def words(self) -> frozenset[str]:
-        """The different ones of :attr:`word_list`."""
-        return frozenset(self.word_list)
-
-    @cached_property
     def is_done(self) -> bool:
         """True if it says that the task is done."""
         return self.by_user and self.turn.said is None and is_done(self.turn.text)

@@ -14,7 +14,8 @@ from bactrian.analyze.running.code_fails import CODE as CODE_FAILS
 from bactrian.cli.commands.behaviours.label import label
 from bactrian.cli.options import declare_option
 from bactrian.cli.terminal.console import open_progress
-from bactrian.detect.learning import LearnedModel, learn_behaviour, list_codes, read_labelled
+from bactrian.detect.labelled import list_codes, read_labelled
+from bactrian.detect.learning import LearnedModel, learn_behaviour
 from bactrian.errors import InputError
 from bactrian.language.escape import to_line, to_printable
 from bactrian.stats.proportion import Proportion
