@@ -17,7 +17,7 @@ from playwright.sync_api import Browser, Page, expect
 from bactrian.records.session import Session
 from bactrian.store import open_store
 from tests.helpers.browser import find_barriers, needs_chromium
-from tests.helpers.explorer import RunningExplorer, explore
+from tests.helpers.explorer import RunningExplorer, explore, run_apart
 from tests.helpers.runs import make_run, session
 
 pytestmark = needs_chromium
@@ -39,27 +39,28 @@ CHOICES = {
 }
 
 
-@pytest.fixture
-def stage(tmp_path: Path, chromium: Browser) -> Generator[tuple[RunningExplorer, Page]]:
-    """An explorer that may play two scripts, and a page of it."""
-    (tmp_path / "script.json").write_text(json.dumps(SCRIPT))
-    (tmp_path / "choices.json").write_text(json.dumps(CHOICES))
+@pytest.fixture(scope="module")
+def theatre(tmp_path_factory: pytest.TempPathFactory, guarded_processes: Path) -> Generator[RunningExplorer]:
+    """An explorer that may play two scripts, each idea once, beside a run of one conversation."""
+    folder = tmp_path_factory.mktemp("theatre")
+    # Apart, before the browser's event loop runs in this thread.
+    run_apart(make_run(folder / "run.db", [session("first")]))
+    for name, content in (("script", SCRIPT), ("choices", CHOICES)):
+        (folder / f"{name}.json").write_text(json.dumps(content))
     models = [
-        part for name in ("script", "choices") for part in ("--model", f"scripted:{tmp_path}/{name}.json")
+        part for name in ("script", "choices") for part in ("--model", f"scripted:{folder}/{name}.json")
     ]
-    chromium_context = chromium.new_context()
-    page = chromium_context.new_page()
-    with explore(tmp_path, "run.db", "--edit", *models, sessions=1) as one:
-        yield one, page
-        chromium_context.close()
+    with explore(folder, "run.db", "--edit", *models, sessions=1) as one:
+        yield one
 
 
-@pytest.fixture(autouse=True)
-def run(tmp_path: Path) -> None:
-    """A run with one conversation, made before the browser's event loop runs."""
-    done = threading.Thread(target=lambda: asyncio.run(make_run(tmp_path / "run.db", [session("first")])))
-    done.start()
-    done.join()
+@pytest.fixture
+def stage(theatre: RunningExplorer, chromium: Browser) -> Generator[tuple[RunningExplorer, Page]]:
+    """This explorer, with what it can play as it was, and a page of it."""
+    (theatre.folder / "script.json").write_text(json.dumps(SCRIPT))
+    context = chromium.new_context()
+    yield theatre, context.new_page()
+    context.close()
 
 
 def read_played(folder: Path) -> Session:
@@ -76,9 +77,7 @@ def read_played(folder: Path) -> Session:
     return made[-1]
 
 
-def test_a_conversation_is_played_paused_and_watched_to_its_end(
-    stage: tuple[RunningExplorer, Page], tmp_path: Path
-) -> None:
+def test_a_conversation_is_played_paused_and_watched_to_its_end(stage: tuple[RunningExplorer, Page]) -> None:
     one, page = stage
     page.goto(one.address + "/play")
     assert find_barriers(page) == []
@@ -96,10 +95,10 @@ def test_a_conversation_is_played_paused_and_watched_to_its_end(
     page.get_by_role("button", name="Resume").click()
     expect(page.get_by_role("heading", name="task done")).to_be_visible(timeout=20_000)
     expect(page.locator("article.turn")).to_have_count(9)
-    assert len(read_played(tmp_path).turns) == 9
+    assert len(read_played(one.folder).turns) == 9
 
 
-def test_a_person_takes_a_part_and_gives_it_back(stage: tuple[RunningExplorer, Page], tmp_path: Path) -> None:
+def test_a_person_takes_a_part_and_gives_it_back(stage: tuple[RunningExplorer, Page]) -> None:
     one, page = stage
     page.goto(one.address + "/play")
     page.get_by_label("the AI assistant").check()
@@ -110,13 +109,13 @@ def test_a_person_takes_a_part_and_gives_it_back(stage: tuple[RunningExplorer, P
     expect(page.locator("#turn-2")).to_contain_text("A glass of <b>sand</b>.")
     page.get_by_role("button", name="Give the assistant back").click()
     expect(page.get_by_role("heading", name="task done")).to_be_visible(timeout=20_000)
-    said = read_played(tmp_path).turns
+    said = read_played(one.folder).turns
     assert said[1].text == "Solution: A glass of <b>sand</b>.\nNext request."
     assert said[1].model == "human"
     assert said[3].model != "human"
 
 
-def test_a_person_is_the_critic(stage: tuple[RunningExplorer, Page], tmp_path: Path) -> None:
+def test_a_person_is_the_critic(stage: tuple[RunningExplorer, Page]) -> None:
     one, page = stage
     page.goto(one.address + "/play")
     page.get_by_label("Model").select_option(index=1)
@@ -137,11 +136,10 @@ def test_a_person_is_the_critic(stage: tuple[RunningExplorer, Page], tmp_path: P
     expect(page.get_by_text("because cups come first")).to_be_visible()
 
 
-def test_a_stopped_conversation_is_kept_and_goes_on_where_it_was(
-    stage: tuple[RunningExplorer, Page], tmp_path: Path
-) -> None:
+def test_a_stopped_conversation_is_kept_and_goes_on_where_it_was(stage: tuple[RunningExplorer, Page]) -> None:
     one, page = stage
     page.goto(one.address + "/play")
+    page.get_by_role("textbox", name="Idea").fill("Build an egg timer")
     page.get_by_role("button", name="Begin").click()
     expect(page.locator("#turn-2")).to_be_visible()
     stop = page.get_by_role("button", name="Stop")
@@ -152,21 +150,20 @@ def test_a_stopped_conversation_is_kept_and_goes_on_where_it_was(
     stop.click()
     expect(page.get_by_text("It was stopped after")).to_be_visible()
     loaded = page.evaluate("performance.timeOrigin")
-    assert 4 <= len(read_played(tmp_path).turns) < 9
+    assert 4 <= len(read_played(one.folder).turns) < 9
     page.wait_for_timeout(700)
     assert page.evaluate("performance.timeOrigin") == loaded, "the page loads itself again and again"
     page.get_by_role("button", name="Go on").click()
     expect(page.get_by_role("heading", name="task done")).to_be_visible(timeout=20_000)
-    assert len(read_played(tmp_path).turns) == 9
+    assert len(read_played(one.folder).turns) == 9
 
 
-def test_after_a_failed_model_the_page_says_why_and_goes_on(
-    stage: tuple[RunningExplorer, Page], tmp_path: Path
-) -> None:
+def test_after_a_failed_model_the_page_says_why_and_goes_on(stage: tuple[RunningExplorer, Page]) -> None:
     one, page = stage
-    script = tmp_path / "script.json"
+    script = one.folder / "script.json"
     script.write_text(json.dumps({**SCRIPT, "assistant": SCRIPT["assistant"][:1]}))
     page.goto(one.address + "/play")
+    page.get_by_role("textbox", name="Idea").fill("Build an hourglass")
     page.get_by_role("button", name="Begin").click()
     expect(page.get_by_role("heading", name="failed")).to_be_visible(timeout=20_000)
     expect(page.get_by_text("The script has no line 2 for assistant")).to_be_visible()
@@ -175,9 +172,7 @@ def test_after_a_failed_model_the_page_says_why_and_goes_on(
     expect(page.get_by_role("heading", name="task done")).to_be_visible(timeout=20_000)
 
 
-def test_a_model_that_was_not_named_does_not_play(
-    stage: tuple[RunningExplorer, Page], tmp_path: Path
-) -> None:
+def test_a_model_that_was_not_named_does_not_play(stage: tuple[RunningExplorer, Page]) -> None:
     one, _ = stage
     token = re.search(r'name="csrf" value="([^"]+)"', one.get("/play").text)
     assert token is not None
@@ -187,7 +182,7 @@ def test_a_model_that_was_not_named_does_not_play(
 
 
 def test_what_another_process_writes_appears_and_survives_a_broken_connection(
-    stage: tuple[RunningExplorer, Page], tmp_path: Path
+    stage: tuple[RunningExplorer, Page],
 ) -> None:
     one, page = stage
     later = session("later")
@@ -195,7 +190,7 @@ def test_what_another_process_writes_appears_and_survives_a_broken_connection(
     done = queue.Queue[int]()
 
     async def write() -> None:
-        async with open_store(tmp_path / "run.db") as store:
+        async with open_store(one.folder / "run.db") as store:
             await store.begin(replace(later, turns=(), ending=None))
             for turn in later.turns:
                 await asyncio.to_thread(steps.get)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,7 +40,7 @@ def explain_failure(error: BaseException) -> BactrianError:
         return BactrianError("No space is left on the disk.", next=f"Free some space, and {_RESUMES}")
     checkpoint = error.folder if isinstance(error, UnreadableCheckpointError) else None
     first = texts[0 if checkpoint is None else 1].splitlines()[0]
-    if _NO_RIGHT.search(text):
+    if _NO_RIGHT.search(text) or not _can_read(checkpoint):
         return BactrianError(
             f"A file cannot be read or written: {first}", next=f"Change its permissions, and {_RESUMES}"
         )
@@ -60,6 +61,11 @@ def explain_failure(error: BaseException) -> BactrianError:
             "the stage begins again, and finished stages are kept.",
         )
     return BactrianError(f"Training failed: {first}", next=f"The log worker.log says more; {_RESUMES}")
+
+
+def _can_read(checkpoint: Path | None) -> bool:
+    """Return False if this user may not read a file of a checkpoint: safetensors says then that it does not exist."""
+    return checkpoint is None or all(os.access(path, os.R_OK) for path in checkpoint.iterdir())
 
 
 def _iterate_causes(error: BaseException | None) -> Iterator[BaseException]:
