@@ -10,7 +10,7 @@ import tomllib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib import resources
 from itertools import pairwise
 from unicodedata import normalize
@@ -28,6 +28,7 @@ Acts = frozenset[str]
 _NO_ACTS: Acts = frozenset()
 _GOES_ON = "goes on"
 """What two words show that may begin a phrase of three."""
+_OPENING: Acts = frozenset((_GOES_ON,))
 
 
 class _ActsOfWords(dict[str, Acts]):
@@ -75,13 +76,17 @@ class Lexicon:
         ]
         if not sentence.isascii():
             found += [self.unspaced[match[1]] for match in self.anywhere.finditer(sentence)]
-        if not found:
-            return _NO_ACTS
-        acts = _NO_ACTS.union(*found)
+        acts = _unite(tuple(found), _NO_ACTS)
         if _GOES_ON in acts:
-            triples = map(self.triples.get, zip(words, words[1:], words[2:], strict=False))
-            acts = acts.union(*filter(None, triples)) - {_GOES_ON}
+            found += filter(None, map(self.triples.get, zip(words, words[1:], words[2:], strict=False)))
+            acts = _unite(tuple(found), _OPENING)
         return acts
+
+
+@lru_cache(maxsize=_KEPT)
+def _unite(found: tuple[Acts, ...], without: Acts) -> Acts:
+    """Return all acts that are found, but for some. The same acts are the same object then, whose hash is known."""
+    return _NO_ACTS.union(*found) - without
 
 
 @cache
@@ -114,7 +119,7 @@ def load_lexicon() -> Lexicon:
     listed = {tuple(phrase.split(" ")): frozenset(acts) for phrase, acts in phrases.items()}
     # Longer phrases are told by their first three words.
     triples = {words[:3]: acts for words, acts in listed.items() if len(words) > 2}
-    opening = dict.fromkeys((words[:2] for words in triples), frozenset((_GOES_ON,)))
+    opening = dict.fromkeys((words[:2] for words in triples), _OPENING)
     return Lexicon(
         acts=tuple(table),
         words=_ActsOfWords(

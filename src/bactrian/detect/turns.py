@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from functools import cache
 from sys import intern
 from typing import NamedTuple, Protocol
@@ -22,7 +22,7 @@ _FIRST, _LAST = 16, 6
 _TAIL = 60
 """Characters at the end that may hold the request for the next instruction."""
 
-_LEAD = r"^[ \t>#*_\-\[({<|\"'/]*(?:(?:next|new|first|my|your|the|nouvelle|neue|nächste)[ _])?"
+_LEAD = r"[ \t>#*_\-\[({<|\"'/]*(?:(?:next|new|first|my|your|the|nouvelle|neue|nächste)[ _])?"
 _COLON = r"[ \d\])}*_\"'>]*[ ]?[:：\-–=>]+[*_]*"
 
 
@@ -39,8 +39,7 @@ _SOLUTION = _alternatives("Solution", "solução|解決")
 # Misspelt, too: weak models write "Instuction:".
 _MARKER = re.compile(
     rf"{_LEAD}(?:(instr?u[ck]t?ti?ons?|{_INSTRUCTION})|(inputs?|{_INPUT})"
-    rf"|(solu?ti?ons?|answer|response|{_SOLUTION})){_COLON}",
-    re.MULTILINE,
+    rf"|(solu?ti?ons?|answer|response|{_SOLUTION})){_COLON}"
 )
 _NEXT = re.compile(
     r"(?:next (?:request|instruction|task)|"
@@ -142,7 +141,7 @@ def read_turn(text: str, *, by_user: bool) -> ReadTurn:
     code = _FENCED.findall(plain) if "```" in plain or "~~~" in plain else []
     prose = _FENCED.sub(" \n", plain) if code else plain
     parts = _split_parts(prose)
-    prose = "\n".join(part for part in parts.values() if part)
+    prose = "\n".join([part for part in parts.values() if part])
     numbers = _NUMBER.findall(prose)
     pieces = _split_sentences(prose)
     sentences = _read_sentences(
@@ -187,7 +186,7 @@ def _split_parts(prose: str) -> dict[str, str]:
     """Return the text under each marker; under an empty name, what no marker precedes."""
     parts = {"": "", "input": ""}
     name, begin = "", 0
-    for marker in _MARKER.finditer(prose):
+    for marker in _find_markers(prose):
         _add_part(parts, name, prose[begin : marker.start()])
         name = "instruction" if marker[1] else "input" if marker[2] else "solution"
         parts.setdefault(name, "")
@@ -196,6 +195,16 @@ def _split_parts(prose: str) -> dict[str, str]:
     # The input last, so that the sentences of an instruction come first.
     parts["input"] = parts.pop("input")
     return parts
+
+
+def _find_markers(prose: str) -> Iterator[re.Match[str]]:
+    """Yield the markers at the beginnings of lines. A search would look for these at each character."""
+    begin = 0
+    while begin >= 0:
+        if marker := _MARKER.match(prose, begin):
+            yield marker
+            begin = marker.end()
+        begin = prose.find("\n", begin) + 1 or -1
 
 
 def _add_part(parts: dict[str, str], name: str, text: str) -> None:

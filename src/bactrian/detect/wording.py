@@ -85,15 +85,16 @@ class WordingScorer:
         """Return the packed weights of the n-grams that are known."""
         find, words = self._packed.get, sentence.counted
         signs = _describe_signs(sentence)
-        if signs not in self._known_signs:
+        of_signs = self._known_signs.get(signs)
+        if of_signs is None:
             if len(self._known_signs) >= _KEPT:
                 self._known_signs.clear()
-            self._known_signs[signs] = [*filter(None, map(find, _list_signs(signs)))]
+            of_signs = self._known_signs[signs] = [*filter(None, map(find, _list_signs(signs)))]
         return [
             *filter(None, map(find, words)),
             *filter(None, map(find, pairwise(words))),
             *filter(None, map(find, _list_ends(words))),
-            *self._known_signs[signs],
+            *of_signs,
         ]
 
 

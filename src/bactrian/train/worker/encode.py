@@ -47,7 +47,7 @@ def encode_stage(
                 raise InputError(
                     f"The stage {stage.name} has no example in which anything is learned{empty}.",
                     where=str(source),
-                    next="Check its data, its filters and its side, or increase max_length.",
+                    next="Change its data, its filters, its side or max_length, and use another --out.",
                 )
             (stage.data / "preview.txt").write_text(_show(preview, tokenizer), "utf-8")
         found[part] = {
