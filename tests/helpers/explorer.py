@@ -59,10 +59,10 @@ class RunningExplorer:
     def wait(self, done: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
         """Wait until the first data set's numbers are as asked."""
         state: dict[str, Any] = {}
-        for _ in range(1500):
+        for _ in range(750):
             if done(state := self.status()[0]):
                 return state
-            time.sleep(0.05)
+            time.sleep(0.1)
         pytest.fail(f"The index did not get there: {state}")
 
 

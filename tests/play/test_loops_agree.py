@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -181,3 +182,15 @@ def test_a_talk_that_says_the_same_part_again_is_ended_as_a_loop() -> None:
     rounds = ["Instruction: Do part 3.\nInput: None", "Solution: Part 3 is done.\nNext request."] * 6
     talk = conversation(*rounds)
     assert any(RepeatLoop()(talk.turns[:length]) for length in range(8, len(talk.turns) + 1))
+
+
+def test_an_ending_takes_a_sure_score() -> None:
+    model = load_model()
+    doubtful = replace(model, heads=tuple(replace(head, calibration=(0.0, 0.0)) for head in model.heads))
+    texts = next(
+        one.session.turns[:12]
+        for one in read_corpus()
+        if len(one.session.turns) >= 12 and is_loop(one.session.turns[:12], 8)
+    )
+    assert is_loop(texts, 8, model)
+    assert not is_loop(texts, 8, doubtful)

@@ -35,9 +35,13 @@ _SMALLEST = 15
 
 
 def main() -> None:
-    """Draw the map and store it."""
+    """Draw the map that the arguments name."""
     os.nice(10)
-    run, side, what = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
+    draw_map(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3])
+
+
+def draw_map(run: Path, side: Path, what: str) -> None:
+    """Draw the map of the tasks or the first instructions of ``run``, and store it in the side file."""
     with closing(sqlite3.connect(side, timeout=60)) as connection:
         rows, texts = asyncio.run(_read_texts(run, what))
         _tell(connection, what, f"{len(texts):,} texts read")
