@@ -22,7 +22,7 @@ PROBLEM = Problem(
 
 @pytest.fixture(scope="module")
 def judge() -> Iterator[Judge]:
-    with Judge(Limits(cpu=2, wall=8, memory=512 * MIB)) as judge:
+    with Judge(Limits(cpu=0.6, wall=8, memory=512 * MIB)) as judge:
         yield judge
 
 
@@ -90,8 +90,8 @@ def test_a_check_that_dies_is_at_fault_and_the_judge_goes_on(judge: Judge) -> No
 
 
 def test_a_check_that_hangs_is_at_fault_and_the_judge_goes_on() -> None:
-    with Judge(Limits(cpu=1, wall=6), patience=0) as judge:
-        hanging = make_problem("f(0)\nwhile True: pass")
+    with Judge(Limits(cpu=1, wall=3), patience=0) as judge:
+        hanging = make_problem("f(0)\nimport time\ntime.sleep(600)")
         assert judge.judge(hanging, "def f(x): return 1").kind == "judge_error"
         assert judge.judge(PROBLEM, HONEST).passed
 

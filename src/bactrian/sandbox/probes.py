@@ -18,7 +18,7 @@ from bactrian.sandbox.outcome import Outcome
 from bactrian.sandbox.run import run
 from bactrian.sandbox.tiers import Tier
 
-LIMITS = Limits(cpu=2, wall=6, memory=512 * MIB, disk=16 * MIB, disk_files=1000, output=64 << 10)
+LIMITS = Limits(cpu=0.8, wall=6, memory=512 * MIB, disk=16 * MIB, disk_files=1000, output=64 << 10)
 """Small limits, so that programs that reach them do so soon."""
 _BEGUN = "the program has begun"
 _ESCAPED = "ESCAPED"
