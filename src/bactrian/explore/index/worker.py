@@ -25,7 +25,7 @@ from bactrian.analyze.processes import map_parts
 from bactrian.errors import BactrianError
 from bactrian.explore.index.build import IndexBuilder
 from bactrian.explore.index.evidence import describe_detectors, search_sessions
-from bactrian.explore.index.side import IMPORT_DONE, open_for_building, read_meta, write_meta
+from bactrian.explore.index.side import IMPORT_DONE, open_for_building, read_meta, sign_run, write_meta
 from bactrian.ingest.importer import ImportReport, find_chats, import_chats
 from bactrian.ingest.parsed import Origin
 from bactrian.models.pricing import make_pricing
@@ -47,12 +47,16 @@ _AT_LEAST = 30.0
 def main() -> None:
     """Run until the parent ends."""
     os.nice(10)
+    parent = os.getppid()
     run, side, *source = map(Path, sys.argv[1:])
-    try:
-        with FileLock(f"{side}.lock", blocking=False):
-            asyncio.run(_work(run, side, *source))
-    except (Timeout, BactrianError, KeyboardInterrupt):
-        return  # Another explorer builds it, or the pages tell what is wrong with the run.
+    while os.getppid() == parent:
+        try:
+            with FileLock(f"{side}.lock", blocking=False):
+                asyncio.run(_work(run, side, *source))
+        except Timeout:
+            time.sleep(_EVERY)  # Another explorer builds it, and may end before this one.
+        except (BactrianError, KeyboardInterrupt):
+            return  # The pages tell what is wrong with the run.
 
 
 async def _work(run: Path, side: Path, source: Path | None = None) -> None:
@@ -86,11 +90,11 @@ async def _follow(builder: IndexBuilder, state: dict[str, str]) -> None:
     parent, store, connection = os.getppid(), builder.store, builder.side
     seen, at = "", -_AT_LEAST
     while os.getppid() == parent:
-        signature, age = _sign(store.path), time.monotonic() - at
+        signature, age = sign_run(store.path), time.monotonic() - at
         if (signature != seen and age > _EVERY) or age > _AT_LEAST:
             seen, at = signature, time.monotonic()
             await builder.refresh()
-            write_meta(connection, {"identity": await _identify(store), "followed_by": os.getpid(), **state})
+            write_meta(connection, {"identity": await _identify(store), "signature": signature, **state})
         more = await builder.step()
         write_meta(
             connection, {"prices": json.dumps({name: _to_list(one) for name, one in builder.prices.items()})}
@@ -151,18 +155,6 @@ async def _identify(store: RunReader) -> str:
     """Return something that differs between runs: the file, and its first session."""
     first = await store.outlines(limit=1)
     return f"{store.path.name} {first[0].id} {first[0].created}" if first else ""
-
-
-def _sign(run: Path) -> str:
-    """Return something that differs after each write."""
-    parts: list[str] = []
-    for name in (run, run.with_name(run.name + "-wal")):
-        try:
-            status = name.stat()
-        except OSError:
-            continue
-        parts.append(f"{status.st_mtime_ns} {status.st_size} {status.st_ino}")
-    return " ".join(parts)
 
 
 if __name__ == "__main__":
