@@ -26,7 +26,7 @@ from bactrian.records.turn import Instruction, Turn
 from bactrian.records.usage import Usage
 from bactrian.store import Store, open_store
 from bactrian.store.migrations import MIGRATIONS, migrate
-from bactrian.store.sqlite.database import APPLICATION_ID, change, explain_errors, open_for_writing
+from bactrian.store.sqlite.database import APPLICATION_ID, begin_transaction, explain_errors, open_for_writing
 
 
 def session(name: str = "one") -> Session:
@@ -229,7 +229,7 @@ def test_who_holds_the_file_for_too_long_is_named(tmp_path: Path) -> None:
         other.stdout.readline()
         connection = open_for_writing(path, wait=0.1)
         try:
-            with pytest.raises(StoreError) as caught, explain_errors(path), change(connection):
+            with pytest.raises(StoreError) as caught, explain_errors(path), begin_transaction(connection):
                 pass
         finally:
             other.kill()

@@ -128,7 +128,7 @@ def _close_on_failure(connection: sqlite3.Connection) -> Generator[sqlite3.Conne
 
 
 @contextmanager
-def change(connection: sqlite3.Connection) -> Generator[None]:
+def begin_transaction(connection: sqlite3.Connection) -> Generator[None]:
     """Make one transaction of the writing connection: all of it is written, or nothing."""
     with connection:
         # A deferred transaction that reads first may fail on its first write; an immediate one waits.

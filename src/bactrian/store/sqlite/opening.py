@@ -15,8 +15,8 @@ from bactrian.errors import BactrianWarning, StoreError
 from bactrian.store.migrations import MIGRATIONS, migrate, read_version
 from bactrian.store.sqlite.database import (
     back_up,
+    begin_transaction,
     can_read_log,
-    change,
     connect_for_reading,
     explain_errors,
     find_journal,
@@ -42,7 +42,7 @@ def connect(path: Path) -> sqlite3.Connection:
             have = _check_known(read_version(connection), path)
             if 0 < have < len(MIGRATIONS):
                 back_up(path, have)
-            with change(connection):
+            with begin_transaction(connection):
                 migrate(connection, time.time())
             mark_open(connection)
         except BaseException:
@@ -57,7 +57,7 @@ def _create_file(path: Path) -> None:
     new.unlink(missing_ok=True)  # leftover of a killed process
     try:
         with closing(open_new(new)) as connection:
-            with change(connection):
+            with begin_transaction(connection):
                 migrate(connection, time.time())
             # Before it has its name: the change is a transaction, and a killed one would have to be rolled back.
             connection.execute("PRAGMA journal_mode = WAL")
@@ -135,7 +135,7 @@ def _copy_migrated(connection: sqlite3.Connection, path: Path) -> None:
     """Copy the run of ``connection`` to ``path`` and migrate the copy."""
     with closing(sqlite3.connect(path)) as target:
         connection.backup(target)
-    with closing(open_for_writing(path)) as migrated, change(migrated):
+    with closing(open_for_writing(path)) as migrated, begin_transaction(migrated):
         migrate(migrated, time.time())
 
 

@@ -21,7 +21,7 @@ from bactrian.files.identity import check_replaceable
 from bactrian.records.session import IMPORTED
 from bactrian.store import schema
 from bactrian.store.migrations import migrate
-from bactrian.store.sqlite.database import change, explain_errors, find_log, open_for_writing
+from bactrian.store.sqlite.database import begin_transaction, explain_errors, find_log, open_for_writing
 from bactrian.store.sqlite.filesystem import follow_link, list_run_files
 
 _JSON = frozenset({"provenance", "preparation", "axis_values", "said", "recipe", "items", "usage"})
@@ -110,9 +110,9 @@ def _decode(content: bytes) -> str:
 
 def _copy_tables(damaged: sqlite3.Connection, new: Path, path: Path) -> RecoveryReport:
     with closing(open_for_writing(new)) as target:
-        with change(target):
+        with begin_transaction(target):
             migrate(target, time.time())
-        with change(target):
+        with begin_transaction(target):
             written = {table.name: _copy(damaged, target, table) for table in schema.TABLES}
             if not written["sessions"] and not written["lists"] and not written["run"]:
                 raise StoreError(
