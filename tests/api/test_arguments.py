@@ -13,6 +13,7 @@ import pytest
 
 import bactrian as bt
 from bactrian.errors import BactrianWarning, MissingExtra
+from tests.helpers.command import bactrian
 from tests.helpers.packages import install
 
 SCRIPT = ["Instruction: Name a tea.\nInput: None", "Solution: Sencha.\nNext request.", "<CAMEL_TASK_DONE>"]
@@ -256,8 +257,7 @@ def test_the_package_lists_its_public_names_only() -> None:
 
 @pytest.mark.parametrize("field", ["top_k", "[", "=4"])
 def test_a_field_of_the_body_without_a_value_is_refused(field: str, tmp_path: Path) -> None:
-    words = [sys.executable, "-m", "bactrian", "play", "Choose a tea", "--body", field]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = bactrian("play", "Choose a tea", "--body", field, cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr.startswith("bactrian: --body: ")
 

@@ -26,8 +26,8 @@ LINES = [
 """A script for the built-in agents: a task, an instruction, a solution, the end."""
 _AT_START = ("PYTHON", "LC_", "LANG")
 """How the names of variables begin that Python reads when it starts."""
-_LATER = "PYTHONPATH"
-"""The one of them that a forked command reads, too."""
+_LATER = ("PYTHONPATH", "PYTHONIOENCODING")
+"""Those of them that a forked command reads, too."""
 _ROOT = Path(__file__).parents[2]
 
 
@@ -49,20 +49,27 @@ def clean_environment(**variables: str) -> dict[str, str]:
 class Command:
     """A command that runs: its exit code, what it writes, and signals to it.
 
-    Output is kept in files, so that a command never waits for the test to read it.
+    Output is kept in files, so that a command never waits for the test to read it; or it goes to a ``terminal``.
     """
 
     def __init__(
-        self, arguments: tuple[str, ...], cwd: Path, environment: Mapping[str, str], text: bytes = b""
+        self,
+        arguments: Sequence[str],
+        cwd: Path,
+        environment: Mapping[str, str],
+        text: bytes = b"",
+        terminal: int | None = None,
     ) -> None:
         self._input, self._out, self._err = _files()
         self._input.write(text)
         self._input.seek(0)
         self._link, theirs = socket.socketpair()
         streams = [file.fileno() for file in (self._input, self._out, self._err)]
+        if terminal is not None:
+            streams = [terminal] * 3
         hand_over([*streams, theirs.fileno()])
         theirs.close()
-        order = {"arguments": arguments, "cwd": str(cwd), "env": dict(environment)}
+        order = {"arguments": list(arguments), "cwd": str(cwd), "env": dict(environment)}
         self._link.sendall(json.dumps(order).encode())
         self._link.shutdown(socket.SHUT_WR)
         self._lines = self._link.makefile("rb")
@@ -122,7 +129,7 @@ def bactrian(
 ) -> subprocess.CompletedProcess[str]:
     """Run a command to its end. ``variables`` are added to its environment, ``text`` is its standard input."""
     environment = clean_environment(**variables)
-    if any(name.startswith(_AT_START) and name != _LATER for name in variables):
+    if any(name.startswith(_AT_START) and name not in _LATER for name in variables):
         command = [sys.executable, "-m", "bactrian", *arguments]
         done = subprocess.run(command, cwd=cwd, env=environment, input=text, capture_output=True, check=False)
         return subprocess.CompletedProcess(

@@ -1,12 +1,13 @@
 """A process that has the command loaded and forks it: real commands, without a second of imports for each.
 
 :mod:`tests.helpers.command` starts it. Each byte that it receives comes with four file descriptors: standard input,
-output and error of a command, and a socket. On the socket arrive, as JSON, the arguments, the working folder and the
-environment; the process id goes back over it, and the exit code when the command has ended.
+output and error of a command, and a socket. On the socket arrive, as JSON, the arguments, the working folder, the
+environment, and the numbers of streams to close; the process id goes back over it, and the exit code when the command
+has ended.
 
 A forked command differs from one that is started afresh in what happens before ``bactrian`` is imported: what Python
-takes from its environment at its start is the server's, except the folders of PYTHONPATH, which are added. Commands for
-which that matters are started afresh.
+takes from its environment at its start is the server's, except the folders of PYTHONPATH, which are added, and the
+standard streams, which are made as Python makes them. Commands for which the rest matters are started afresh.
 """
 
 from __future__ import annotations
@@ -134,6 +135,7 @@ def _run_command(streams: list[int], link: socket.socket) -> None:
     os.chdir(order["cwd"])
     os.environ.clear()
     os.environ.update(order["env"])
+    _make_streams(order.get("closed", []))
     sys.argv = ["bactrian", *order["arguments"]]
     folders = order["env"].get("PYTHONPATH", "").split(os.pathsep)
     sys.path[:1] = [order["cwd"], *(folder for folder in folders if folder and folder not in sys.path)]
@@ -144,6 +146,20 @@ def _run_command(streams: list[int], link: socket.socket) -> None:
             _leave(int(ending.code or 0))
         raise
     _leave(0)
+
+
+def _make_streams(closed: list[int]) -> None:
+    """Make the standard streams what Python makes of them at its start: encoded as told, or None where closed."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if number in closed:
+            os.close(number)
+            setattr(sys, name, None)
+            continue
+        like = getattr(sys, name)
+        encoding = os.environ.get("PYTHONIOENCODING", like.encoding)
+        mode = "w" if number else "r"
+        stream = open(number, mode, encoding=encoding, errors=like.errors, closefd=False)  # noqa: SIM115
+        setattr(sys, name, stream)
 
 
 def _leave(code: int) -> None:

@@ -19,13 +19,16 @@ from tests.helpers.command import hand_over
 
 _CLIENT = """#!{python} -ISE
 import json, os, signal, socket, sys
+closed = [number for number, stream in enumerate((sys.stdin, sys.stdout, sys.stderr)) if stream is None]
+for _ in closed:
+    os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
 ours, theirs = socket.socketpair()
 with socket.socket(socket.AF_UNIX) as relay:
     relay.connect({address!r})
     socket.send_fds(relay, [b"x"], [0, 1, 2, theirs.fileno()])
     relay.recv(1)
 theirs.close()
-order = {{"arguments": sys.argv[1:], "cwd": os.getcwd(), "env": dict(os.environ)}}
+order = {{"arguments": sys.argv[1:], "cwd": os.getcwd(), "env": dict(os.environ), "closed": closed}}
 ours.sendall(json.dumps(order).encode())
 ours.shutdown(socket.SHUT_WR)
 lines = ours.makefile("rb")
