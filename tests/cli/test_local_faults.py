@@ -154,7 +154,7 @@ async def test_a_model_that_is_killed_in_mid_run_costs_no_conversation(folder: P
             for worker in {*workers(child.pid)} - killed:
                 os.kill(worker, signal.SIGKILL)
                 killed.add(worker)
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0.05)
     shown, told = child.finish()
     assert killed
     assert child.returncode == 0, told

@@ -9,11 +9,11 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from sqlalchemy import create_engine
 
 from bactrian.errors import BactrianError, InputError, StoreError
 from bactrian.records.candidate import Decision, Proposal
@@ -26,7 +26,7 @@ from bactrian.records.turn import Instruction, Turn
 from bactrian.records.usage import Usage
 from bactrian.store import Store, open_store
 from bactrian.store.migrations import MIGRATIONS, migrate
-from bactrian.store.sqlite.database import APPLICATION_ID, explain_errors, open_for_writing
+from bactrian.store.sqlite.database import APPLICATION_ID, begin_transaction, explain_errors, open_for_writing
 
 
 def session(name: str = "one") -> Session:
@@ -214,9 +214,7 @@ async def test_a_write_waits_for_another_program_that_holds_the_file(store: Stor
 
 def test_who_holds_the_file_for_too_long_is_named(tmp_path: Path) -> None:
     path = tmp_path / "run.db"
-    making = open_for_writing(path)
-    making.connect().close()
-    making.dispose()
+    open_for_writing(path).close()
     hold = (
         "import sqlite3, sys, time\n"
         "held = sqlite3.connect(sys.argv[1], isolation_level=None)\n"
@@ -229,13 +227,13 @@ def test_who_holds_the_file_for_too_long_is_named(tmp_path: Path) -> None:
     ) as other:
         assert other.stdout is not None
         other.stdout.readline()
-        engine = open_for_writing(path, wait=0.1)
+        connection = open_for_writing(path, wait=0.1)
         try:
-            with pytest.raises(StoreError) as caught, explain_errors(path), engine.begin():
+            with pytest.raises(StoreError) as caught, explain_errors(path), begin_transaction(connection):
                 pass
         finally:
             other.kill()
-            engine.dispose()
+            connection.close()
     assert f"process {other.pid}" in caught.value.what
     assert str(path) in str(caught.value)
     assert "run the same command" in str(caught.value)
@@ -270,8 +268,8 @@ async def test_a_missing_folder_is_named(tmp_path: Path) -> None:
 
 async def test_a_newer_schema_is_refused_and_an_older_one_migrated(tmp_path: Path) -> None:
     path = tmp_path / "run.db"
-    with create_engine(f"sqlite:///{path}").begin() as connection:
-        connection.exec_driver_sql(f"PRAGMA application_id = {APPLICATION_ID}")
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         migrate(connection, 0.0, to=1)
     async with open_store(path, read_only=True) as store:
         assert [one async for one in store.progress()] == []
