@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import json
+import marshal
 import os
 import signal
 import socket
@@ -70,7 +71,7 @@ class Command:
         hand_over([*streams, theirs.fileno()])
         theirs.close()
         order = {"arguments": list(arguments), "cwd": str(cwd), "env": dict(environment)}
-        self._link.sendall(json.dumps(order).encode())
+        self._link.sendall(marshal.dumps(order))
         self._link.shutdown(socket.SHUT_WR)
         self._lines = self._link.makefile("rb")
         self.pid = int(self._lines.readline())
