@@ -29,7 +29,10 @@ from rich.cells import cell_len
 
 import bactrian
 from bactrian.analyze.behaviours.catalogue import find_behaviours
+from bactrian.models.providers import load_providers
+from bactrian.prompts.engine import load_engine_prompts
 from bactrian.prompts.pack import list_packs, load_pack
+from bactrian.recipes.registry import find_recipe_model
 from tests.helpers.runs import session
 
 _SEPARATE = ("bactrian.__main__.", "bactrian.models.local.server_process.", "bactrian.train.worker.")
@@ -105,11 +108,17 @@ def import_everything() -> None:
 
 
 def read_once() -> None:
-    """Read what a process reads once and keeps: the detector, packs, what packages register, widths of characters."""
+    """Read what a process reads once and keeps.
+
+    The detector, packs, prompts, providers, what a recipe may hold and what packages register, widths of characters.
+    """
     find_behaviours(session())
     for name in list_packs():
         load_pack(name)
-    cell_len("é")
+    load_engine_prompts()
+    load_providers()
+    find_recipe_model()
+    cell_len("…")
 
 
 def _report_ends(links: dict[int, socket.socket]) -> None:
