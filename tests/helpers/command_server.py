@@ -3,7 +3,7 @@
 :mod:`tests.helpers.command` starts it. Each byte that it receives comes with four file descriptors: standard input,
 output and error of a command, and a socket. On the socket arrive, as :mod:`marshal` writes them, the arguments, the
 working folder, the environment, and the numbers of streams to close; the process id goes back over it, and the exit
-code when the command has ended.
+code when the command has ended. With the arguments ``-c PROGRAM …`` it is a program in Python.
 
 A forked command differs from one that is started afresh in what happens before ``bactrian`` is imported: what Python
 takes from its environment at its start is the server's, except the folders of PYTHONPATH, which are added, and the
@@ -149,7 +149,11 @@ def _run_command(streams: list[int], link: socket.socket) -> None:
     folders = order["env"].get("PYTHONPATH", "").split(os.pathsep)
     sys.path[:1] = [order["cwd"], *(folder for folder in folders if folder and folder not in sys.path)]
     try:
-        runpy.run_module("bactrian", run_name="__main__", alter_sys=True)
+        if sys.argv[1:2] == ["-c"]:
+            _, _, program, *sys.argv[1:] = sys.argv
+            exec(compile(program, "<string>", "exec"), {"__name__": "__main__"})
+        else:
+            runpy.run_module("bactrian", run_name="__main__", alter_sys=True)
     except SystemExit as ending:
         if not isinstance(ending.code, str):
             _leave(int(ending.code or 0))
