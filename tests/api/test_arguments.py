@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import pytest
 
 import bactrian as bt
 from bactrian.errors import BactrianWarning, MissingExtra
-from tests.helpers.command import bactrian
+from tests.helpers.command import bactrian, start_python
 from tests.helpers.packages import install
 
 SCRIPT = ["Instruction: Name a tea.\nInput: None", "Solution: Sencha.\nNext request.", "<CAMEL_TASK_DONE>"]
@@ -197,10 +196,7 @@ async def watch():
 asyncio.run(watch())
 print(len(bt.open_run("x.db")))
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert (done.stdout, done.stderr) == ("1\n", "")
+    assert start_python(program, cwd=tmp_path).finish() == (b"1\n", b"")
 
 
 def test_an_incomplete_run_is_warned_of_once_with_counts(tmp_path: Path) -> None:

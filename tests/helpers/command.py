@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import atexit
 import json
+import marshal
 import os
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import cache
@@ -70,7 +72,7 @@ class Command:
         hand_over([*streams, theirs.fileno()])
         theirs.close()
         order = {"arguments": list(arguments), "cwd": str(cwd), "env": dict(environment)}
-        self._link.sendall(json.dumps(order).encode())
+        self._link.sendall(marshal.dumps(order))
         self._link.shutdown(socket.SHUT_WR)
         self._lines = self._link.makefile("rb")
         self.pid = int(self._lines.readline())
@@ -106,6 +108,11 @@ class Command:
             for file in (self._out, self._err)
         )
 
+    def wait_for_lines(self, number: int) -> None:
+        """Wait until ``number`` lines are written, or the command has ended."""
+        while self.returncode is None and self.peek().count("\n") < number:
+            time.sleep(0.01)
+
     async def communicate(self) -> tuple[bytes, bytes]:
         """As :meth:`finish`, while the event loop goes on."""
         return await asyncio.to_thread(self.finish)
@@ -138,6 +145,11 @@ def bactrian(
     command = Command(arguments, cwd, environment, text or b"")
     out, err = command.finish()
     return subprocess.CompletedProcess(arguments, command.wait(), out.decode(), err.decode())
+
+
+def start_python(program: str, *arguments: object, cwd: Path = _ROOT) -> Command:
+    """Start a program in Python, in a process that has most of ``bactrian`` imported."""
+    return Command(["-c", program, *map(str, arguments)], cwd, clean_environment())
 
 
 def events(output: str) -> list[dict[str, Any]]:

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import signal
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,7 +17,7 @@ from bactrian.store.sqlite.database import find_log
 from bactrian.store.sqlite.filesystem import find_network_file_system, find_network_kind
 from bactrian.store.sqlite.recover import recover
 from bactrian.store.sqlite.verify import verify
-from tests.helpers.command import bactrian
+from tests.helpers.command import bactrian, start_python
 from tests.helpers.runs import make_run, session
 from tests.store.test_store import WRITER
 
@@ -106,12 +103,10 @@ async def test_the_command_ends_with_1_and_names_the_way_on(run: Path) -> None:
 
 def killed(path: Path) -> None:
     """Write a run in another process, and kill that."""
-    command = [sys.executable, "-c", WRITER, str(path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
-        assert child.stdout is not None
-        for _ in range(20):
-            child.stdout.readline()
-        child.send_signal(signal.SIGKILL)
+    child = start_python(WRITER, path)
+    child.wait_for_lines(20)
+    child.kill()
+    child.finish()
 
 
 async def test_a_log_that_was_deleted_is_missed(tmp_path: Path) -> None:
