@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from bactrian.detect.labelled import LabelledConversation
-from bactrian.detect.turns import read_turns
 from bactrian.records.session import Session
 from benchmarks.labelled import FOLDER, make_session, read_cases
 
@@ -49,7 +48,7 @@ class Conversation:
             id=self.session.id,
             group=self.author,
             language=self.language,
-            turns=tuple(read_turns(self.session.turns)),
+            said=_list_said(self.session),
             labels=tuple(
                 {
                     behaviour: behaviour in first
@@ -108,12 +107,16 @@ def read_older_cases() -> list[LabelledConversation]:
                         f"{behaviour}/{case.id}",
                         "older",
                         "en",
-                        tuple(read_turns(turns)),
+                        _list_said(case.session),
                         labels,
                         is_ordinary=False,
                     )
                 )
     return older
+
+
+def _list_said(session: Session) -> tuple[tuple[bool, str], ...]:
+    return tuple((turn.speaker == "user", turn.text) for turn in session.turns)
 
 
 def _read_conversation(row: dict[str, Any], author: str, number: int) -> Conversation:

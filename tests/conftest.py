@@ -80,7 +80,9 @@ def keep_files_in_memory() -> None:
 
 
 def pytest_unconfigure() -> None:
-    """Remove the data folder."""
+    """Remove the data folder, and let what is still there be: pytest and Python would look through it three times."""
+    gc.collect()
+    gc.freeze()
     shutil.rmtree(os.environ["XDG_DATA_HOME"], ignore_errors=True)
 
 

@@ -21,7 +21,7 @@ def test_the_python_example_runs_on_the_built_in_model(
     """Two short messages are enough: the whole conversation takes more than a minute."""
     (example,) = re.findall(r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
     monkeypatch.setattr(
-        bactrian, "play", partial(bactrian.play, max_messages=2, parameters={"max_tokens": 24})
+        bactrian, "play", partial(bactrian.play, max_messages=2, parameters={"max_tokens": 8})
     )
     exec(compile(example, "README.md", "exec"), {"__name__": "__main__"})
     shown = capsys.readouterr().out

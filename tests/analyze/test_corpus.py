@@ -3,49 +3,58 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+
 from benchmarks.behaviours import NOT_BLIND, list_training, split_by_author, split_by_language
-from benchmarks.corpus import BEHAVIOURS, read_corpus, read_real
+from benchmarks.corpus import BEHAVIOURS, Conversation, read_corpus, read_real
 
 PAGE = (Path(__file__).parents[2] / "docs" / "behaviours.md").read_text("utf-8")
-CORPUS = list(read_corpus())
-TURNS = sum(len(one.labels) for one in CORPUS)
 
 
-def test_the_corpus_is_as_large_as_its_page_says() -> None:
-    assert f"{len(CORPUS):,} conversations with {TURNS:,} turns" in PAGE
-    assert len({one.author for one in CORPUS}) == 28
-    assert len({one.language for one in CORPUS}) == 12
+@pytest.fixture(scope="module")
+def corpus() -> list[Conversation]:
+    return list(read_corpus())
 
 
-def test_every_turn_is_labelled_with_known_behaviours_and_most_of_them_twice() -> None:
-    for one in CORPUS:
+def test_the_corpus_is_as_large_as_its_page_says(corpus: Sequence[Conversation]) -> None:
+    turns = sum(len(one.labels) for one in corpus)
+    assert f"{len(corpus):,} conversations with {turns:,} turns" in PAGE
+    assert len({one.author for one in corpus}) == 28
+    assert len({one.language for one in corpus}) == 12
+
+
+def test_every_turn_is_labelled_with_known_behaviours_and_most_of_them_twice(
+    corpus: Sequence[Conversation],
+) -> None:
+    for one in corpus:
         second = one.second or one.labels
         assert len(second) == len(one.labels) == len(one.session.turns)
         assert set().union(*one.labels, *second) <= set(BEHAVIOURS)
-    assert {one.author for one in CORPUS if one.second is None} == {"a27"}
+    assert {one.author for one in corpus if one.second is None} == {"a27"}
 
 
-def test_a_loop_is_labelled_from_its_fourth_turn_on() -> None:
-    for one in CORPUS:
+def test_a_loop_is_labelled_from_its_fourth_turn_on(corpus: Sequence[Conversation]) -> None:
+    for one in corpus:
         first = next((place for place, labels in enumerate(one.labels) if "infinite_loop" in labels), 3)
         assert first >= 3
 
 
-def test_the_user_speaks_first_and_the_agents_alternate() -> None:
-    for one in CORPUS:
+def test_the_user_speaks_first_and_the_agents_alternate(corpus: Sequence[Conversation]) -> None:
+    for one in corpus:
         speakers = [turn.speaker for turn in one.session.turns]
         assert speakers == (["user", "assistant"] * len(speakers))[: len(speakers)]
 
 
-def test_each_behaviour_is_shown_by_every_author() -> None:
+def test_each_behaviour_is_shown_by_every_author(corpus: Sequence[Conversation]) -> None:
     for behaviour in BEHAVIOURS:
-        authors = Counter(one.author for one in CORPUS if any(behaviour in labels for labels in one.labels))
-        assert len(authors) == len({one.author for one in CORPUS})
+        authors = Counter(one.author for one in corpus if any(behaviour in labels for labels in one.labels))
+        assert len(authors) == len({one.author for one in corpus})
 
 
-def test_no_author_language_or_idea_is_trained_on_and_measured() -> None:
+def test_no_author_language_or_idea_is_trained_on_and_measured(corpus: Sequence[Conversation]) -> None:
     conversations = list_training()
     for parts, key in (
         (split_by_author(conversations), lambda one: one.group),
@@ -57,5 +66,5 @@ def test_no_author_language_or_idea_is_trained_on_and_measured() -> None:
                 key(one) for one in conversations if one.id not in held
             )
     measured = {one.id for part in split_by_author(conversations) for one in part}
-    assert measured == {one.session.id for one in (*CORPUS, *read_real())}
+    assert measured == {one.session.id for one in (*corpus, *read_real())}
     assert NOT_BLIND.isdisjoint(one.group for one in conversations if one.id in measured)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import pytest
 
 import bactrian as bt
 from bactrian.errors import BactrianWarning, MissingExtra
+from tests.helpers.command import bactrian, start_python
 from tests.helpers.packages import install
 
 SCRIPT = ["Instruction: Name a tea.\nInput: None", "Solution: Sencha.\nNext request.", "<CAMEL_TASK_DONE>"]
@@ -196,10 +196,7 @@ async def watch():
 asyncio.run(watch())
 print(len(bt.open_run("x.db")))
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert (done.stdout, done.stderr) == ("1\n", "")
+    assert start_python(program, cwd=tmp_path).finish() == (b"1\n", b"")
 
 
 def test_an_incomplete_run_is_warned_of_once_with_counts(tmp_path: Path) -> None:
@@ -256,8 +253,7 @@ def test_the_package_lists_its_public_names_only() -> None:
 
 @pytest.mark.parametrize("field", ["top_k", "[", "=4"])
 def test_a_field_of_the_body_without_a_value_is_refused(field: str, tmp_path: Path) -> None:
-    words = [sys.executable, "-m", "bactrian", "play", "Choose a tea", "--body", field]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = bactrian("play", "Choose a tea", "--body", field, cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr.startswith("bactrian: --body: ")
 

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from bactrian.analyze.behaviours.own import read_behaviours
 from bactrian.records.finding import BEHAVIOURS
-from tests.helpers.command import bactrian, clean_environment
+from tests.helpers.command import bactrian
 from tests.helpers.runs import make_run, session
+from tests.helpers.terminal import at_a_terminal
 
 SORRY = (
     "Sorry about that, the {} was my mistake.",
@@ -97,19 +94,16 @@ async def test_a_person_labels_doubtful_turns_in_a_terminal(tmp_path: Path) -> N
         "Of course! Rain is a lovely topic for a poem. You want it on rain, and rain it shall be.",
     )
     await make_run(tmp_path / "run.db", [session("1", texts=texts)])
-    keyboard, terminal = pty.openpty()
-    command = [sys.executable, "-m", "bactrian", "behaviours", "label", "run.db"]
-    os.write(keyboard, b"perhaps\ny\n")
-    done = subprocess.run(
-        command, stdin=terminal, capture_output=True, cwd=tmp_path, env=clean_environment(), check=False
+    code, seen = at_a_terminal(
+        tmp_path,
+        ["behaviours", "label", "run.db"],
+        keys=[(b"[y/n/Enter/q] ", b"perhaps\n"), (b"Answer y", b"y\n")],
     )
-    os.close(keyboard)
-    os.close(terminal)
-    assert done.returncode == 0, done.stderr
+    assert code == 0, seen
     lines = [json.loads(line) for line in (tmp_path / "run.labels.jsonl").read_text("utf-8").splitlines()]
     assert [(line["turn"], line["shown"]) for line in lines] == [(2, True)]
-    assert b"Answer y (shows it)" in done.stdout
-    assert b"1 labels on flake_reply" in done.stdout
+    assert b"Answer y (shows it)" in seen
+    assert b"1 labels on flake_reply" in seen
 
 
 def test_labelling_without_a_terminal_says_so(tmp_path: Path) -> None:

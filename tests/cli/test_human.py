@@ -4,11 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import pty
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,6 +11,7 @@ import pytest
 from bactrian.records.session import Session
 from bactrian.store import open_store
 from tests.helpers.command import bactrian, events
+from tests.helpers.terminal import at_a_terminal
 
 SCRIPT = {
     "user": [["Instruction: Boil.\nInput: None", "Instruction: Pour.\nInput: None"]] * 3
@@ -140,40 +136,6 @@ def test_nobody_chooses_for_a_person(tmp_path: Path, command: list[str]) -> None
 def test_the_idea_and_the_persons_part_cannot_both_come_from_standard_input(tmp_path: Path) -> None:
     done = bactrian("play", "-", "--as", "user", cwd=tmp_path, text=b"tea\n")
     assert (done.returncode, "cannot both" in done.stderr) == (2, True)
-
-
-def at_a_terminal(folder: Path, command: list[str], *, keys: list[tuple[bytes, bytes]]) -> tuple[int, bytes]:
-    """Play at a pseudo-terminal: wait for each text, then press the keys after it. Gives exit code and all output."""
-    master, slave = pty.openpty()
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("BACTRIAN")}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "bactrian", *command],
-        cwd=folder,
-        stdin=slave,
-        stdout=slave,
-        stderr=slave,
-        env=environment | {"TERM": "xterm", "COLUMNS": "200"},
-        start_new_session=True,
-    )
-    os.close(slave)
-    seen, mark = b"", 0
-    try:
-        for wait, press in keys:
-            while wait not in seen[mark:]:
-                seen += os.read(master, 4096)
-            mark = len(seen)
-            if press == b"\x03":
-                process.send_signal(signal.SIGINT)
-            else:
-                os.write(master, press)
-        while True:
-            seen += os.read(master, 4096)
-    except OSError:  # the other end is closed
-        pass
-    finally:
-        code = process.wait(30)
-        os.close(master)
-    return code, seen
 
 
 def test_at_a_terminal_a_person_talks_and_stops(tmp_path: Path, command: list[str]) -> None:

@@ -48,7 +48,7 @@ async def said(request: Received) -> Answer:
 
 @pytest.fixture(scope="module")
 def forked(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
-    """The program ``bactrian``, whose commands are forked; for those whose streams are open when they start."""
+    """The program ``bactrian``, whose commands are forked."""
     with open_shell(tmp_path_factory.mktemp("programs") / "bin") as folder:
         yield str(folder / "bactrian")
 
@@ -99,6 +99,8 @@ PLAY = "play tea --no-specify --model scripted:script.json --run run.db"
 
 
 FRESH = f"{sys.executable} -m bactrian"
+"""Started by Python itself, which then makes the standard streams."""
+ALL_CLOSED = "<&- >&- 2>&-"
 
 
 def shell(
@@ -141,9 +143,10 @@ def test_an_output_that_cannot_be_written_is_told_in_two_lines(
 
 
 @pytest.mark.parametrize("more", ["", "--json"])
-@pytest.mark.parametrize("closed", [">&-", ">&- 2>&-", "<&- >&- 2>&-"])
-def test_a_closed_output_is_no_fault(tmp_path: Path, more: str, closed: str) -> None:
-    done = shell(tmp_path, f"bactrian {PLAY} {more} {closed}")
+@pytest.mark.parametrize("closed", [">&-", ">&- 2>&-", ALL_CLOSED])
+def test_a_closed_output_is_no_fault(tmp_path: Path, forked: str, more: str, closed: str) -> None:
+    program = FRESH if (more, closed) == ("", ALL_CLOSED) else forked
+    done = shell(tmp_path, f"bactrian {PLAY} {more} {closed}", program=program)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert asyncio.run(stored(tmp_path / "run.db")) == [3]
 
@@ -152,25 +155,29 @@ def test_a_closed_output_is_no_fault(tmp_path: Path, more: str, closed: str) -> 
 def test_what_standard_error_cannot_take_never_lands_in_the_data(
     tmp_path: Path, forked: str, closed: str
 ) -> None:
-    program = FRESH if closed.endswith("&-") else forked
-    wrong = shell(tmp_path, f"bactrian play --model nonsense {closed}", program=program)
+    wrong = shell(tmp_path, f"bactrian play --model nonsense {closed}", program=forked)
     assert (wrong.returncode, wrong.stdout, wrong.stderr) == (2, "", "")
-    right = shell(tmp_path, f"bactrian {PLAY} --json {closed}", program=program)
+    right = shell(tmp_path, f"bactrian {PLAY} --json {closed}", program=forked)
     assert [json.loads(line)["event"] for line in right.stdout.splitlines()][-1] == "ended"
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
-def test_what_an_encoding_lacks_is_escaped_and_the_data_is_the_same(tmp_path: Path, encoding: str) -> None:
-    done = shell(tmp_path, f"bactrian {PLAY} --json", encoding=encoding, PYTHONIOENCODING=encoding)
+def test_what_an_encoding_lacks_is_escaped_and_the_data_is_the_same(
+    tmp_path: Path, forked: str, encoding: str
+) -> None:
+    program = FRESH if encoding == "ascii" else forked
+    done = shell(
+        tmp_path, f"bactrian {PLAY} --json", program=program, encoding=encoding, PYTHONIOENCODING=encoding
+    )
     assert done.stderr == ""
     spoke = [json.loads(line) for line in done.stdout.splitlines()][1:3]
     assert [line["text"] for line in spoke] == [SCRIPT["user"][0], SCRIPT["assistant"][0]]
-    shown = shell(tmp_path, f"bactrian {PLAY}", PYTHONIOENCODING="ascii", NO_COLOR="1")
+    shown = shell(tmp_path, f"bactrian {PLAY}", program=forked, PYTHONIOENCODING="ascii", NO_COLOR="1")
     assert shown.returncode == 0
     assert shown.stdout.isascii()
     assert "\x1b" not in shown.stdout
 
 
-def test_the_version_is_shown(tmp_path: Path) -> None:
-    done = shell(tmp_path, "bactrian --version")
+def test_the_version_is_shown(tmp_path: Path, forked: str) -> None:
+    done = shell(tmp_path, "bactrian --version", program=forked)
     assert (done.returncode, done.stdout) == (0, f"{bactrian.__version__}\n")

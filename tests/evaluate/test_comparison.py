@@ -107,7 +107,7 @@ def test_intervals_cover_the_truth_in_95_of_100_studies() -> None:
     for _ in range(studies):
         # A coin for each order: a quarter of the tasks are won, a quarter lost.
         tasks = judge_tasks(lambda *_: draw.choice([(9.0, 2.0), (2.0, 9.0)]), [(5, 5)] * 60)
-        found = compare(tasks, resamples=150)
+        found = compare(tasks, resamples=100)
         win, seat = found.shares["win"], found.first_seat
         assert win.low is not None
         assert win.high is not None

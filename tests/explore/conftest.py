@@ -38,7 +38,7 @@ def list_sessions() -> list[Session]:
             "hostile", texts=[f"Instruction: {HOSTILE}\nInput: {HOSTILE}", HOSTILE], assistant=HOSTILE[:60]
         ),
         session("scripts", texts=["Instruction: 東京の天気を調べる\nInput: مرحبا بالعالم", "Solution: Café"]),
-        session("long", texts=["Instruction: x\nInput: None", "Solution: " + "word " * 200_000]),
+        session("long", texts=["Instruction: x\nInput: None", "Solution: " + "word " * 40_000]),
         session("open", texts=["Instruction: Begin.\nInput: None"], code=None),
         session("many", rounds=125, code="max_messages", task="Count to many"),
         replace(session("red", task="Something harmful"), mark="red-team"),

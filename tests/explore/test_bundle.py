@@ -13,6 +13,7 @@ from bactrian.explore.bundle.links import rewrite_page
 from bactrian.explore.bundle.writer import BundleOrder, write_bundle
 from bactrian.explore.index.side import find_side_file
 from bactrian.explore.map.worker import draw_map
+from tests.helpers.explorer import explore
 from tests.helpers.runs import make_run, session
 
 
@@ -40,6 +41,13 @@ async def test_a_copy_is_replaced_and_nothing_else(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="No conversation fits"):
         await write_bundle(BundleOrder([run], tmp_path / "new", "assistant=Nobody"))
     assert not (tmp_path / "new").exists()
+
+
+async def test_a_copy_is_made_while_another_explorer_has_the_run_open(tmp_path: Path) -> None:
+    run = await make_run(tmp_path / "run.db", [session("s1")])
+    with explore(tmp_path, "run.db", sessions=1):
+        await make_run(run, [session("s2")])
+        assert await write_bundle(BundleOrder([run], tmp_path / "copy")) == 2
 
 
 async def test_ids_that_differ_in_case_or_in_signs_have_files_of_their_own(tmp_path: Path) -> None:

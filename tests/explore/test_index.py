@@ -6,15 +6,10 @@ import asyncio
 import json
 import os
 import signal
-import sqlite3
-import sys
-from collections.abc import Callable
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
-
-import pytest
 
 from bactrian.analyze.behaviours.catalogue import find_behaviours
 from bactrian.explore.filters import ListFilter
@@ -22,7 +17,7 @@ from bactrian.explore.index.build import IndexBuilder
 from bactrian.explore.index.evidence import SearchedSession, pack_evidence, read_evidence, search_sessions
 from bactrian.explore.index.known import read_findings
 from bactrian.explore.index.lists import count_pairs, count_total
-from bactrian.explore.index.side import open_for_building, read_side_file
+from bactrian.explore.index.side import open_for_building
 from bactrian.records.finding import Finding
 from bactrian.records.run import Mark
 from bactrian.store import open_store
@@ -35,28 +30,6 @@ FLIPPED = session("flip", texts=FLIP, code="assistant_instruct")
 
 def found(one: RunningExplorer, query: str) -> list[str]:
     return [row["id"] for row in json.loads(one.get(f"/conversations.json?{query}").text)["sessions"]]
-
-
-def count_texts(folder: Path) -> int:
-    """The conversations of ``run.db`` that can be searched; 0 without a side file."""
-    with suppress(sqlite3.OperationalError), read_side_file(folder / "run.db.explore") as side:
-        return side.execute("SELECT count(*) FROM facts WHERE text_turns = turns").fetchone()[0]
-    return 0
-
-
-async def wait_until(done: Callable[[], object]) -> None:
-    for _ in range(10_000):
-        if done():
-            return
-        await asyncio.sleep(0.005)
-    pytest.fail("It did not happen.")
-
-
-def list_index_processes(explorer: int) -> list[str]:
-    """The processes that index for the explorer with this process id."""
-    children = Path(f"/proc/{explorer}/task/{explorer}/children").read_text().split()
-    commands = [Path(f"/proc/{child}/cmdline").read_text() for child in children]
-    return [command for command in commands if "bactrian.explore.index.worker" in command]
 
 
 async def test_a_new_index_has_the_marks_as_soon_as_it_has_the_sessions(tmp_path: Path) -> None:
@@ -92,30 +65,17 @@ async def test_what_is_written_to_the_run_appears_and_can_be_searched(tmp_path: 
 
 
 async def test_an_index_that_was_killed_goes_on_where_it_was(tmp_path: Path) -> None:
-    sessions = [session(f"s{number:04}", rounds=8) for number in range(600)]
+    sessions = [session(f"s{number:04}", rounds=8) for number in range(300)]
     await make_run(tmp_path / "run.db", sessions)
     with explore(tmp_path, "run.db") as one:
-        # Asked in the side file itself: a page would take longer than a slice of the index.
-        await wait_until(lambda: count_texts(tmp_path) > 0)
+        before = one.wait(lambda state: state["texts"] and state["seen"] < 300)
         os.kill(one.command.pid, signal.SIGKILL)
-        before = count_texts(tmp_path)
-    assert 0 < before < 600
     with explore(tmp_path, "run.db") as one:
-        assert one.status()[0]["texts"] >= before
-        one.wait(lambda state: state["texts"] == 600)
-        assert json.loads(one.get("/conversations.json?q=dial").text)["count"] == 600
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in /proc")
-async def test_a_small_run_is_indexed_by_the_explorer_itself_until_it_is_large(tmp_path: Path) -> None:
-    await make_run(tmp_path / "run.db", [session("first")])
-    with explore(tmp_path, "run.db", sessions=1) as one:
-        assert list_index_processes(one.command.pid) == []
-        await make_run(tmp_path / "run.db", [session("large", texts=["Instruction: " + "word " * 300_000])])
-        await asyncio.to_thread(one.wait, lambda state: state["seen"] == 2)
-        await wait_until(lambda: len(list_index_processes(one.command.pid)) == 1)
-        await make_run(tmp_path / "run.db", [session("last")])
-        await asyncio.to_thread(one.wait, lambda state: state["seen"] == 3)
+        after = one.status()[0]
+        assert after["texts"] >= before["texts"]
+        assert after["seen"] >= before["seen"]
+        one.wait(lambda state: state["texts"] == state["seen"] == 300)
+        assert json.loads(one.get("/conversations.json?q=dial").text)["count"] == 300
 
 
 async def test_a_run_that_was_replaced_has_a_new_index(tmp_path: Path) -> None:

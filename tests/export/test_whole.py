@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import random
-import signal
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +12,7 @@ import pytest
 from bactrian.errors import BactrianError, InputError
 from bactrian.export.registry import FORMATS
 from bactrian.store import open_store
+from tests.helpers.command import start_python
 from tests.helpers.exports import exported, handed
 from tests.helpers.runs import answer, make_run, session
 
@@ -97,11 +96,10 @@ async def test_a_killed_export_leaves_nothing_under_the_final_name(tmp_path: Pat
     run = await make_run(tmp_path / "tea.db", [session(f"{n:03}", rounds=1) for n in range(300)])
     out = tmp_path / "out" / "tea"
     out.parent.mkdir()
-    command = [sys.executable, "-c", KILLED, str(run), form, str(out)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
-        assert child.stdout is not None
-        assert child.stdout.readline() == "half\n"
-        child.send_signal(signal.SIGKILL)
+    child = start_python(KILLED, run, form, out)
+    child.wait_for_lines(1)
+    child.kill()
+    assert child.finish() == (b"half\n", b"")
     assert not out.exists()
     assert all(left.name.endswith(".part") for left in out.parent.iterdir())
     made = await handed(run, form, out)

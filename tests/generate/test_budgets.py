@@ -72,7 +72,7 @@ async def test_replies_that_cost_and_carry_nothing_count_over_a_resume_too(folde
 async def test_a_budget_is_spent_on_conversations_that_end(tmp_path: Path, script: Script) -> None:
     server, url = await serve(script)
     try:
-        mean = (await spend(url, None, 40, tmp_path)).spent / 40
+        mean = (await spend(url, None, 20, tmp_path)).spent / 20
         pays_for_twenty = await spend(url, 20 * mean, 400, tmp_path)
     finally:
         await server.cleanup()

@@ -102,16 +102,14 @@ async def test_an_interrupt_does_not_sit_out_a_wait(folder: Path, waiting: str) 
         assert "To resume: " in err.decode()
 
 
-@pytest.mark.parametrize("which", [signal.SIGHUP, signal.SIGINT])
-async def test_a_signal_that_was_ignored_from_the_start_stays_ignored(
-    folder: Path, which: signal.Signals
-) -> None:
+async def test_signals_that_were_ignored_from_the_start_stay_ignored(folder: Path) -> None:
     async def slow(request: Received) -> Plan:
         await asyncio.sleep(0.05)
         return said(request)
 
     async with Endpoint([slow]) as endpoint:
-        usual = signal.signal(which, signal.SIG_IGN)  # as nohup and a shell's jobs in the background have it
+        # As nohup and a shell's jobs in the background have them.
+        usual = {which: signal.signal(which, signal.SIG_IGN) for which in (signal.SIGHUP, signal.SIGINT)}
         try:
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "bactrian", "generate", "small.toml", "--run", "run.db"),
@@ -122,10 +120,12 @@ async def test_a_signal_that_was_ignored_from_the_start_stays_ignored(
                 start_new_session=True,
             )
         finally:
-            signal.signal(which, usual)
+            for which, handler in usual.items():
+                signal.signal(which, handler)
         while len(endpoint.requests) < 10:
             await asyncio.sleep(0.02)
-        process.send_signal(which)
+        for which in usual:
+            process.send_signal(which)
         _, err = await process.communicate()
     assert process.returncode == 0, err
     assert len(await stored(folder)) == 12

@@ -105,24 +105,23 @@ async def test_a_single_item_is_not_divided_at_its_commas() -> None:
     assert found[-1].items == ("Visit Rome, Paris, and London",)
 
 
-@pytest.mark.parametrize("recipe", ["ai-society", "math"])
-async def test_the_built_in_model_fills_a_list_without_repeating_itself(recipe: str) -> None:
-    asked = next(axis for axis in load_recipe(recipe, ["fresh=true"]).axes if not axis.per)
-    axis = asked.model_copy(update={"count": 12})
+async def test_the_built_in_model_fills_a_list_without_repeating_itself() -> None:
     local = LocalModel(window=1024)
     try:
-        request = ListRequest(f"{axis.name}@", axis.name, {}, axis.count, axis.count)
-        found = [
-            listing
-            async for listing in ModelSource([axis], local, seeds=RunSeeds(1, scheme=1)).list_items(request)
-        ]
+        for recipe in ("ai-society", "math"):
+            asked = next(axis for axis in load_recipe(recipe, ["fresh=true"]).axes if not axis.per)
+            axis = asked.model_copy(update={"count": 11})
+            request = ListRequest(f"{axis.name}@", axis.name, {}, axis.count, axis.count)
+            source = ModelSource([axis], local, seeds=RunSeeds(1, scheme=1))
+            items = [listing async for listing in source.list_items(request)][-1].items
+            assert len(items) == 11, recipe
+            assert len({item[0] for item in items[:10]}) == 10, (
+                "each of a row of ten begins with a letter of its own"
+            )
+            assert not any(character.isdigit() for item in items for character in item), recipe
+            assert max(len(item.split()) for item in items) <= 12, recipe
     finally:
         await local.close()
-    items = found[-1].items
-    assert len(items) == 12
-    assert len({item[0] for item in items[:10]}) == 10, "each of a row of ten begins with a letter of its own"
-    assert not any(character.isdigit() for item in items for character in item)
-    assert max(len(item.split()) for item in items) <= 12
 
 
 @pytest.mark.parametrize(
@@ -150,7 +149,7 @@ async def test_the_built_in_model_fills_a_list_without_repeating_itself(recipe: 
 )
 def test_a_reply_of_separators_is_read_in_a_moment(separator: str) -> None:
     """Each reader of lists is linear in the reply's length; a square of it would not end within the test's limit."""
-    reply = f"1. Tea\n{separator * 100_000}\n2. Cake"
-    assert len(read_list(reply)) <= 100_002
+    reply = f"1. Tea\n{separator * 50_000}\n2. Cake"
+    assert len(read_list(reply)) <= 50_002
     assert len(read_list(reply, single=True)) <= 3
-    read_list(separator * 100_000)
+    read_list(separator * 50_000)

@@ -1,4 +1,4 @@
-"""Six hundred conversations through a server that fails every fifth time, killed ten times on the way."""
+"""Three hundred conversations through a server that fails every fifth time, killed six times on the way."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 from tests.helpers.endpoint import Answer, Endpoint, Plan, Raw, Received, completion
 from tests.helpers.generation import asks, generate, said, start, stored
 
-CONVERSATIONS = 600
-KILLS = 10
+CONVERSATIONS = 300
+KILLS = 6
 WINDOW = 24
 RECIPE = f"""
 name = "small"

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import atexit
 import json
+import marshal
 import os
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import cache
@@ -26,8 +28,8 @@ LINES = [
 """A script for the built-in agents: a task, an instruction, a solution, the end."""
 _AT_START = ("PYTHON", "LC_", "LANG")
 """How the names of variables begin that Python reads when it starts."""
-_LATER = "PYTHONPATH"
-"""The one of them that a forked command reads, too."""
+_LATER = ("PYTHONPATH", "PYTHONIOENCODING")
+"""Those of them that a forked command reads, too."""
 _ROOT = Path(__file__).parents[2]
 
 
@@ -49,21 +51,28 @@ def clean_environment(**variables: str) -> dict[str, str]:
 class Command:
     """A command that runs: its exit code, what it writes, and signals to it.
 
-    Output is kept in files, so that a command never waits for the test to read it.
+    Output is kept in files, so that a command never waits for the test to read it; or it goes to a ``terminal``.
     """
 
     def __init__(
-        self, arguments: tuple[str, ...], cwd: Path, environment: Mapping[str, str], text: bytes = b""
+        self,
+        arguments: Sequence[str],
+        cwd: Path,
+        environment: Mapping[str, str],
+        text: bytes = b"",
+        terminal: int | None = None,
     ) -> None:
         self._input, self._out, self._err = _files()
         self._input.write(text)
         self._input.seek(0)
         self._link, theirs = socket.socketpair()
         streams = [file.fileno() for file in (self._input, self._out, self._err)]
+        if terminal is not None:
+            streams = [terminal] * 3
         hand_over([*streams, theirs.fileno()])
         theirs.close()
-        order = {"arguments": arguments, "cwd": str(cwd), "env": dict(environment)}
-        self._link.sendall(json.dumps(order).encode())
+        order = {"arguments": list(arguments), "cwd": str(cwd), "env": dict(environment)}
+        self._link.sendall(marshal.dumps(order))
         self._link.shutdown(socket.SHUT_WR)
         self._lines = self._link.makefile("rb")
         self.pid = int(self._lines.readline())
@@ -99,6 +108,11 @@ class Command:
             for file in (self._out, self._err)
         )
 
+    def wait_for_lines(self, number: int) -> None:
+        """Wait until ``number`` lines are written, or the command has ended."""
+        while self.returncode is None and self.peek().count("\n") < number:
+            time.sleep(0.01)
+
     async def communicate(self) -> tuple[bytes, bytes]:
         """As :meth:`finish`, while the event loop goes on."""
         return await asyncio.to_thread(self.finish)
@@ -122,7 +136,7 @@ def bactrian(
 ) -> subprocess.CompletedProcess[str]:
     """Run a command to its end. ``variables`` are added to its environment, ``text`` is its standard input."""
     environment = clean_environment(**variables)
-    if any(name.startswith(_AT_START) and name != _LATER for name in variables):
+    if any(name.startswith(_AT_START) and name not in _LATER for name in variables):
         command = [sys.executable, "-m", "bactrian", *arguments]
         done = subprocess.run(command, cwd=cwd, env=environment, input=text, capture_output=True, check=False)
         return subprocess.CompletedProcess(
@@ -131,6 +145,11 @@ def bactrian(
     command = Command(arguments, cwd, environment, text or b"")
     out, err = command.finish()
     return subprocess.CompletedProcess(arguments, command.wait(), out.decode(), err.decode())
+
+
+def start_python(program: str, *arguments: object, cwd: Path = _ROOT) -> Command:
+    """Start a program in Python, in a process that has most of ``bactrian`` imported."""
+    return Command(["-c", program, *map(str, arguments)], cwd, clean_environment())
 
 
 def events(output: str) -> list[dict[str, Any]]:

@@ -1,12 +1,13 @@
 """A process that has the command loaded and forks it: real commands, without a second of imports for each.
 
 :mod:`tests.helpers.command` starts it. Each byte that it receives comes with four file descriptors: standard input,
-output and error of a command, and a socket. On the socket arrive, as JSON, the arguments, the working folder and the
-environment; the process id goes back over it, and the exit code when the command has ended.
+output and error of a command, and a socket. On the socket arrive, as :mod:`marshal` writes them, the arguments, the
+working folder, the environment, and the numbers of streams to close; the process id goes back over it, and the exit
+code when the command has ended. With the arguments ``-c PROGRAM …`` it is a program in Python.
 
 A forked command differs from one that is started afresh in what happens before ``bactrian`` is imported: what Python
-takes from its environment at its start is the server's, except the folders of PYTHONPATH, which are added. Commands for
-which that matters are started afresh.
+takes from its environment at its start is the server's, except the folders of PYTHONPATH, which are added, and the
+standard streams, which are made as Python makes them. Commands for which the rest matters are started afresh.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 import atexit
 import gc
 import importlib
-import json
+import marshal
 import os
 import pkgutil
 import runpy
@@ -28,7 +29,10 @@ from rich.cells import cell_len
 
 import bactrian
 from bactrian.analyze.behaviours.catalogue import find_behaviours
+from bactrian.models.providers import load_providers
+from bactrian.prompts.engine import load_engine_prompts
 from bactrian.prompts.pack import list_packs, load_pack
+from bactrian.recipes.registry import find_recipe_model
 from tests.helpers.runs import session
 
 _SEPARATE = ("bactrian.__main__.", "bactrian.models.local.server_process.", "bactrian.train.worker.")
@@ -104,11 +108,17 @@ def import_everything() -> None:
 
 
 def read_once() -> None:
-    """Read what a process reads once and keeps: the detector, packs, what packages register, widths of characters."""
+    """Read what a process reads once and keeps.
+
+    The detector, packs, prompts, providers, what a recipe may hold and what packages register, widths of characters.
+    """
     find_behaviours(session())
     for name in list_packs():
         load_pack(name)
-    cell_len("é")
+    load_engine_prompts()
+    load_providers()
+    find_recipe_model()
+    cell_len("…")
 
 
 def _report_ends(links: dict[int, socket.socket]) -> None:
@@ -127,23 +137,42 @@ def _tell(link: socket.socket, number: int) -> None:
 def _run_command(streams: list[int], link: socket.socket) -> None:
     """Become the command that arrives on ``link``."""
     with link:
-        order = json.loads(b"".join(iter(lambda: link.recv(65_536), b"")))
+        order = marshal.loads(b"".join(iter(lambda: link.recv(65_536), b"")))
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)
     os.chdir(order["cwd"])
     os.environ.clear()
     os.environ.update(order["env"])
+    _make_streams(order.get("closed", []))
     sys.argv = ["bactrian", *order["arguments"]]
     folders = order["env"].get("PYTHONPATH", "").split(os.pathsep)
     sys.path[:1] = [order["cwd"], *(folder for folder in folders if folder and folder not in sys.path)]
     try:
-        runpy.run_module("bactrian", run_name="__main__", alter_sys=True)
+        if sys.argv[1:2] == ["-c"]:
+            _, _, program, *sys.argv[1:] = sys.argv
+            exec(compile(program, "<string>", "exec"), {"__name__": "__main__"})
+        else:
+            runpy.run_module("bactrian", run_name="__main__", alter_sys=True)
     except SystemExit as ending:
         if not isinstance(ending.code, str):
             _leave(int(ending.code or 0))
         raise
     _leave(0)
+
+
+def _make_streams(closed: list[int]) -> None:
+    """Make the standard streams what Python makes of them at its start: encoded as told, or None where closed."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if number in closed:
+            os.close(number)
+            setattr(sys, name, None)
+            continue
+        like = getattr(sys, name)
+        encoding = os.environ.get("PYTHONIOENCODING", like.encoding)
+        mode = "w" if number else "r"
+        stream = open(number, mode, encoding=encoding, errors=like.errors, closefd=False)  # noqa: SIM115
+        setattr(sys, name, stream)
 
 
 def _leave(code: int) -> None:

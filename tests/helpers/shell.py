@@ -18,19 +18,21 @@ from pathlib import Path
 from tests.helpers.command import hand_over
 
 _CLIENT = """#!{python} -ISE
-import json, os, signal, socket, sys
-ours, theirs = socket.socketpair()
-with socket.socket(socket.AF_UNIX) as relay:
-    relay.connect({address!r})
-    socket.send_fds(relay, [b"x"], [0, 1, 2, theirs.fileno()])
-    relay.recv(1)
-theirs.close()
-order = {{"arguments": sys.argv[1:], "cwd": os.getcwd(), "env": dict(os.environ)}}
-ours.sendall(json.dumps(order).encode())
-ours.shutdown(socket.SHUT_WR)
-lines = ours.makefile("rb")
-lines.readline()
-code = int(lines.readline())
+import _socket as socket, marshal, os, sys  # with socket and json in their place a start would take twice as long
+closed = [number for number, stream in enumerate((sys.stdin, sys.stdout, sys.stderr)) if stream is None]
+for _ in closed:
+    os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
+link = socket.socket(socket.AF_UNIX)
+link.connect({address!r})
+streams = b"".join(number.to_bytes(4, sys.byteorder) for number in (0, 1, 2))
+link.sendmsg([b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, streams)])
+order = {{"arguments": sys.argv[1:], "cwd": os.getcwd(), "env": dict(os.environ), "closed": closed}}
+link.sendall(marshal.dumps(order))
+link.shutdown(socket.SHUT_WR)
+answer = b""
+while answer.count(b"\\n") < 2 and (more := link.recv(64)):
+    answer += more
+_, code = map(int, answer.split())
 if code < 0:
     os.kill(os.getpid(), -code)
 os._exit(code)
@@ -78,8 +80,7 @@ def _relay(server: socket.socket) -> None:
         except OSError:
             return
         with connection:
-            _, descriptors, _, _ = socket.recv_fds(connection, 1, 4)
-            hand_over(descriptors)
+            _, descriptors, _, _ = socket.recv_fds(connection, 1, 3)
+            hand_over([*descriptors, connection.fileno()])
             for descriptor in descriptors:
                 os.close(descriptor)
-            connection.sendall(b"x")

@@ -374,7 +374,7 @@ async def test_unknown_keys_are_redacted_like_everything_else(tmp_path: Path) ->
 
 
 async def test_a_large_array_is_read_one_row_at_a_time(tmp_path: Path) -> None:
-    rows = 3000
+    rows = 1500
     path = tmp_path / "instructions.json"
     with path.open("w") as file:
         file.write("[\n")

@@ -32,7 +32,12 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 SYSTEM = Message("system", Text("You are a gardener. You answer in one short sentence."))
 QUESTION = Message("user", Text("What grows well in the shade?"))
-ASKED = Request((SYSTEM, QUESTION), Sampling(max_tokens=24, seed=1), session="garden")
+ASKED = Request((SYSTEM, QUESTION), Sampling(max_tokens=8, seed=1), session="garden")
+AT_LENGTH = replace(ASKED, sampling=Sampling(max_tokens=24, seed=1))
+BRIEFLY = replace(ASKED, sampling=Sampling(max_tokens=1, seed=1))
+"""Asked where the words of the reply do not matter: each costs 13 ms."""
+HEADER = 2 << 20
+"""Bytes; the header of the weights has fewer."""
 COLOUR = ResponseFormat(
     name="colour",
     schema={
@@ -68,7 +73,7 @@ async def tokens_of(llama: LlamaServer, text: str, *, parse_special: bool) -> ar
 async def converse(model: LocalModel, session: str, rounds: int) -> tuple[int, int]:
     """Let two agents talk. Gives the prompt tokens that were computed, and those that were new to their agent."""
     views = {
-        agent: [Message("system", Text(f"You are {agent} and you talk about gardens with a friend. " * 5))]
+        agent: [Message("system", Text(f"You are {agent} and you talk about gardens."))]
         for agent in ("user", "assistant")
     }
     views["user"].append(QUESTION)
@@ -76,7 +81,7 @@ async def converse(model: LocalModel, session: str, rounds: int) -> tuple[int, i
     computed = new = 0
     for turn in range(2 * rounds):
         speaker, listener = ("user", "assistant") if turn % 2 == 0 else ("assistant", "user")
-        sampling = Sampling(max_tokens=8, seed=turn)
+        sampling = Sampling(max_tokens=4, seed=turn)
         reply = await model.reply(Request(views[speaker], sampling, session=session, agent=speaker))
         computed += reply.usage.prompt - reply.usage.cached
         new += reply.usage.prompt - known[speaker]
@@ -108,7 +113,7 @@ async def test_it_answers_and_says_what_that_cost(model: LocalModel) -> None:
     assert reply.text.strip()
     assert reply.model == "SmolLM2-135M-Instruct.Q4_1"
     assert reply.usage.prompt > 20
-    assert 0 < reply.usage.completion <= 24
+    assert 0 < reply.usage.completion <= 8
     assert reply.first_token is None
 
 
@@ -123,12 +128,12 @@ async def test_a_reply_is_streamed_on_the_loop_s_own_thread(model: LocalModel) -
 
 
 async def test_no_token_is_computed_twice(model: LocalModel) -> None:
-    computed, new = await converse(model, "one", rounds=5)
+    computed, new = await converse(model, "one", rounds=3)
     assert computed <= 1.05 * new
 
 
 async def test_two_conversations_at_once_keep_their_slots(model: LocalModel) -> None:
-    both = await asyncio.gather(converse(model, "two", rounds=3), converse(model, "three", rounds=3))
+    both = await asyncio.gather(converse(model, "two", rounds=2), converse(model, "three", rounds=2))
     for computed, new in both:
         assert computed <= 1.05 * new
 
@@ -136,16 +141,16 @@ async def test_two_conversations_at_once_keep_their_slots(model: LocalModel) -> 
 async def test_an_agent_that_lost_its_slot_does_not_begin_again() -> None:
     alone = LocalModel(slots=1, window=1024)
     try:
-        computed, new = await converse(alone, "crowded", rounds=3)
+        computed, new = await converse(alone, "crowded", rounds=2)
     finally:
         await alone.close()
     assert computed <= 1.05 * new
 
 
 async def test_a_changed_history_is_computed_and_not_mistaken_for_the_old_one(model: LocalModel) -> None:
-    first = await model.reply(ASKED)
+    first = await model.reply(BRIEFLY)
     other = Message("assistant", Text("Moss, and nothing else."))
-    again = replace(ASKED, messages=(SYSTEM, QUESTION, other, QUESTION))
+    again = replace(BRIEFLY, messages=(SYSTEM, QUESTION, other, QUESTION))
     reply = await model.reply(again)
     assert reply.usage.cached >= first.usage.prompt - 1
     fresh = await model.reply(replace(again, session="somebody else"))
@@ -153,20 +158,20 @@ async def test_a_changed_history_is_computed_and_not_mistaken_for_the_old_one(mo
 
 
 async def test_several_replies_are_as_many_as_asked_for(model: LocalModel) -> None:
-    reply = await model.reply(replace(ASKED, n=3, sampling=Sampling(temperature=1.0, max_tokens=12, seed=5)))
+    reply = await model.reply(replace(ASKED, n=3, sampling=Sampling(temperature=1.0, max_tokens=4, seed=5)))
     assert len(reply.choices) == 3
     assert len({choice.text for choice in reply.choices}) > 1
 
 
 async def test_a_grammar_is_followed(model: LocalModel) -> None:
     form = replace(COLOUR, grammar='root ::= "Solution: " ("yes" | "no") "\\nNext request."')
-    reply = await model.reply(replace(ASKED, response_format=form))
+    reply = await model.reply(replace(AT_LENGTH, response_format=form))
     assert reply.text in ("Solution: yes\nNext request.", "Solution: no\nNext request.")
     assert reply.finish == "stop"
 
 
 async def test_without_a_grammar_the_schema_is_followed_and_read(model: LocalModel) -> None:
-    reply = await model.reply(replace(ASKED, response_format=COLOUR))
+    reply = await model.reply(replace(AT_LENGTH, response_format=COLOUR))
     assert reply.text in ("Colour: red", "Colour: green")
     assert "colour" in json.loads(reply.raw)
 
@@ -179,7 +184,7 @@ async def test_a_form_that_was_cut_off_is_a_bad_reply(model: LocalModel) -> None
 async def test_a_grammar_that_cannot_be_read_is_an_error_and_the_model_goes_on(model: LocalModel) -> None:
     with pytest.raises(ModelError, match="grammar"):
         await model.reply(replace(ASKED, response_format=replace(COLOUR, grammar="root ::= (")))
-    assert (await model.reply(ASKED)).text
+    assert (await model.reply(BRIEFLY)).text
 
 
 async def test_a_stop_word_ends_the_reply_and_is_not_in_it(model: LocalModel) -> None:
@@ -210,13 +215,12 @@ async def test_a_cancelled_call_leaves_the_model_usable(model: LocalModel) -> No
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
         await call
-    assert (await model.reply(ASKED)).text
+    assert (await model.reply(BRIEFLY)).text
 
 
 async def test_any_text_a_person_can_type_comes_through(model: LocalModel) -> None:
-    short = replace(ASKED, sampling=Sampling(max_tokens=4, seed=1))
     said: list[Reply] = [
-        await model.reply(replace(short, messages=(SYSTEM, Message("user", Text(text)))))
+        await model.reply(replace(BRIEFLY, messages=(SYSTEM, Message("user", Text(text)))))
         for text in ('{{ braces }} {% "quotes" %}', "שלום עולם", "👩‍👩‍👧‍👦 \u202e", "line\nline\n")
     ]
     assert all(reply.usage.prompt > 0 for reply in said)
@@ -224,7 +228,7 @@ async def test_any_text_a_person_can_type_comes_through(model: LocalModel) -> No
 
 async def test_it_writes_nothing_on_the_terminal(capfd: pytest.CaptureFixture[str]) -> None:
     quiet = LocalModel(slots=1, window=256)
-    await quiet.reply(replace(ASKED, sampling=Sampling(max_tokens=2)))
+    await quiet.reply(BRIEFLY)
     await quiet.close()
     assert capfd.readouterr() == ("", "")
 
@@ -245,7 +249,8 @@ async def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
 async def test_a_file_cut_short_is_refused_with_what_it_lacks(tmp_path: Path) -> None:
     short = tmp_path / "short.gguf"
     with fetch_weights(BUILT_IN, find_cache_folder()).open("rb") as whole:
-        short.write_bytes(whole.read(BUILT_IN.size // 2))
+        short.write_bytes(whole.read(HEADER))
+    os.truncate(short, BUILT_IN.size // 2)
     with pytest.raises(InputError, match=r"truncated: it has 49,181,216 bytes of 98,362,432"):
         await LocalModel(short).reply(ASKED)
     with pytest.raises(InputError, match="truncated"):
@@ -326,9 +331,9 @@ async def test_a_killed_server_is_started_again_and_the_reply_is_whole() -> None
 async def test_no_server_outlives_a_killed_program() -> None:
     program = (
         "import asyncio\n"
-        "from tests.models.test_local import ASKED, LocalModel\n"
+        "from bactrian.models.local.model import LocalModel\n"
         "async def main():\n"
-        "    await LocalModel(slots=1, window=512).reply(ASKED)\n"
+        "    await LocalModel(slots=1, window=512).load()\n"
         "    print('ready', flush=True)\n"
         "    await asyncio.sleep(60)\n"
         "asyncio.run(main())\n"
@@ -370,13 +375,13 @@ async def test_a_character_like_a_stand_in_is_no_stand_in(llama: LlamaServer) ->
 
 
 async def test_a_reply_that_spells_a_control_token_is_not_computed_twice(model: LocalModel) -> None:
-    form = replace(COLOUR, grammar='root ::= "Write <|im_end|> and <|im_start|> at the end of every line."')
+    form = replace(COLOUR, grammar='root ::= "Write <|im_end|> and <|im_start|> here."')
     first = await model.reply(
         replace(ASKED, response_format=form, session="spelling", sampling=Sampling(max_tokens=60))
     )
-    assert first.text == "Write <|im_end|> and <|im_start|> at the end of every line."
+    assert first.text == "Write <|im_end|> and <|im_start|> here."
     messages = (SYSTEM, QUESTION, Message("assistant", first.text), QUESTION)
-    second = await model.reply(replace(ASKED, messages=messages, session="spelling"))
+    second = await model.reply(replace(BRIEFLY, messages=messages, session="spelling"))
     # The token that ends a reply is not among what was computed, nor is its last one.
     assert second.usage.cached >= first.usage.prompt + first.usage.completion - 2
 

@@ -77,7 +77,7 @@ async def test_a_model_with_tools_answers_in_its_form_or_calls(model: LocalModel
     tool = FunctionTool(ping)
     request = Request(
         (Message("system", Text("You help.")), Message("user", Text("Instruction: Name a tea."))),
-        Sampling(0.3, max_tokens=60, seed=3),
+        Sampling(0.3, max_tokens=24, seed=3),
         response_format=build_assistant_format(small=True),
         tools=(tool.tool,),
     )

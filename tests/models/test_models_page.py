@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 import tomllib
-import zipfile
 from pathlib import Path
 
 from bactrian.models.providers import load_providers
 from bactrian.recipes.parameters import AGENT_NAMES, SamplingSpec
 from tests.helpers.command import bactrian, events
+from tests.helpers.packages import install
 
 PAGE = Path(__file__).parents[2] / "docs" / "models.md"
 
@@ -22,40 +20,14 @@ def block(language: str, after: str) -> str:
     return found[1]
 
 
-def install_package(site: Path, folder: Path) -> None:
-    """Install the page's package, as pip installs any wheel."""
-    project = tomllib.loads(block("toml", "`pyproject.toml`:"))["project"]
-    module = block("python", "`bactrian_acme.py`:")
-    stem = f"{project['name'].replace('-', '_')}-{project['version']}"
-    points = project["entry-points"]["bactrian.models"]
-    wheel = folder / f"{stem}-py3-none-any.whl"
-    with zipfile.ZipFile(wheel, "w") as archive:
-        archive.writestr("bactrian_acme.py", module)
-        info = f"{stem}.dist-info"
-        archive.writestr(
-            f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: 1.0\n"
-        )
-        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-        lines = "\n".join(f"{name} = {value}" for name, value in points.items())
-        archive.writestr(f"{info}/entry_points.txt", f"[bactrian.models]\n{lines}\n")
-        archive.writestr(f"{info}/RECORD", "")
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--no-deps",
-        "--no-index",
-        "--target",
-        str(site),
-    ]
-    subprocess.run([*command, str(wheel)], check=True)
-
-
 def test_a_package_brings_a_wire_format_of_its_own(tmp_path: Path) -> None:
     site = tmp_path / "site"
-    install_package(site, tmp_path)
+    site.mkdir()
+    project = tomllib.loads(block("toml", "`pyproject.toml`:"))["project"]
+    ((name, target),) = project["entry-points"]["bactrian.models"].items()
+    install(
+        site, "bactrian_acme", block("python", "`bactrian_acme.py`:"), "bactrian.models", f"{name} = {target}"
+    )
     here = {"cwd": tmp_path, "PYTHONPATH": str(site)}
     (tmp_path / "user.json").write_text(
         '{"user": ["Instruction: Go on.\\nInput: None", "<CAMEL_TASK_DONE>"]}'

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 import bactrian as bt
@@ -33,8 +35,12 @@ def test_a_well_known_model_has_a_price_and_cached_tokens_cost_less() -> None:
     assert price.completion > price.prompt
 
 
-def test_nobody_knows_the_price_of_a_model_on_ones_own_server() -> None:
-    assert find_price("openai:my-own", "http://127.0.0.1:8000/v1") is None
+def test_nobody_knows_the_price_of_a_model_on_ones_own_server_and_the_table_is_not_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "genai_prices", None)
+    for address in ("http://127.0.0.1:8000/v1", "http://localhost/v1", "https://[::1]:8000/v1"):
+        assert find_price("openai:my-own", address) is None
 
 
 def test_a_model_without_a_price_is_told_the_nearest_one() -> None:

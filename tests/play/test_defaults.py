@@ -81,21 +81,21 @@ def test_a_session_with_the_earlier_defaults_goes_on_under_its_id_and_with_its_p
     tmp_path: Path,
 ) -> None:
     run = tmp_path / "run.db"
-    short = replace(set_up(), parameters=read_parameters({"max_tokens": 24}).by_agent())
+    short = replace(set_up(), max_messages=1, parameters=read_parameters({"max_tokens": 8}).by_agent())
     asyncio.run(play_and_store(complete_as_before(short, None, None), run))
     (before,) = asyncio.run(read_sessions(run))
     assert before.task.specified
-    words = ("--max-messages", "3", "--reply-length", "24", "--json")
+    words = ("--max-messages", "2", "--reply-length", "8", "--json")
     done = bactrian("play", IDEA, "--run", str(run), *words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     (after,) = asyncio.run(read_sessions(run))
-    assert (after.id, after.turns[:2], len(after.turns)) == (before.id, before.turns, 3)
+    assert (after.id, after.turns[:1], len(after.turns)) == (before.id, before.turns, 2)
     assert after.provenance.prompts == before.provenance.prompts == "ai-society-small"
     assert after.task.specified == before.task.specified
 
 
 def test_the_command_says_which_roles_it_chose(tmp_path: Path) -> None:
-    words = ("--max-messages", "1", "--reply-length", "8", "--no-keep", "--json")
+    words = ("--max-messages", "1", "--reply-length", "1", "--no-keep", "--json")
     done = bactrian("play", IDEA, *words, cwd=tmp_path)
     started, *_ = events(done.stdout)
     assert (started["assistant_role"], started["user_role"]) == ROLES

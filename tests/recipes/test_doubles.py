@@ -56,7 +56,7 @@ def test_another_word_number_sign_or_order_makes_another_item(items: list[str]) 
     assert remove_duplicates(items) == items
 
 
-@given(st.lists(ITEM, max_size=30))
+@given(st.lists(ITEM, max_size=15))
 def test_nothing_that_was_new_once_is_new_again(items: list[str]) -> None:
     new = remove_duplicates(items)
     assert remove_duplicates(items, new) == []

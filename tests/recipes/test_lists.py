@@ -26,7 +26,7 @@ ITEM = st.from_regex(r"[A-Z][a-z]{2,8}( [a-z]{2,8}){0,4}", fullmatch=True)
 
 
 @given(
-    st.lists(ITEM, min_size=2, max_size=60), st.sampled_from(SHAPES + BULLETS), st.booleans(), st.booleans()
+    st.lists(ITEM, min_size=2, max_size=25), st.sampled_from(SHAPES + BULLETS), st.booleans(), st.booleans()
 )
 def test_every_common_shape_is_read_back(items: list[str], shape: str, chatty: bool, spaced: bool) -> None:
     lines = [shape.format(n=number, x=item) for number, item in enumerate(items, start=1)]
@@ -36,7 +36,7 @@ def test_every_common_shape_is_read_back(items: list[str], shape: str, chatty: b
     assert read_list(text) == items
 
 
-@given(st.lists(ITEM, min_size=1, max_size=20))
+@given(st.lists(ITEM, min_size=1, max_size=12))
 def test_json_is_read_back(items: list[str]) -> None:
     assert read_list(json.dumps(items)) == items
     assert read_list(f"Sure.\n```json\n{json.dumps({'items': items})}\n```\nDone.") == items

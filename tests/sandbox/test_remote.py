@@ -83,7 +83,7 @@ def test_a_program_behind_a_command_ends_as_it_does_here() -> None:
     ],
 )
 def test_limits_hold_behind_a_command(code: str, ending: str) -> None:
-    limits = Limits(cpu=1, wall=2, memory=256 * MIB, output=100_000)
+    limits = Limits(cpu=0.4, wall=2, memory=256 * MIB, output=100_000)
     outcome = run(code, limits=limits, tier=FAR)
     assert outcome.ending == ending
     assert len(outcome.stdout) <= 100_000

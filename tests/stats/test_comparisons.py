@@ -80,6 +80,7 @@ def test_length_explains_what_it_caused_and_nothing_else() -> None:
     assert found == pytest.approx(1 / (1 + exp(-0.4)), abs=0.03)
     assert sum(wins) / len(wins) > 0.65
     assert fit_length_controlled_rate([1.0, 1.0], [0.1, 0.2]) is None
+    assert fit_length_controlled_rate([1.0, 0.0, 0.5, 1.0], [0.0] * 4) == 0.625
 
 
 def test_a_bootstrap_over_clusters_is_wider_where_observations_repeat_each_other() -> None:

@@ -49,6 +49,6 @@ def test_the_interval_holds_the_truth_nineteen_times_in_twenty(recall: float, fa
             checked = min(holds + holds_not, 150)
             hit = int(draw.hypergeometric(holds, holds_not, checked))
             strata.append(Stratum(holds + holds_not, checked, hit))
-        got = estimate_prevalence(*strata, draws=800)
+        got = estimate_prevalence(*strata, draws=400)
         held += got.rate.low <= shown / 3000 <= got.rate.high
     assert held >= 180

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +13,7 @@ from bactrian.errors import InputError, StoreError
 from bactrian.store import open_store
 from bactrian.store.sqlite.recover import recover
 from bactrian.store.sqlite.verify import verify
+from tests.helpers.command import start_python
 from tests.store.test_store import WRITER, session, turn
 
 
@@ -54,13 +52,10 @@ async def test_a_run_that_is_made_through_a_link_has_its_lock_and_log_beside_its
 
 def test_what_a_killed_writer_left_in_the_log_is_found_through_a_link(tmp_path: Path) -> None:
     link = link_to(tmp_path / "run.db")
-    with subprocess.Popen(
-        [sys.executable, "-c", WRITER, str(link)], stdout=subprocess.PIPE, text=True
-    ) as child:
-        assert child.stdout is not None
-        for _ in range(20):
-            child.stdout.readline()
-        child.send_signal(signal.SIGKILL)
+    child = start_python(WRITER, link)
+    child.wait_for_lines(20)
+    child.kill()
+    child.finish()
     copy = link_to_copy(tmp_path, link)
     assert recover(copy, tmp_path / "new.db").turns >= 20
     found = verify(copy)
@@ -210,7 +205,9 @@ async def test_writers_that_begin_and_are_killed_at_any_moment_are_never_two_and
     path = tmp_path / "run.db"
     async with open_store(path) as store:
         await store.begin(session())
-    subprocess.run([sys.executable, "-c", STORM, str(path)], check=True, timeout=120)
+    storm = start_python(STORM, path)
+    _, told = storm.finish()
+    assert storm.wait() == 0, told
     said = (tmp_path / "said").read_text().split("\n")[:-1]
     assert said
     assert len(set(said)) == len(said)  # No turn was acknowledged twice; "two writers" never came.

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import sqlite3
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from sqlalchemy import create_engine
 
 from bactrian.errors import BactrianError, InputError, StoreError
 from bactrian.records.candidate import Decision, Proposal
@@ -26,7 +25,8 @@ from bactrian.records.turn import Instruction, Turn
 from bactrian.records.usage import Usage
 from bactrian.store import Store, open_store
 from bactrian.store.migrations import MIGRATIONS, migrate
-from bactrian.store.sqlite.database import APPLICATION_ID, explain_errors, open_for_writing
+from bactrian.store.sqlite.database import APPLICATION_ID, begin_transaction, explain_errors, open_for_writing
+from tests.helpers.command import start_python
 
 
 def session(name: str = "one") -> Session:
@@ -133,13 +133,14 @@ async def test_a_flipped_letter_is_noticed(store: Store) -> None:
 WRITER = """
 import asyncio, sys
 from pathlib import Path
-from tests.store.test_store import open_store, session, turn
+from bactrian.store import open_store
+from tests.helpers.runs import session, turn
 
 async def main():
     async with open_store(Path(sys.argv[1])) as store:
-        await store.begin(session())
+        await store.begin(session("one", texts=[], code=None))
         for number in range(1, 100_000):
-            await store.add_turn("one", turn(number))
+            await store.add_turn("one", turn(number, "<CAMEL_TASK_DONE>"))
             print(number, flush=True)
 
 asyncio.run(main())
@@ -148,15 +149,12 @@ asyncio.run(main())
 
 async def test_a_killed_writer_loses_no_turn_that_was_acknowledged(tmp_path: Path) -> None:
     path = tmp_path / "run.db"
-    with subprocess.Popen(
-        [sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE, text=True
-    ) as child:
-        assert child.stdout is not None
-        seen = [int(child.stdout.readline()) for _ in range(100)]
-        async with open_store(path, read_only=True) as reader:
-            meanwhile = await reader.session("one")
-        child.send_signal(signal.SIGKILL)
-        seen += [int(line) for line in child.stdout.read().splitlines() if line]
+    child = start_python(WRITER, path)
+    child.wait_for_lines(100)
+    async with open_store(path, read_only=True) as reader:
+        meanwhile = await reader.session("one")
+    child.kill()
+    seen = [int(line) for line in child.finish()[0].splitlines()]
     assert meanwhile is not None
     assert len(meanwhile.turns) >= 100
     async with open_store(path) as store:
@@ -214,9 +212,7 @@ async def test_a_write_waits_for_another_program_that_holds_the_file(store: Stor
 
 def test_who_holds_the_file_for_too_long_is_named(tmp_path: Path) -> None:
     path = tmp_path / "run.db"
-    making = open_for_writing(path)
-    making.connect().close()
-    making.dispose()
+    open_for_writing(path).close()
     hold = (
         "import sqlite3, sys, time\n"
         "held = sqlite3.connect(sys.argv[1], isolation_level=None)\n"
@@ -229,13 +225,13 @@ def test_who_holds_the_file_for_too_long_is_named(tmp_path: Path) -> None:
     ) as other:
         assert other.stdout is not None
         other.stdout.readline()
-        engine = open_for_writing(path, wait=0.1)
+        connection = open_for_writing(path, wait=0.1)
         try:
-            with pytest.raises(StoreError) as caught, explain_errors(path), engine.begin():
+            with pytest.raises(StoreError) as caught, explain_errors(path), begin_transaction(connection):
                 pass
         finally:
             other.kill()
-            engine.dispose()
+            connection.close()
     assert f"process {other.pid}" in caught.value.what
     assert str(path) in str(caught.value)
     assert "run the same command" in str(caught.value)
@@ -270,8 +266,8 @@ async def test_a_missing_folder_is_named(tmp_path: Path) -> None:
 
 async def test_a_newer_schema_is_refused_and_an_older_one_migrated(tmp_path: Path) -> None:
     path = tmp_path / "run.db"
-    with create_engine(f"sqlite:///{path}").begin() as connection:
-        connection.exec_driver_sql(f"PRAGMA application_id = {APPLICATION_ID}")
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         migrate(connection, 0.0, to=1)
     async with open_store(path, read_only=True) as store:
         assert [one async for one in store.progress()] == []
@@ -316,14 +312,8 @@ async def test_a_session_of_an_older_run_is_read_after_its_migration(tmp_path: P
 
 
 async def test_only_one_process_writes_a_run_and_others_may_read_it(store: Store) -> None:
-    command = [
-        sys.executable,
-        "-c",
-        WRITER,
-        str(store.path),
-    ]
-    second = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert "is being written by another process" in second.stderr
+    _, told = start_python(WRITER, store.path).finish()
+    assert b"is being written by another process" in told
     await store.begin(session())
     async with open_store(store.path, read_only=True) as reader:
         assert await reader.session("one") == session()

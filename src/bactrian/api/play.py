@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
@@ -366,16 +366,17 @@ class SessionCollector:
             case _:
                 pass
 
-    async def collect(self, events: AsyncIterator[Event]) -> Session:
-        """Consume ``events`` and return the session.
+    async def collect(self, events: AsyncGenerator[Event]) -> Session:
+        """Consume and close ``events``, and return the session.
 
         Raises:
             BactrianError: the session failed before its first turn.
         """
-        async for event in events:
-            self.add(event)
-            if isinstance(event, Ended) and (not self._turns or self._begun is None):
-                raise_failure(event)
+        async with aclosing(events):
+            async for event in events:
+                self.add(event)
+                if isinstance(event, Ended) and (not self._turns or self._begun is None):
+                    raise_failure(event)
         session = self.session
         if session is None:
             raise BactrianError("The session did not begin.", next="Report this.")

@@ -132,7 +132,11 @@ class Report(Mapping[str, Any]):
 
 
 async def read_report(
-    runs: Sequence[tuple[Path, Aggregate]], prices: Prices, own: Sequence[OwnBehaviour] | None = None
+    runs: Sequence[tuple[Path, Aggregate]],
+    prices: Prices,
+    own: Sequence[OwnBehaviour] | None = None,
+    *,
+    conversations: bool = True,
 ) -> Report:
     """Make the report on measured runs, with where they come from, and with the conversations that its page shows.
 
@@ -141,6 +145,7 @@ async def read_report(
             named alike.
         prices: Returns the price of a model; None if unknown.
         own: User-defined behaviours; those of installed packages if None.
+        conversations: False to leave them out, for a report that is not made into a page.
 
     Raises:
         MissingExtra: the optional part ``analysis`` is not installed.
@@ -152,15 +157,16 @@ async def read_report(
     paired = [change["paired"] for change in report.differences if change["paired"]]
     examples: list[str] = [one for pairs in paired for one in pairs["examples"]]
     described: list[Mapping[str, Any]] = []
-    conversations: list[tuple[AnnotatedSession, ...]] = []
+    shown: list[tuple[AnnotatedSession, ...]] = []
     for (path, part), found in zip(runs, report.runs, strict=True):
         async with open_store(path, read_only=True) as store:
             described.append({**found, "provenance": await read_provenance(store, path, part)})
-            ids = dict.fromkeys(examples) or choose_sessions(part.facts, part.behaviours)
-            conversations.append(await read_annotated(store, ids, own))
+            if conversations:
+                ids = dict.fromkeys(examples) or choose_sessions(part.facts, part.behaviours)
+                shown.append(await read_annotated(store, ids, own))
     return replace(
         report,
         runs=tuple(described),
-        conversations=tuple(conversations),
+        conversations=tuple(shown),
         definitions={**report.definitions, **{one.code: one.description for one in own}},
     )

@@ -119,7 +119,7 @@ class Run:
     @property
     def price(self) -> str | None:
         """The price of the models that was given when the run was made; None if none was given."""
-        return self._read(_read_price)
+        return self._read(read_price)
 
     def status(self) -> RunStatus:
         """Return how far the run has come: jobs, endings, failures, cost, and the command that goes on."""
@@ -377,7 +377,8 @@ async def _list(items: AsyncIterator[_Result]) -> list[_Result]:
     return [one async for one in items]
 
 
-async def _read_price(store: RunReader) -> str | None:
+async def read_price(store: RunReader) -> str | None:
+    """Return the price that was given when the run was made; None if none was given."""
     given = [one.options.get("price") for one in await store.commands() if one.verb == "generate"]
     return given[-1] if given else None
 

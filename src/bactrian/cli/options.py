@@ -79,7 +79,7 @@ def flatten_groups(command: Callable[..., None]) -> Callable[..., None]:
         command(**given, **made)
 
     flat.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    flat.__annotations__ = {one.name: one.annotation for one in parameters}
+    flat.__annotations__ = {}  # Typer would evaluate them again, and its signature says all
     return flat
 
 

@@ -66,7 +66,7 @@ def _add_flags(command: Callable[..., None], agents: tuple[str, ...]) -> Callabl
         for name, (agent, key) in names.items()
     ]
     run.__dict__["__signature__"] = signature.replace(parameters=[*own, *more])
-    run.__annotations__ = {each.name: each.annotation for each in (*own, *more)} | {"return": None}
+    run.__annotations__ = {}  # Typer would evaluate them again, and its signature says all
     return run
 
 

@@ -32,6 +32,8 @@ class VerbCommand(typer.core.TyperCommand):
 
     def __init__(self, *given: Any, **more: Any) -> None:
         super().__init__(*given, **more)
+        for param in self.params:
+            _keep_default(param)
         self.params.append(_make_verbose_option())
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -41,18 +43,23 @@ class VerbCommand(typer.core.TyperCommand):
             InputError: there are more than the command takes, or an option that takes one value is repeated: its
                 first value would be dropped in silence.
         """
-        _, _, order = self.make_parser(ctx).parse_args(args=list(args))
-        for option in order:
-            count = order.count(option)
-            if count > 1 and not (getattr(option, "is_flag", True) or option.multiple):
-                raise InputError(
-                    f"{max(option.opts, key=len)} is given {count} times, and takes one value.",
-                    next="Give it once.",
-                )
         rest = super().parse_args(ctx, list(args))
         if rest and not ctx.resilient_parsing:
             raise self._refuse(ctx, rest)
         return rest
+
+    def make_parser(self, ctx: Any) -> Any:
+        """Return a parser of the arguments that refuses an option that is repeated."""
+        parser = super().make_parser(ctx)
+        parse = parser.parse_args
+
+        def parse_args(args: list[str]) -> Any:
+            parsed = parse(args=args)
+            _check_once(parsed[2])
+            return parsed
+
+        parser.parse_args = parse_args
+        return parser
 
     def _refuse(self, ctx: Any, rest: list[str]) -> InputError:
         name = next((one.name for one in self.params if one.name in _FREE_TEXT), None)
@@ -140,6 +147,34 @@ def normalize_app(app: typer.Typer) -> typer.Typer:
         command.cls = VerbCommand
         command.context_settings = HELP_NAMES
     return app
+
+
+def _check_once(order: list[Any]) -> None:
+    """Refuse an option that takes one value and is among the arguments twice."""
+    for option in order:
+        count = order.count(option)
+        if count > 1 and not (getattr(option, "is_flag", True) or option.multiple):
+            raise InputError(
+                f"{max(option.opts, key=len)} is given {count} times, and takes one value.",
+                next="Give it once.",
+            )
+
+
+def _keep_default(param: Any) -> None:
+    """Convert only a value that is given: newer versions of Typer build a converter for each option that has a value.
+
+    A default is declared in the type of its option, so a conversion would not change it.
+    """
+    convert = param.process_value
+
+    def process_value(ctx: Any, value: Any) -> Any:
+        if param.required or param.callback is not None:
+            return convert(ctx, value)
+        if value is None:
+            return () if param.multiple or param.nargs == -1 else None
+        return value if value is param.default else convert(ctx, value)
+
+    param.process_value = process_value
 
 
 def _make_verbose_option() -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,7 +15,7 @@ from bactrian.errors import InputError
 from bactrian.files.json_text import parse_json, read_lines
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class LabelledConversation:
     """A conversation whose turns are labelled."""
 
@@ -22,11 +23,17 @@ class LabelledConversation:
     group: str
     """Author, or another part of the data that cross-validation holds out as a whole."""
     language: str
-    turns: tuple[ReadTurn, ...]
+    said: tuple[tuple[bool, str], ...]
+    """For each turn, whether the user says it, and its text."""
     labels: tuple[Mapping[str, bool], ...]
     """For each turn, whether it shows a behaviour; a behaviour that is missing is not labelled."""
     is_ordinary: bool = True
     """False if it was made to be hard; confidences are calibrated on ordinary conversations."""
+
+    @cached_property
+    def turns(self) -> tuple[ReadTurn, ...]:
+        """The turns, read when they are needed first: that takes most of the time."""
+        return tuple(read_turn(text, by_user=by_user) for by_user, text in self.said)
 
     def list_targets(self, behaviour: str) -> list[bool | None]:
         """Return what a head learns of each turn; None if unknown.
@@ -57,7 +64,7 @@ def read_labelled(path: Path) -> list[LabelledConversation]:
             id=f"{number} {row.get('id', '')}",
             group=str(row.get("author", "")),
             language=str(row.get("language", "")),
-            turns=tuple(read_turn(turn["text"], by_user=turn["speaker"] == "user") for turn in row["turns"]),
+            said=tuple((turn["speaker"] == "user", turn["text"]) for turn in row["turns"]),
             labels=tuple(
                 {code: code in turn["labels"] for code in codes} if "labels" in turn else {}
                 for turn in row["turns"]
@@ -78,8 +85,8 @@ def hash_conversations(conversations: Sequence[LabelledConversation]) -> str:
     """Return a hash of texts and labels, which a model keeps of its data."""
     digest = hashlib.sha256()
     for one in conversations:
-        for turn, labels in zip(one.turns, one.labels, strict=True):
-            digest.update(f"{one.id}\0{turn.by_user}\0{turn.text}\0{sorted(labels.items())}\n".encode())
+        for (by_user, text), labels in zip(one.said, one.labels, strict=True):
+            digest.update(f"{one.id}\0{by_user}\0{text}\0{sorted(labels.items())}\n".encode())
     return digest.hexdigest()
 
 

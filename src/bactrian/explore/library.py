@@ -80,7 +80,7 @@ class DataSet:
             "last": last or 0,
             "endings": endings,
             "cost": cost,
-            "followed_by": meta.get("followed_by"),
+            "signature": meta.get("signature"),
             "import": meta.get("import"),
         }
 

@@ -42,7 +42,14 @@ class TemplateFault(Exception):
 
 
 def compile_template(source: str, *, may: frozenset[str], must: frozenset[str] = frozenset()) -> Template:
-    """Check and compile a template that may use the placeholders ``may`` and must use the placeholders ``must``.
+    """Check a template as :func:`check_template` does, and compile it."""
+    tree = check_template(source, may=may, must=must)
+    assert tree.environment is not None
+    return tree.environment.from_string(tree)
+
+
+def check_template(source: str, *, may: frozenset[str], must: frozenset[str] = frozenset()) -> nodes.Template:
+    """Parse a template that may use the placeholders ``may`` and must use the placeholders ``must``.
 
     Raises:
         TemplateFault: the template is empty or not valid Jinja, uses a construct or a placeholder that is not
@@ -53,9 +60,8 @@ def compile_template(source: str, *, may: frozenset[str], must: frozenset[str] =
     if "\0" in source:
         line = source.count("\n", 0, source.index("\0")) + 1
         raise TemplateFault("contains a NUL character", line, "Remove it.")
-    environment = _make_environment()
     try:
-        tree = environment.parse(source)
+        tree = _make_environment().parse(source)
     except TemplateSyntaxError as error:
         message = (error.message or "").rstrip(".")
         raise TemplateFault(
@@ -79,7 +85,7 @@ def compile_template(source: str, *, may: frozenset[str], must: frozenset[str] =
             1,
             f"It uses {_join_names(used) or 'no placeholder'}; it must use {_join_names(must)}.",
         )
-    return environment.from_string(tree)
+    return tree
 
 
 def _make_environment() -> ImmutableSandboxedEnvironment:

@@ -8,6 +8,7 @@ from functools import cache
 from types import MappingProxyType
 
 from bactrian.errors import InputError
+from bactrian.models.http.address import is_loopback, read_address
 from bactrian.models.model import Model
 from bactrian.models.providers import load_providers, split_name
 from bactrian.models.registry import find_traits
@@ -60,6 +61,8 @@ def find_price(name: str, base_url: str | None) -> Price | None:
     own = address == row.address or (address is not None and row.is_at(address))
     if own and row.prices is None:
         return None
+    if not own and address is not None and is_loopback(read_address(address).host):
+        return None  # the table has no such address
     model = parts.model
     from genai_prices import Usage, calc_price  # 0.2 s, which free models do not pay
 

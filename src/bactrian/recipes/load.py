@@ -13,7 +13,7 @@ from typing import Any, cast
 from pydantic import ValidationError
 
 from bactrian.errors import InputError, RecipeError
-from bactrian.files.template import TemplateFault, compile_template
+from bactrian.files.template import TemplateFault, check_template
 from bactrian.files.toml import FileKind, TomlSource, check_table, find_file, list_built_in, resolve_beside
 from bactrian.files.validation_errors import Place, explain_validation_error
 from bactrian.language.numbering import strip_count
@@ -196,7 +196,7 @@ def _check_templates(recipe: Recipe, source: TomlSource, changed: Collection[Pla
         if text is None:
             return
         try:
-            compile_template(text, may=frozenset(may))
+            check_template(text, may=frozenset(may))
         except TemplateFault as fault:
             key = str(place[-1])
             what = f"{key!r}, line {fault.line}, {fault.what}."

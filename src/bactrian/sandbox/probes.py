@@ -8,7 +8,7 @@ import tempfile
 import tomllib
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 
@@ -56,6 +56,8 @@ class Probe:
     """Tiers that do not hold it."""
     machine: str = ""
     """The architecture that it is for; empty for all."""
+    wall: float = LIMITS.wall
+    """Seconds until it is ended; fewer for a program that only waits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +118,7 @@ def load_probes() -> list[Probe]:
             endings=tuple(row.get("endings", ())),
             beyond=tuple(row.get("beyond", ())),
             machine=row.get("machine", ""),
+            wall=row.get("wall", LIMITS.wall),
         )
         for name, row in rows.items()
     ]
@@ -131,7 +134,9 @@ def run_probe(probe: Probe, tier: Tier, bait: Bait) -> ProbeResult:
     prelude = _PRELUDE.format(
         begun=_BEGUN, secret=str(bait.secret), port=bait.port, parent=os.getpid(), escaped=_ESCAPED
     )
-    outcome = run(prelude + probe.code, limits=LIMITS, tier=tier, name=f"{probe.name}.py")
+    outcome = run(
+        prelude + probe.code, limits=replace(LIMITS, wall=probe.wall), tier=tier, name=f"{probe.name}.py"
+    )
     if _BEGUN not in outcome.stdout:
         raise SandboxError(f"The program {probe.name} did not begin.", where=f"tier {tier.name}")
     return ProbeResult(probe, *_judge(probe, outcome, bait))

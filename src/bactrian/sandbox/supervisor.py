@@ -2,18 +2,18 @@
 
 It runs without the package (see ``payload.py``), in a process of its own with one thread, for two reasons: the
 kernel ties "die with your parent" to the parent's thread, and a parent that is killed can clean up nothing.
+
+It starts with each sandbox, so it imports little: ``signal`` and ``array`` would take as long as the interpreter.
 """
 
 from __future__ import annotations
 
 import _socket
-import array
 import ctypes
 import fcntl
 import marshal
 import os
 import select
-import signal
 import stat
 import struct
 import sys
@@ -28,6 +28,8 @@ _CALLS = 2000
 _EPERM, _ENOSYS = 1, 38
 _TICK = 0.1
 """Seconds between looks at the parent and at the size of the scratch folder."""
+_KILL, _BROKEN_PIPE = 9, 13
+"""SIGKILL and SIGPIPE."""
 _NEWNS, _BIND, _REC, _SLAVE = 0x20000, 0x1000, 0x4000, 0x80000
 
 
@@ -141,8 +143,9 @@ def main() -> None:
     body = marshal.dumps(report)
     try:
         control.sendall(struct.pack(">I", len(body)) + body)
-    except OSError:
-        return
+    finally:
+        # Even if the parent is gone. An interpreter that takes itself apart is waited for.
+        os._exit(0)
 
 
 def _leave_root(libc: ctypes.CDLL, order: dict[str, object]) -> None:
@@ -225,11 +228,11 @@ def _start(libc: ctypes.CDLL, order: dict[str, object]) -> int:
             raise OSError(f"cannot start {command[0]}: {said.decode()}")
         return child
     try:
-        libc.prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG
+        libc.prctl(1, _KILL, 0, 0, 0)  # PR_SET_PDEATHSIG
         if os.getppid() != mine:
             os._exit(1)
         os.setsid()
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+        libc.signal(_BROKEN_PIPE, None)  # to its default
         for handle in keep:
             os.set_inheritable(handle, True)
         os.execve(command[0], command, order["environment"])  # type: ignore[arg-type]  # noqa: S606
@@ -246,7 +249,7 @@ def _end(child: int) -> tuple[int, float, int]:
     if os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
         # The kernel does not add up the CPU time of processes that go down with their namespace.
         cpu = _measure_cpu(child)
-        os.kill(child, signal.SIGKILL)
+        os.kill(child, _KILL)
     while time.monotonic() < deadline:
         try:
             process, code, usage = os.wait4(-1, os.WNOHANG)
@@ -287,7 +290,7 @@ def _kill_children() -> None:
     """Kill the children of this process: it has adopted those whose parents are gone."""
     for number in _list_children(os.getpid()):
         try:
-            os.kill(number, signal.SIGKILL)
+            os.kill(number, _KILL)
         except OSError:
             continue
 
@@ -305,9 +308,7 @@ def _receive_handle(guard: _socket.socket) -> int:
     _, messages, _, _ = guard.recvmsg(1, 64)
     guard.close()
     for _, _, content in messages:
-        handles = array.array("i")
-        handles.frombytes(content[:4])
-        return handles[0]
+        return struct.unpack_from("i", content)[0]
     return -1
 
 

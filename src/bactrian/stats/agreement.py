@@ -62,7 +62,9 @@ def measure_alpha(units: Sequence[Sequence[Hashable | None]], scale: Scale = "no
     if scale == "interval" and not all(isinstance(one, int | float) for unit in pairable for one in unit):
         raise TypeError("labels on an interval scale must be numbers")
     distance = _compare if scale == "nominal" else _square
-    return _bootstrap(pairable, lambda units: _compute_alpha(units, distance))
+    counts = [Counter(unit) for unit in pairable]
+    weighed = [(count, _sum_distances(count, distance) / (count.total() - 1)) for count in counts]
+    return _bootstrap(weighed, lambda units: _compute_alpha(units, distance))
 
 
 def _bootstrap(items: Sequence[_Item], compute: Callable[[Sequence[_Item]], float]) -> Agreement:
@@ -86,12 +88,15 @@ def _compute_kappa(pairs: Sequence[tuple[Hashable, Hashable]]) -> float:
 
 
 def _compute_alpha(
-    units: Sequence[Sequence[Hashable]], distance: Callable[[Hashable, Hashable], float]
+    units: Sequence[tuple[Counter[Hashable], float]], distance: Callable[[Hashable, Hashable], float]
 ) -> float:
-    counts = [Counter(unit) for unit in units]
-    total = sum(map(len, units))
-    observed = sum(_sum_distances(count, distance) / (count.total() - 1) for count in counts) / total
-    expected = _sum_distances(sum(counts, Counter[Hashable]()), distance) / (total * (total - 1))
+    """Return alpha of units, each with the counts of its labels and the sum of their mean distances to the others."""
+    labels = Counter[Hashable]()
+    for count, _ in units:
+        labels.update(count)
+    total = labels.total()
+    observed = sum(distances for _, distances in units) / total
+    expected = _sum_distances(labels, distance) / (total * (total - 1))
     return nan if expected == 0 else 1 - observed / expected
 
 

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 _DRAWS = 1000
 _SEED = 20230331
+_AT_ONCE = 1 << 16
+"""Rows that are picked at once, so that a few hundred sessions take one step and a million little memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +57,14 @@ def resample(rows: Sequence[Sequence[float]], names: Sequence[str]) -> Bootstrap
     generator = np.random.default_rng(_SEED)
     drawn = np.full((_DRAWS, len(names)), np.nan)
     if len(rows) > 1:
-        for number in range(_DRAWS):
-            weights = np.bincount(generator.integers(0, len(rows), len(rows)), minlength=len(rows))
-            drawn[number] = weights @ table
+        step = max(1, _AT_ONCE // len(rows))
+        for first in range(0, _DRAWS, step):
+            part = drawn[first : first + step]
+            picked = generator.integers(0, len(rows), (len(part), len(rows)))
+            # Numbered through all resamples of the part, they are counted in one call.
+            picked += len(rows) * np.arange(len(part))[:, np.newaxis]
+            weights = np.bincount(picked.ravel(), minlength=picked.size).reshape(picked.shape)
+            part[:] = weights @ table
     sums = table.sum(axis=0)
     return BootstrapSums(
         {name: float(sums[column]) for column, name in enumerate(names)},

@@ -86,8 +86,9 @@ def measure_ratios(rows: Sequence[Sequence[tuple[float, float]]]) -> list[float 
     """
     ratios: list[float | None] = []
     for column in zip(*rows, strict=True):
-        bottom = sum(pair[1] for pair in column)
-        ratios.append(sum(pair[0] for pair in column) / bottom if bottom else None)
+        tops, bottoms = zip(*column, strict=True)
+        bottom = sum(bottoms)
+        ratios.append(sum(tops) / bottom if bottom else None)
     return ratios
 
 

@@ -35,6 +35,8 @@ def fit_length_controlled_rate(wins: Sequence[float], scaled: Sequence[float]) -
     """
     if len(set(wins)) < 2:
         return None
+    if not any(scaled):
+        return sum(wins) / len(wins)
     level = effect = 0.0
     for _ in range(_STEPS):
         # Newton's method on the penalized likelihood: gradient and curvature in both parameters.

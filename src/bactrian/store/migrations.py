@@ -7,8 +7,7 @@ earlier version migrates to the same result in all later versions. A new column 
 from __future__ import annotations
 
 from collections.abc import Callable
-
-from sqlalchemy import Connection
+from sqlite3 import Connection
 
 _USAGE = """
     prompt_tokens INTEGER NOT NULL,
@@ -111,7 +110,7 @@ def _m003_runs_of_a_recipe(connection: Connection) -> None:
     _add_column(connection, "sessions", "prompt_tokens", "INTEGER")
     _add_column(connection, "sessions", "completion_tokens", "INTEGER")
     _add_column(connection, "sessions", "cached_tokens", "INTEGER")
-    connection.exec_driver_sql(
+    connection.execute(
         "CREATE INDEX IF NOT EXISTS sessions_progress ON sessions "
         "(id, ending, ending_turn, prompt_tokens, completion_tokens, cached_tokens)"
     )
@@ -311,9 +310,9 @@ MIGRATIONS: tuple[Callable[[Connection], None], ...] = (
 
 def read_version(connection: Connection) -> int:
     """Return the number of the last migration that the run has had; 0 for a new file."""
-    if not connection.exec_driver_sql("PRAGMA table_info(migrations)").first():
+    if not connection.execute("PRAGMA table_info(migrations)").fetchone():
         return 0
-    return connection.exec_driver_sql("SELECT max(number) FROM migrations").scalar() or 0
+    return connection.execute("SELECT max(number) FROM migrations").fetchone()[0] or 0
 
 
 def migrate(connection: Connection, now: float, *, to: int = len(MIGRATIONS)) -> None:
@@ -322,14 +321,14 @@ def migrate(connection: Connection, now: float, *, to: int = len(MIGRATIONS)) ->
     _create(connection, "migrations", "number INTEGER NOT NULL PRIMARY KEY, applied FLOAT NOT NULL")
     for number in range(have + 1, to + 1):
         MIGRATIONS[number - 1](connection)
-        connection.exec_driver_sql("INSERT INTO migrations (number, applied) VALUES (?, ?)", (number, now))
+        connection.execute("INSERT INTO migrations (number, applied) VALUES (?, ?)", (number, now))
 
 
 def _create(connection: Connection, table: str, columns: str) -> None:
     # Some early runs have a table before the migration that creates it.
-    connection.exec_driver_sql(f"CREATE TABLE IF NOT EXISTS {table} ({columns})")
+    connection.execute(f"CREATE TABLE IF NOT EXISTS {table} ({columns})")
 
 
 def _add_column(connection: Connection, table: str, name: str, definition: str) -> None:
-    if name not in {row[1] for row in connection.exec_driver_sql(f"PRAGMA table_info({table})")}:
-        connection.exec_driver_sql(f"ALTER TABLE {table} ADD COLUMN {name} {definition}")
+    if name not in {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}:
+        connection.execute(f"ALTER TABLE {table} ADD COLUMN {name} {definition}")

@@ -24,7 +24,7 @@ from bactrian.analyze.report_tables import WIDE
 from bactrian.analyze.running.code_fails import CODE as CODE_FAILS
 from bactrian.api.reading.selection import merge_installed
 from bactrian.api.report import read_report
-from bactrian.api.run import open_run
+from bactrian.api.run import read_price
 from bactrian.cli.model_options import read_model_options
 from bactrian.cli.options import RunArgument, declare_option, find_run_files, flatten_groups
 from bactrian.cli.run_async import run_async
@@ -138,14 +138,12 @@ def analyze(
     if run_code:
         choose_tier()
     own = merge_installed((CODE_FAILS,) if run_code else ())
-    prices = make_pricing(judging.price or _read_price(run_file, *(others or [])), judging.base_url)
     work = _analyze(
         run_file,
         others or [],
         AnalyzeOutputs(findings, page, overwrite=overwrite, json=json, quiet=quiet),
-        prices,
-        None if judging.judge is None else _judge(judging.judge, judging, prices, parameters),
-        judging.sample,
+        judging,
+        parameters,
         own,
     )
     run_async(
@@ -156,9 +154,12 @@ def analyze(
     )
 
 
-def _read_price(*runs: Path) -> str | None:
+async def _read_price(*runs: Path) -> str | None:
     """Return the price that the runs were made with, if it is the same for all of them."""
-    given = {open_run(run).price for run in runs}
+    given: set[str | None] = set()
+    for run in runs:
+        async with open_store(run, read_only=True) as store:
+            given.add(await read_price(store))
     return given.pop() if len(given) == 1 else None
 
 
@@ -177,12 +178,13 @@ async def _analyze(
     run_file: Path,
     others: Sequence[Path],
     wish: AnalyzeOutputs,
-    prices: Callable[[str], Price | None],
-    judge: JudgeOptions | None,
-    sample: int | None,
+    judging: JudgeFlags,
+    parameters: SamplingSpec,
     own: Sequence[OwnBehaviour],
 ) -> int:
-
+    price = judging.price or await _read_price(run_file, *others)
+    prices = make_pricing(price, judging.base_url)
+    judge = None if judging.judge is None else _judge(judging.judge, judging, prices, parameters)
     runs = [name for run in (run_file, *others) for name in list_run_files(run)]
     with ExitStack() as stack:
         places = [
@@ -197,11 +199,11 @@ async def _analyze(
         quiet = wish.quiet
         parts = [(run_file, await _read(run_file, found.extend if judge else keep, own, quiet=quiet))]
         parts += [(other, await _read(other, None, own, quiet=quiet)) for other in others]
-        report = await read_report(parts, prices, own)
+        report = await read_report(parts, prices, own, conversations=wish.page is not None)
         if judge is not None:
             facts = parts[0][1].facts
             said = sum(one.usage.completion for one in facts) / max(sum(one.messages for one in facts), 1)
-            chosen = None if sample is None else await _choose(run_file, found, sample)
+            chosen = None if judging.sample is None else await _choose(run_file, found, judging.sample)
             questions = found if chosen is None else list_questions(chosen)
             answers = await ask_judge(run_file, questions, judge, said)
             judged = list_judged(judge.title, found, answers, len(facts))

@@ -8,6 +8,7 @@ from contextvars import ContextVar
 
 from rich.console import Console
 from rich.status import Status
+from rich.text import Text
 
 _TURNING: ContextVar[Status | None] = ContextVar("spinner", default=None)
 """The spinner of this task; the threads that it starts see it, too."""
@@ -16,7 +17,7 @@ _TURNING: ContextVar[Status | None] = ContextVar("spinner", default=None)
 @contextmanager
 def show_spinner(console: Console, text: str) -> Generator[None]:
     """Show a spinner within the context."""
-    with console.status(text) as status:
+    with console.status(Text(text)) as status:
         token = _TURNING.set(status)
         try:
             yield

@@ -40,26 +40,26 @@ _AT_LEAST = 30.0
 """Seconds after which the run is read again, even if its files look unchanged."""
 
 
-async def follow_run(
-    run: Path, side: Path, name: str, goes_on: Callable[[], bool], source: Path | None = None
-) -> bool:
+async def follow_run(run: Path, side: Path, goes_on: Callable[[], bool], source: Path | None = None) -> bool:
     """Build the side file ``side`` of ``run`` and keep it up to date, as long as ``goes_on`` returns True.
 
     Args:
         run: The run.
         side: Its side file.
-        name: What the side file then says that it is ``followed_by``.
         goes_on: Is asked at least every second.
         source: Conversations that are imported into the run before.
 
     Returns:
-        False if it did nothing, because another explorer does it or the run cannot be read.
+        False if the run cannot be read; the pages tell why.
     """
-    try:
-        with FileLock(f"{side}.lock", blocking=False):
-            await _work(run, side, name, goes_on, source)
-    except (Timeout, BactrianError):
-        return False  # The pages tell what is wrong with the run.
+    while goes_on():
+        try:
+            with FileLock(f"{side}.lock", blocking=False):
+                await _work(run, side, goes_on, source)
+        except Timeout:
+            await asyncio.sleep(_EVERY)  # Another explorer builds it, and may end before this one.
+        except BactrianError:
+            return False
     return True
 
 
@@ -159,15 +159,3 @@ async def _identify(store: RunReader) -> str:
     """Return something that differs between runs: the file, and its first session."""
     first = await store.outlines(limit=1)
     return f"{store.path.name} {first[0].id} {first[0].created}" if first else ""
-
-
-def _sign(run: Path) -> str:
-    """Return something that differs after each write."""
-    parts: list[str] = []
-    for name in (run, run.with_name(run.name + "-wal")):
-        try:
-            status = name.stat()
-        except OSError:
-            continue
-        parts.append(f"{status.st_mtime_ns} {status.st_size} {status.st_ino}")
-    return " ".join(parts)

@@ -155,3 +155,15 @@ def read_side_file(path: Path, *, seconds: float = 5.0) -> Generator[sqlite3.Con
             if "interrupted" in str(error):
                 raise TooSlow from error
             raise
+
+
+def read_signature(run: Path) -> str:
+    """Return something that differs after each write to ``run``; the index keeps that of the run it was made from."""
+    parts: list[str] = []
+    for name in (run, run.with_name(run.name + "-wal")):
+        try:
+            status = name.stat()
+        except OSError:
+            continue
+        parts.append(f"{status.st_mtime_ns} {status.st_size} {status.st_ino}")
+    return " ".join(parts)

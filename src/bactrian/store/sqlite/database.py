@@ -7,9 +7,8 @@ import sqlite3
 from collections.abc import Generator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
 
-from sqlalchemy import Connection, Engine, QueuePool, create_engine, event
+from sqlalchemy import Engine, QueuePool, create_engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from bactrian.errors import BactrianError, InputError, StoreError
@@ -96,53 +95,58 @@ def _check_folder(path: Path, *, create: bool) -> None:
         )
 
 
-def make_engine(path: Path) -> Engine:
-    """Create an engine for a new file that is renamed when complete, and so needs neither log nor rollback."""
-    engine = create_engine(f"sqlite:///{path}")
-
-    def settle(connection: Any, _: object) -> None:
+def open_new(path: Path) -> sqlite3.Connection:
+    """Open a new file that is renamed when complete, and so needs neither log nor rollback."""
+    with _close_on_failure(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute(f"PRAGMA page_size = {_PAGE}")
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute("PRAGMA journal_mode = OFF")
         connection.execute("PRAGMA synchronous = FULL")
-
-    event.listen(engine, "connect", settle)
-    return engine
+        return connection
 
 
-def open_for_writing(path: Path, *, wait: float = _BUSY_SECONDS) -> Engine:
-    """Create an engine for the writing connection. It waits up to ``wait`` seconds for locks of other processes."""
-    engine = create_engine(f"sqlite:///{path}", connect_args={"timeout": wait, "check_same_thread": False})
-
-    def settle(connection: Any, _: object) -> None:
-        connection.isolation_level = None
+def open_for_writing(path: Path, *, wait: float = _BUSY_SECONDS) -> sqlite3.Connection:
+    """Open the writing connection. It waits up to ``wait`` seconds for locks of other processes."""
+    opened = sqlite3.connect(path, timeout=wait, check_same_thread=False, isolation_level=None)
+    with _close_on_failure(opened) as connection:
         connection.execute(f"PRAGMA page_size = {_PAGE}")
-        connection.execute(f"PRAGMA busy_timeout = {wait * 1000:.0f}")
         if not connection.execute("PRAGMA application_id").fetchone()[0]:
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA foreign_keys = ON")
+        return connection
 
-    def begin(connection: Connection) -> None:
+
+@contextmanager
+def _close_on_failure(connection: sqlite3.Connection) -> Generator[sqlite3.Connection]:
+    try:
+        yield connection
+    except BaseException:
+        connection.close()
+        raise
+
+
+@contextmanager
+def begin_transaction(connection: sqlite3.Connection) -> Generator[None]:
+    """Make one transaction of the writing connection: all of it is written, or nothing."""
+    with connection:
         # A deferred transaction that reads first may fail on its first write; an immediate one waits.
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
+        connection.execute("BEGIN IMMEDIATE")
+        yield
 
-    event.listen(engine, "connect", settle)
-    event.listen(engine, "begin", begin)
-    return engine
+
+def connect_for_reading(path: Path) -> sqlite3.Connection:
+    """Open a read-only connection."""
+    return sqlite3.connect(_make_reading_uri(path), uri=True, timeout=_BUSY_SECONDS, check_same_thread=False)
 
 
 def open_for_reading(path: Path) -> Engine:
     """Create an engine for read-only connections, each with a consistent state of the run."""
-
-    def connect() -> sqlite3.Connection:
-        return sqlite3.connect(
-            _make_reading_uri(path), uri=True, timeout=_BUSY_SECONDS, check_same_thread=False
-        )
-
     # SQLAlchemy's default pool for a URL without a file closes connections that other threads still use.
-    return create_engine("sqlite://", creator=connect, poolclass=QueuePool, max_overflow=-1)
+    return create_engine(
+        "sqlite://", creator=lambda: connect_for_reading(path), poolclass=QueuePool, max_overflow=-1
+    )
 
 
 def _make_reading_uri(path: Path) -> str:
@@ -182,25 +186,23 @@ def open_snapshot(path: Path) -> Engine:
     )
 
 
-def mark_open(connection: Connection) -> None:
+def mark_open(connection: sqlite3.Connection) -> None:
     """Mark the run as open in the file itself, not only in its log."""
     _mark(connection, IS_OPEN, "PRAGMA wal_checkpoint")
 
 
-def mark_closed(connection: Connection) -> None:
+def mark_closed(connection: sqlite3.Connection) -> None:
     """Mark the run as closed."""
     if not _mark(connection, 0):  # the disk is full: an empty log has room for it
         _mark(connection, 0, before="PRAGMA wal_checkpoint(TRUNCATE)")
 
 
-def _mark(connection: Connection, mark: int, then: str = "", *, before: str = "") -> bool:
+def _mark(connection: sqlite3.Connection, mark: int, then: str = "", *, before: str = "") -> bool:
     """Set the mark; return False on failure, with mark and log unchanged."""
-    driver = connection.connection.driver_connection
-    assert isinstance(driver, sqlite3.Connection)
     try:
-        driver.execute(before)
-        driver.execute(f"PRAGMA user_version = {mark}")
-        driver.execute(then)
+        connection.execute(before)
+        connection.execute(f"PRAGMA user_version = {mark}")
+        connection.execute(then)
     except sqlite3.Error:
         return False
     return True

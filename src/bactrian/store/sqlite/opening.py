@@ -11,41 +11,38 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from warnings import warn
 
-from sqlalchemy import Connection
-
 from bactrian.errors import BactrianWarning, StoreError
 from bactrian.store.migrations import MIGRATIONS, migrate, read_version
 from bactrian.store.sqlite.database import (
     back_up,
+    begin_transaction,
     can_read_log,
+    connect_for_reading,
     explain_errors,
     find_journal,
     find_log,
     has_journal,
     has_log,
     log_is_missing,
-    make_engine,
     mark_open,
-    open_for_reading,
     open_for_writing,
+    open_new,
 )
 from bactrian.store.sqlite.filesystem import find_network_file_system
 
 
-def connect(path: Path) -> Connection:
+def connect(path: Path) -> sqlite3.Connection:
     """Open the writing connection and migrate the schema. The caller must hold the run's lock."""
     _warn_of_data_loss(path)
     with explain_errors(path):
         if not path.exists():
             _create_file(path)
-        engine = open_for_writing(path)
-        connection = engine.connect()
+        connection = open_for_writing(path)
         try:
             have = _check_known(read_version(connection), path)
-            connection.rollback()
             if 0 < have < len(MIGRATIONS):
                 back_up(path, have)
-            with connection.begin():
+            with begin_transaction(connection):
                 migrate(connection, time.time())
             mark_open(connection)
         except BaseException:
@@ -58,17 +55,14 @@ def _create_file(path: Path) -> None:
     """Create an empty run atomically, even if the disk is full or the process is killed."""
     new = path.with_name(f".{path.name}.new")
     new.unlink(missing_ok=True)  # leftover of a killed process
-    engine = make_engine(new)
     try:
-        with engine.begin() as connection:
-            migrate(connection, time.time())
-        with engine.connect() as connection:
+        with closing(open_new(new)) as connection:
+            with begin_transaction(connection):
+                migrate(connection, time.time())
             # Before it has its name: the change is a transaction, and a killed one would have to be rolled back.
-            connection.exec_driver_sql("PRAGMA journal_mode = WAL")
-        engine.dispose()
+            connection.execute("PRAGMA journal_mode = WAL")
         new.rename(path)
     finally:
-        engine.dispose()
         new.unlink(missing_ok=True)
 
 
@@ -109,15 +103,11 @@ def find_readable(path: Path) -> Generator[Path]:
                     if find(path).exists():
                         shutil.copyfile(find(path), find(source))
                 _roll_back(source)
-        reading = open_for_reading(source)
-        try:
-            with explain_errors(path), reading.connect() as connection:
-                have = _check_known(read_version(connection), path)
-                if have < len(MIGRATIONS):
-                    source = Path(stack.enter_context(tempfile.TemporaryDirectory())) / path.name
-                    _copy_migrated(connection, source)
-        finally:
-            reading.dispose()
+        with explain_errors(path), closing(connect_for_reading(source)) as connection:
+            have = _check_known(read_version(connection), path)
+            if have < len(MIGRATIONS):
+                source = Path(stack.enter_context(tempfile.TemporaryDirectory())) / path.name
+                _copy_migrated(connection, source)
         yield source
 
 
@@ -141,18 +131,12 @@ def _roll_back(path: Path) -> None:
         connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
 
 
-def _copy_migrated(connection: Connection, path: Path) -> None:
+def _copy_migrated(connection: sqlite3.Connection, path: Path) -> None:
     """Copy the run of ``connection`` to ``path`` and migrate the copy."""
-    source = connection.connection.driver_connection
-    assert isinstance(source, sqlite3.Connection)
     with closing(sqlite3.connect(path)) as target:
-        source.backup(target)
-    writing = open_for_writing(path)
-    try:
-        with writing.begin() as migrated:
-            migrate(migrated, time.time())
-    finally:
-        writing.dispose()
+        connection.backup(target)
+    with closing(open_for_writing(path)) as migrated, begin_transaction(migrated):
+        migrate(migrated, time.time())
 
 
 def _check_known(have: int, path: Path) -> int:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pydantic_core import from_json
-from sqlalchemy import TableClause, bindparam, delete, func, select
+from sqlalchemy import TableClause, bindparam, select
 from sqlalchemy.dialects import sqlite
 
 from bactrian.errors import InputError, StoreError
@@ -21,7 +21,7 @@ from bactrian.files.identity import check_replaceable
 from bactrian.records.session import IMPORTED
 from bactrian.store import schema
 from bactrian.store.migrations import migrate
-from bactrian.store.sqlite.database import explain_errors, find_log, open_for_writing
+from bactrian.store.sqlite.database import begin_transaction, explain_errors, find_log, open_for_writing
 from bactrian.store.sqlite.filesystem import follow_link, list_run_files
 
 _JSON = frozenset({"provenance", "preparation", "axis_values", "said", "recipe", "items", "usage"})
@@ -29,10 +29,19 @@ _ROWS_OF_A_PAGE = 300
 """Upper bound on the rows of a 4 KB page."""
 _FARTHEST = 1 << 40
 """Maximum step: if nothing is readable after it, the search ends."""
-_ABOUT_TURNS = (
-    (schema.proposals, "number"),
-    (schema.verdicts, "number"),
-    (schema.confirmations, "turn"),
+_ABOUT_LOST_TURNS = (
+    """
+    DELETE FROM proposals
+    WHERE number > (SELECT coalesce(max(number), 0) FROM turns WHERE session = proposals.session)
+    """,
+    """
+    DELETE FROM verdicts
+    WHERE number > (SELECT coalesce(max(number), 0) FROM turns WHERE session = verdicts.session)
+    """,
+    """
+    DELETE FROM confirmations
+    WHERE turn > (SELECT coalesce(max(number), 0) FROM turns WHERE session = confirmations.session)
+    """,
 )
 """Rows about a lost turn would otherwise apply to the turn that replaces it."""
 _DIALECT = sqlite.dialect(paramstyle="named")
@@ -100,13 +109,10 @@ def _decode(content: bytes) -> str:
 
 
 def _copy_tables(damaged: sqlite3.Connection, new: Path, path: Path) -> RecoveryReport:
-    engine = open_for_writing(new)
-    try:
-        with engine.begin() as connection:
-            migrate(connection, time.time())
-        with engine.begin() as connection:
-            target = connection.connection.driver_connection
-            assert isinstance(target, sqlite3.Connection)
+    with closing(open_for_writing(new)) as target:
+        with begin_transaction(target):
+            migrate(target, time.time())
+        with begin_transaction(target):
             written = {table.name: _copy(damaged, target, table) for table in schema.TABLES}
             if not written["sessions"] and not written["lists"] and not written["run"]:
                 raise StoreError(
@@ -115,18 +121,11 @@ def _copy_tables(damaged: sqlite3.Connection, new: Path, path: Path) -> Recovery
                     next="Use an older copy; this file is unchanged.",
                 )
             target.execute(_AFTER_A_GAP, (f"{IMPORTED}%",))
-            for table, number in _ABOUT_TURNS:
-                session = table.c.session
-                last = select(func.coalesce(func.max(schema.turns.c.number), 0))
-                last = last.where(schema.turns.c.session == session).scalar_subquery()
-                connection.execute(delete(table).where(table.c[number] > last))
+            for statement in _ABOUT_LOST_TURNS:
+                target.execute(statement)
             opened = target.execute(_OPEN_AGAIN).rowcount
-            sessions, turns = (
-                connection.execute(select(func.count()).select_from(table)).scalar_one()
-                for table in (schema.sessions, schema.turns)
-            )
-    finally:
-        engine.dispose()
+            (sessions,) = target.execute("SELECT count(*) FROM sessions").fetchone()
+            (turns,) = target.execute("SELECT count(*) FROM turns").fetchone()
     return RecoveryReport(sessions, turns, opened)
 
 

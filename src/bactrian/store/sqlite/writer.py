@@ -14,8 +14,6 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any
 
-from sqlalchemy import Connection
-
 from bactrian.errors import StoreError
 from bactrian.store.sqlite.database import explain_error, mark_closed
 from bactrian.store.sqlite.statements import Statement
@@ -37,7 +35,7 @@ class Writer:
     Before each group, ``check`` raises StoreError if the run must no longer be written.
     """
 
-    def __init__(self, connection: Connection, path: Path, check: Callable[[], None]) -> None:
+    def __init__(self, connection: sqlite3.Connection, path: Path, check: Callable[[], None]) -> None:
         self._connection = connection
         self._path = path
         self._check = check
@@ -77,7 +75,6 @@ class Writer:
             self._check()
             mark_closed(self._connection)
         self._connection.close()
-        self._connection.engine.dispose()  # else its pool would keep the file open, and the log beside it
 
     def _work(self) -> None:
         """Commit group after group until the end of the queue. Runs in the thread."""
@@ -100,8 +97,7 @@ class Writer:
         rows: defaultdict[Statement, list[tuple[Any, ...]]] = defaultdict(list)
         for one in group:
             rows[one.statement].append(one.values)
-        connection = self._connection.connection.driver_connection
-        assert isinstance(connection, sqlite3.Connection)
+        connection = self._connection
         new: dict[Statement, bool] = {}
         try:
             connection.execute("BEGIN IMMEDIATE")
