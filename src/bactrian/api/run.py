@@ -83,7 +83,7 @@ class Run:
         ['Choose a tea']
         >>> run.select(ending="task_done")[0].turns[1].text
         'Solution: Sencha.\\nNext request.'
-        >>> run.export("messages", "tea.jsonl", only=["ending=task_done"])["sessions"]
+        >>> run.export("messages", "tea.jsonl", only=["ending=task_done"])["counts"]["sessions"]
         1
     """
 
