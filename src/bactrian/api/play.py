@@ -53,7 +53,20 @@ _ARGUMENTS = (
 
 
 class Interrupted(KeyboardInterrupt):
-    """Raised when Ctrl-C ends a session. ``session`` holds the turns so far; the same call resumes a stored one."""
+    """Raised when Ctrl-C ends a session. ``session`` has the turns so far; the same call resumes a stored one.
+
+    Example:
+        >>> import bactrian as bt
+        >>> def press_ctrl_c(messages):
+        ...     raise KeyboardInterrupt
+        >>> user = bt.Scripted(["Instruction: Name one.\\nInput: None"])
+        >>> try:
+        ...     _ = bt.play("Choose a tea", models={"user": user, "assistant": press_ctrl_c}, specify=False)
+        ... except bt.Interrupted as interrupt:
+        ...     print(interrupt.session.turns[-1].text)
+        Instruction: Name one.
+        Input: None
+    """
 
     def __init__(self, session: Session | None, run: str | Path | None = None) -> None:
         resume = "" if run is None else f" It is stored in {run}; the same call resumes it."
