@@ -21,7 +21,7 @@ from bactrian.analyze.processes import map_parts
 from bactrian.errors import BactrianError
 from bactrian.explore.index.build import IndexBuilder
 from bactrian.explore.index.evidence import describe_detectors, search_sessions
-from bactrian.explore.index.side import IMPORT_DONE, open_for_building, read_meta, write_meta
+from bactrian.explore.index.side import IMPORT_DONE, open_for_building, read_meta, read_signature, write_meta
 from bactrian.ingest.importer import ImportReport, find_chats, import_chats
 from bactrian.ingest.parsed import Origin
 from bactrian.models.pricing import make_pricing
@@ -63,10 +63,10 @@ async def follow_run(run: Path, side: Path, goes_on: Callable[[], bool], source:
     return True
 
 
-async def _work(run: Path, side: Path, name: str, goes_on: Callable[[], bool], source: Path | None) -> None:
+async def _work(run: Path, side: Path, goes_on: Callable[[], bool], source: Path | None) -> None:
     async with open_store(run, read_only=True) as store:
         with closing(open_for_building(side, await _identify(store))) as connection:
-            state = {"followed_by": name}
+            state: dict[str, str] = {}
             async with asyncio.TaskGroup() as tasks:
                 # The import writes the run; the index follows it like any other run that is written.
                 if source is not None and not read_meta(connection).get("import", "").startswith(IMPORT_DONE):
@@ -94,11 +94,11 @@ async def _follow(builder: IndexBuilder, goes_on: Callable[[], bool], state: dic
     store, connection = builder.store, builder.side
     seen, at = "", -_AT_LEAST
     while goes_on():
-        signature, age = _sign(store.path), time.monotonic() - at
+        signature, age = read_signature(store.path), time.monotonic() - at
         if (signature != seen and age > _EVERY) or age > _AT_LEAST:
             seen, at = signature, time.monotonic()
             await builder.refresh()
-            write_meta(connection, {"identity": await _identify(store), **state})
+            write_meta(connection, {"identity": await _identify(store), "signature": signature, **state})
         more = await builder.step()
         write_meta(
             connection, {"prices": json.dumps({name: _to_list(one) for name, one in builder.prices.items()})}

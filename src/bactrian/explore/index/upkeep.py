@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from uuid import uuid4
 
 _SMALL = 1_000_000
 """Bytes of a run that are indexed in less time than a process takes to start."""
@@ -21,8 +20,6 @@ class IndexUpkeep:
     side: Path
     source: Path | None = None
     """Conversations that are imported into the run, always by a process of its own."""
-    name: str = field(default_factory=lambda: uuid4().hex)
-    """What the side file is ``followed_by``, once it has all that the run held at the start."""
     _task: asyncio.Task[None] | None = None
     _process: asyncio.subprocess.Process | None = None
 
@@ -51,11 +48,11 @@ class IndexUpkeep:
         if self.source is None and self._is_small():
             # Imported in a thread: the first page does not wait for it.
             follow_run = await asyncio.to_thread(_import_follower)
-            if not await follow_run(self.run, self.side, self.name, self._is_small):
+            if not await follow_run(self.run, self.side, self._is_small):
                 return
         source = [] if self.source is None else [str(self.source)]
         # -P: no module is taken from the working folder.
-        command = ["-P", "-m", "bactrian.explore.index.worker", str(self.run), str(self.side), self.name]
+        command = ["-P", "-m", "bactrian.explore.index.worker", str(self.run), str(self.side)]
         self._process = await asyncio.create_subprocess_exec(
             sys.executable, *command, *source, stdin=asyncio.subprocess.DEVNULL
         )
@@ -68,7 +65,7 @@ class IndexUpkeep:
         return size < _SMALL
 
 
-def _import_follower() -> Callable[[Path, Path, str, Callable[[], bool]], Awaitable[bool]]:
+def _import_follower() -> Callable[[Path, Path, Callable[[], bool]], Awaitable[bool]]:
     from bactrian.explore.index.follow import follow_run
 
     return follow_run

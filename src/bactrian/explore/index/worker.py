@@ -1,6 +1,6 @@
 """The process that builds and follows the side file of a large run: pages stay fast while it works.
 
-``python -m bactrian.explore.index.worker RUN SIDE NAME [SOURCE]``; conversations in ``SOURCE`` are imported into the
+``python -m bactrian.explore.index.worker RUN SIDE [SOURCE]``; conversations in ``SOURCE`` are imported into the
 run. It ends with its parent.
 """
 
@@ -18,11 +18,9 @@ def main() -> None:
     """Run until the parent ends."""
     os.nice(10)
     parent = os.getppid()
-    run, side, name, *source = sys.argv[1:]
+    run, side, *source = map(Path, sys.argv[1:])
     try:
-        asyncio.run(
-            follow_run(Path(run), Path(side), name, lambda: os.getppid() == parent, *map(Path, source))
-        )
+        asyncio.run(follow_run(run, side, lambda: os.getppid() == parent, *source))
     except KeyboardInterrupt:
         return
 
