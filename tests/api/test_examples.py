@@ -16,7 +16,7 @@ ROOT = Path(__file__).parent.parent.parent
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
 
-@pytest.mark.parametrize("name", [name for name in bt.__all__ if name not in ("__version__", "Interrupted")])
+@pytest.mark.parametrize("name", [name for name in bt.__all__ if name != "__version__"])
 def test_the_example_of_a_public_name_is_true(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

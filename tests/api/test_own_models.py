@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import threading
@@ -75,3 +76,11 @@ def test_an_interrupted_run_names_its_file_and_how_to_go_on(tmp_path: Path) -> N
     recipe = bt.recipe("ai-society", assistant_role=["Merchant"], user_role=["Guest"], task=["Teas"])
     with pytest.raises(KeyboardInterrupt, match=r"tea\.db.*same call resumes it"):
         bt.generate(recipe, run=tmp_path / "tea.db", model=interrupt)
+
+
+def test_a_model_that_fails_leaves_no_task_behind(caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(3):
+        with pytest.raises(ModelError):
+            bt.play("Choose a tea", model=lambda _: 3)  # type: ignore[arg-type, return-value]
+        gc.collect()
+    assert caplog.messages == []

@@ -51,6 +51,16 @@ def test_the_options_of_a_command_are_those_of_all_commands(words: str) -> None:
 
 
 @pytest.mark.parametrize("words", LEAVES)
+def test_a_default_is_what_its_option_makes_of_it(words: str) -> None:
+    command = LEAVES[words]
+    with command.make_context(words, [], resilient_parsing=True) as context:
+        for one in command.params:
+            if one.default is not None and not one.required and one.callback is None:
+                made = type(one).process_value(one, context, one.default)
+                assert (type(made), made) == (type(one.default), one.default), one.name
+
+
+@pytest.mark.parametrize("words", LEAVES)
 def test_the_help_of_a_command_is_whole_and_has_examples(tmp_path: Path, words: str) -> None:
     output = bactrian(*words.split(), "-h", cwd=tmp_path).stdout
     assert "..." not in re.sub(r"[A-Z0-9\]]\.\.\.", "", output), "a sentence is cut"

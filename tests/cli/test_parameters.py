@@ -122,7 +122,7 @@ async def test_an_address_in_dotenv_gets_no_key_from_the_environment(tmp_path: P
     ("arguments", "complaint"),
     [
         (("--temperature", "hot"), "'hot' is not a value for temperature"),
-        (("--assistant-top-p", "7"), "7.0 is not a value for top_p"),
+        (("--assistant-top-p", "7"), "7.0 is not a value for top_p. It is at most 1."),
         (("--user-reply-length", "0"), "0 is not a value for max_tokens"),
         (("--body", "messages=1"), "is not a value for body"),
     ],

@@ -95,6 +95,15 @@ async def sent_to(name: str, options: ModelOptions | None = None, request: Reque
     return endpoint.requests[0]
 
 
+def test_a_file_in_place_of_the_folder_of_own_rows_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine.toml").touch()
+    monkeypatch.setenv("BACTRIAN_CONFIG", str(tmp_path / "mine.toml"))
+    with pytest.raises(InputError, match="path of a file"):
+        load_providers()
+
+
 def test_every_row_is_tested_and_cites_its_documentation() -> None:
     assert load_providers().keys() == SENT.keys()
     assert all(row.docs.startswith("https://") for row in load_providers().values())

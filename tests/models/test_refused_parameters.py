@@ -50,6 +50,12 @@ def openai(param: str, message: str) -> Answer:
             Answer({"detail": [{"loc": ["body", "top_k"], "msg": "Extra inputs not permitted"}]}, status=422),
             "top_k",
         ),
+        (
+            refuses({"message": "No endpoints found that support these parameters: reasoning_effort"}, 404),
+            "reasoning_effort",
+        ),
+        (refuses('"qwen" does not support thinking'), "reasoning_effort"),
+        (refuses({"message": "`temperature` and `top_p` cannot both be specified. Use one."}), "top_p"),
     ],
 )
 async def test_it_is_left_out_from_then_on(answer: Answer, left_out: str) -> None:

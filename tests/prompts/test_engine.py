@@ -61,7 +61,10 @@ def test_no_message_to_a_model_has_its_words_in_python() -> None:
     """Texts of messages and descriptions in schemas are templates or values."""
     found: list[str] = []
     for path in SOURCE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        code = path.read_text("utf-8")
+        if "Message(" not in code and "description" not in code:
+            continue
+        for node in ast.walk(ast.parse(code)):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Message":
                 said = [part for argument in node.args[1:] for part in ast.walk(argument)]
             elif isinstance(node, ast.Dict):

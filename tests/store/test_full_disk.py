@@ -11,6 +11,7 @@ import pytest
 
 from bactrian.errors import StoreError
 from bactrian.store import open_store
+from bactrian.store.sqlite.database import explain_error
 from bactrian.store.sqlite.recover import recover
 from bactrian.store.sqlite.verify import verify
 from tests.helpers.command import Command, clean_environment
@@ -99,3 +100,16 @@ async def test_a_full_disk_leaves_no_half_copy_of_an_older_run(tmp_path: Path) -
                 pass
         assert run.read_bytes() == before
         assert [name for name in os.listdir(small) if "backup" in name] == []
+
+
+def test_a_full_disk_of_temporary_files_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    database = sqlite3.connect(":memory:")
+    database.execute("PRAGMA max_page_count = 1")
+    with pytest.raises(sqlite3.OperationalError) as full:
+        database.execute("CREATE TABLE one (text)")
+    database.close()
+    assert "run.db: The disk is full" in str(explain_error(full.value, tmp_path / "run.db"))
+    with mounted(tmp_path / "small", "size=8k") as small:
+        (small / "all").write_bytes(bytes(8 << 10))
+        monkeypatch.setattr("tempfile.tempdir", str(small))
+        assert f"{small}: The disk of temporary files" in str(explain_error(full.value, tmp_path / "run.db"))

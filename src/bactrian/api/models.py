@@ -175,7 +175,7 @@ def choose_models(
         raise InputError(
             f"There is no agent {strange[0]!r} to give a model to.",
             where="models",
-            next=f"Agents: {', '.join(filter(None, agents))}.",
+            next=f"Agents: {', '.join(sorted({*filter(None, agents), *USUAL_AGENTS, 'task'}))}.",
         )
     follows = _find_followed(given) if model is None else None
     names: dict[str, str] = {}

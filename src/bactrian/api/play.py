@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
@@ -53,7 +53,20 @@ _ARGUMENTS = (
 
 
 class Interrupted(KeyboardInterrupt):
-    """Raised when Ctrl-C ends a session. ``session`` holds the turns so far; the same call resumes a stored one."""
+    """Raised when Ctrl-C ends a session. ``session`` has the turns so far; the same call resumes a stored one.
+
+    Example:
+        >>> import bactrian as bt
+        >>> def press_ctrl_c(messages):
+        ...     raise KeyboardInterrupt
+        >>> user = bt.Scripted(["Instruction: Name one.\\nInput: None"])
+        >>> try:
+        ...     _ = bt.play("Choose a tea", models={"user": user, "assistant": press_ctrl_c}, specify=False)
+        ... except bt.Interrupted as interrupt:
+        ...     print(interrupt.session.turns[-1].text)
+        Instruction: Name one.
+        Input: None
+    """
 
     def __init__(self, session: Session | None, run: str | Path | None = None) -> None:
         resume = "" if run is None else f" It is stored in {run}; the same call resumes it."
@@ -366,16 +379,17 @@ class SessionCollector:
             case _:
                 pass
 
-    async def collect(self, events: AsyncIterator[Event]) -> Session:
-        """Consume ``events`` and return the session.
+    async def collect(self, events: AsyncGenerator[Event]) -> Session:
+        """Consume and close ``events``, and return the session.
 
         Raises:
             BactrianError: the session failed before its first turn.
         """
-        async for event in events:
-            self.add(event)
-            if isinstance(event, Ended) and (not self._turns or self._begun is None):
-                raise_failure(event)
+        async with aclosing(events):
+            async for event in events:
+                self.add(event)
+                if isinstance(event, Ended) and (not self._turns or self._begun is None):
+                    raise_failure(event)
         session = self.session
         if session is None:
             raise BactrianError("The session did not begin.", next="Report this.")

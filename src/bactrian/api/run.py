@@ -81,6 +81,10 @@ class Run:
         (1, {'task_done': 1}, True)
         >>> [session.task.text for session in run]
         ['Choose a tea']
+        >>> run.select(ending="task_done")[0].turns[1].text
+        'Solution: Sencha.\\nNext request.'
+        >>> run.export("messages", "tea.jsonl", only=["ending=task_done"])["counts"]["sessions"]
+        1
     """
 
     def __init__(self, path: Path) -> None:

@@ -33,7 +33,7 @@ class VerbCommand(typer.core.TyperCommand):
     def __init__(self, *given: Any, **more: Any) -> None:
         super().__init__(*given, **more)
         for param in self.params:
-            _skip_empty_value(param)
+            _keep_default(param)
         self.params.append(_make_verbose_option())
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -160,14 +160,19 @@ def _check_once(order: list[Any]) -> None:
             )
 
 
-def _skip_empty_value(param: Any) -> None:
-    """Convert no value that is not given: Typer builds a converter for it, which takes longer than the rest of it."""
+def _keep_default(param: Any) -> None:
+    """Convert only a value that is given: newer versions of Typer build a converter for each option that has a value.
+
+    A default is declared in the type of its option, so a conversion would not change it.
+    """
     convert = param.process_value
 
     def process_value(ctx: Any, value: Any) -> Any:
-        if value is None and not param.required and param.callback is None:
+        if param.required or param.callback is not None:
+            return convert(ctx, value)
+        if value is None:
             return () if param.multiple or param.nargs == -1 else None
-        return convert(ctx, value)
+        return value if value is param.default else convert(ctx, value)
 
     param.process_value = process_value
 

@@ -162,11 +162,18 @@ def load_providers() -> Mapping[str, Provider]:
     """Return all rows by name; the user's own rows replace built-in ones of the same name.
 
     Raises:
-        InputError: the user's file cannot be read or is invalid, with the position of the fault.
+        InputError: the user's file cannot be read or is invalid, with the position of the fault, or
+            ``BACTRIAN_CONFIG`` is no folder.
     """
     path = find_config_folder() / FILE
     try:
         changed = path.stat().st_mtime_ns
+    except NotADirectoryError as error:
+        raise InputError(
+            "BACTRIAN_CONFIG is the path of a file.",
+            where=str(path.parent),
+            next=f"Set it to the folder that contains your {FILE}.",
+        ) from error
     except OSError:
         return _load_built_in()
     return _load_built_in() | _load_own(path, changed)

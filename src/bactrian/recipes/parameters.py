@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Annotated, Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic_core import ErrorDetails
 
 from bactrian.errors import InputError
 from bactrian.files.toml import suggest_name
@@ -107,12 +108,23 @@ def read_parameters(given: Mapping[str, Any], where: str = "parameters") -> Para
             word = str(first["loc"][-1])
             what = f"There is no parameter {word!r}.{suggest_name(word, list(Parameters.model_fields))}"
         else:
-            what = f"{first['input']!r} is not a value for {word}."
+            what = f"{first['input']!r} is not a value for {word}.{_name_range(first)}"
         raise InputError(
             what,
             where=where,
             next=f"docs/models.md says what each takes: {', '.join(SamplingSpec.model_fields)}; none leaves one out.",
         ) from error
+
+
+def _name_range(error: ErrorDetails) -> str:
+    """Return the range that a number has to be in, as a sentence after a space; nothing for other errors."""
+    words = {
+        "less_than_equal": "at most {le:g}",
+        "less_than": "less than {lt:g}",
+        "greater_than_equal": "at least {ge:g}",
+        "greater_than": "more than {gt:g}",
+    }
+    return f" It is {words[error['type']].format(**error.get('ctx', {}))}." if error["type"] in words else ""
 
 
 def _write_none(given: Mapping[str, Any]) -> dict[str, Any]:

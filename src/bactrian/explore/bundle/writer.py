@@ -23,7 +23,7 @@ from bactrian.explore.bundle.maps import list_maps
 from bactrian.explore.bundle.pages import fetch_page
 from bactrian.explore.filters import ListFilter
 from bactrian.explore.index.lists import count_total
-from bactrian.explore.index.side import IMPORT_DONE, sign_run
+from bactrian.explore.index.side import IMPORT_DONE, read_signature
 from bactrian.explore.library import Library, open_library
 from bactrian.explore.rendering import Explorer
 from bactrian.explore.server import build_app
@@ -126,7 +126,7 @@ async def _wait_for_index(library: Library, tell: Callable[[str], None]) -> None
             imported = not one.is_imported or (state.get("import") or "").startswith(IMPORT_DONE)
             complete = state["sessions"] and state["seen"] == state["sessions"] == state["texts"]
             # An index of before may be complete, and not know the marks and turns that came since.
-            current = state.get("signature") == sign_run(one.store.path)
+            current = state.get("signature") == read_signature(one.store.path)
             if imported and complete and current and not await one.store.outlines(state["last"], 1):
                 break
             tell(f"{one.name}: {state['seen']:,} of {state['sessions']:,} conversations indexed")

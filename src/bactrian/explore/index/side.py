@@ -157,7 +157,7 @@ def read_side_file(path: Path, *, seconds: float = 5.0) -> Generator[sqlite3.Con
             raise
 
 
-def sign_run(run: Path) -> str:
+def read_signature(run: Path) -> str:
     """Return something that differs after each write to ``run``; the index keeps that of the run it was made from."""
     parts: list[str] = []
     for name in (run, run.with_name(run.name + "-wal")):

@@ -25,7 +25,7 @@ from bactrian.analyze.processes import map_parts
 from bactrian.errors import BactrianError
 from bactrian.explore.index.build import IndexBuilder
 from bactrian.explore.index.evidence import describe_detectors, search_sessions
-from bactrian.explore.index.side import IMPORT_DONE, open_for_building, read_meta, sign_run, write_meta
+from bactrian.explore.index.side import IMPORT_DONE, open_for_building, read_meta, read_signature, write_meta
 from bactrian.ingest.importer import ImportReport, find_chats, import_chats
 from bactrian.ingest.parsed import Origin
 from bactrian.models.pricing import make_pricing
@@ -90,7 +90,7 @@ async def _follow(builder: IndexBuilder, state: dict[str, str]) -> None:
     parent, store, connection = os.getppid(), builder.store, builder.side
     seen, at = "", -_AT_LEAST
     while os.getppid() == parent:
-        signature, age = sign_run(store.path), time.monotonic() - at
+        signature, age = read_signature(store.path), time.monotonic() - at
         if (signature != seen and age > _EVERY) or age > _AT_LEAST:
             seen, at = signature, time.monotonic()
             await builder.refresh()

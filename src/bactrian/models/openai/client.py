@@ -30,6 +30,7 @@ from bactrian.models.openai.dialect import OTHER_WORD, USUAL, Dialect
 from bactrian.models.openai.key_mask import KeyMask, write_masked
 from bactrian.models.openai.lenient_json import decode_json
 from bactrian.models.openai.options import OptionEncoder, build_parameters, has_grammar
+from bactrian.models.openai.refused_parameters import find_refused_parameter
 from bactrian.models.openai.usage import UsageReader
 from bactrian.models.traits import Traits
 from bactrian.models.window import LEAST_REPLY, find_reply_length
@@ -222,7 +223,7 @@ class OpenAIModel:
 
     def _learn_refusal(self, fault: Refused, sent: Collection[str]) -> bool:
         """Leave out a parameter that the endpoint refuses by name; return False if none can be left out."""
-        name = errors.find_refused_parameter(fault, sent)
+        name = find_refused_parameter(fault, sent)
         if name is None:
             return False
         if name == self._dialect.length and self._without.isdisjoint(OTHER_WORD):

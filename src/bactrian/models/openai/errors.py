@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import ssl
-from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -142,33 +141,16 @@ def _make_refusal(status: int, complaint: ErrorBody, summary: str, sample: bytes
         )
     if status in (400, 404, 422) and _NO_SUCH_MODEL.search(words):
         return UnknownModel(summary, sample=sample)
-    if status in (404, 405):
+    named = _PARAMETER.search(complaint.message)
+    if status in (404, 405) and not named:
         return Refused(summary, next="Check the base URL; did you omit /v1?", sample=sample)
     if complaint.param and not _CONTENT.match(complaint.param):
         return Refused(summary, next=f"Change or leave out the parameter {complaint.param!r}.", sample=sample)
-    if _PARAMETER.search(complaint.message):
+    if named:
         return Refused(summary, next="Correct the parameter, then run the same command.", sample=sample)
     return RefusedPrompt(
         summary, next="Correct the reported problem; the endpoint may also refuse this prompt.", sample=sample
     )
-
-
-_UNSUPPORTED = re.compile(
-    r"unsupported|not (be )?(support|permitted|allow|accept|available)|does not (support|accept|allow|take)"
-    r"|unrecognized|unrecognised|unknown|unexpected|extra|forbidden|deprecated|instead",
-    re.IGNORECASE,
-)
-
-
-def find_refused_parameter(fault: Refused, sent: Collection[str]) -> str | None:
-    """Return the sent parameter that the endpoint does not support; None if it names none.
-
-    A value out of range does not count, because the user has to know about it.
-    """
-    words = f"{fault.what} {fault.sample.decode(errors='replace')}"
-    if not _UNSUPPORTED.search(words):
-        return None
-    return next((name for name in sent if re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", words)), None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import sqlite3
+import tempfile
 from collections.abc import Generator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -302,6 +303,13 @@ def explain_error(error: BaseException, path: Path, *, needed: int = 0) -> Bactr
 
 def _make_disk_full_error(path: Path, needed: int, kept: str) -> StoreError:
     free = count_free_bytes(path)
+    temporary = Path(tempfile.gettempdir())
+    if count_free_bytes(temporary / "any") < _PAGE and needed + _PAGE < free:
+        return StoreError(
+            "The disk of temporary files is full.",
+            where=str(temporary),
+            next=f"{kept} Free some space there, or set TMPDIR to another folder, and run the same command.",
+        )
     pages = max(2 * (needed // _PAGE + 1), free // _PAGE + 1)  # once in the log, and later in the file
     return StoreError(
         f"The disk is full: {pages * _PAGE:,} bytes or more are needed, {free:,} are free.",
