@@ -16,7 +16,7 @@ from bactrian.errors import InputError
 from bactrian.sandbox.limits import MIB, Limits
 from bactrian.sandbox.run import run
 from bactrian.sandbox.tiers import LandlockOnly, Tier
-from tests.helpers.command import bactrian
+from tests.helpers.command import bactrian, start_python
 
 SMALL = Limits(cpu=2, wall=20, memory=512 * MIB, disk=4 * MIB, output=10_000)
 
@@ -196,15 +196,10 @@ def test_the_command_refuses_bad_input(tmp_path: Path) -> None:
 def test_without_a_sandbox_nothing_is_run(tmp_path: Path) -> None:
     (tmp_path / "touch.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
     hide = "import bactrian.sandbox.run as run; run.TIERS = (); from bactrian.__main__ import main; main()"
-    done = subprocess.run(
-        [sys.executable, "-c", hide, "sandbox", "run", "touch.py"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = start_python(hide, "sandbox", "run", "touch.py", cwd=tmp_path)
+    _, told = done.finish()
     assert done.returncode == 1
-    assert "no sandbox" in done.stderr
+    assert b"no sandbox" in told
     assert not (tmp_path / "ran").exists()
 
 
