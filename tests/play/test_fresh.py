@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 from bactrian.api.models import OwnModel
-from bactrian.api.play import SessionCollector
+from bactrian.api.playing.collector import SessionCollector
 from bactrian.models.model import Request
 from bactrian.models.traits import BUILT_IN_MODEL
 from bactrian.play.defaults import SMALL_PACK

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from pathlib import Path
 
-from bactrian.api.play import SessionCollector, raise_failure
+from bactrian.api.playing.collector import SessionCollector, raise_failure
 from bactrian.api.reading.status import write_dollars
 from bactrian.api.reading.transcript import write_sessions
 from bactrian.cli.terminal.console import open_progress
