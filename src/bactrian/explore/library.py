@@ -20,7 +20,7 @@ from bactrian.errors import InputError
 from bactrian.explore.index.side import find_side_file, read_side_file
 from bactrian.explore.trainings import is_training
 from bactrian.files.identity import is_same_file
-from bactrian.store import RunReader, open_store
+from bactrian.store import RunReader, is_run, open_store
 
 _HEADER = b"SQLite format 3\0"
 
@@ -163,6 +163,8 @@ def _is_run(path: Path) -> bool:
         raise InputError("There is no such run, file or folder.", where=str(path), next="Check the path.")
     if path.is_dir():
         return False
+    if is_run(path):
+        return True
     with path.open("rb") as file:
         return file.read(len(_HEADER)) == _HEADER
 

@@ -2,6 +2,7 @@
 
 from bactrian.store.base import Rows, RunReader, RunWriter, Store
 from bactrian.store.locations import find_data_folder, find_run, find_runs, list_play_files, name_run
+from bactrian.store.sqlite.database import is_run
 from bactrian.store.sqlite.filesystem import list_run_files
 from bactrian.store.sqlite.kept import open_kept_run
 from bactrian.store.sqlite.lock import is_locked
@@ -16,6 +17,7 @@ __all__ = [
     "find_run",
     "find_runs",
     "is_locked",
+    "is_run",
     "list_play_files",
     "list_run_files",
     "name_run",

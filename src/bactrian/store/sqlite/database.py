@@ -6,7 +6,7 @@ import errno
 import sqlite3
 import tempfile
 from collections.abc import Generator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from sqlalchemy import Engine, QueuePool, create_engine
@@ -32,13 +32,25 @@ _LOG_INDEX = 32 * 1024
 def is_run(path: Path) -> bool:
     """Return True if the file at ``path`` is a run, as far as its first 100 bytes tell."""
     try:
-        if not path.is_file():
-            return False
-        with path.open("rb") as file:
-            header = file.read(100)
+        return path.is_file() and _read_number(path, "application_id", 68) == APPLICATION_ID
     except OSError:
         return False
-    return header.startswith(_HEADER) and int.from_bytes(header[68:72], "big") == APPLICATION_ID
+
+
+def _read_number(path: Path, name: str, offset: int) -> int:
+    """Return a number of the header, without the log: that at ``offset``, which is called ``name``. 0 if not found.
+
+    It is read by SQLite where possible. Where a file is closed that was not opened by SQLite, the process loses its
+    locks on it, and other connections of the process would not see what other processes write.
+    """
+    with (
+        suppress(sqlite3.Error),
+        closing(sqlite3.connect(_make_uri(path, immutable=True), uri=True)) as header,
+    ):
+        return header.execute(f"PRAGMA {name}").fetchone()[0]
+    with path.open("rb") as file:
+        content = file.read(100)
+    return int.from_bytes(content[offset : offset + 4], "big") if content.startswith(_HEADER) else 0
 
 
 def check_file(path: Path, *, create: bool) -> None:
@@ -64,6 +76,8 @@ def check_file(path: Path, *, create: bool) -> None:
         _check_folder(path, create=create)
         return
     try:
+        if _read_number(path, "application_id", 68) == APPLICATION_ID:
+            return
         with path.open("rb") as file:
             header = file.read(100)
     except OSError as error:
@@ -74,12 +88,11 @@ def check_file(path: Path, *, create: bool) -> None:
             where=where,
             next="Give another file; this one is as it was. Chats that others made: `bactrian import`.",
         )
-    if int.from_bytes(header[68:72], "big") != APPLICATION_ID:
-        raise InputError(
-            "This is a database of another program.",
-            where=where,
-            next="Give another file; this one is as it was. Chats that others made: `bactrian import`.",
-        )
+    raise InputError(
+        "This is a database of another program.",
+        where=where,
+        next="Give another file; this one is as it was. Chats that others made: `bactrian import`.",
+    )
 
 
 def _check_folder(path: Path, *, create: bool) -> None:
@@ -155,8 +168,11 @@ def _make_reading_uri(path: Path) -> str:
 
     SQLite creates a file beside a run with a write-ahead log, unless it is told that nobody can write there.
     """
-    uri = f"{path.absolute().as_uri()}?mode=ro"
-    return uri if has_log(path) or can_read_log(path) else f"{uri}&immutable=1"
+    return _make_uri(path, immutable=not (has_log(path) or can_read_log(path)))
+
+
+def _make_uri(path: Path, *, immutable: bool) -> str:
+    return f"{path.absolute().as_uri()}?mode=ro{'&immutable=1' if immutable else ''}"
 
 
 class _Snapshot(sqlite3.Connection):
@@ -246,11 +262,7 @@ def log_is_missing(path: Path) -> bool:
 
     This happens if the log was deleted, or the run was copied without it.
     """
-    with path.open("rb") as file:
-        header = file.read(100)
-    if int.from_bytes(header[60:64], "big") != IS_OPEN:
-        return False
-    return not has_log(path)
+    return _read_number(path, "user_version", 60) == IS_OPEN and not has_log(path)
 
 
 def back_up(path: Path, version: int) -> Path:
