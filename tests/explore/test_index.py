@@ -6,10 +6,13 @@ import asyncio
 import json
 import os
 import signal
+import sys
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
+
+import pytest
 
 from bactrian.analyze.behaviours.catalogue import find_behaviours
 from bactrian.explore.filters import ListFilter
@@ -30,6 +33,13 @@ FLIPPED = session("flip", texts=FLIP, code="assistant_instruct")
 
 def found(one: RunningExplorer, query: str) -> list[str]:
     return [row["id"] for row in json.loads(one.get(f"/conversations.json?{query}").text)["sessions"]]
+
+
+def list_index_processes(explorer: int) -> list[str]:
+    """The processes that index for the explorer with this process id."""
+    children = Path(f"/proc/{explorer}/task/{explorer}/children").read_text().split()
+    commands = [Path(f"/proc/{child}/cmdline").read_text() for child in children]
+    return [command for command in commands if "bactrian.explore.index.worker" in command]
 
 
 async def test_a_new_index_has_the_marks_as_soon_as_it_has_the_sessions(tmp_path: Path) -> None:
@@ -84,6 +94,18 @@ async def test_an_index_that_was_killed_goes_on_where_it_was(tmp_path: Path) -> 
         assert after["seen"] >= before["seen"]
         one.wait(lambda state: state["texts"] == state["seen"] == 300)
         assert json.loads(one.get("/conversations.json?q=dial").text)["count"] == 300
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in /proc")
+async def test_a_small_run_is_indexed_by_the_explorer_itself_until_it_is_large(tmp_path: Path) -> None:
+    await make_run(tmp_path / "run.db", [session("first")])
+    with explore(tmp_path, "run.db", sessions=1) as one:
+        assert list_index_processes(one.command.pid) == []
+        await make_run(tmp_path / "run.db", [session("large", texts=["Instruction: " + "word " * 300_000])])
+        await asyncio.to_thread(one.wait, lambda state: state["seen"] == 2)
+        await make_run(tmp_path / "run.db", [session("last")])
+        await asyncio.to_thread(one.wait, lambda state: state["seen"] == 3)
+        assert len(list_index_processes(one.command.pid)) == 1
 
 
 async def test_a_run_that_was_replaced_has_a_new_index(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ import hashlib
 import os
 import re
 import sqlite3
-import sys
 from collections.abc import AsyncGenerator, Collection, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from platformdirs import user_cache_path
 
 from bactrian.errors import InputError
 from bactrian.explore.index.side import find_side_file, read_side_file
+from bactrian.explore.index.upkeep import IndexUpkeep
 from bactrian.explore.trainings import is_training
 from bactrian.files.identity import is_same_file
 from bactrian.store import RunReader, is_run, open_store
@@ -39,8 +39,8 @@ class DataSet:
     store: RunReader
     writing: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held by the page that writes the run."""
-    worker: asyncio.subprocess.Process | None = None
-    """The process that builds the side file."""
+    upkeep: IndexUpkeep | None = None
+    """What builds the side file."""
     drawing: asyncio.subprocess.Process | None = None
     """The process that draws a map."""
 
@@ -144,8 +144,9 @@ async def add_data_set(library: Library, path: Path, stack: AsyncExitStack) -> D
         side.parent.mkdir(parents=True, exist_ok=True)
     one = DataSet(_find_name(path, library.sets), path, run, side, store)
     library.sets[one.name] = one
-    one.worker = await _start_worker(one)
-    stack.push_async_callback(_stop_workers, one)
+    one.upkeep = IndexUpkeep(run, side, path if one.is_imported else None)
+    one.upkeep.start()
+    stack.push_async_callback(_stop_work, one)
     return one
 
 
@@ -195,17 +196,9 @@ def _find_name(path: Path, taken: Collection[str]) -> str:
     return next(name for name in names if name not in taken)
 
 
-async def _start_worker(one: DataSet) -> asyncio.subprocess.Process:
-    source = [str(one.source)] if one.is_imported else []
-    # -P: no module is taken from the working folder.
-    return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-P", "-m", "bactrian.explore.index.worker", str(one.run), str(one.side), *source),
-        stdin=asyncio.subprocess.DEVNULL,
-    )
-
-
-async def _stop_workers(one: DataSet) -> None:
-    for worker in (one.worker, one.drawing):
-        if worker is not None and worker.returncode is None:
-            worker.terminate()
-            await worker.wait()
+async def _stop_work(one: DataSet) -> None:
+    if one.upkeep is not None:
+        await one.upkeep.stop()
+    if one.drawing is not None and one.drawing.returncode is None:
+        one.drawing.terminate()
+        await one.drawing.wait()

@@ -119,9 +119,9 @@ def _check_folder(folder: Path) -> None:
 async def _wait_for_index(library: Library, tell: Callable[[str], None]) -> None:
     """Wait until everything is imported and searched for behaviours."""
     for one in library.sets.values():
-        while one.worker is not None:
+        while one.upkeep is not None:
             state = await asyncio.to_thread(one.read_state)
-            if one.worker.returncode:
+            if one.upkeep.has_failed:
                 raise InputError("The index could not be built.", where=str(one.source), next="Try again.")
             imported = not one.is_imported or (state.get("import") or "").startswith(IMPORT_DONE)
             complete = state["sessions"] and state["seen"] == state["sessions"] == state["texts"]

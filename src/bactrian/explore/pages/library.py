@@ -76,7 +76,7 @@ async def _name_state(one: DataSet, state: dict[str, Any]) -> str:
 
 
 def _find_problem(one: DataSet) -> str:
-    if one.worker is not None and one.worker.returncode:
+    if one.upkeep is not None and one.upkeep.has_failed:
         return "The index could not be built to its end; what it holds is shown. Start the explorer again to go on."
     return ""
 

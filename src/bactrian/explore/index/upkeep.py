@@ -1,0 +1,71 @@
+"""Decides in which process the side file of a run is kept up to date, and begins and ends the work."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+_SMALL = 1_000_000
+"""Bytes of a run that are indexed in less time than a process takes to start."""
+
+
+@dataclass(slots=True)
+class IndexUpkeep:
+    """Keeps one side file up to date: in this process while its run is small, and then in a process of its own."""
+
+    run: Path
+    side: Path
+    source: Path | None = None
+    """Conversations that are imported into the run, always by a process of its own."""
+    _task: asyncio.Task[None] | None = None
+    _process: asyncio.subprocess.Process | None = None
+
+    def start(self) -> None:
+        """Begin; needs a running event loop."""
+        self._task = asyncio.create_task(self._keep_up())
+
+    @property
+    def has_failed(self) -> bool:
+        """True if the work ended before its time."""
+        if self._process is not None:
+            return bool(self._process.returncode)
+        task = self._task
+        return task is not None and task.done() and not task.cancelled() and task.exception() is not None
+
+    async def stop(self) -> None:
+        """End the work; the next start goes on from there."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+        if self._process is not None and self._process.returncode is None:
+            self._process.terminate()
+            await self._process.wait()
+
+    async def _keep_up(self) -> None:
+        if self.source is None and self._is_small():
+            # Imported in a thread: the first page does not wait for it.
+            follow_run = await asyncio.to_thread(_import_follower)
+            if not await follow_run(self.run, self.side, self._is_small):
+                return
+        source = [] if self.source is None else [str(self.source)]
+        # -P: no module is taken from the working folder.
+        command = ["-P", "-m", "bactrian.explore.index.worker", str(self.run), str(self.side)]
+        self._process = await asyncio.create_subprocess_exec(
+            sys.executable, *command, *source, stdin=asyncio.subprocess.DEVNULL
+        )
+
+    def _is_small(self) -> bool:
+        size = 0
+        for path in (self.run, self.run.with_name(f"{self.run.name}-wal")):
+            if path.exists():
+                size += path.stat().st_size
+        return size < _SMALL
+
+
+def _import_follower() -> Callable[[Path, Path, Callable[[], bool]], Awaitable[bool]]:
+    from bactrian.explore.index.follow import follow_run
+
+    return follow_run
