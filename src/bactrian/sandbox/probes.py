@@ -18,7 +18,7 @@ from bactrian.sandbox.outcome import Outcome
 from bactrian.sandbox.run import run
 from bactrian.sandbox.tiers import Tier
 
-LIMITS = Limits(cpu=0.8, wall=6, memory=512 * MIB, disk=16 * MIB, disk_files=1000, output=64 << 10)
+LIMITS = Limits(cpu=2, wall=6, memory=512 * MIB, disk=16 * MIB, disk_files=1000, output=64 << 10)
 """Small limits, so that programs that reach them do so soon."""
 _BEGUN = "the program has begun"
 _ESCAPED = "ESCAPED"
@@ -58,6 +58,8 @@ class Probe:
     """The architecture that it is for; empty for all."""
     wall: float = LIMITS.wall
     """Seconds until it is ended; fewer for a program that only waits."""
+    cpu: float = LIMITS.cpu
+    """Seconds of CPU time until it is ended; fewer for a program that only computes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +121,7 @@ def load_probes() -> list[Probe]:
             beyond=tuple(row.get("beyond", ())),
             machine=row.get("machine", ""),
             wall=row.get("wall", LIMITS.wall),
+            cpu=row.get("cpu", LIMITS.cpu),
         )
         for name, row in rows.items()
     ]
@@ -134,9 +137,8 @@ def run_probe(probe: Probe, tier: Tier, bait: Bait) -> ProbeResult:
     prelude = _PRELUDE.format(
         begun=_BEGUN, secret=str(bait.secret), port=bait.port, parent=os.getpid(), escaped=_ESCAPED
     )
-    outcome = run(
-        prelude + probe.code, limits=replace(LIMITS, wall=probe.wall), tier=tier, name=f"{probe.name}.py"
-    )
+    limits = replace(LIMITS, wall=probe.wall, cpu=probe.cpu)
+    outcome = run(prelude + probe.code, limits=limits, tier=tier, name=f"{probe.name}.py")
     if _BEGUN not in outcome.stdout:
         raise SandboxError(f"The program {probe.name} did not begin.", where=f"tier {tier.name}")
     return ProbeResult(probe, *_judge(probe, outcome, bait))

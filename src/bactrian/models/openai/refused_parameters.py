@@ -13,10 +13,8 @@ _UNSUPPORTED = re.compile(
     r"|cannot both|no endpoints found",
     re.IGNORECASE,
 )
-
-
-_THINKING = re.compile(r"(not support|unsupported|without) (thinking|reasoning)\b", re.IGNORECASE)
-"""Wordings that mean ``reasoning_effort`` and do not name it, as Ollama's."""
+_THINKING = re.compile(r"(not support|unsupported) (thinking|reasoning)\b", re.IGNORECASE)
+"""Wordings that mean ``reasoning_effort`` and do not name it, such as Ollama's."""
 
 
 def find_refused_parameter(fault: Refused, sent: Collection[str]) -> str | None:
@@ -31,4 +29,4 @@ def find_refused_parameter(fault: Refused, sent: Collection[str]) -> str | None:
     named = [name for name in sent if re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", words)]
     if not named and _THINKING.search(words):
         named = [name for name in sent if name == "reasoning_effort"]
-    return named[-1 if "both" in words else 0] if named else None
+    return named[-1 if "cannot both" in words else 0] if named else None
