@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shlex
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -100,14 +101,7 @@ class RunStatus:
         return "\n".join(f"{name:<10}{to_printable(text)}" for name, text in self.list_facts())
 
     def _repr_html_(self) -> str:
-        from html import escape
-
-        left = ' style="text-align:left"'
-        rows = "".join(
-            f"<tr><th{left}>{name}</th><td{left}>{escape(to_printable(text))}</td></tr>"
-            for name, text in self.list_facts()
-        )
-        return f"<table>{rows}</table>"
+        return render_facts(self.list_facts())
 
     def list_facts(self) -> list[tuple[str, str]]:
         """Return the lines that a person reads, each with its label."""
@@ -154,6 +148,16 @@ class RunStatus:
             return f"{text}; to come: unknown"
         value, low, high = map(write_dollars, (coming.usd.value, coming.usd.low, coming.usd.high))
         return f"{text}; to come: {value} ({low} to {high})"
+
+
+def render_facts(facts: Iterable[tuple[str, str]]) -> str:
+    """Return labelled facts as an HTML table; all text is escaped."""
+    left = ' style="text-align:left"'
+    rows = "".join(
+        f"<tr><th{left}>{escape(to_printable(name))}</th><td{left}>{escape(to_printable(text))}</td></tr>"
+        for name, text in facts
+    )
+    return f"<table>{rows}</table>"
 
 
 def write_dollars(amount: float | None) -> str:
