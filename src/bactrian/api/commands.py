@@ -54,14 +54,14 @@ def describe_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def describe_run(options: Mapping[str, Any], **more: Any) -> dict[str, Any]:
-    """Return the options of a run, and ``more``, as JSON values: those that its plan does not hold, and the limit."""
+    """Return the options of a run, and ``more``, as JSON values: those that are not in its plan, and the limit."""
     of_one_call = ("parameters", "seed", "origin", "keep_tasks", "on_progress", "retry_failed")
     told = {name: value for name, value in {**options, **more}.items() if name not in of_one_call}
     return {**describe_options(told), "limit": told.get("limit")}
 
 
 def remove_credentials(address: str) -> str:
-    """Return the address without the user and the password that it may hold."""
+    """Return the address without the user and the password that it may contain."""
     parts = urlsplit(address)
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
@@ -78,7 +78,7 @@ def _to_json(value: object) -> object:
 def describe_tools(tools: ToolsLike) -> tuple[bool, dict[str, list[str]], dict[str, int]]:
     """Return whether objects are among the tools, the files by agent, and the number of MCP servers by agent.
 
-    The command line of a server may hold a key, so it is not stored.
+    The command line of a server may contain a key, so it is not stored.
     """
     by_agent = tools if isinstance(tools, Mapping) else {"assistant": tools}
     files: dict[str, list[str]] = {}

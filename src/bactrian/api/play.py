@@ -71,7 +71,7 @@ class Interrupted(KeyboardInterrupt):
     def __init__(self, session: Session | None, run: str | Path | None = None) -> None:
         resume = "" if run is None else f" It is stored in {run}; the same call resumes it."
         super().__init__(
-            f"The session was interrupted; the attribute `session` of this exception holds its turns.{resume}"
+            f"The session was interrupted; the attribute `session` of this exception has its turns.{resume}"
         )
         self.session = session
 
@@ -117,7 +117,7 @@ def play(
     Raises:
         InputError: an argument cannot be used.
         ModelError: a model fails before the first turn. A session that fails later is returned, with a warning.
-        Interrupted: Ctrl-C was pressed; it is a KeyboardInterrupt, and holds the turns so far.
+        Interrupted: Ctrl-C was pressed; it is a KeyboardInterrupt, and has the turns so far.
         StoreError: the run is damaged, in use, or written by a newer version of this program.
     """
     check_names("play", options, _ARGUMENTS)
