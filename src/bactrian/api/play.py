@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from bactrian.api.arguments import Critic, PlayOptions, ToolsLike, read_limits, read_role, read_tools
 from bactrian.api.bridge import run_sync
@@ -23,7 +23,6 @@ from bactrian.api.models import (
     make_meter,
 )
 from bactrian.api.playing.collector import SessionCollector
-from bactrian.api.playing.embodied import build_embodied_order
 from bactrian.errors import BactrianWarning, InputError
 from bactrian.language.argument_names import use_python_words
 from bactrian.models.registry import ModelOptions
@@ -35,7 +34,6 @@ from bactrian.play.defaults import (
     complete_as_before,
     complete_setup,
 )
-from bactrian.play.embodied.alone import EmbodiedOrder, play_embodied
 from bactrian.play.endings.own import EndingLike, read_endings
 from bactrian.play.run_session import SessionOrder, play_one
 from bactrian.play.setup import WORD_LIMIT, RolePlaySetup
@@ -43,6 +41,9 @@ from bactrian.recipes.parameters import read_parameters
 from bactrian.records.events import Event
 from bactrian.records.session import Role, Session
 from bactrian.records.text import write_count
+
+if TYPE_CHECKING:
+    from bactrian.play.embodied.alone import EmbodiedOrder
 
 AGENTS = ("task_specifier", "task_planner", "user", "assistant")
 _ARGUMENTS = (
@@ -191,7 +192,12 @@ async def stream(
             run=run,
             options=options,
         )
-    playing = play_one(order) if isinstance(order, SessionOrder) else play_embodied(order)
+    if isinstance(order, SessionOrder):
+        playing = play_one(order)
+    else:
+        from bactrian.play.embodied.alone import play_embodied
+
+        playing = play_embodied(order)
     async with aclosing(yield_from_task(playing)) as events:
         async for event in events:
             yield event
@@ -241,6 +247,8 @@ def _order_session(
             raise InputError(
                 "An embodied agent alone takes no endings.", where="endings", next="Leave them out."
             )
+        from bactrian.api.playing.embodied import build_embodied_order
+
         return build_embodied_order(
             idea,
             read_role(embodied, defaults[0]),

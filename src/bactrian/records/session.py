@@ -125,7 +125,12 @@ class Session:
 
     @property
     def usage(self) -> Usage:
-        """Tokens of the whole session, preparation included."""
+        """Tokens of the whole session, including its preparation.
+
+        Example:
+            >>> session.usage.completion
+            22
+        """
         return sum((turn.usage for turn in self.turns), start=self.preparation)
 
     def __repr__(self) -> str:
@@ -142,7 +147,15 @@ class Session:
         return render_transcript(self)
 
     def show(self) -> None:
-        """Display the session in a notebook, or print its transcript elsewhere."""
+        """Display the session in a notebook, or print its transcript elsewhere.
+
+        Example:
+            >>> session.show()
+            Expert × Beginner
+            idea: Choose a tea
+            ...
+            task_done at turn 3 · 3 messages · about 1,060 tokens · session ...
+        """
         show(self)
 
 

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from typing import Annotated
 
-from rich.table import Table
+from rich.cells import cell_len
 
 from bactrian.cli.options import declare_option
-from bactrian.cli.terminal.console import open_output
+from bactrian.cli.terminal.console import PrintableConsole, open_output
+from bactrian.cli.view.facts import write_labelled
 from bactrian.files.plugins import list_plugins
-from bactrian.language.escape import to_json
+from bactrian.language.escape import to_json, to_printable
 from bactrian.models.providers import FILE, Provider, find_config_folder, load_providers
 from bactrian.models.registry import MODEL_NAMES, PLUGINS
 
 _CONSTRAINED = {"schema": "JSON schema", "grammar": "grammar", "none": "nothing"}
+_GAP = 2
+"""Cells between two columns."""
 
 
 def models(
@@ -35,22 +39,36 @@ def models(
         sys.stdout.write(to_json(found) + "\n")
         return
 
-    names = Table("model", "what answers", box=None, pad_edge=False)
-    for name, meaning in (
-        *MODEL_NAMES.items(),
-        *((f"{kind}:NAME", "an installed package") for kind in list_plugins(PLUGINS)),
-    ):
-        names.add_row(name, meaning)
-    table = Table("provider", "key", "set", "constrained by", box=None, pad_edge=False)
-    table.add_column("address", overflow="fold")
-    for row in rows:
-        key = (row.key, "yes" if _has_key(row) else "no") if row.key else ("none needed", "")
-        table.add_row(row.name, *key, _CONSTRAINED[row.constrained_by], _address(row) or "your own")
+    kinds = {f"{kind}:NAME": "an installed package" for kind in list_plugins(PLUGINS)}
+    names = {**MODEL_NAMES, **kinds}
     output = open_output()
-    output.print(names)
+    write_labelled(output, names.items(), max(map(len, names)) + _GAP)
     output.print()
-    output.print(table)
+    write_providers(output, rows)
     output.print(f"\nRows of your own: {own}")
+
+
+def write_providers(console: PrintableConsole, rows: Sequence[Provider]) -> None:
+    """Write a line for each provider; on a terminal without room for it, the address goes on a line of its own.
+
+    No name, variable or address is ever divided, so that each can be copied.
+    """
+    heads = ("provider", "key", "set", "constrained by", "address")
+    cells = [heads, *map(_list_facts, rows)]
+    widths = [max(cell_len(row[number]) for row in cells) + _GAP for number in range(len(heads))]
+    between = "\n  " if console.file.isatty() and sum(widths) - _GAP > console.width else ""
+    for *facts, address in cells:
+        line = "".join(
+            fact + " " * (width - cell_len(fact)) for fact, width in zip(facts, widths, strict=False)
+        )
+        console.print(f"{line.rstrip()}{between}{address}" if between else f"{line}{address}")
+
+
+def _list_facts(row: Provider) -> tuple[str, str, str, str, str]:
+    key = (row.key, "yes" if _has_key(row) else "no") if row.key else ("none needed", "")
+    facts = (row.name, *key, _CONSTRAINED[row.constrained_by], _address(row) or "your own")
+    name, variable, is_set, constrained, address = map(to_printable, facts)
+    return name, variable, is_set, constrained, address
 
 
 def _describe(row: Provider) -> dict[str, object]:
