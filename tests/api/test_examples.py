@@ -17,16 +17,22 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
 
 @pytest.mark.parametrize("name", [name for name in bt.__all__ if name != "__version__"])
-def test_the_example_of_a_public_name_is_true(
+def test_the_examples_of_a_public_name_and_its_methods_are_true(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The examples of methods use what the example of their class has made."""
     monkeypatch.chdir(tmp_path)
-    found = doctest.DocTestFinder(recurse=False).find(getattr(bt, name), name)
-    flags = doctest.ELLIPSIS | doctest.IGNORE_EXCEPTION_DETAIL
-    tests = [one for one in found if one.examples]
-    assert tests, f"{name} has no example"
-    for one in tests:
-        assert doctest.DocTestRunner(optionflags=flags).run(one).failed == 0
+    found = doctest.DocTestFinder(exclude_empty=False).find(getattr(bt, name), name)
+    public = [one for one in found if not one.name.rpartition(".")[2].startswith("_")]
+    assert [one.name for one in public if not one.examples] == []
+
+    runner = doctest.DocTestRunner(
+        optionflags=doctest.ELLIPSIS | doctest.IGNORE_EXCEPTION_DETAIL, verbose=False
+    )
+    made: dict[str, object] = {}
+    for one in sorted(public, key=lambda test: test.name):  # a class comes before its methods
+        one.globs = made
+        assert runner.run(one, clear_globs=False).failed == 0
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=[path.stem for path in EXAMPLES])

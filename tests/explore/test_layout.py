@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from bactrian.explore.index.words import read_search
 from bactrian.explore.layout import arrange_turn, make_visible, write_plain
 from tests.helpers.runs import turn
+from tests.helpers.texts import CHARACTERS
 
 CODE = "```python\ndef add(a, b):\n    return a + b\n```"
 
@@ -51,7 +52,11 @@ def test_hits_of_the_search_are_marked() -> None:
 
 
 @example("\x1f", "", "")  # A separator is space to Python, and shown as a sign.
-@given(st.text(min_size=1, max_size=300), st.text(max_size=20), st.text(max_size=20))
+@given(
+    st.text(CHARACTERS, min_size=1, max_size=300),
+    st.text(CHARACTERS, max_size=20),
+    st.text(CHARACTERS, max_size=20),
+)
 def test_no_text_is_lost_whatever_it_holds(text: str, quote: str, searched: str) -> None:
     shown = write_plain(arrange_turn(turn(2, text), [(1, quote)], read_search(searched)))
     lost = set(make_visible(text).split()) - set(shown.split())

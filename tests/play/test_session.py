@@ -14,6 +14,7 @@ from bactrian.language.protocol import DONE, is_done
 from bactrian.models.scripted import ScriptedReply
 from bactrian.play.session import play_session
 from tests.helpers.scenes import ANSWER, ASK, played, rounds, scene, script
+from tests.helpers.texts import CHARACTERS
 
 
 async def test_a_task_is_solved_and_nobody_answers_the_done_token() -> None:
@@ -118,7 +119,7 @@ turns_of_any_kind = st.lists(
     st.sampled_from(
         [ASK.format("one"), ANSWER.format("two"), DONE, "Thank you!", "", "Instruction: x", "chat"]
     )
-    | st.text(alphabet=st.characters(codec="utf-8"), max_size=40)
+    | st.text(CHARACTERS, max_size=40)
 )
 
 

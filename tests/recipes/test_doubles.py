@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bactrian.generate.lists.dedup import remove_duplicates
+from tests.helpers.texts import CHARACTERS
 
-ITEM = st.from_regex(r"[A-Z][a-z]{2,8}( [a-z]{2,8}){0,4}", fullmatch=True)
+ITEM = st.from_regex(r"[A-Z][a-z]{2,8}( [a-z]{2,8}){0,4}", fullmatch=True, alphabet=CHARACTERS)
 
 
 def test_doubles_are_told_by_words_and_not_by_letters() -> None:

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bactrian.generate.lists.parse import read_list
+from tests.helpers.texts import CHARACTERS
 from tests.helpers.written_lists import OTHERS, THREE_ROLES
 
 SHAPES = (
@@ -22,7 +23,7 @@ SHAPES = (
     "Task {n}: {x}",
 )
 BULLETS = ("- {x}", "* {x}", "• {x}")
-ITEM = st.from_regex(r"[A-Z][a-z]{2,8}( [a-z]{2,8}){0,4}", fullmatch=True)
+ITEM = st.from_regex(r"[A-Z][a-z]{2,8}( [a-z]{2,8}){0,4}", fullmatch=True, alphabet=CHARACTERS)
 
 
 @given(

@@ -16,6 +16,7 @@ from bactrian.language.protocol import (
     write_solution,
 )
 from bactrian.records.turn import Instruction, Solution
+from tests.helpers.texts import CHARACTERS
 
 MARKERS = ("Instruction:", "Input:", "Solution:", "Next request", "```", "~~~", DONE)
 
@@ -24,7 +25,11 @@ def says_something(text: str) -> bool:
     return any(character.isalnum() for character in text) and text == text.strip()
 
 
-plain = st.text(min_size=1).filter(says_something).filter(lambda text: not any(m in text for m in MARKERS))
+plain = (
+    st.text(CHARACTERS, min_size=1)
+    .filter(says_something)
+    .filter(lambda text: not any(m in text for m in MARKERS))
+)
 
 
 @given(plain, plain.filter(lambda text: text.lower().strip(". ") not in ("none", "n/a")))
@@ -40,10 +45,7 @@ def test_a_solution_is_read_as_it_was_written(solution: str) -> None:
     assert read_solution(write_solution(solution)) == Solution(solution, asks_next=True)
 
 
-@given(
-    st.text(alphabet=st.characters(codec="utf-8"))
-    | st.lists(st.sampled_from([*MARKERS, "\n", " ", "x"])).map("".join)
-)
+@given(st.text(CHARACTERS) | st.lists(st.sampled_from([*MARKERS, "\n", " ", "x"])).map("".join))
 def test_any_text_can_be_read(text: str) -> None:
     for read in (read_instruction, read_solution, is_done, find_instruction):
         assert read(text) is not ...

@@ -144,7 +144,8 @@ def _write_fields(package: Any, title: str) -> Iterator[str]:
 
 def _write_field(field: Any) -> str:
     kind = str(field.annotation or "").replace("|", "\\|")
-    text = _clean(field.docstring.value, table=True) if field.docstring else ""
+    meaning = field.docstring.value.partition("\n\nExample:")[0] if field.docstring else ""
+    text = _clean(meaning, table=True)
     return f"| `{field.name}` | `{kind}` | {text} |"
 
 

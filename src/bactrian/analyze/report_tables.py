@@ -11,6 +11,7 @@ from bactrian.analyze.report import COOPERATION, Json
 from bactrian.analyze.session_summary import UNFINISHED
 from bactrian.analyze.text_table import write_sentence, write_table
 from bactrian.language.escape import to_line
+from bactrian.records.text import write_count
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -93,7 +94,9 @@ def _write_changes(console: Console, changes: Json, heads: Sequence[str]) -> Non
 def _overview(console: Console, report: Json) -> None:
     length, used = report["length"], report["usage"]
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in report["kinds"].items())
-    write_sentence(console, to_line(f"{report['run']}: {report['sessions']:,} sessions ({kinds})"))
+    write_sentence(
+        console, to_line(f"{report['run']}: {write_count(report['sessions'], 'session')} ({kinds})")
+    )
     messages = length["messages"]
     write_sentence(
         console,

@@ -48,6 +48,10 @@ class Critic:
     def settings(self) -> CriticSettings:
         """Return the critic as stored in a session.
 
+        Example:
+            >>> bt.Critic("Head Gardener", search="beam:3x2").settings().depth
+            2
+
         Raises:
             InputError: a number is below 1, or the search does not fit.
         """

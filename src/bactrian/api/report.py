@@ -17,12 +17,15 @@ from bactrian.analyze.behaviours.catalogue import load_definitions
 from bactrian.analyze.behaviours.own import OwnBehaviour, find_installed
 from bactrian.analyze.compare import compare_reports
 from bactrian.analyze.excerpts import AnnotatedSession, choose_sessions, read_annotated
+from bactrian.analyze.measure import measure
 from bactrian.analyze.page.render import render_report
 from bactrian.analyze.report import Prices, build_report
 from bactrian.analyze.report_tables import WIDE, write_comparison, write_differences, write_report
 from bactrian.api.reading.provenance import read_provenance
+from bactrian.api.reading.summary import read_common_price
 from bactrian.files.atomic import write_atomically
 from bactrian.language.argument_names import use_python_words
+from bactrian.models.pricing import make_pricing
 from bactrian.records.text import show
 from bactrian.store import open_store
 
@@ -35,7 +38,8 @@ class Report(Mapping[str, Any]):
         >>> import bactrian as bt
         >>> script = ["Instruction: Name one.\\nInput: None", "Solution: Sencha.\\nNext request.", "<CAMEL_TASK_DONE>"]
         >>> _ = bt.play("Choose a tea", model=bt.Scripted(script), specify=False, run="report.db")
-        >>> report = bt.open_run("report.db").report()
+        >>> run = bt.open_run("report.db")
+        >>> report = run.report()
         >>> report["sessions"], report["endings"]["task_done"]["count"]
         (1, 1)
     """
@@ -49,21 +53,14 @@ class Report(Mapping[str, Any]):
     definitions: Mapping[str, str] = field(default_factory=dict[str, str])
     """Definitions of the behaviours, by code."""
 
-    @classmethod
-    def of(cls, *parts: tuple[str, Aggregate], prices: Prices) -> Report:
-        """Make the report on the named runs. Raises MissingExtra if the optional part ``analysis`` is not installed."""
-        runs = tuple(build_report(name, part, prices) for name, part in parts)
-        changes = tuple(compare_reports(parts[0][1], part) for _, part in parts[1:])
-        return cls(runs, changes, definitions=load_definitions())
-
-    def with_judged(self, judged: Mapping[str, Any]) -> Report:
-        """Return the report with a judge's decisions on the findings of its first run."""
-        first, *others = self.runs
-        return replace(self, runs=({**first, "judged": judged}, *others))
-
     @property
     def data(self) -> Mapping[str, Any]:
-        """All fields: those of one run, or ``runs`` and ``differences`` (a list for more than two runs)."""
+        """All fields: those of one run, or ``runs`` and ``differences`` (a list for more than two runs).
+
+        Example:
+            >>> report.data == report.runs[0]
+            True
+        """
         if not self.differences:
             return self.runs[0]
         several = len(self.differences) > 1
@@ -82,12 +79,24 @@ class Report(Mapping[str, Any]):
         return len(self.data)
 
     def show(self) -> None:
-        """Display the report in a notebook, or print it elsewhere."""
+        """Display the report in a notebook, or print it elsewhere.
+
+        Example:
+            >>> report.show()
+            report: 1 session (1 role-play)
+            3 messages; ...
+        """
         show(self)
 
     @use_python_words()
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write the report as one self-contained HTML page, or as JSON if the name ends with ``.json``.
+
+        Example:
+            >>> from pathlib import Path
+            >>> report.save("report.html")
+            >>> Path("report.html").stat().st_size > 10_000
+            True
 
         Raises:
             InputError: the file exists or cannot be written.
@@ -98,12 +107,24 @@ class Report(Mapping[str, Any]):
             (stage / path.name).write_text(text, "utf-8")
 
     def render_page(self) -> str:
-        """Return the report as one HTML page."""
+        """Return the report as one HTML page.
+
+        Example:
+            >>> report.render_page()[:15]
+            '<!doctype html>'
+        """
         runs, changes = [dict(one) for one in self.runs], [dict(one) for one in self.differences]
         return render_report(runs, changes, self.conversations, self.definitions)
 
     def write(self, console: Console) -> None:
-        """Write the report to ``console`` as tables."""
+        """Write the report to ``console`` as tables.
+
+        Example:
+            >>> from rich.console import Console
+            >>> report.write(Console())
+            report: 1 session (1 role-play)
+            3 messages; ...
+        """
         runs, changes = [dict(one) for one in self.runs], [dict(one) for one in self.differences]
         if not changes:
             write_report(console, runs[0])
@@ -131,6 +152,31 @@ class Report(Mapping[str, Any]):
         return f'<pre style="line-height:1.3;overflow-x:auto">{escape(str(self))}</pre>'
 
 
+def make_report(parts: Sequence[tuple[str, Aggregate]], prices: Prices) -> Report:
+    """Make the report on the named runs. Raises MissingExtra if the optional part ``analysis`` is not installed."""
+    runs = tuple(build_report(name, part, prices) for name, part in parts)
+    changes = tuple(compare_reports(parts[0][1], part) for _, part in parts[1:])
+    return Report(runs, changes, definitions=load_definitions())
+
+
+def add_judgements(report: Report, judged: Mapping[str, Any]) -> Report:
+    """Return the report with a judge's decisions on the findings of its first run."""
+    first, *others = report.runs
+    return replace(report, runs=({**first, "judged": judged}, *others))
+
+
+async def report_runs(
+    paths: Sequence[Path], own: Sequence[OwnBehaviour], price: str | None, base_url: str | None
+) -> Report:
+    """Measure the runs, and make the report on them. Raises what :func:`read_report` raises."""
+    prices = make_pricing(price or await read_common_price(*paths), base_url)
+    parts: list[tuple[Path, Aggregate]] = []
+    for path in paths:
+        async with open_store(path, read_only=True) as store:
+            parts.append((path, await measure(store, own=own, processes=1)))
+    return await read_report(parts, prices, own)
+
+
 async def read_report(
     runs: Sequence[tuple[Path, Aggregate]],
     prices: Prices,
@@ -152,7 +198,7 @@ async def read_report(
         StoreError: a run cannot be read.
     """
     alike = len({path.stem for path, _ in runs}) < len(runs)
-    report = Report.of(*((str(path) if alike else path.stem, part) for path, part in runs), prices=prices)
+    report = make_report([(str(path) if alike else path.stem, part) for path, part in runs], prices)
     own = find_installed() if own is None else own
     paired = [change["paired"] for change in report.differences if change["paired"]]
     examples: list[str] = [one for pairs in paired for one in pairs["examples"]]

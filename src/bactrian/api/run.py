@@ -2,48 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from html import escape
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from bactrian.analyze.behaviours.catalogue import find_behaviours
 from bactrian.analyze.behaviours.own import BehaviourLike
 from bactrian.analyze.frames import read_frame
-from bactrian.analyze.measure import measure
 from bactrian.analyze.report import check_installed
 from bactrian.api.bridge import run_sync
 from bactrian.api.checks import check_names
 from bactrian.api.export import ExportChoices, export_session_data
 from bactrian.api.reading.marks import mark_session
-from bactrian.api.reading.selection import (
-    SelectOptions,
-    find_session,
-    iterate_selected,
-    merge_installed,
-    read_selection,
-)
-from bactrian.api.reading.status import RunStatus, build_forecast_order, read_cost, read_status
+from bactrian.api.reading.selection import SelectOptions, find_session, merge_installed
+from bactrian.api.reading.session_list import SessionList, select_sessions
+from bactrian.api.reading.status import RunStatus, build_forecast_order, read_status, render_facts
 from bactrian.api.reading.stored import read_stored_run
-from bactrian.api.report import Report, read_report
+from bactrian.api.reading.summary import count_endings, read_facts, read_price
+from bactrian.api.report import Report, report_runs
 from bactrian.export.format import Format
 from bactrian.generate.forecast import Forecast, forecast_run
 from bactrian.language.argument_names import use_python_words
-from bactrian.models.pricing import make_pricing
-from bactrian.recipes.load import read_recipe_content
 from bactrian.records.run import Failure, Mark, Progress
 from bactrian.records.session import Session
 from bactrian.records.text import show
 from bactrian.records.usage import Usage
 from bactrian.store import RunReader, find_run, open_store
-from bactrian.tables.tables import (
-    FINDINGS,
-    MESSAGES,
-    SESSIONS,
-    make_finding_row,
-    make_message_rows,
-    make_session_row,
-)
+from bactrian.tables import tables
 
 if TYPE_CHECKING:
     import polars
@@ -51,22 +36,6 @@ if TYPE_CHECKING:
 _Result = TypeVar("_Result")
 _PAGE = 100
 """Sessions in memory at a time."""
-
-
-class SessionList(tuple[Session, ...]):
-    """A list of sessions that can be shown."""
-
-    __slots__ = ()
-
-    def show(self) -> None:
-        """Display the sessions in a notebook, or print their transcripts elsewhere."""
-        show(self)
-
-    def __str__(self) -> str:
-        return "\n\n".join(map(str, self))
-
-    def _repr_html_(self) -> str:
-        return "<hr>".join(session._repr_html_() for session in self)  # pyright: ignore[reportPrivateUsage]
 
 
 class Run:
@@ -77,8 +46,8 @@ class Run:
         >>> script = ["Instruction: Name one.\\nInput: None", "Solution: Sencha.\\nNext request.", "<CAMEL_TASK_DONE>"]
         >>> _ = bt.play("Choose a tea", model=bt.Scripted(script), specify=False, run="tea.db")
         >>> run = bt.open_run("tea.db")
-        >>> len(run), run.endings, run.usage.total > 0
-        (1, {'task_done': 1}, True)
+        >>> len(run)
+        1
         >>> [session.task.text for session in run]
         ['Choose a tea']
         >>> run.select(ending="task_done")[0].turns[1].text
@@ -108,25 +77,41 @@ class Run:
 
     @property
     def endings(self) -> dict[str, int]:
-        """Number of sessions by code of their ending, the most frequent first; ``unfinished`` for those without one."""
-        counts: dict[str, int] = {}
-        for one in self._progress():
-            code = one.ending or "unfinished"
-            counts[code] = counts.get(code, 0) + 1
-        return dict(sorted(counts.items(), key=lambda item: -item[1]))
+        """Number of sessions by code of their ending, the most frequent first; ``unfinished`` for those without one.
+
+        Example:
+            >>> run.endings
+            {'task_done': 1}
+        """
+        return count_endings(self._progress())
 
     @property
     def usage(self) -> Usage:
-        """Tokens of all calls, including unfinished sessions and lists."""
+        """Tokens of all calls, including unfinished sessions and lists.
+
+        Example:
+            >>> run.usage.total == run.usage.prompt + run.usage.completion
+            True
+        """
         return sum(self._read(lambda store: store.count_spent()).values(), Usage())
 
     @property
     def price(self) -> str | None:
-        """The price of the models that was given when the run was made; None if none was given."""
+        """The price of the models that was given when the run was made; None if none was given.
+
+        Example:
+            >>> print(run.price)
+            None
+        """
         return self._read(read_price)
 
     def status(self) -> RunStatus:
-        """Return how far the run has come: jobs, endings, failures, cost, and the command that goes on."""
+        """Return how far the run has come: jobs, endings, failures, cost, and the command that continues it.
+
+        Example:
+            >>> run.status().sessions, run.status().left
+            (1, 0)
+        """
         return run_sync(read_status(self.path))
 
     def select(
@@ -137,35 +122,41 @@ class Run:
         The filters are those of ``bactrian show``; of several values for one filter, one is enough.
 
         Example:
-            ``run.select(behaviour="role_flip", role="Nurse", sample=3).show()``
+            >>> [session.user.name for session in run.select(ending="task_done", task="tea")]
+            ['Beginner']
 
         Raises:
             InputError: a filter is not valid.
         """
         check_names("select", filters, ("sample", "seed", *SelectOptions.__annotations__))
-
-        async def select(opened: RunReader) -> SessionList:
-            async with opened.snapshot() as store:
-                selection = await read_selection(store, filters)
-                found = iterate_selected(store, selection, sample=sample, seed=seed)
-                return SessionList([one.session async for one in found])
-
-        return self._read(select)
+        return self._read(lambda store: select_sessions(store, filters, sample, seed))
 
     def sample(self, count: int = 1, *, seed: int = 0, **filters: Unpack[SelectOptions]) -> SessionList:
         """Choose ``count`` sessions at random, or all if the run has fewer; the same seed chooses the same.
 
         Example:
-            ``run.sample(3).show()``
+            >>> len(run.sample(3))
+            1
         """
         return self.select(sample=count, seed=seed, **filters)
 
     def marks(self) -> list[Mark]:
-        """Return the marks that persons gave to sessions."""
+        """Return the marks that people gave to sessions.
+
+        Example:
+            >>> run.mark(run.sample()[0].id, "good", "short and right")
+            >>> [(mark.mark, mark.note) for mark in run.marks()]
+            [('good', 'short and right')]
+        """
         return self._read(lambda store: store.marks())
 
     def mark(self, session_id: str, mark: str, note: str = "") -> None:
         """Give a session a mark, or change the note of a mark that it has.
+
+        Example:
+            >>> run.mark(run.sample()[0].id, "good", "short")
+            >>> len(run.select(mark="good"))
+            1
 
         Raises:
             InputError: the run has no such session.
@@ -174,37 +165,60 @@ class Run:
         run_sync(mark_session(self.path, session_id, mark, note))
 
     def failures(self) -> list[Failure]:
-        """Return the sessions that failed, with the reason and the response received instead of a reply."""
+        """Return the sessions that failed, with the reason and the response received instead of a reply.
+
+        Example:
+            >>> run.failures()
+            []
+        """
         return self._read(lambda store: _list(store.failures()))
 
     def sessions(self) -> polars.DataFrame:
         """Return a data frame with a row for each session: roles, task, ending, usage.
 
+        Example:
+            >>> run.sessions().select("user_role", "ending", "messages").rows()
+            [('Beginner', 'task_done', 3)]
+
         Raises:
             MissingExtra: the optional part ``analysis`` is not installed.
             StoreError: the run cannot be read.
         """
-        return self._frame(SESSIONS, lambda session, name: (make_session_row(session, name),))
+        return self._frame(tables.SESSIONS, lambda session, name: (tables.make_session_row(session, name),))
 
     def messages(self) -> polars.DataFrame:
-        """Return a data frame with a row for each turn. Raises what :meth:`sessions` raises."""
-        return self._frame(MESSAGES, make_message_rows)
+        """Return a data frame with a row for each turn. Raises what :meth:`sessions` raises.
+
+        Example:
+            >>> run.messages().select("turn", "speaker", "solution").rows()[1]
+            (2, 'assistant', 'Sencha.')
+        """
+        return self._frame(tables.MESSAGES, tables.make_message_rows)
 
     def findings(self, behaviours: Iterable[BehaviourLike] = ()) -> polars.DataFrame:
-        """Return a data frame with a row for each behaviour found in a turn. Raises what :meth:`sessions` raises."""
+        """Return a data frame with a row for each behaviour found in a turn. Raises what :meth:`sessions` raises.
+
+        Example:
+            >>> run.findings().columns
+            ['run', 'session', 'turn', 'behaviour', 'confidence', 'quote', 'mark']
+        """
         own = merge_installed(behaviours)
         return self._frame(
-            FINDINGS,
+            tables.FINDINGS,
             lambda session, name: (
-                make_finding_row(session, found, name) for found in find_behaviours(session, own=own)
+                tables.make_finding_row(session, found, name) for found in find_behaviours(session, own=own)
             ),
         )
 
     def report(self, *, price: str | None = None, base_url: str | None = None) -> Report:
         """Report endings, behaviours, length, usage and cost: :meth:`analyze` with the built-in behaviours only.
 
+        Example:
+            >>> run.report()["messages"]
+            3
+
         Raises:
-            InputError: the run holds no session.
+            InputError: the run has no session.
             MissingExtra: the optional part ``analysis`` is not installed.
         """
         return self.analyze(price=price, base_url=base_url)
@@ -220,7 +234,11 @@ class Run:
         """Report how the agents behaved, with user-defined ``behaviours`` besides the built-in ones.
 
         Example:
-            ``run.analyze(behaviours=[apology]).show()``
+            >>> @bt.behaviour("The assistant recommends sencha.")
+            ... def names_sencha(turn):
+            ...     return turn.speaker == "assistant" and "Sencha" in turn.text
+            >>> run.analyze(behaviours=[names_sencha])["behaviours"]["names_sencha"]["sessions"]
+            1
 
         Args:
             behaviours: Results of :func:`bactrian.behaviour`, objects with ``code`` and ``detect``, or codes.
@@ -228,34 +246,37 @@ class Run:
             base_url: Address of the endpoint that was used, for the table.
 
         Raises:
-            InputError: the run holds no session, or a behaviour fails.
+            InputError: the run has no session, or a behaviour fails.
             MissingExtra: the optional part ``analysis`` is not installed.
         """
-        check_installed()
-        own = merge_installed(behaviours)
-        prices = make_pricing(price or self.price, base_url)
-        part = self._read(lambda store: measure(store, own=own, processes=1))
-        return run_sync(read_report([(self.path, part)], prices, own))
+        return _measure([self.path], behaviours, price, base_url)
 
     @use_python_words()
     def compare(
         self, other: Run | str | Path, behaviours: Iterable[BehaviourLike] = (), *, price: str | None = None
     ) -> Report:
-        """Report how ``other`` differs from this run. Raises what :meth:`analyze` raises."""
-        check_installed()
-        own = merge_installed(behaviours)
+        """Report how ``other`` differs from this run. Raises what :meth:`analyze` raises.
+
+        Example:
+            >>> script[1] = "Solution: Matcha.\\nNext request."
+            >>> _ = bt.play("Choose a tea", model=bt.Scripted(script), specify=False, run="other.db")
+            >>> list(run.compare("other.db"))
+            ['runs', 'differences']
+        """
         second = other if isinstance(other, Run) else open_run(other)
-        parts = [one._read(lambda store: measure(store, own=own, processes=1)) for one in (self, second)]
-        told = {self.price, second.price}
-        given = price or (told.pop() if len(told) == 1 else None)
-        runs = list(zip((self.path, second.path), parts, strict=True))
-        return run_sync(read_report(runs, make_pricing(given, None), own))
+        return _measure([self.path, second.path], behaviours, price, None)
 
     @use_python_words()
     def forecast(
         self, *, limit: int | None = None, price: str | None = None, base_url: str | None = None
     ) -> Forecast:
         """Estimate calls, tokens, money and time of the remaining jobs, without any request.
+
+        Example:
+            >>> script = bt.Scripted({"task_specifier": ["Name a green tea."], "user": ["<CAMEL_TASK_DONE>"]})
+            >>> small = bt.recipe("ai-society", assistant_role=["Host"], user_role=["Guest"], task=["Teas", "Cups"])
+            >>> bt.generate(small, run="teas.db", model=script, limit=1).forecast().calls.value
+            2.0
 
         Args:
             limit: Only the first ``limit`` jobs of the recipe.
@@ -282,7 +303,9 @@ class Run:
         """Export the run atomically, in a format that other tools read, and return the manifest.
 
         Example:
-            ``run.export("messages", "train.jsonl", only=["ending=task_done"], drop=["finding=role_flip"])``
+            >>> manifest = run.export("sharegpt", "train.jsonl", only=["ending=task_done"], drop=["finding=role_flip"])
+            >>> manifest["counts"]["sessions"]
+            1
 
         Args:
             format: A format's name, one that a package registers under ``bactrian.export_formats``, or a
@@ -306,36 +329,25 @@ class Run:
         )
 
     def show(self) -> None:
-        """Display a summary of the run in a notebook, or print it elsewhere."""
+        """Display a summary of the run in a notebook, or print it elsewhere.
+
+        Example:
+            >>> run.show()
+            run: tea.db
+            sessions: 1 ended of 1 begun
+            endings: task_done 1
+            tokens: 1,038 prompt + 22 completion
+        """
         show(self)
 
     def __str__(self) -> str:
         return "\n".join(f"{name}: {value}" for name, value in self._facts())
 
     def _repr_html_(self) -> str:
-        rows = "".join(
-            f'<tr><th style="text-align:left">{escape(name)}</th><td style="text-align:left">{escape(value)}</td></tr>'
-            for name, value in self._facts()
-        )
-        return f"<table>{rows}</table>"
+        return render_facts(self._facts())
 
     def _facts(self) -> list[tuple[str, str]]:
-        """Return the summary of the run: progress, endings, usage, cost."""
-        progress, spent = self._progress(), self._read(lambda store: store.count_spent())
-        content = self._read(lambda store: store.recipe()) or {}
-        ended = sum(one.ending not in (None, "failed") for one in progress)
-        used = sum(spent.values(), Usage())
-        facts = [("run", str(self.path)), ("sessions", f"{ended:,} ended of {len(progress):,} begun")]
-        if "recipe" in content:
-            size = read_recipe_content(content["recipe"]).size
-            facts.insert(1, ("recipe", f"{content['recipe']['name']}, {size:,} jobs in all"))
-            facts.append(("models", ", ".join(dict.fromkeys(content["models"].values()))))
-        facts.append(("endings", ", ".join(f"{code} {n:,}" for code, n in self.endings.items()) or "none"))
-        about = "about " if used.estimated else ""
-        facts.append(("tokens", f"{about}{used.prompt:,} prompt + {used.completion:,} completion"))
-        if "models" in content:
-            facts.append(("cost", self._read(lambda store: _describe_cost(store, spent))))
-        return facts
+        return self._read(lambda store: read_facts(store, self.path))
 
     def _progress(self) -> list[Progress]:
         return self._read(lambda store: _list(store.progress()))
@@ -373,20 +385,16 @@ def open_run(path: str | Path) -> Run:
     return run
 
 
+def _measure(
+    paths: Sequence[Path], behaviours: Iterable[BehaviourLike], price: str | None, base_url: str | None
+) -> Report:
+    check_installed()
+    return run_sync(report_runs(paths, merge_installed(behaviours), price, base_url))
+
+
 async def _open(store: RunReader) -> None:
     """Do nothing: opening the run checks it."""
 
 
 async def _list(items: AsyncIterator[_Result]) -> list[_Result]:
     return [one async for one in items]
-
-
-async def read_price(store: RunReader) -> str | None:
-    """Return the price that was given when the run was made; None if none was given."""
-    given = [one.options.get("price") for one in await store.commands() if one.verb == "generate"]
-    return given[-1] if given else None
-
-
-async def _describe_cost(store: RunReader, spent: Mapping[str, Usage]) -> str:
-    usd = await read_cost(store, await read_stored_run(store), spent)
-    return "unknown" if usd is None else f"${usd:,.4f}"

@@ -75,13 +75,25 @@ class Scripted:
         self._window = window
 
     def for_agent(self, agent: str) -> Scripted:
-        """Return the same script for a single agent, whose lines a list then contains."""
+        """Return the same script for ``agent`` alone; a script with lines for each agent stays as it is.
+
+        Example:
+            >>> user = bt.Scripted(["<CAMEL_TASK_DONE>"]).for_agent("user")
+            >>> len(bt.play("Choose a tea", model=user, specify=False).turns)
+            1
+        """
         if isinstance(self._lines, Mapping):
             return self
         return Scripted({agent: self._lines}, name=self.name, window=self._window)
 
     async def reply(self, request: Request) -> Reply:
         """Return the next line of the script.
+
+        Example:
+            >>> import asyncio
+            >>> from bactrian.models.model import Request
+            >>> asyncio.run(bt.Scripted(["Sencha."]).reply(Request(messages=()))).text
+            'Sencha.'
 
         Raises:
             ModelError: the script has no line left for this call, or the line is an error.
@@ -114,7 +126,12 @@ class Scripted:
         )
 
     async def close(self) -> None:
-        """Do nothing: there is nothing to release."""
+        """Do nothing: there is nothing to release.
+
+        Example:
+            >>> import asyncio
+            >>> asyncio.run(model.close())
+        """
 
     def _find_lines(self, request: Request) -> list[ScriptedReply]:
         lines = self._lines

@@ -83,7 +83,7 @@ class Provenance:
     """SHA-256 of the program's own texts (``prompts/engine.toml``) when the session began; None in sessions of earlier
     versions. It is not part of the session's id, because a session may resume under later texts."""
     extra: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
-    """Keys of an imported file that no other field holds, by the number of their message; ``0`` for the conversation's
+    """Keys of an imported file that no other field has, by the number of their message; ``0`` for the conversation's
     own. Exports write them again. Under :data:`SYSTEM`, the file's system prompts by side."""
 
     @property
@@ -125,7 +125,12 @@ class Session:
 
     @property
     def usage(self) -> Usage:
-        """Tokens of the whole session, preparation included."""
+        """Tokens of the whole session, including its preparation.
+
+        Example:
+            >>> session.usage.completion
+            22
+        """
         return sum((turn.usage for turn in self.turns), start=self.preparation)
 
     def __repr__(self) -> str:
@@ -142,7 +147,15 @@ class Session:
         return render_transcript(self)
 
     def show(self) -> None:
-        """Display the session in a notebook, or print its transcript elsewhere."""
+        """Display the session in a notebook, or print its transcript elsewhere.
+
+        Example:
+            >>> session.show()
+            Expert × Beginner
+            idea: Choose a tea
+            ...
+            task_done at turn 3 · 3 messages · about 1,060 tokens · session ...
+        """
         show(self)
 
 

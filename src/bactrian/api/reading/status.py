@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import shlex
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from html import escape
 from pathlib import Path
 from typing import Any
 
 from bactrian.analyze.session_summary import UNFINISHED
-from bactrian.api.commands import read_spread, remove_credentials
+from bactrian.api.commands import remove_credentials
 from bactrian.api.reading.stored import StoredRun, read_stored_run
 from bactrian.api.resume import write_resume_command
 from bactrian.generate.forecast import Forecast, forecast_run
 from bactrian.generate.run import RunOrder
 from bactrian.generate.run_models import RunLimits
-from bactrian.models.pricing import choose_prices, make_pricing
+from bactrian.generate.spread import read_spread
+from bactrian.models.pricing import choose_prices, make_pricing, write_dollars
 from bactrian.models.registry import ModelOptions
 from bactrian.models.wrappers.budget import Price, UsageMeter
 from bactrian.records.run import Progress
@@ -100,14 +102,7 @@ class RunStatus:
         return "\n".join(f"{name:<10}{to_printable(text)}" for name, text in self.list_facts())
 
     def _repr_html_(self) -> str:
-        from html import escape
-
-        left = ' style="text-align:left"'
-        rows = "".join(
-            f"<tr><th{left}>{name}</th><td{left}>{escape(to_printable(text))}</td></tr>"
-            for name, text in self.list_facts()
-        )
-        return f"<table>{rows}</table>"
+        return render_facts(self.list_facts())
 
     def list_facts(self) -> list[tuple[str, str]]:
         """Return the lines that a person reads, each with its label."""
@@ -156,11 +151,14 @@ class RunStatus:
         return f"{text}; to come: {value} ({low} to {high})"
 
 
-def write_dollars(amount: float | None) -> str:
-    """Return an amount of money; ``unknown`` for None."""
-    if amount is None:
-        return "unknown cost"
-    return f"${amount:,.2f}" if amount == 0 or amount >= 1 else f"${amount:,.4f}"
+def render_facts(facts: Iterable[tuple[str, str]]) -> str:
+    """Return labelled facts as an HTML table; all text is escaped."""
+    left = ' style="text-align:left"'
+    rows = "".join(
+        f"<tr><th{left}>{escape(to_printable(name))}</th><td{left}>{escape(to_printable(text))}</td></tr>"
+        for name, text in facts
+    )
+    return f"<table>{rows}</table>"
 
 
 async def read_status(run: Path) -> RunStatus:

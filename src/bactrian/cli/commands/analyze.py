@@ -23,8 +23,8 @@ from bactrian.analyze.report import check_installed
 from bactrian.analyze.report_tables import WIDE
 from bactrian.analyze.running.code_fails import CODE as CODE_FAILS
 from bactrian.api.reading.selection import merge_installed
-from bactrian.api.report import read_report
-from bactrian.api.run import read_price
+from bactrian.api.reading.summary import read_common_price
+from bactrian.api.report import add_judgements, read_report
 from bactrian.cli.model_options import read_model_options
 from bactrian.cli.options import RunArgument, declare_option, find_run_files, flatten_groups
 from bactrian.cli.run_async import run_async
@@ -154,15 +154,6 @@ def analyze(
     )
 
 
-async def _read_price(*runs: Path) -> str | None:
-    """Return the price that the runs were made with, if it is the same for all of them."""
-    given: set[str | None] = set()
-    for run in runs:
-        async with open_store(run, read_only=True) as store:
-            given.add(await read_price(store))
-    return given.pop() if len(given) == 1 else None
-
-
 @dataclass(frozen=True, slots=True)
 class AnalyzeOutputs:
     """The outputs besides the tables."""
@@ -182,7 +173,7 @@ async def _analyze(
     parameters: SamplingSpec,
     own: Sequence[OwnBehaviour],
 ) -> int:
-    price = judging.price or await _read_price(run_file, *others)
+    price = judging.price or await read_common_price(run_file, *others)
     prices = make_pricing(price, judging.base_url)
     judge = None if judging.judge is None else _judge(judging.judge, judging, prices, parameters)
     runs = [name for run in (run_file, *others) for name in list_run_files(run)]
@@ -209,7 +200,7 @@ async def _analyze(
             judged = list_judged(judge.title, found, answers, len(facts))
             if chosen is not None:
                 judged["corrected"] = correct_rates(chosen, answers)
-            report = report.with_judged(judged)
+            report = add_judgements(report, judged)
             if keep is not None:
                 keep(found, answers)
         if places[1] is not None:
