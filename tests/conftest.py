@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
 import shutil
@@ -12,12 +13,16 @@ from collections.abc import Generator
 from contextlib import suppress
 from importlib.util import cache_from_source
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 
 from bactrian.models.local.weights import BUILT_IN, fetch_weights, find_cache_folder
 from tests.helpers.network import LOG, guard_network
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 STARTUP = Path(__file__).parent / "helpers" / "startup"
 BYTECODE = Path(__file__).parents[1] / ".pytest_cache" / "bytecode"
@@ -130,6 +135,32 @@ def network_guard(guarded_processes: Path) -> Generator[None]:
     if refused := guarded_processes.read_text("utf-8"):
         guarded_processes.write_text("")
         pytest.fail(f"The test reached for the network:\n{refused}")
+
+
+@pytest.fixture(scope="session")
+def resting_chromium(guarded_processes: Path) -> Generator[tuple[Browser, asyncio.AbstractEventLoop]]:
+    """A browser, and its event loop, which does not count as the one that runs in this thread.
+
+    Otherwise no other loop could run in it, and each file would have to start a browser of its own.
+    """
+    from tests.helpers.browser import CHROMIUM, open_browser
+
+    if CHROMIUM is None:
+        pytest.skip("no Chromium is installed")
+    with open_browser() as browser:
+        loop = asyncio.get_running_loop()
+        asyncio._set_running_loop(None)
+        yield browser, loop
+        asyncio._set_running_loop(loop)
+
+
+@pytest.fixture(scope="module")
+def chromium(resting_chromium: tuple[Browser, asyncio.AbstractEventLoop]) -> Generator[Browser]:
+    """A browser. Until the last test of the module, its event loop runs in this thread, and no other can."""
+    browser, loop = resting_chromium
+    asyncio._set_running_loop(loop)
+    yield browser
+    asyncio._set_running_loop(None)
 
 
 def pytest_xdist_auto_num_workers() -> int:

@@ -28,6 +28,15 @@ atexit.register(lambda: print("heavy:", [name for name in {HEAVY!r} if name in s
     assert "heavy: []" in done.stderr
 
 
+def test_a_play_imports_nothing_of_data_sets_sandboxes_and_downloads() -> None:
+    """They took a third of the time of a short one."""
+    check = "import bactrian.cli.commands.play, sys; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
+    folders = ("bactrian.generate", "bactrian.analyze", "bactrian.sandbox", "bactrian.models.openai.client")
+    others = ("rich.markdown", "rich.progress")
+    assert {name for name in done.stdout.split() if name.startswith((*folders, *others))} == set()
+
+
 def test_importing_the_session_engine_starts_no_thread() -> None:
     check = "import threading, bactrian.play.session, bactrian.store; print(threading.active_count())"
     done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)

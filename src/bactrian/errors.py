@@ -73,7 +73,7 @@ class SandboxError(BactrianError):
 class ModelError(BactrianError):
     """A model did not answer, and asking again will not help.
 
-    ``sample`` holds up to 2 KB of what came back instead of a reply.
+    ``sample`` contains up to 2 KB of what came back instead of a reply.
     """
 
     spent: tuple[int, int] = (0, 0)

@@ -155,7 +155,7 @@ async def test_questions_and_answers_are_reported_too(tmp_path: Path) -> None:
 
 
 async def test_an_empty_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="holds no session"):
+    with pytest.raises(InputError, match="has no session"):
         await measured(tmp_path / "empty.db", [])
 
 

@@ -120,7 +120,7 @@ def test_a_run_that_is_not_there_or_empty_is_explained(tmp_path: Path) -> None:
     asyncio.run(make_run(tmp_path / "empty.db", []))
     empty = bactrian("analyze", "empty.db", "--report", "empty.html", cwd=tmp_path)
     assert empty.returncode == 2
-    assert "holds no session" in empty.stderr
+    assert "has no session" in empty.stderr
     assert not list(tmp_path.glob("*.html*"))
 
 

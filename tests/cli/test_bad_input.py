@@ -146,7 +146,7 @@ def test_an_environment_file_that_is_no_text_is_named(folder: Path) -> None:
 
 def test_roles_that_are_nested_too_deeply_are_refused(folder: Path) -> None:
     (folder / "roles.jsonl").write_text("[" * 100_000)
-    assert "This file does not hold roles." in refused(folder, "play", "tea", "--roles", "roles.jsonl")[0]
+    assert "This file does not contain roles." in refused(folder, "play", "tea", "--roles", "roles.jsonl")[0]
 
 
 @pytest.mark.parametrize(

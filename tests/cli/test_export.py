@@ -108,8 +108,8 @@ def test_a_code_alone_says_its_kind(tmp_path: Path, run: Path) -> None:
     ("arguments", "said"),
     [
         (["--format", "mesages"], "Did you mean 'messages'?"),
-        (["--format", "camel-science"], "camel-science cannot hold"),
-        (["--format", "preference"], "holds no choices"),
+        (["--format", "camel-science"], "camel-science cannot contain"),
+        (["--format", "preference"], "has no choices"),
         (["--format", "messages", "--only", "ending=done"], "There is no ending 'done'"),
         (["--format", "messages", "--only", "colour=red"], "is not a valid filter"),
         (["--format", "messages", "--only", "role_flip"], "3 not finding=role_flip"),

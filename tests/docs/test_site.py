@@ -8,8 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import Browser
 
-from tests.helpers.browser import needs_chromium, open_browser
+from tests.helpers.browser import needs_chromium
 from tests.helpers.pages import ROOT
 
 
@@ -32,16 +33,16 @@ def test_no_page_loads_anything_from_elsewhere(site: Path) -> None:
 
 
 @needs_chromium
-def test_the_search_works_from_disk_on_a_phone_in_the_dark(site: Path) -> None:
-    with open_browser() as browser:
-        context = browser.new_context(viewport={"width": 390, "height": 844}, color_scheme="dark")
-        page = context.new_page()
-        requests: list[str] = []
-        page.on("request", lambda request: requests.append(request.url))
-        page.goto((site / "index.html").as_uri())
-        assert page.evaluate("document.documentElement.scrollWidth") <= 390
-        page.keyboard.press("Control+k")
-        page.get_by_role("combobox", name="Search").fill("wilson interval")
-        page.locator("[role=listbox] a[href*='statistics.html']").first.click()
-        page.wait_for_url(re.compile(r"statistics\.html"))
+def test_the_search_works_from_disk_on_a_phone_in_the_dark(site: Path, chromium: Browser) -> None:
+    context = chromium.new_context(viewport={"width": 390, "height": 844}, color_scheme="dark")
+    page = context.new_page()
+    requests: list[str] = []
+    page.on("request", lambda request: requests.append(request.url))
+    page.goto((site / "index.html").as_uri())
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    page.keyboard.press("Control+k")
+    page.get_by_role("combobox", name="Search").fill("wilson interval")
+    page.locator("[role=listbox] a[href*='statistics.html']").first.click()
+    page.wait_for_url(re.compile(r"statistics\.html"))
+    context.close()
     assert [url for url in requests if not url.startswith(("file:", "data:", "blob:"))] == []

@@ -143,7 +143,7 @@ def test_a_training_is_read_and_a_stage_that_is_missing_from_it_is_named(tmp_pat
         InputError, match="'ai-society' of the training is not finished, or its model was removed"
     ):
         find_stages([str(folder)], ModelOptions())
-    with pytest.raises(InputError, match="holds no training"):
+    with pytest.raises(InputError, match="contains no training"):
         find_stages([str(tmp_path)], ModelOptions())
 
 

@@ -1,4 +1,4 @@
-"""One explorer over a run with all kinds of conversations, and one browser, for all tests of the folder."""
+"""One explorer over a run with all kinds of conversations, for all tests of the folder."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from filelock import FileLock
 from playwright.sync_api import Browser, Page
 
 from bactrian.records.session import Session
-from tests.helpers.browser import CHROMIUM, open_browser
 from tests.helpers.explorer import RunningExplorer, explore, run_apart
 from tests.helpers.runs import make_run, session
 from tests.helpers.voting import make_study
@@ -38,7 +37,7 @@ def list_sessions() -> list[Session]:
             "hostile", texts=[f"Instruction: {HOSTILE}\nInput: {HOSTILE}", HOSTILE], assistant=HOSTILE[:60]
         ),
         session("scripts", texts=["Instruction: 東京の天気を調べる\nInput: مرحبا بالعالم", "Solution: Café"]),
-        session("long", texts=["Instruction: x\nInput: None", "Solution: " + "word " * 40_000]),
+        session("long", texts=["Instruction: x\nInput: None", "Solution: " + "word " * 15_000]),
         session("open", texts=["Instruction: Begin.\nInput: None"], code=None),
         session("many", rounds=125, code="max_messages", task="Count to many"),
         replace(session("red", task="Something harmful"), mark="red-team"),
@@ -75,16 +74,6 @@ def explored(tmp_path_factory: pytest.TempPathFactory, indexed: Path) -> Generat
     shutil.copytree(indexed, folder, dirs_exist_ok=True)
     with explore(folder, "run.db", sessions=len(list_sessions())) as one:
         yield one
-
-
-# Not longer than a module: while it lives, its event loop runs in this thread, and asynchronous tests cannot.
-@pytest.fixture(scope="module")
-def chromium(guarded_processes: Path) -> Generator[Browser]:
-    """A browser."""
-    if CHROMIUM is None:
-        pytest.skip("no Chromium is installed")
-    with open_browser() as browser:
-        yield browser
 
 
 @pytest.fixture

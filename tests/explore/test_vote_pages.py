@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from bactrian.evaluate.votes.invitations import invite_voters
 from bactrian.evaluate.votes.study import find_study, read_tally, read_votes
-from tests.helpers.browser import APPEARANCE, find_barriers
+from tests.helpers.browser import APPEARANCES, IS_TOO_WIDE, add_axe, find_barriers
 from tests.helpers.explorer import RunningExplorer, run_apart
 from tests.helpers.voting import read_stored
 
@@ -59,17 +56,21 @@ def test_a_person_votes_with_the_keyboard_only_and_is_thanked(
     page.context.close()
 
 
-@pytest.mark.parametrize(("width", "rules"), [(320, APPEARANCE), (1280, ())], ids=["320", "1280"])
 def test_the_pages_of_votes_have_no_barrier_and_show_both_sides(
-    voting: RunningExplorer, chromium: Browser, width: int, rules: Sequence[str]
+    voting: RunningExplorer, chromium: Browser
 ) -> None:
     (token,) = invite_voters(voting.folder / "run.agents", ["heron"]).values()
-    page = chromium.new_context(viewport={"width": width, "height": 800}, color_scheme="dark").new_page()
+    context = chromium.new_context(color_scheme="dark")
+    add_axe(context)
+    page = context.new_page()
     for path in (f"/vote?invite={token}", "/vote?change=1", "/votes", "/vote?invite=wrong"):
         page.goto(voting.address + path)
-        assert find_barriers(page, rules=rules) == [], path
-        assert not page.evaluate("document.documentElement.scrollWidth > innerWidth"), path
-    page.context.close()
+        for theme, width, rules in APPEARANCES:
+            page.emulate_media(color_scheme=theme)
+            page.set_viewport_size({"width": width, "height": 800})
+            assert not page.evaluate(IS_TOO_WIDE), (path, width)
+            assert find_barriers(page, rules=rules) == [], (path, theme)
+    context.close()
 
 
 def test_two_browsers_of_two_voters_vote_at_once(voting: RunningExplorer, chromium: Browser) -> None:

@@ -158,7 +158,7 @@ async def test_the_run_itself_is_no_target(tmp_path: Path) -> None:
 
 
 async def test_an_empty_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="holds no session"):
+    with pytest.raises(InputError, match="has no session"):
         await exported(tmp_path, [], "messages", "tea.jsonl")
     assert not (tmp_path / "tea.jsonl").exists()
 
@@ -171,7 +171,7 @@ async def test_a_run_of_another_kind_is_refused_with_the_formats_that_fit(tmp_pa
 
 
 async def test_a_run_without_choices_has_no_preferences(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="holds no choices"):
+    with pytest.raises(InputError, match="has no choices"):
         await exported(tmp_path, [session()], "preference", "tea.jsonl")
 
 

@@ -10,10 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bactrian.api.commands import DIFFERENT_ROLES, read_spread
 from bactrian.generate.lists.source import ListRequest
 from bactrian.generate.scheduler import DoneJobs, Job
-from bactrian.generate.spread import Spread, SpreadGrid, SpreadScheduler, find_roles
+from bactrian.generate.spread import (
+    DIFFERENT_ROLES,
+    Spread,
+    SpreadGrid,
+    SpreadScheduler,
+    find_roles,
+    read_spread,
+)
 from bactrian.recipes.load import load_recipe
 from bactrian.recipes.schema import Axis
 from bactrian.store import open_store

@@ -52,6 +52,7 @@ class Command:
     """A command that runs: its exit code, what it writes, and signals to it.
 
     Output is kept in files, so that a command never waits for the test to read it; or it goes to a ``terminal``.
+    Its process may have run other commands before, unless it is to be an ``own_process``.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class Command:
         environment: Mapping[str, str],
         text: bytes = b"",
         terminal: int | None = None,
+        own_process: bool = False,
     ) -> None:
         self._input, self._out, self._err = _files()
         self._input.write(text)
@@ -71,7 +73,12 @@ class Command:
             streams = [terminal] * 3
         hand_over([*streams, theirs.fileno()])
         theirs.close()
-        order = {"arguments": list(arguments), "cwd": str(cwd), "env": dict(environment)}
+        order = {
+            "arguments": list(arguments),
+            "cwd": str(cwd),
+            "env": dict(environment),
+            "own_process": own_process or terminal is not None,
+        }
         self._link.sendall(marshal.dumps(order))
         self._link.shutdown(socket.SHUT_WR)
         self._lines = self._link.makefile("rb")
@@ -118,8 +125,9 @@ class Command:
         return await asyncio.to_thread(self.finish)
 
     def send_signal(self, which: signal.Signals) -> None:
-        """Send a signal to the command."""
-        os.kill(self.pid, which)
+        """Send a signal to the command, unless it has ended: its process may run another one."""
+        if self.returncode is None:
+            os.kill(self.pid, which)
 
     def kill(self) -> None:
         """End the command without asking."""
@@ -149,7 +157,7 @@ def bactrian(
 
 def start_python(program: str, *arguments: object, cwd: Path = _ROOT) -> Command:
     """Start a program in Python, in a process that has most of ``bactrian`` imported."""
-    return Command(["-c", program, *map(str, arguments)], cwd, clean_environment())
+    return Command(["-c", program, *map(str, arguments)], cwd, clean_environment(), own_process=True)
 
 
 def events(output: str) -> list[dict[str, Any]]:

@@ -2,8 +2,12 @@
 
 :mod:`tests.helpers.command` starts it. Each byte that it receives comes with four file descriptors: standard input,
 output and error of a command, and a socket. On the socket arrive, as :mod:`marshal` writes them, the arguments, the
-working folder, the environment, and the numbers of streams to close; the process id goes back over it, and the exit
-code when the command has ended. With the arguments ``-c PROGRAM …`` it is a program in Python.
+working folder, the environment, the numbers of streams to close, and whether the command needs a process of its own;
+the process id goes back over it, and the exit code when the command has ended. With the arguments ``-c PROGRAM …`` it
+is a program in Python.
+
+A process runs further commands with the same environment, unless one leaves something behind
+(:mod:`tests.helpers.command_process`).
 
 A forked command differs from one that is started afresh in what happens before ``bactrian`` is imported: what Python
 takes from its environment at its start is the server's, except the folders of PYTHONPATH, which are added, and the
@@ -12,18 +16,19 @@ standard streams, which are made as Python makes them. Commands for which the re
 
 from __future__ import annotations
 
-import atexit
 import gc
 import importlib
 import marshal
 import os
 import pkgutil
-import runpy
-import signal
+import select
 import socket
 import sys
 import threading
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
 
 from rich.cells import cell_len
 
@@ -33,6 +38,7 @@ from bactrian.models.providers import load_providers
 from bactrian.prompts.engine import load_engine_prompts
 from bactrian.prompts.pack import list_packs, load_pack
 from bactrian.recipes.registry import find_recipe_model
+from tests.helpers.command_process import hand_on, is_last, run_commands
 from tests.helpers.runs import session
 
 _SEPARATE = ("bactrian.__main__.", "bactrian.models.local.server_process.", "bactrian.train.worker.")
@@ -58,38 +64,128 @@ _USUAL = (
     ),
 )
 """Modules that commands import when they need them; none of them starts a thread."""
+_READ_EACH_TIME = ("BACTRIAN_", "OPENAI_", "PYTEST_CURRENT_TEST")
+"""How the names of variables begin that no library reads once for all."""
+_MOST_IDLE = 4
+"""How many processes wait for a command with their environment."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Forked:
+    """A process that was forked for a command."""
+
+    pid: int
+    environment: Mapping[str, str] | None
+    """What its commands have in common; None if it runs one command only."""
+    control: socket.socket
+    """Takes further commands, and gives the exit code of each after which the process can take another."""
+
+    def bury(self) -> int:
+        """Wait until it has ended, which it does when nothing can follow; gives the exit code."""
+        self.control.close()
+        _, status = os.waitpid(self.pid, 0)
+        return os.waitstatus_to_exitcode(status)
+
+
+@dataclass(frozen=True)
+class _Forks:
+    """All forked processes."""
+
+    requests: socket.socket
+    running: dict[_Forked, socket.socket] = field(default_factory=dict[_Forked, socket.socket])
+    """Those that run a command, with the socket of the test that waits for it."""
+    idle: list[_Forked] = field(default_factory=list[_Forked])
+    """Those that wait for another command."""
+
+    def serve(self) -> None:
+        """Run a command for each request until the other end is closed."""
+        while True:
+            forked = {one.control: one for one in (*self.running, *self.idle)}
+            ready, _, _ = select.select([self.requests, *forked], [], [])
+            for control in forked.keys() & set(ready):
+                self._take_answer(forked[control])
+            if self.requests not in ready:
+                continue
+            _, descriptors, _, _ = socket.recv_fds(self.requests, 1, 4)
+            if not descriptors:
+                return
+            *streams, link = descriptors
+            self._take_request(streams, socket.socket(fileno=link))
+            for stream in streams:
+                os.close(stream)
+
+    def _take_request(self, streams: Sequence[int], link: socket.socket) -> None:
+        """Let a process run the command that arrives on ``link``."""
+        try:
+            order = b"".join(iter(lambda: link.recv(65_536), b""))
+            environment = _find_common_environment(marshal.loads(order))
+        except (OSError, EOFError):  # The shell ended before it had asked for anything.
+            link.close()
+            return
+        forked = self._find_idle(environment) or self._fork(environment, [*streams, link.fileno()])
+        self.running[forked] = link
+        _tell(link, forked.pid)
+        with suppress(OSError):  # The test ended it before it took the command.
+            hand_on(order, streams, forked.control)
+
+    def _find_idle(self, environment: Mapping[str, str] | None) -> _Forked | None:
+        """Take a process that has run commands with this environment, if there is one."""
+        for one in self.idle:
+            if environment is not None and one.environment == environment:
+                self.idle.remove(one)
+                return one
+        return None
+
+    def _fork(self, environment: Mapping[str, str] | None, foreign: Sequence[int]) -> _Forked:
+        """Fork a process, which closes the ``foreign`` descriptors and whatever else is not its own."""
+        while len(self.idle) > _MOST_IDLE:
+            self.idle.pop(0).bury()
+        ours, theirs = socket.socketpair()
+        child = os.fork()
+        if child == 0:
+            others = (*(one.control for one in (*self.running, *self.idle)), *self.running.values())
+            for number in (*foreign, *(one.fileno() for one in (self.requests, ours, *others))):
+                os.close(number)
+            run_commands(theirs)
+            sys.exit()
+        theirs.close()
+        return _Forked(child, environment, ours)
+
+    def _take_answer(self, forked: _Forked) -> None:
+        """Send the exit code of a command that has ended, whether its process goes on or not."""
+        answer = b""
+        with suppress(ConnectionResetError):  # It ended before it took the command.
+            answer = forked.control.recv(16)
+        code = int(answer) if answer else forked.bury()
+        if forked in self.running:
+            with self.running.pop(forked) as link:
+                _tell(link, code)
+        else:
+            self.idle.remove(forked)
+        if answer:
+            self.idle.append(forked)
 
 
 def main() -> None:
-    """Load everything, then fork a command for each request until the other end is closed."""
+    """Load everything, then serve."""
     requests = socket.socket(fileno=int(sys.argv[1]))
     import_everything()
     read_once()
     assert threading.active_count() == 1
     gc.freeze()
-    links: dict[int, socket.socket] = {}
-    signal.signal(signal.SIGCHLD, lambda *_: _report_ends(links))
-    while True:
-        _, descriptors, _, _ = socket.recv_fds(requests, 1, 4)
-        if not descriptors:
-            return
-        *streams, link = descriptors
-        answers = socket.socket(fileno=link)
-        # A command that ends at once is reported after its process id.
-        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
-        child = os.fork()
-        if child == 0:
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
-            for one in (requests, *links.values()):
-                one.close()
-            _run_command(streams, answers)
-            return
-        links[child] = answers
-        _tell(answers, child)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
-        for stream in streams:
-            os.close(stream)
+    _Forks(requests).serve()
+
+
+def _find_common_environment(order: dict[str, Any]) -> Mapping[str, str] | None:
+    """What a command must have in common with the others in its process; None if it can have no others."""
+    if is_last(order):
+        return None
+    return {name: value for name, value in order["env"].items() if not name.startswith(_READ_EACH_TIME)}
+
+
+def _tell(link: socket.socket, number: int) -> None:
+    with suppress(OSError):  # The test did not wait for it.
+        link.sendall(b"%d\n" % number)
 
 
 def import_everything() -> None:
@@ -119,76 +215,6 @@ def read_once() -> None:
     load_providers()
     find_recipe_model()
     cell_len("…")
-
-
-def _report_ends(links: dict[int, socket.socket]) -> None:
-    """Send the exit codes of the commands that have ended."""
-    with suppress(ChildProcessError):
-        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
-            with links.pop(ended[0]) as link:
-                _tell(link, os.waitstatus_to_exitcode(ended[1]))
-
-
-def _tell(link: socket.socket, number: int) -> None:
-    with suppress(OSError):  # The test did not wait for it.
-        link.sendall(b"%d\n" % number)
-
-
-def _run_command(streams: list[int], link: socket.socket) -> None:
-    """Become the command that arrives on ``link``."""
-    with link:
-        order = marshal.loads(b"".join(iter(lambda: link.recv(65_536), b"")))
-    for number, stream in enumerate(streams):
-        os.dup2(stream, number)
-        os.close(stream)
-    os.chdir(order["cwd"])
-    os.environ.clear()
-    os.environ.update(order["env"])
-    _make_streams(order.get("closed", []))
-    sys.argv = ["bactrian", *order["arguments"]]
-    folders = order["env"].get("PYTHONPATH", "").split(os.pathsep)
-    sys.path[:1] = [order["cwd"], *(folder for folder in folders if folder and folder not in sys.path)]
-    try:
-        if sys.argv[1:2] == ["-c"]:
-            _, _, program, *sys.argv[1:] = sys.argv
-            exec(compile(program, "<string>", "exec"), {"__name__": "__main__"})
-        else:
-            runpy.run_module("bactrian", run_name="__main__", alter_sys=True)
-    except SystemExit as ending:
-        if not isinstance(ending.code, str):
-            _leave(int(ending.code or 0))
-        raise
-    _leave(0)
-
-
-def _make_streams(closed: list[int]) -> None:
-    """Make the standard streams what Python makes of them at its start: encoded as told, or None where closed."""
-    for number, name in enumerate(("stdin", "stdout", "stderr")):
-        if number in closed:
-            os.close(number)
-            setattr(sys, name, None)
-            continue
-        like = getattr(sys, name)
-        encoding = os.environ.get("PYTHONIOENCODING", like.encoding)
-        mode = "w" if number else "r"
-        stream = open(number, mode, encoding=encoding, errors=like.errors, closefd=False)  # noqa: SIM115
-        setattr(sys, name, stream)
-
-
-def _leave(code: int) -> None:
-    """End as Python does, except that the loaded modules are not taken apart: that costs more than most commands.
-
-    Returns where not all could be written; Python's own ending then says so.
-    """
-    threading._shutdown()  # type: ignore[attr-defined]
-    atexit._run_exitfuncs()
-    gc.collect()
-    try:
-        sys.stdout.flush()
-        sys.stderr.flush()
-    except (OSError, ValueError):
-        return
-    os._exit(code)
 
 
 if __name__ == "__main__":

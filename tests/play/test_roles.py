@@ -92,7 +92,12 @@ def test_the_roles_of_a_task_feed_a_conversation_and_a_recipe(tmp_path: Path) ->
 
 @pytest.mark.parametrize(
     ("content", "says"),
-    [("[]\n", "not hold roles"), ("", "two are needed"), ("x", "not hold roles"), (None, "cannot be read")],
+    [
+        ("[]\n", "not contain roles"),
+        ("", "two are needed"),
+        ("x", "not contain roles"),
+        (None, "cannot be read"),
+    ],
 )
 def test_a_file_without_roles_gives_one_clear_error(tmp_path: Path, content: str | None, says: str) -> None:
     if content is not None:

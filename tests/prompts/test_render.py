@@ -65,7 +65,7 @@ def test_a_role_that_holds_a_placeholder_is_not_filled_again() -> None:
 @pytest.mark.parametrize("template", PLACEHOLDERS)
 def test_a_nul_is_refused_by_the_name_of_its_field(template: str) -> None:
     for placeholder in PLACEHOLDERS[template] - {"word_limit"}:
-        with pytest.raises(InputError, match=f"The {placeholder} holds a NUL"):
+        with pytest.raises(InputError, match=f"The {placeholder} contains a NUL"):
             render(template, **{placeholder: "a\0b"})
 
 

@@ -36,7 +36,7 @@ def test_an_idea_just_as_long_as_the_limit_is_taken() -> None:
 
 
 def test_a_nul_is_refused_with_its_field_and_its_position() -> None:
-    with pytest.raises(InputError, match="The idea holds a NUL character, at position 4"):
+    with pytest.raises(InputError, match="The idea contains a NUL character, at position 4"):
         check_idea("abc\0def")
 
 
@@ -68,5 +68,5 @@ def test_a_role_may_have_a_description_of_several_lines_or_none() -> None:
 
 
 def test_a_nul_in_a_description_is_refused() -> None:
-    with pytest.raises(InputError, match="The user role description holds a NUL"):
+    with pytest.raises(InputError, match="The user role description contains a NUL"):
         check_role(Role("Stock Trader", "a\0"), "user role")

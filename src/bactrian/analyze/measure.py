@@ -37,7 +37,7 @@ async def measure(
             the run is so large that they save time.
 
     Raises:
-        InputError: the run holds no session, or a behaviour of the user's own fails.
+        InputError: the run has no session, or a behaviour of the user's own fails.
         StoreError: it cannot be read.
     """
     own = find_installed() if own is None else tuple(own)
@@ -63,7 +63,7 @@ async def measure(
                 on_progress(len(whole.facts), size)
     if not whole.facts:
         raise InputError(
-            "The run holds no session.", where=str(store.path), next="Generate or import some first."
+            "The run has no session.", where=str(store.path), next="Generate or import some first."
         )
     return whole
 

@@ -8,16 +8,11 @@ from typing import Any, cast
 from urllib.parse import urlsplit, urlunsplit
 
 from bactrian.api.arguments import Critic, PlayOptions, ToolsLike
-from bactrian.generate.spread import Spread
 from bactrian.play.endings.own import EndingLike
 from bactrian.records.session import Role
 
 OWN = "own"
 """The key that is true if the command used Python objects, which no file can store."""
-
-
-DIFFERENT_ROLES = "different_roles"
-"""The key that is true if pairs of equal roles are left out unless asked for."""
 
 
 def describe_session(
@@ -59,27 +54,14 @@ def describe_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def describe_run(options: Mapping[str, Any], **more: Any) -> dict[str, Any]:
-    """Return the options of a run, and ``more``, as JSON values: those that its plan does not hold, and the limit."""
+    """Return the options of a run, and ``more``, as JSON values: those that are not in its plan, and the limit."""
     of_one_call = ("parameters", "seed", "origin", "keep_tasks", "on_progress", "retry_failed")
     told = {name: value for name, value in {**options, **more}.items() if name not in of_one_call}
     return {**describe_options(told), "limit": told.get("limit")}
 
 
-def read_spread(options: Mapping[str, Any], seed: int | None) -> Spread | None:
-    """Return how the jobs of a run are spread, from its options; None for all jobs in the order of its lists.
-
-    A run that does not say whether its pairs are of different roles was begun before they were left out by default.
-    """
-    equal = bool(options.get("equal_roles"))
-    if options.get("sample") is not None:
-        return Spread(seed or 0, equal_roles=equal)
-    if options.get("order") == "breadth":
-        return Spread(None, equal_roles=equal)
-    return Spread(depth=True) if options.get(DIFFERENT_ROLES) and not equal else None
-
-
 def remove_credentials(address: str) -> str:
-    """Return the address without the user and the password that it may hold."""
+    """Return the address without the user and the password that it may contain."""
     parts = urlsplit(address)
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
@@ -96,7 +78,7 @@ def _to_json(value: object) -> object:
 def describe_tools(tools: ToolsLike) -> tuple[bool, dict[str, list[str]], dict[str, int]]:
     """Return whether objects are among the tools, the files by agent, and the number of MCP servers by agent.
 
-    The command line of a server may hold a key, so it is not stored.
+    The command line of a server may contain a key, so it is not stored.
     """
     by_agent = tools if isinstance(tools, Mapping) else {"assistant": tools}
     files: dict[str, list[str]] = {}

@@ -31,7 +31,7 @@ from bactrian.records.session import Session
 from bactrian.store import open_store
 
 RUNS = "runs"
-"""Filter of sessions whose solutions hold Python that runs, and none that fails."""
+"""Filter of sessions whose solutions contain Python that runs, and none that fails."""
 
 
 class ExportChoices(TypedDict, total=False):
@@ -135,7 +135,7 @@ def _check_lists(filters: Sequence[str], more: ExportChoices) -> None:
     ]
     if given:
         raise InputError(
-            f"{lists.NAME} holds lists and no sessions: {given[0]} does not apply.",
+            f"{lists.NAME} contains lists and no sessions: {given[0]} does not apply.",
             where="--format",
             next="Leave it out.",
         )

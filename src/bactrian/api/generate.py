@@ -20,7 +20,7 @@ from bactrian.api.checks import (
     check_types,
     check_unattended,
 )
-from bactrian.api.commands import DIFFERENT_ROLES, describe_run, read_spread
+from bactrian.api.commands import describe_run
 from bactrian.api.models import ModelLike, build_model_options, choose_models, limit_time
 from bactrian.api.playing.embodied import check_runs_code
 from bactrian.api.reading.notebook import open_display
@@ -34,6 +34,7 @@ from bactrian.generate.lists.source import ListFunction, ListSource
 from bactrian.generate.progress import ProgressSnapshot, RunProgress
 from bactrian.generate.run import PreparedRun, RunOrder, prepare_run
 from bactrian.generate.run_models import RunLimits
+from bactrian.generate.spread import DIFFERENT_ROLES, read_spread
 from bactrian.language.argument_names import use_python_words
 from bactrian.models.pricing import choose_prices
 from bactrian.models.wrappers.budget import UsageMeter

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from bactrian.api.arguments import Critic, PlayOptions, ToolsLike, read_limits, read_role, read_tools
 from bactrian.api.bridge import run_sync
@@ -23,7 +23,6 @@ from bactrian.api.models import (
     make_meter,
 )
 from bactrian.api.playing.collector import SessionCollector
-from bactrian.api.playing.embodied import build_embodied_order
 from bactrian.errors import BactrianWarning, InputError
 from bactrian.language.argument_names import use_python_words
 from bactrian.models.registry import ModelOptions
@@ -35,7 +34,6 @@ from bactrian.play.defaults import (
     complete_as_before,
     complete_setup,
 )
-from bactrian.play.embodied.alone import EmbodiedOrder, play_embodied
 from bactrian.play.endings.own import EndingLike, read_endings
 from bactrian.play.run_session import SessionOrder, play_one
 from bactrian.play.setup import WORD_LIMIT, RolePlaySetup
@@ -43,6 +41,9 @@ from bactrian.recipes.parameters import read_parameters
 from bactrian.records.events import Event
 from bactrian.records.session import Role, Session
 from bactrian.records.text import write_count
+
+if TYPE_CHECKING:
+    from bactrian.play.embodied.alone import EmbodiedOrder
 
 AGENTS = ("task_specifier", "task_planner", "user", "assistant")
 _ARGUMENTS = (
@@ -70,7 +71,7 @@ class Interrupted(KeyboardInterrupt):
     def __init__(self, session: Session | None, run: str | Path | None = None) -> None:
         resume = "" if run is None else f" It is stored in {run}; the same call resumes it."
         super().__init__(
-            f"The session was interrupted; the attribute `session` of this exception holds its turns.{resume}"
+            f"The session was interrupted; the attribute `session` of this exception has its turns.{resume}"
         )
         self.session = session
 
@@ -116,7 +117,7 @@ def play(
     Raises:
         InputError: an argument cannot be used.
         ModelError: a model fails before the first turn. A session that fails later is returned, with a warning.
-        Interrupted: Ctrl-C was pressed; it is a KeyboardInterrupt, and holds the turns so far.
+        Interrupted: Ctrl-C was pressed; it is a KeyboardInterrupt, and has the turns so far.
         StoreError: the run is damaged, in use, or written by a newer version of this program.
     """
     check_names("play", options, _ARGUMENTS)
@@ -191,7 +192,12 @@ async def stream(
             run=run,
             options=options,
         )
-    playing = play_one(order) if isinstance(order, SessionOrder) else play_embodied(order)
+    if isinstance(order, SessionOrder):
+        playing = play_one(order)
+    else:
+        from bactrian.play.embodied.alone import play_embodied
+
+        playing = play_embodied(order)
     async with aclosing(yield_from_task(playing)) as events:
         async for event in events:
             yield event
@@ -241,6 +247,8 @@ def _order_session(
             raise InputError(
                 "An embodied agent alone takes no endings.", where="endings", next="Leave them out."
             )
+        from bactrian.api.playing.embodied import build_embodied_order
+
         return build_embodied_order(
             idea,
             read_role(embodied, defaults[0]),

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypedDict, cast
 
 from bactrian.api.arguments import Critic, PlayOptions, ToolLike
-from bactrian.api.commands import OWN, describe_run, read_spread
+from bactrian.api.commands import OWN, describe_run
 from bactrian.api.models import ChosenModels, build_model_options
 from bactrian.api.play import build_session_order
 from bactrian.api.playing.embodied import ALONE, build_embodied_order, check_runs_code
@@ -19,6 +19,7 @@ from bactrian.api.reading.stored import StoredRun
 from bactrian.errors import InputError
 from bactrian.generate.run import RunOrder
 from bactrian.generate.run_models import RunLimits
+from bactrian.generate.spread import read_spread
 from bactrian.models.http.address import is_loopback, read_address
 from bactrian.models.pricing import choose_prices
 from bactrian.models.providers import load_providers, split_name

@@ -218,7 +218,7 @@ class Run:
             3
 
         Raises:
-            InputError: the run holds no session.
+            InputError: the run has no session.
             MissingExtra: the optional part ``analysis`` is not installed.
         """
         return self.analyze(price=price, base_url=base_url)
@@ -246,7 +246,7 @@ class Run:
             base_url: Address of the endpoint that was used, for the table.
 
         Raises:
-            InputError: the run holds no session, or a behaviour fails.
+            InputError: the run has no session, or a behaviour fails.
             MissingExtra: the optional part ``analysis`` is not installed.
         """
         return _measure([self.path], behaviours, price, base_url)

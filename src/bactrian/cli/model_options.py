@@ -5,14 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
-
-from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn
+from typing import TYPE_CHECKING
 
 from bactrian.api.checks import check_base_url
 from bactrian.api.models import build_model_options
 from bactrian.cli.terminal.console import open_progress, say
 from bactrian.cli.terminal.spinner import hide_spinner, return_spinner
 from bactrian.models.registry import ModelOptions
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
 
 _WARN_EVERY = 60.0
 """Seconds between two warnings about transient faults."""
@@ -65,15 +67,20 @@ def _now_and_then() -> Callable[[str], None]:
 
 def _fetching() -> Callable[[int, int], None]:
     """Return a function that shows a progress bar on standard error when weights are fetched."""
-    bar = Progress(TextColumn("Fetching the model"), BarColumn(), DownloadColumn(), console=open_progress())
-    shown: list[TaskID] = []
+    shown: list[tuple[Progress, TaskID]] = []
 
     def tell(done: int, total: int) -> None:
         if not shown:
+            from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+
             hide_spinner()
-            bar.start()
-            shown.append(bar.add_task("weights", total=total))
-        bar.update(shown[0], completed=done)
+            started = Progress(
+                TextColumn("Fetching the model"), BarColumn(), DownloadColumn(), console=open_progress()
+            )
+            started.start()
+            shown.append((started, started.add_task("weights", total=total)))
+        bar, task = shown[0]
+        bar.update(task, completed=done)
         if done >= total:
             bar.stop()
             return_spinner()

@@ -89,7 +89,7 @@ def _is_repeated(turns: Sequence[ReadTurn], place: int) -> bool:
 
 
 def _brings_number(turns: Sequence[Spoken], place: int) -> bool:
-    """Return True if a turn holds a number, or a word with a digit, that the turns before it do not."""
+    """Return True if a turn contains a number, or a word with a digit, that the turns before it do not."""
     if not (numbers := _NUMBER.findall(turns[place].text)):
         return False
     before = "\n".join([turn.text for turn in turns[max(0, place - _MEMORY) : place]])

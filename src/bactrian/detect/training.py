@@ -24,7 +24,7 @@ from bactrian.errors import MissingExtra
 _INNER = 4
 """Folds in which sentence scores of the training data are made."""
 _SEEN = 4
-"""Turns that must hold an n-gram, and"""
+"""Turns that must contain an n-gram, and"""
 _SEEN_BY = 2
 """groups (authors) that must have used it."""
 _TREES = 120

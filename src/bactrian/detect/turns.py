@@ -20,7 +20,7 @@ _KEPT = 65_536
 _FIRST, _LAST = 16, 6
 """Sentences at either end of a long turn that are read."""
 _TAIL = 60
-"""Characters at the end that may hold the request for the next instruction."""
+"""Characters at the end that may contain the request for the next instruction."""
 
 _LEAD = r"[ \t>#*_\-\[({<|\"'/]*(?:(?:next|new|first|my|your|the|nouvelle|neue|nächste)[ _])?"
 _COLON = r"[ \d\])}*_\"'>]*[ ]?[:：\-–=>]+[*_]*"

@@ -19,7 +19,7 @@ _CUTS = 60
 
 
 def extract_module(problem: Problem, reply: str) -> str:
-    """Return the Python module that ``reply`` proposes for ``problem``; empty if it holds no code."""
+    """Return the Python module that ``reply`` proposes for ``problem``; empty if it contains no code."""
     text = split_thought(reply)[1].replace("\r\n", "\n").expandtabs(4)
     blocks = _find_blocks(text)
     whole = [block for block in blocks if any(_defines(block, name) for name in problem.functions)]

@@ -61,7 +61,7 @@ class VerdictFile:
     """Verdicts as JSON lines. A verdict on the same code and checks is not made again.
 
     Raises:
-        InputError: the file exists and holds something else, to which no verdict is added.
+        InputError: the file exists and contains something else, to which no verdict is added.
     """
 
     def __init__(self, path: Path) -> None:
@@ -146,7 +146,7 @@ def check_verdicts(path: Path) -> None:
     """Check that a file is missing or empty, or begins with a verdict, which a kill may have cut short.
 
     Raises:
-        InputError: it holds something else.
+        InputError: it contains something else.
     """
     if not path.exists():
         return
@@ -161,7 +161,7 @@ def check_verdicts(path: Path) -> None:
             is_ours = first.startswith(_FIRST_BYTES) and not first.endswith(b"\n")
     if not is_ours:
         raise InputError(
-            "This file holds something other than verdicts.", where=str(path), next="Name another file."
+            "This file contains something other than verdicts.", where=str(path), next="Name another file."
         )
 
 

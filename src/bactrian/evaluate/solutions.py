@@ -96,6 +96,6 @@ def read_solutions(path: Path, problems: Sequence[Problem]) -> SolutionSet:
         found.append(CodeSample(str(number), problem, code))
     if not found:
         raise InputError(
-            "The file holds no solutions.", where=str(path), next="Write one JSON object a line."
+            "The file contains no solutions.", where=str(path), next="Write one JSON object a line."
         )
     return SolutionSet(found)

@@ -171,7 +171,7 @@ def _is_run(path: Path) -> bool:
 
 
 def _check_chats(path: Path) -> None:
-    """Raise InputError if ``path`` holds no conversation."""
+    """Raise InputError if ``path`` contains no conversation."""
     from bactrian.ingest.importer import find_chats
     from bactrian.ingest.parsed import Origin
 

@@ -108,7 +108,7 @@ def has_agreed(request: Request) -> bool:
 
 
 def name_agreement(request: Request) -> str:
-    """Return the name of the cookie that holds the agreement."""
+    """Return the name of the cookie that contains the agreement."""
     return f"bactrian_agreed_{get_explorer(request).port}"
 
 

@@ -168,6 +168,6 @@ def is_for_voters(path: str) -> bool:
 def set_login(answer: Response, name: str, value: str) -> None:
     """Set a cookie that lets a person in.
 
-    It is sent with a link from another site, such as a mail that holds it, and never with a form of one.
+    It is sent with a link from another site, such as a mail that contains it, and never with a form of one.
     """
     answer.set_cookie(name, value, max_age=_YEAR, httponly=True, samesite="lax")

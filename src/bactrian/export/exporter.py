@@ -181,7 +181,7 @@ async def _write_sessions(
     return counts
 
 
-_WITHOUT_TOOLS = "sessions are without what their agents called: only messages, csv and parquet hold it"
+_WITHOUT_TOOLS = "sessions are without what their agents called: only messages, csv and parquet contain it"
 
 
 def _open_parts(
@@ -226,17 +226,17 @@ def _explain_nothing(counts: ExportCounts, options: ExportOptions, where: str) -
     """Return the error that explains why no session was written."""
     form = options.format
     if not counts.seen:
-        return InputError("The run holds no session.", where=where, next="Generate or import some first.")
+        return InputError("The run has no session.", where=where, next="Generate or import some first.")
     if strange := [kind for kind in get_args(Kind) if counts.left_out[kind]]:
         fitting = [name for name, one in FORMATS.items() if strange[0] in one.kinds]
         return InputError(
-            f"The run holds sessions of the kind {strange[0]!r}, which {form.name} cannot hold.",
+            f"The run has sessions of the kind {strange[0]!r}, which {form.name} cannot contain.",
             where=where,
             next=f"Formats for them: {', '.join(fitting)}.",
         )
     if "choices" in form.needs and counts.left_out[_name_empty(form)]:
         return InputError(
-            "The run holds no choices of a critic, a person or a judge.",
+            "The run has no choices of a critic, a person or a judge.",
             where=where,
             next="Use another format, or a run that was made with a critic.",
         )

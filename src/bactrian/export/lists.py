@@ -54,7 +54,7 @@ async def export_lists(store: RunReader, out: Path, *, overwrite: bool = False) 
                 raise InputError(
                     f"Two lists of the run would be the file {path.name!r}.",
                     where=str(out),
-                    next="Rename an item that holds an underscore.",
+                    next="Rename an item that contains an underscore.",
                 )
             path.parent.mkdir(exist_ok=True)
             lines = (f"{number}. {' '.join(item.split())}\n" for number, item in enumerate(items, start=1))
@@ -93,7 +93,7 @@ def _find_path(list_id: str, axes: Sequence[Mapping[str, Any]], lists: Items) ->
 
 
 def _find_item(name: str, places: Mapping[str, int], axes: Sequence[Mapping[str, Any]], lists: Items) -> str:
-    """Return the item of the axis ``name`` at its place; its number if the list that holds it is not determined."""
+    """Return the item of the axis ``name`` at its place; its number if the list that contains it is not determined."""
     per: Sequence[str] = _find_axis(name, axes).get("per") or ()
     if not set(per) <= places.keys():
         return str(places[name])

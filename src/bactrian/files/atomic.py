@@ -23,7 +23,7 @@ MANIFEST = "manifest.json"
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _SQLITE = b"SQLite format 3\0"
 _REPLACED = ".replaced"
-"""Folder inside ``.ready`` that holds the files that were replaced."""
+"""Folder inside ``.ready`` that contains the files that were replaced."""
 
 
 @contextmanager

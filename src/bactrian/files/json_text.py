@@ -28,7 +28,7 @@ def parse_json(text: str | bytes) -> Any:
 def read_lines(path: Path) -> Iterator[tuple[int, str]]:
     r"""Yield the lines of a text file that are not blank, with their numbers, one in memory at a time.
 
-    Only ``\n`` ends a line: strings of JSON may hold U+2028 and other characters at which ``str.splitlines`` splits.
+    Only ``\n`` ends a line: strings of JSON may contain U+2028 and other characters at which ``str.splitlines`` splits.
 
     Raises:
         InputError: the file cannot be read, is not UTF-8, or has a line of more than 64 MiB.

@@ -27,7 +27,7 @@ from bactrian.store import Store
 class Runner:
     """Plays the jobs of ``scheduler``, ``window`` at once.
 
-    ``sources`` provide the lists, by axis. ``begun`` holds the sessions that an earlier command left open, with their
+    ``sources`` provide the lists, by axis. ``begun`` has the sessions that an earlier command left open, with their
     numbers of turns; they run first, the longest before the others. ``halt`` cancels calls that have not been sent.
     """
 

@@ -1,6 +1,6 @@
 """Schedules the jobs of a grid in order, and requests the lists that they need.
 
-The scheduler walks the grid depth first and holds only the open branches: memory use depends on the jobs in flight,
+The scheduler walks the grid depth first and keeps only the open branches: memory use depends on the jobs in flight,
 not on the size of the grid (25 million jobs and more).
 """
 

@@ -10,17 +10,20 @@ import asyncio
 import random
 import re
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from math import prod
+from typing import Any
 
 from bactrian.generate.lists.source import ListRequest
 from bactrian.generate.scheduler import DoneJobs, GridAxis, Job, Known, write_position
 from bactrian.recipes.job_specs import RolePlay
 from bactrian.recipes.schema import Recipe
 
+DIFFERENT_ROLES = "different_roles"
+"""The option of a run that is true if pairs of equal roles are left out unless asked for."""
 _PLACEHOLDER = re.compile(r"\s*\{\{\s*(\w+)\s*\}\}\s*")
 _MOST_WAITING = 4096
 """Jobs that wait for lists; more would fill the memory where all wait for one list."""
@@ -36,6 +39,19 @@ class Spread:
     """True to keep pairs of equal roles, which the paper's data has."""
     depth: bool = False
     """True for the order of the lists: all jobs of a pair before the next pair."""
+
+
+def read_spread(options: Mapping[str, Any], seed: int | None) -> Spread | None:
+    """Return how the jobs of a run are spread, from its options; None for all jobs in the order of its lists.
+
+    A run that does not say whether its pairs are of different roles was begun before they were left out by default.
+    """
+    equal = bool(options.get("equal_roles"))
+    if options.get("sample") is not None:
+        return Spread(seed or 0, equal_roles=equal)
+    if options.get("order") == "breadth":
+        return Spread(None, equal_roles=equal)
+    return Spread(depth=True) if options.get(DIFFERENT_ROLES) and not equal else None
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ _LEAST = 1024 * 1024 * 1024
 _RATIO = 100
 """Most times its size that a larger archive may unpack to; CAMEL's unpack to about ten times."""
 _LONGEST_HEADER = 64 * 1024
-"""Most bytes of a tar header, which may hold a long name; names have a few hundred."""
+"""Most bytes of a tar header, which may contain a long name; names have a few hundred."""
 _HEADERS = (
     tarfile.XHDTYPE,
     tarfile.XGLTYPE,

@@ -183,6 +183,6 @@ def read_name(value: object, otherwise: str) -> str:
 
 
 def read_id(value: object, otherwise: str) -> str:
-    """Return a short id, without characters that file names cannot hold."""
+    """Return a short id, without characters that file names cannot contain."""
     text = clean_text(value) if isinstance(value, str) else ""
     return re.sub(r"[^\w.-]+", "-", text or otherwise).strip(".-")[:100] or "chat"

@@ -107,7 +107,7 @@ class RemoteModel(Protocol):
 
     @property
     def endpoint(self) -> tuple[str, str]:
-        """Address and key. An endpoint's limits hold for all models that share both."""
+        """Address and key. An endpoint's limits apply to all models that share both."""
         ...
 
     before_again: Callable[[], Awaitable[object]] | None

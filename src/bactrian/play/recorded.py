@@ -22,7 +22,7 @@ from bactrian.store import open_store
 class Recorded:
     """Replays the sessions of a run: ``RUN``, or one of them as ``RUN#SESSION``.
 
-    A request is answered from the session with its own id; from a run that holds only one session, from that one.
+    A request is answered from the session with its own id; from a run that has only one session, from that one.
     """
 
     def __init__(self, run: str) -> None:
@@ -38,7 +38,7 @@ class Recorded:
 
         Raises:
             StoreError: the run cannot be read.
-            UnknownModel: the run does not hold the session.
+            UnknownModel: the run does not contain the session.
             ModelError: the session has no reply at this position.
         """
         session, deliberation = await self._find(request.session)
@@ -69,7 +69,7 @@ class Recorded:
             (found,) = self._sessions.values()
         if found is None:
             raise UnknownModel(
-                f"The run holds {len(self._sessions)} sessions and none of them is {self._session or wanted!r}.",
+                f"The run has {len(self._sessions)} sessions and none of them is {self._session or wanted!r}.",
                 where=self.name,
                 next=f"Name one: recorded:{self._path}#{next(iter(self._sessions), 'SESSION')}",
             )

@@ -17,7 +17,6 @@ from bactrian.models.model import Model
 from bactrian.models.registry import ModelOptions
 from bactrian.play.agent import Listener
 from bactrian.play.defaults import CompleteSetup
-from bactrian.play.embodied.body import open_body
 from bactrian.play.endings.rules import Rule
 from bactrian.play.open_models import open_models
 from bactrian.play.persist import persist_events
@@ -90,6 +89,8 @@ async def play_one(
         tools = await stack.enter_async_context(open_tools(order.tools, order.functions))
         body = None
         if order.embodied:
+            from bactrian.play.embodied.body import open_body
+
             limits = tools["assistant"].kit if "assistant" in tools else order.limits
             body = await stack.enter_async_context(open_body(tools.get("assistant"), limits))
             tools = {**tools, "assistant": body}

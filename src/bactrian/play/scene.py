@@ -53,8 +53,8 @@ def build_role_play(
 ) -> Scene:
     """Build the scene of the paper: an AI user instructs, an AI assistant solves (section 3.1).
 
-    ``models`` holds one model each for ``user`` and ``assistant``, and for the ``critic`` of a session with one. The
-    prompts come from ``pack``, everything else from the session's record. ``known`` holds the stored events of the
+    ``models`` contains one model each for ``user`` and ``assistant``, and for the ``critic`` of a session with one. The
+    prompts come from ``pack``, everything else from the session's record. ``known`` contains the stored events of the
     unfinished turn of a resumed session; ``tools`` are the tools named in the record, by agent.
 
     Raises:

@@ -25,7 +25,7 @@ def render_inception(session: Session, pack: Pack) -> InceptionPrompts:
 
     Raises:
         PromptError: the pack cannot be rendered with them.
-        InputError: a role or the task holds characters that cannot be sent.
+        InputError: a role or the task contains characters that cannot be sent.
     """
     origin = session.provenance
     values = {
@@ -49,7 +49,7 @@ def render_criticism(session: Session, pack: Pack, *, role: str, criteria: str) 
 
     Raises:
         PromptError: the pack cannot be rendered with them.
-        InputError: a role or the task holds characters that cannot be sent.
+        InputError: a role or the task contains characters that cannot be sent.
     """
     before = f"{session.provenance.preamble}\n\n" if session.provenance.preamble else ""
     return before + pack.render(

@@ -51,11 +51,11 @@ def check_value(text: str, field: str) -> str:
     """Return ``text`` unchanged if it can be sent to a model and stored.
 
     Raises:
-        InputError: it holds a NUL character or half of a surrogate pair.
+        InputError: it contains a NUL character or half of a surrogate pair.
     """
     if "\0" in text:
         raise InputError(
-            f"The {field} holds a NUL character, at position {text.index(chr(0)) + 1:,}.",
+            f"The {field} contains a NUL character, at position {text.index(chr(0)) + 1:,}.",
             next="Take it out: it cannot be stored. A NUL often means that the text is a binary file.",
         )
     try:

@@ -177,7 +177,7 @@ def _read_csv(text: str, where: str) -> Iterator[tuple[int, Mapping[str, object]
                 continue
             if len(row) != len(columns):
                 what = f"Line {reader.line_num} has {len(row)} values, and the header has {len(columns)}."
-                raise _fail(what, where, "Put values that hold a comma in quotes.")
+                raise _fail(what, where, "Put values that contain a comma in quotes.")
             yield reader.line_num, dict(zip(columns, row, strict=True))
     except csv.Error as error:
         raise _fail(f"Line {reader.line_num}: {error}.", where, "Check the quotes.") from error

@@ -14,7 +14,7 @@ from bactrian.files.toml import suggest_name
 from bactrian.records.sampling import Sampling
 
 Nothing = Literal["none"]
-"""In place of a value: the parameter is left out, and the model's own default holds."""
+"""Instead of a value: the parameter is left out, and the model's own default applies."""
 _Text = Annotated[str, Field(min_length=1)]
 _OURS = frozenset({"model", "messages", "stream", "n", "tools", "tool_choice", "response_format"})
 _OMITTABLE = frozenset({"temperature", "top_p", "max_tokens", "stop", "seed"})

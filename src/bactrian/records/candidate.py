@@ -93,7 +93,7 @@ class Proposal:
     """The model as the endpoint named it."""
     finish: Finish
     lossy: bool = False
-    """True if bytes or characters that no store can hold were replaced in ``text``."""
+    """True if bytes or characters that cannot be stored were replaced in ``text``."""
     parent: int | None = None
     """In a search, the place of the proposal for the previous turn that this one continues; None if it continues the
     stored conversation."""

@@ -97,7 +97,7 @@ class Vote:
     """
 
     session: str
-    """Id of the task's session, which holds the solutions."""
+    """Id of the task's session, which contains the solutions."""
     pair: str
     """The two solutions, as an item of the axis ``pair``: ``extraction | single_shot``."""
     voter: str

@@ -83,7 +83,7 @@ class Provenance:
     """SHA-256 of the program's own texts (``prompts/engine.toml``) when the session began; None in sessions of earlier
     versions. It is not part of the session's id, because a session may resume under later texts."""
     extra: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
-    """Keys of an imported file that no other field holds, by the number of their message; ``0`` for the conversation's
+    """Keys of an imported file that no other field has, by the number of their message; ``0`` for the conversation's
     own. Exports write them again. Under :data:`SYSTEM`, the file's system prompts by side."""
 
     @property

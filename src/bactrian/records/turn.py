@@ -57,7 +57,7 @@ class Turn:
     """The model as the endpoint named it."""
     finish: Finish
     lossy: bool = False
-    """True if bytes or characters that no store can hold were replaced in ``text``."""
+    """True if bytes or characters that cannot be stored were replaced in ``text``."""
     fingerprint: str | None = None
     """The endpoint's name for the exact system that answered, if it gives one."""
     uses: tuple[Use, ...] = ()

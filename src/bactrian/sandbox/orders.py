@@ -43,7 +43,7 @@ class Handles:
 
 
 def check_order(order: ProcessOrder) -> None:
-    """Check that the tier can hold the order.
+    """Check that the tier can carry out the order.
 
     Raises:
         InputError: it cannot, or a file's name leads out of the scratch folder.

@@ -1,4 +1,4 @@
-"""Hostile programs of our own (``hostile.toml``), to see what a sandbox holds."""
+"""Hostile programs of our own (``hostile.toml``), to see what a sandbox contains."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Probe:
     endings: tuple[str, ...] = ()
     """How it must end; empty if any ending will do."""
     beyond: tuple[str, ...] = ()
-    """Tiers that do not hold it."""
+    """Tiers that do not contain it."""
     machine: str = ""
     """The architecture that it is for; empty for all."""
     wall: float = LIMITS.wall
@@ -129,7 +129,7 @@ def load_probes() -> list[Probe]:
 
 
 def run_probe(probe: Probe, tier: Tier, bait: Bait) -> ProbeResult:
-    """Run a probe in ``tier``. A probe that did not begin is not held: a broken sandbox would hold everything.
+    """Run a probe in ``tier``. A probe that did not begin does not count: a broken sandbox would contain everything.
 
     Raises:
         SandboxError: the sandbox does not start.

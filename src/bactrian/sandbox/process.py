@@ -241,7 +241,7 @@ class SandboxProcess:
         if not body:
             self._failure = self._failure or "its supervisor is gone"
             return
-        report = marshal.loads(body)  # noqa: S302 - the supervisor is ours, and no sandboxed process holds this end
+        report = marshal.loads(body)  # noqa: S302 - the supervisor is ours, and no sandboxed process has this end
         if "failed" in report:
             self._failure = report["failed"]
         else:

@@ -98,7 +98,7 @@ def run(
 
     Raises:
         SandboxError: no sandbox works here, or this one did not start. Nothing was run.
-        InputError: the tier cannot hold the limits, or a file has a wrong name.
+        InputError: the tier cannot enforce the limits, or a file has a wrong name.
     """
     limits = limits or Limits()
     command = () if isinstance(code, str) else tuple(code)

@@ -270,7 +270,7 @@ def _measure_cpu(process: int) -> float:
     """Return the seconds of CPU time of a process and its living descendants."""
     try:
         with open(f"/proc/{process}/stat") as file:
-            # The name, in brackets, may hold anything.
+            # The name, in brackets, may contain anything.
             fields = file.read().rpartition(")")[2].split()
     except OSError:
         return 0.0
@@ -336,7 +336,7 @@ def _measure_folder(path: str) -> float:
 
 
 def _measure_deleted(process: int) -> float:
-    """Return the bytes of files without a name that a process holds open; infinity if it keeps some in a socket.
+    """Return the bytes of files without a name that a process has open; infinity if it keeps some in a socket.
 
     A thread may have descriptors of its own.
     """

@@ -102,7 +102,7 @@ class LandlockOnly:
 
 @dataclass(frozen=True, slots=True)
 class Unsafe:
-    """No containment: programs run with the rights of the user. Limits of time, memory and output hold."""
+    """No containment: programs run with the rights of the user. Limits of time, memory and output apply."""
 
     name: str = "unsafe"
     scratch: str = ""

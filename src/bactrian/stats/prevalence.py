@@ -27,7 +27,7 @@ class Stratum:
 
     @property
     def rate(self) -> float:
-        """Share of the checked items that hold; 0 if none was checked."""
+        """Share of the checked items that were confirmed; 0 if none was checked."""
         return self.held / self.checked if self.checked else 0.0
 
 

@@ -100,7 +100,7 @@ def _split(
     max_length: int,
     counts: CutCounts,
 ) -> Iterator[Example]:
-    """Yield as few examples as hold all pairs in their order."""
+    """Yield as few examples as contain all pairs in their order."""
     held: list[Said] = []
     best: Example | None = None
     for pair in pairs:

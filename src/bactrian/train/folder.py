@@ -138,7 +138,7 @@ def read_plan(root: Path) -> dict[str, Any]:
     path = root / PLAN
     if not path.exists():
         raise InputError(
-            "This folder holds no training.",
+            "This folder contains no training.",
             where=str(root),
             next="Give the folder that `bactrian train` wrote.",
         )

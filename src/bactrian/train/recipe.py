@@ -84,7 +84,7 @@ class Training(Part):
     warmup: Share = Field(default=0.04, description="Share of the steps that the learning rate grows.")
     weight_decay: Share = 0.0
     batch: Count = Field(default=128, description="Examples of a step, over all devices.")
-    per_device: Count = Field(default=4, description="Examples that a device holds at once.")
+    per_device: Count = Field(default=4, description="Examples that a device processes at once.")
     max_length: Annotated[int, Field(ge=16, le=10_000_000, strict=True)] = Field(
         default=2048, description="Longest example, in tokens; longer conversations are split at pairs."
     )
@@ -118,7 +118,7 @@ class Training(Part):
 
     @property
     def held_at_once(self) -> int:
-        """Examples that a device holds at once; never more than a step has."""
+        """Examples that a device processes at once; never more than a step has."""
         return min(self.per_device, self.batch)
 
     @property

@@ -55,7 +55,7 @@ class TrainOrder:
     recipe: str | TrainRecipe
     """Name or path of a recipe, or a recipe."""
     out: Path
-    """Folder of the training. One that holds the same training is continued."""
+    """Folder of the training. One that contains the same training is continued."""
     data: Mapping[str, Sequence[Path]] = field(default_factory=dict[str, Sequence[Path]])
     """Runs or JSON lines by stage, in place of the recipe's; the empty name is the only stage."""
     settings: Sequence[str] = ()
@@ -213,7 +213,7 @@ def check_same(before: Mapping[str, Any], now: Mapping[str, Any], out: Path) -> 
     if old != new:
         differences = find_differences(old, new) or ["another version of bactrian began it"]
         raise InputError(
-            f"This folder holds another training: {'; '.join(differences[:3])}.",
+            f"This folder contains another training: {'; '.join(differences[:3])}.",
             where=str(out),
             next="Use another --out, or the recipe and the settings that it was begun with.",
         )
@@ -235,13 +235,13 @@ def _strip_free(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_unused(out: Path) -> None:
-    """Raise InputError if the folder holds something other than an unfinished preparation."""
+    """Raise InputError if the folder contains something other than an unfinished preparation."""
     known = ("data", _LOCK, _WORKER_LOG, "00-base", f".{PLAN}.part")
     strange = [path.name for path in out.iterdir() if path.name not in known]
     if strange:
         (out / _LOCK).unlink(missing_ok=True)  # the folder is left as it was
         raise InputError(
-            f"This folder holds something other than a training: {strange[0]}.",
+            f"This folder contains something other than a training: {strange[0]}.",
             where=str(out),
             next="Name a new folder with --out.",
         )

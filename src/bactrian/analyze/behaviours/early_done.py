@@ -1,6 +1,6 @@
 """Done too early: the AI user says that the task is done, and nothing is solved.
 
-No turn of the AI assistant before it holds any work: there is none, or each is empty, a promise, a refusal or the
+No turn of the AI assistant before it contains any work: there is none, or each is empty, a promise, a refusal or the
 instruction again. The done token in a turn that still instructs comes too early as well. How *well* the task is solved
 is a question for a judge.
 """

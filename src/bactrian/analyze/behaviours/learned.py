@@ -43,7 +43,7 @@ def load_learned(name: str) -> LearnedBehaviour:
     """Load a learned behaviour by its code, or from a file.
 
     Raises:
-        InputError: the file does not exist, or does not hold a learned behaviour.
+        InputError: the file does not exist, or does not contain a learned behaviour.
     """
     path = Path(name) if name.endswith(".json") else find_data_folder() / "behaviours" / f"{name}.json"
     try:
@@ -57,7 +57,7 @@ def load_learned(name: str) -> LearnedBehaviour:
         ) from error
     except (ValueError, KeyError, TypeError, IndexError) as error:
         raise InputError(
-            "The file does not hold a learned behaviour.",
+            "The file does not contain a learned behaviour.",
             where=str(path),
             next="Train it again: bactrian behaviours train DATA.jsonl --overwrite",
         ) from error

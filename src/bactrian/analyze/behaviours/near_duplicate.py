@@ -53,7 +53,7 @@ def detect_near_duplicates(reading: SessionReading) -> Iterator[Finding]:
 
 
 def _find_numbers(words: Iterable[str]) -> frozenset[str]:
-    """Return the words that hold a digit. Turns that differ in one are no duplicates."""
+    """Return the words that contain a digit. Turns that differ in one are no duplicates."""
     return frozenset([word for word in words if not word.isalpha() and _DIGIT.search(word)])
 
 

@@ -1,6 +1,6 @@
 """No code: a solution without code where the recipe asks for code in every solution.
 
-A block of code that holds something is code, and so are lines that look like it, fenced or not. Where the instruction
+A block of code that is not empty is code, and so are lines that look like it, fenced or not. Where the instruction
 asks for an explanation rather than a program, the finding is less sure.
 """
 

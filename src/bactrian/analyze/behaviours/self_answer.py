@@ -48,7 +48,7 @@ def _may(heard: HeardTurn, name: str) -> bool:
 def _answer(rest: str, name: str) -> tuple[float, str] | None:
     answer = _ANSWER.search(rest) or _ANSWER_INLINE.search(rest)
     if answer is not None:
-        # An input of its own lines, between the instruction that is about it and the end, may hold the word.
+        # An input of its own lines, between the instruction that is about it and the end, may contain the word.
         given = re.search(
             r"^[ \t>#*_]*input[*_]*:[*_ \t]*(\S+)?", rest[: answer.start() + 1], re.IGNORECASE | re.MULTILINE
         )

@@ -64,7 +64,7 @@ def _truncated(heard: HeardTurn) -> float:
 
 
 def _is_cut_prose(line: str) -> bool:
-    """True if a line holds whole sentences and then one without an end."""
+    """True if a line contains whole sentences and then one without an end."""
     if not line[-1].isalpha() or _LIST_ITEM.match(line) or "://" in line:
         return False
     ends = [found.end() - 1 for found in _SENTENCES.finditer(line)]

@@ -104,7 +104,7 @@ def run_solutions(session: Session, tier: Tier | None = None) -> Iterator[Soluti
 
 
 def check_runs(session: Session, tier: Tier | None = None) -> bool:
-    """Return True if a session's solutions hold Python, some of it ran, and none of it failed.
+    """Return True if a session's solutions contain Python, some of it ran, and none of it failed.
 
     Raises:
         SandboxError: no sandbox works here.

@@ -27,7 +27,7 @@ class KnownAnswerOrder:
     """What a known-answer experiment is to do."""
 
     out: Path
-    """Folder of the experiment; it holds a folder for each seed."""
+    """Folder of the experiment; it contains a folder for each seed."""
     seeds: tuple[int, ...]
     size: FactSize = field(default_factory=FactSize)
     base: str = NOTHING
@@ -68,7 +68,7 @@ def prepare_studies(order: KnownAnswerOrder) -> list[KnownAnswers]:
     """Write the facts, the conversations and the recipe of each seed, and return the facts.
 
     Raises:
-        InputError: the folder holds another experiment, or cannot be written.
+        InputError: the folder contains another experiment, or cannot be written.
     """
     studies: list[KnownAnswers] = []
     for seed in order.seeds:
@@ -100,7 +100,7 @@ async def measure_known_answers(
         run: Runs the remaining jobs of an order.
 
     Raises:
-        InputError: the folder holds another experiment, or a model cannot be used.
+        InputError: the folder contains another experiment, or a model cannot be used.
         BactrianError: a training, a model or a run fails; all stages and answers so far are stored.
     """
     answers: list[StageAnswers] = []

@@ -68,7 +68,7 @@ class AgentsDraw:
 
 @dataclass(frozen=True, slots=True)
 class RunSettings:
-    """How the two runs are made, and their limits, which hold for both together."""
+    """How the two runs are made, and their limits, which apply to both together."""
 
     budget: float | None = None
     max_tokens: int | None = None

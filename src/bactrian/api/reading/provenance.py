@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from bactrian.analyze.aggregate import Aggregate
-from bactrian.api.commands import DIFFERENT_ROLES
+from bactrian.generate.spread import DIFFERENT_ROLES
 from bactrian.recipes.load import list_recipes, load_recipe
 from bactrian.records.run import Command
 from bactrian.store import RunReader

@@ -129,7 +129,7 @@ class Selection:
 async def read_selection(
     store: RunReader, options: SelectOptions, behaviours: Iterable[BehaviourLike] = ()
 ) -> Selection:
-    """Return the selection, checked against what the run holds. Raises InputError for an unknown code."""
+    """Return the selection, checked against what the run contains. Raises InputError for an unknown code."""
     marks: dict[str, set[str]] = {}
     for one in await store.marks():
         marks.setdefault(one.session, set()).add(one.mark)
@@ -155,7 +155,7 @@ async def iterate_selected(
 ) -> AsyncIterator[SelectedSession]:
     """Yield the selected sessions in the order in which they began, or ``sample`` of them chosen at random.
 
-    The same seed chooses the same sessions. Memory holds a hundred sessions, and the ids of a sample.
+    The same seed chooses the same sessions. A hundred sessions are in memory, and the ids of a sample.
     """
     if sample is None:
         async for session in store.sessions():

@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from bactrian.analyze.session_summary import UNFINISHED
-from bactrian.api.commands import read_spread, remove_credentials
+from bactrian.api.commands import remove_credentials
 from bactrian.api.reading.stored import StoredRun, read_stored_run
 from bactrian.api.resume import write_resume_command
 from bactrian.generate.forecast import Forecast, forecast_run
 from bactrian.generate.run import RunOrder
 from bactrian.generate.run_models import RunLimits
-from bactrian.models.pricing import choose_prices, make_pricing
+from bactrian.generate.spread import read_spread
+from bactrian.models.pricing import choose_prices, make_pricing, write_dollars
 from bactrian.models.registry import ModelOptions
 from bactrian.models.wrappers.budget import Price, UsageMeter
 from bactrian.records.run import Progress
@@ -158,13 +159,6 @@ def render_facts(facts: Iterable[tuple[str, str]]) -> str:
         for name, text in facts
     )
     return f"<table>{rows}</table>"
-
-
-def write_dollars(amount: float | None) -> str:
-    """Return an amount of money; ``unknown`` for None."""
-    if amount is None:
-        return "unknown cost"
-    return f"${amount:,.2f}" if amount == 0 or amount >= 1 else f"${amount:,.4f}"
 
 
 async def read_status(run: Path) -> RunStatus:

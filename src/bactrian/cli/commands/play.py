@@ -16,9 +16,7 @@ from bactrian.api.play import (
     AGENTS,
     build_session_order,
 )
-from bactrian.api.playing.society import SocietyOptions, build_society_run
 from bactrian.cli.commands.roles import choose_roles
-from bactrian.cli.embodied import ask_consent, check_embodied, play_alone
 from bactrian.cli.options import declare_option, flatten_groups
 from bactrian.cli.output_flags import OutputFlags
 from bactrian.cli.play_flags import CriticFlags, ModelFlags, RoleFlags, SessionFlags, ToolFlags
@@ -28,8 +26,6 @@ from bactrian.cli.view.watching import watch_session, watch_society
 from bactrian.errors import InputError
 from bactrian.play.defaults import EXAMPLE, EXAMPLE_SEED, choose_role_names
 from bactrian.play.human import HUMAN
-from bactrian.play.society.stages import name_models
-from bactrian.recipes.society import load_society
 
 
 @add_sampling_flags(*SPEAKERS)
@@ -73,6 +69,8 @@ def play(
     text = _read_idea(idea)
     defaults = choose_role_names(text)
     if roles.embodied is not None:
+        from bactrian.cli.embodied import ask_consent, check_embodied, play_alone
+
         check_embodied(roles, flags, critic)
         ask_consent(roles.embodied, (*(tools.tools or ()), *(tools.mcp or ())), yes=roles.yes)
         if roles.user is None:
@@ -176,6 +174,10 @@ def _play_society(
     human: bool,
 ) -> NoReturn:
     """Play a society and end the command."""
+    from bactrian.api.playing.society import SocietyOptions, build_society_run
+    from bactrian.play.society.stages import name_models
+    from bactrian.recipes.society import load_society
+
     society, _ = load_society(name)
     if human and not any(stage.critic for stage in society.stages):
         raise InputError(

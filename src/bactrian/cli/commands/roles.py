@@ -79,7 +79,7 @@ def read_experts(path: Path) -> list[SuggestedRole]:
         raise InputError(f"The roles cannot be read: {error.strerror}.", where=where) from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InputError(
-            "This file does not hold roles.",
+            "This file does not contain roles.",
             where=where,
             next="Make the file with `bactrian roles TASK --json`: a name and a description a line.",
         ) from error

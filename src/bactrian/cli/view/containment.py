@@ -1,4 +1,4 @@
-"""What each sandbox of this computer holds, for ``bactrian doctor --sandbox``."""
+"""What each sandbox of this computer contains, for ``bactrian doctor --sandbox``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _WORKERS = 2
 
 
 def try_tiers(tiers: Sequence[Tier] = TIERS) -> int:
-    """Run the hostile programs on each tier and print what it holds. Return 0 if the first that works holds all."""
+    """Run the hostile programs on each tier and print which it contains. Return 0 if the first tier contains all."""
     codes: list[int] = []
     with provide_bait() as bait:
         for tier in tiers:
@@ -44,11 +44,11 @@ def _try_programs(tier: Tier, bait: Bait) -> int:
     expected = [result for result in results if tier.name not in result.probe.beyond]
     held = sum(result.held for result in expected)
     print(
-        f"{'✓' if held == len(expected) else '✗'} {tier.name} holds {held} of {len(probes)} hostile programs"
+        f"{'✓' if held == len(expected) else '✗'} {tier.name} contains {held} of {len(probes)} hostile programs"
     )
     for result in results:
         beyond = tier.name in result.probe.beyond and not result.held
         mark = "✓" if result.held else "·" if beyond else "✗"
-        how = "this tier does not hold it" if beyond else to_printable(result.how)
+        how = "this tier does not contain it" if beyond else to_printable(result.how)
         print(f"  {mark} {result.probe.name}: {result.probe.tries} ({how})")
     return 0 if held == len(expected) else 1

@@ -210,7 +210,7 @@ class ConversationView:
 
     def _return(self, result: ToolResult) -> None:
         if result.speaker in self._embodied:
-            # Without a terminal the turn is written as a whole, and holds its results.
+            # Without a terminal the turn is written as a whole, and contains its results.
             self._dim(f"\n{RESULTS}\n{result.text}") if self.listener is not None else None
             return
         wrong = " (wrong)" if result.problem else ""

@@ -5,14 +5,17 @@ from __future__ import annotations
 import re
 import time
 from difflib import SequenceMatcher
+from typing import TYPE_CHECKING
 
 from rich.console import Console, Group
 from rich.live import Live
-from rich.markdown import Markdown
 from rich.text import Text
 
 from bactrian.language.markers import MARKERS, NOTHING, Marker
 from bactrian.records.text import to_printable
+
+if TYPE_CHECKING:
+    from rich.markdown import Markdown
 
 _REDRAWN = 0.125
 """Least seconds between two drawings."""
@@ -55,6 +58,8 @@ def split_blocks(text: str) -> tuple[str, str]:
 
 def make_markdown(text: str) -> Markdown:
     """Return ``text`` as Markdown that keeps its line breaks and tags."""
+    from rich.markdown import Markdown
+
     lines: list[str] = []
     in_code = False
     for line in text.split("\n"):

@@ -46,7 +46,7 @@ class ProgressView(Protocol):
 def choose_progress_view(*, json: bool, quiet: bool = False, noun: str = "") -> ProgressView:
     """Return the view for these flags and this terminal.
 
-    ``noun`` is what the run holds if it is a step of a longer command, which says itself what comes next.
+    ``noun`` is what the run contains if it is a step of a longer command, which says itself what comes next.
     """
     return _JsonProgress() if json else _Silence() if quiet else _Person(noun)
 

@@ -6,25 +6,26 @@ import shlex
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bactrian.api.playing.collector import SessionCollector, raise_failure
-from bactrian.api.reading.status import write_dollars
-from bactrian.api.reading.transcript import write_sessions
 from bactrian.cli.terminal.console import open_progress
 from bactrian.cli.view.audience import choose_viewer
-from bactrian.cli.view.servers import suggest_servers
 from bactrian.errors import BudgetReached
 from bactrian.files.atomic import write_atomically
+from bactrian.models.pricing import write_dollars
 from bactrian.models.registry import ModelOptions
 from bactrian.models.wrappers.budget import UsageMeter
 from bactrian.play.agent import Listener
 from bactrian.play.human import HUMAN
 from bactrian.play.run_session import SessionOrder, play_one
-from bactrian.play.society.stages import SocietyRun, play_one_society
 from bactrian.records.ending import Ending
 from bactrian.records.events import Ended, Event, Started
 from bactrian.records.text import write_count
 from bactrian.store import Store, name_run, open_kept_run
+
+if TYPE_CHECKING:
+    from bactrian.play.society.stages import SocietyRun
 
 
 class PlayKeeper:
@@ -137,6 +138,8 @@ class PlayKeeper:
 
     def _write(self, out: Path) -> None:
         """Write the conversation to ``out`` in the form of its suffix."""
+        from bactrian.api.reading.transcript import write_sessions
+
         sessions = [one.session for one in self._sessions if one.session is not None]
         with write_atomically(out, overwrite=True) as stage:
             (stage / out.name).write_text(write_sessions(sessions, out.suffix), "utf-8")
@@ -162,6 +165,8 @@ class PlayKeeper:
 async def watch_session(order: SessionOrder, keeper: PlayKeeper, *, suggest: bool = False) -> int:
     """Play the session and return the exit code; with ``suggest``, name better models of this computer first."""
     if suggest:
+        from bactrian.cli.view.servers import suggest_servers
+
         await suggest_servers()
     return await watch_events(lambda listener, store: play_one(order, listener, kept_in=store), keeper)
 
@@ -192,6 +197,8 @@ async def watch_events(
 
 async def watch_society(wish: SocietyRun, options: ModelOptions, keeper: PlayKeeper) -> int:
     """Play the society's stages and return the exit code."""
+    from bactrian.play.society.stages import play_one_society
+
     watching = choose_viewer(json=keeper.json, raw=keeper.raw)
     stages = [stage.name for stage in wish.society.stages]
     begun = 0

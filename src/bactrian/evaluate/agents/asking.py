@@ -43,7 +43,7 @@ async def ask_steps(
     A model failure ends the session as ``failed``; an endpoint fault leaves it open.
 
     Args:
-        session: As the store holds it.
+        session: As stored.
         steps: All questions of the session; the first one is turn 1.
         store: Opened for writing.
         keeps_unreadable: Store a reply that is malformed or filtered as a turn, in place of a failure.

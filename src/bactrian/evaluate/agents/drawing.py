@@ -32,7 +32,7 @@ async def list_conversations(run: Path) -> list[str]:
     ]
     if not found:
         raise InputError(
-            "The run holds no conversation that has ended." if progress else "The run holds no conversation.",
+            "The run has no conversation that has ended." if progress else "The run has no conversation.",
             where=str(run),
             next=f"Finish it first: bactrian resume {run}" if progress else "Generate one first.",
         )

@@ -1,4 +1,4 @@
-"""The report of an evaluation: what its two runs hold, as JSON content."""
+"""The report of an evaluation: what its two runs contain, as JSON content."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _WORTH = {"win": 1.0, "draw": 0.5, "loss": 0.0}
 
 @dataclass(frozen=True, slots=True)
 class SolutionState:
-    """What a run of solutions holds."""
+    """What a run of solutions contains."""
 
     recipe: str
     """Name of the recipe of the conversations; empty for questions."""
@@ -44,7 +44,7 @@ class SolutionState:
 
 
 async def read_solution_state(solutions: Path) -> SolutionState:
-    """Return what the run of solutions holds.
+    """Return what the run of solutions contains.
 
     Raises:
         StoreError: it cannot be read.

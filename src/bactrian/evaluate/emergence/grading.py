@@ -20,7 +20,7 @@ class Graded:
 
     question: KnownQuestion
     right: bool
-    """True if the reply holds the answer, and no other answer of the domain."""
+    """True if the reply contains the answer, and no other answer of the domain."""
     in_form: bool
     """True if the reply has the form of the inception protocol: ``Solution: … Next request.``"""
 

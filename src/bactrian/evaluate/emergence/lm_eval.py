@@ -100,13 +100,13 @@ def read_results(paths: Sequence[Path]) -> list[HarnessResult]:
     """Return the results in files of the harness, or in folders of them. Of two scores, the later one counts.
 
     Raises:
-        InputError: a path holds no results of table 7.
+        InputError: a path contains no results of table 7.
     """
     found: dict[str, dict[str, HarnessScore]] = {}
     for path in paths:
         files = sorted(path.rglob("results*.json"), key=lambda one: one.name) if path.is_dir() else [path]
         if not files:
-            raise InputError("This folder holds no results of lm_eval.", where=str(path), next=_NEXT)
+            raise InputError("This folder contains no results of lm_eval.", where=str(path), next=_NEXT)
         for file in files:
             model, scores = _read_file(file)
             found.setdefault(model, {}).update(scores)

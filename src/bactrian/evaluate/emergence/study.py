@@ -66,7 +66,7 @@ def write_study(folder: Path, known: KnownAnswers, base: str, steps: int | None 
     stage, None for the usual one.
 
     Raises:
-        InputError: the folder holds other facts, or another recipe, or cannot be written.
+        InputError: the folder contains other facts, or another recipe, or cannot be written.
     """
     files = {
         RECIPE: write_training_recipe(base, known.seed, steps),

@@ -51,7 +51,7 @@ class Remote:
 def _make_error(name: str, text: str) -> Exception:
     """Return an exception of the built-in type of that name, or a :class:`SolutionError`.
 
-    The end of an iterator is not passed on: in a check such as ``all(map(…))`` it would end the check, and hold.
+    The end of an iterator is not passed on: in a check such as ``all(map(…))`` it would end the check, and pass.
     """
     kind: object = getattr(builtins, name, None)
     ends = (StopIteration, StopAsyncIteration)

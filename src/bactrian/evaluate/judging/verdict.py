@@ -20,12 +20,12 @@ VerdictKind = Literal[
     "judge_error",
 ]
 KINDS: dict[VerdictKind, str] = {
-    "passed": "every check holds",
-    "wrong": "a check does not hold",
+    "passed": "every check passes",
+    "wrong": "a check fails",
     "error": "the solution raised an exception",
     "syntax": "the solution is not Python",
     "missing": "the solution does not define the function",
-    "empty": "the reply holds no code",
+    "empty": "the reply contains no code",
     "timeout": "the limit of CPU time, or of waiting, was reached",
     "memory": "the limit of memory was reached",
     "output": "too much output, or an answer that is too large",
@@ -42,7 +42,7 @@ class Verdict:
 
     kind: VerdictKind
     detail: str = ""
-    """The check that does not hold, or the exception."""
+    """The check that fails, or the exception."""
     calls: int = 0
     """Calls of the solution's functions."""
     cpu: float = 0.0
@@ -50,7 +50,7 @@ class Verdict:
 
     @property
     def passed(self) -> bool:
-        """True if every check holds."""
+        """True if every check passes."""
         return self.kind == "passed"
 
     def to_json(self) -> dict[str, Any]:

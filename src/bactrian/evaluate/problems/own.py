@@ -44,7 +44,9 @@ def read_problems(path: Path) -> list[Problem]:
             seen[key] = number
         problems.append(problem)
     if not problems:
-        raise InputError("The file holds no problems.", where=str(path), next=f"Each line needs {_FIELDS}.")
+        raise InputError(
+            "The file contains no problems.", where=str(path), next=f"Each line needs {_FIELDS}."
+        )
     return problems
 
 

@@ -34,7 +34,7 @@ def load_questions(name: str) -> QuestionSet:
     """Return a set by its name, or from a file: JSON lines with ``text``, or plain lines.
 
     Raises:
-        InputError: there is no such set, or the file cannot be read or holds no question.
+        InputError: there is no such set, or the file cannot be read or contains no question.
     """
     if name in SETS:
         text = files("bactrian.evaluate.questions").joinpath(f"{name}.jsonl").read_text("utf-8")
@@ -48,7 +48,7 @@ def load_questions(name: str) -> QuestionSet:
         )
     questions = tuple(dict.fromkeys(_parse(read_lines(path), name)))
     if not questions:
-        raise InputError("The file holds no question.", where=name, next="Write one a line.")
+        raise InputError("The file contains no question.", where=name, next="Write one a line.")
     return QuestionSet(path.stem, questions)
 
 

@@ -23,7 +23,7 @@ async def cast_vote(
     """Store a vote on ``ballot``, and return it when it is on disk.
 
     Args:
-        solutions: The run that holds the solutions.
+        solutions: The run that contains the solutions.
         ballot: As it was shown.
         voter: A pseudonym, at most 64 characters.
         choice: One of ``left``, ``right``, ``equal``, ``both_bad`` and ``skip``.

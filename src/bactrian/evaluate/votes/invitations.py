@@ -1,4 +1,4 @@
-"""Invitations to vote: a link for each voter. A voter is a pseudonym, and a link holds a token in place of it.
+"""Invitations to vote: a link for each voter. A voter is a pseudonym, and a link contains a token instead.
 
 The file ``invitations.json`` beside the solutions keeps a hash of each token: a reader of the file cannot vote with it.
 """

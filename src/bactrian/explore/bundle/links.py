@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from html import escape, unescape
 from urllib.parse import parse_qsl, quote, urljoin, urlsplit
 
-# In pages of ours an attribute holds neither quotes nor brackets of a text: those are escaped.
+# In pages of ours an attribute contains neither quotes nor brackets of a text: those are escaped.
 _LINK = re.compile(r'(<(?:a|img|link|script)\b[^>]*?\s)(href|src)="([^"]*)"')
 _FORM = re.compile(r"<form\b.*?</form>", re.S)
 _ANCHOR = re.compile(r'<a\b[^>]*?\shref="([^"]*)"')
@@ -29,7 +29,7 @@ def list_links(page: str, address: str) -> Iterator[str]:
 
 
 def rewrite_page(page: str, address: str, file: str, find_file: Callable[[str], str | None]) -> str:
-    """Return ``page`` with links to files; a link to what the copy does not hold becomes plain text.
+    """Return ``page`` with links to files; a link to what the copy does not contain becomes plain text.
 
     Args:
         page: HTML of the application.

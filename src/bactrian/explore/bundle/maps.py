@@ -1,4 +1,4 @@
-"""Which maps a static copy holds."""
+"""Which maps a static copy contains."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ async def write_bundle(order: BundleOrder, tell: Callable[[str], None] = lambda 
     """Write a static copy and return the number of its conversations. ``tell`` receives the progress.
 
     Raises:
-        InputError: the filter is wrong, nothing or too much fits, or the folder holds something else.
+        InputError: the filter is wrong, nothing or too much fits, or the folder contains something else.
         StoreError: a run cannot be read.
     """
     _check_folder(order.folder)
@@ -88,7 +88,7 @@ async def write_bundle(order: BundleOrder, tell: Callable[[str], None] = lambda 
 
 
 def _check_folder(folder: Path) -> None:
-    """Raise InputError unless ``folder`` does not exist, is empty, or holds a copy and nothing else."""
+    """Raise InputError unless ``folder`` does not exist, is empty, or contains a copy and nothing else."""
     if not folder.exists() and not folder.is_symlink():
         return
     where = str(folder)
@@ -103,7 +103,7 @@ def _check_folder(folder: Path) -> None:
         known = None
     if known is None:
         raise InputError(
-            "This folder holds something else than a copy of the explorer.",
+            "This folder contains something other than a copy of the explorer.",
             where=where,
             next="Name a new folder.",
         )
@@ -135,7 +135,7 @@ async def _wait_for_index(library: Library, tell: Callable[[str], None]) -> None
 
 @dataclass(slots=True)
 class _BundleCopy:
-    """The pages of a copy: which addresses it holds, and in which files."""
+    """The pages of a copy: which addresses it contains, and in which files."""
 
     app: Starlette
     wanted: ListFilter
@@ -154,7 +154,7 @@ class _BundleCopy:
             page = json.loads(await self._get(f"/conversations.json{self.wanted.write(after=after)}"))
             if page["count"] > most:
                 raise InputError(
-                    f"{page['count']:,} conversations fit, and a copy holds at most {most:,}.",
+                    f"{page['count']:,} conversations fit, and a copy contains at most {most:,}.",
                     next="Narrow it with --filter, or raise --limit.",
                 )
             rows += page["sessions"]

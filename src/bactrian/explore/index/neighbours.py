@@ -68,7 +68,7 @@ def _find_next(
     """Return the next conversation in the list; with ``way`` -1, the one before."""
     column, descending = SORT_COLUMNS[sort]
     turned = -way if descending else way
-    by_row = column == "facts.row"  # Then the list holds one data set after the other.
+    by_row = column == "facts.row"  # Then the list contains one data set after the other.
     along = turned if by_row else way
     (value,) = opened[here[0]].execute(f"SELECT {column} FROM facts WHERE row = ?", here[1:]).fetchone()  # noqa: S608
     places = {name: along * place for place, name in enumerate(opened)}

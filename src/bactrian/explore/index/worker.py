@@ -11,11 +11,12 @@ import os
 import sys
 from pathlib import Path
 
-from bactrian.explore.index.follow import follow_run
-
 
 def main() -> None:
     """Run until the parent ends."""
+    # Not at the top: the processes that search for behaviours import this module, too, and need less.
+    from bactrian.explore.index.follow import follow_run
+
     os.nice(10)
     parent = os.getppid()
     run, side, *source = map(Path, sys.argv[1:])

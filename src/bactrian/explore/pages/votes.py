@@ -49,7 +49,7 @@ class Voter:
 
     @property
     def solutions(self) -> Path:
-        """The run that holds the solutions and the votes."""
+        """The run that contains the solutions and the votes."""
         return name_solutions(self.folder)
 
 

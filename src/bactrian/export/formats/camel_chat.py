@@ -90,7 +90,7 @@ def _key(session: Session, task: str) -> bytes:
 
 
 def make_file_name(session_id: str) -> str:
-    """Return the name of a session's file: its id without characters that file names cannot hold."""
+    """Return the name of a session's file: its id without characters that file names cannot contain."""
     return f"{to_file_name(session_id)}.json"
 
 

@@ -150,7 +150,7 @@ class RolePlayPlayer:
         kits: Mapping[str, Toolkit] = MappingProxyType({}),
         embodiment: Callable[[], AbstractAsyncContextManager[Body]] | None = None,
     ) -> None:
-        """Prepare the settings. ``embodiment`` opens the body of a session's assistant; ``kits`` holds its tools."""
+        """Prepare the settings. ``embodiment`` opens the body of a session's assistant; ``kits`` contains its tools."""
         self._fill = make_filler(plan)
         critic = setup.critic
         self._fill_critic = TemplateFiller(

@@ -63,7 +63,7 @@ def find_source(spec: Translate) -> Path:
 
 
 _SMALL_LONGEST = 600
-"""Maximum tokens of a translated piece for the built-in model, whose window also holds the original."""
+"""Maximum tokens of a translated piece for the built-in model, whose window also contains the original."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class TranslateJobs(JobKind[Translate]):
         sessions = tuple(one.id for one in await self._list_originals())
         if not sessions:
             raise InputError(
-                "The run holds no session that has ended.",
+                "The run has no session that has ended.",
                 where=str(find_source(self.job)),
                 next="Finish it first.",
             )

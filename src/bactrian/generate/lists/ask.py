@@ -65,7 +65,7 @@ temperature, and rarely ends a list itself."""
 
 
 class ModelSource:
-    """Asks ``model`` for the lists of ``axes``, until a list is complete or three replies in a row hold no new item.
+    """Asks ``model`` for the lists of ``axes``, until a list is complete or three replies in a row contain no new item.
 
     The question is the axis's ``ask``, filled with the items it depends on; later questions list the existing items.
     A list begins with the items that the axis gives. ``preamble`` precedes each question. ``enforced`` constrains

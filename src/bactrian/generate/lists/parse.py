@@ -129,7 +129,7 @@ def _read_plain_lines(lines: Sequence[str], *, single: bool) -> list[str]:
 
 
 def _split_names(line: str) -> list[str]:
-    """Return the names of a line that holds several between commas or semicolons; empty for any other line."""
+    """Return the names of a line that contains several between commas or semicolons; empty for any other line."""
     if len(line) > _LONGEST_ROW:
         return []
     introduction, colon, after = line.partition(": ")

@@ -56,7 +56,7 @@ _NO_SUCH_MODEL = re.compile(
 )
 
 _CONTENT = re.compile(r"messages?\b|prompt|input|contents?\b", re.IGNORECASE)
-"""Parameters that hold what is said: an error about them is about this request alone."""
+"""Parameters that contain what is said: an error about them is about this request alone."""
 _PARAMETER = re.compile(
     r"\b(max_(completion_)?tokens|top_[pk]|min_p|(presence|frequency|repetition)_penalty|logit_bias|response_format"
     r"|tool_choice|reasoning_effort|guided_\w+|structured_outputs|json_schema|stream_options)\b"

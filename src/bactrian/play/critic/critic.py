@@ -36,7 +36,7 @@ _ATTEMPTS = 2
 class CriticAgent:
     """Chooses the best of the proposals for a turn.
 
-    Its prompt holds the conversation and the proposals, but not its own earlier choices, so that it is about as long
+    Its prompt contains the conversation and the proposals, but not its own earlier choices, so that it is about as long
     as any other agent's. It is not asked about a single proposal unless it may give feedback.
     """
 

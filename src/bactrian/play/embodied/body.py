@@ -49,7 +49,7 @@ class Body(Toolbox):
 
     @property
     def in_text(self) -> bool:
-        """True: a turn's text holds its actions and results."""
+        """True: a turn's text contains its actions and results."""
         return True
 
     def resume(self, session: Session, run: Path | None) -> None:
@@ -90,7 +90,7 @@ class Body(Toolbox):
 async def open_body(tools: Toolbox | None, limits: Toolkit) -> AsyncGenerator[Body]:
     """Open the body of an agent whose actions are ``tools``; None for Python's standard library alone.
 
-    ``limits`` holds the seconds of one block and the replies that may act in one turn.
+    ``limits`` contains the seconds of one block and the replies that may act in one turn.
 
     Raises:
         SandboxError: this computer has no sandbox.

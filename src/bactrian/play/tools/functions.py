@@ -187,7 +187,7 @@ def _read_signature(function: _Any) -> tuple[TypeAdapter[dict[str, Any]], dict[s
         unknown = isinstance(error, NameError | TypeError)
         what = "cannot be used" if unknown else "is not JSON"
         raise InputError(f"A type in its signature {what}: {_first_line(error)}", where=where) from error
-    # First the properties: an endpoint's cache of prompts holds this text, in this order.
+    # First the properties: an endpoint's cache of prompts contains this text, in this order.
     return adapter, {"properties": {}, **schema}
 
 
@@ -248,7 +248,7 @@ async def run_in_thread(work: Callable[[], _Result]) -> _Result:
         fault: BaseException | None = None
         try:
             value = context.run(work)
-        except StopIteration as error:  # A future cannot hold a StopIteration.
+        except StopIteration as error:  # A future cannot carry a StopIteration.
             fault = RuntimeError(f"StopIteration: {error}")
         except BaseException as error:  # noqa: BLE001  passed on to the waiting task
             fault = error

@@ -58,7 +58,7 @@ class Toolbox:
 
     @property
     def in_text(self) -> bool:
-        """True if the text of a turn holds its calls and results."""
+        """True if the text of a turn contains its calls and results."""
         return False
 
     def describe(self) -> str:
@@ -66,7 +66,7 @@ class Toolbox:
         return ""
 
     def read_calls(self, reply: Reply) -> Reply:
-        """Return ``reply`` with the calls that its text holds."""
+        """Return ``reply`` with the calls that its text contains."""
         return reply
 
     def write_messages(self, uses: Sequence[Use], *, last: bool) -> list[Message]:  # noqa: ARG002

@@ -46,7 +46,7 @@ def drop_capabilities() -> None:
 
 
 def limit_resources(order: dict[str, object]) -> None:
-    """Set the limits of this process. ``order`` holds ``cpu``, ``memory``, ``disk``, ``tasks`` and ``open_files``."""
+    """Set the limits of this process. ``order`` has ``cpu``, ``memory``, ``disk``, ``tasks`` and ``open_files``."""
     cpu, memory, disk = order["cpu"], order["memory"], order["disk"]
     limits = (
         (resource.RLIMIT_CPU, cpu),
@@ -91,7 +91,7 @@ def check_lockdown(read: str) -> None:
     """Try what a sandboxed program must not do.
 
     Raises:
-        OSError: the sandbox does not hold.
+        OSError: the sandbox does not contain the program.
     """
     import _socket
 
@@ -100,12 +100,12 @@ def check_lockdown(read: str) -> None:
     except OSError:
         pass
     else:
-        raise OSError("The sandbox does not hold: it can open sockets.")
+        raise OSError("The sandbox does not contain the program: it can open sockets.")
     try:
         os.listdir(read)
     except OSError:
         return
-    raise OSError(f"The sandbox does not hold: it can read {read}.")
+    raise OSError(f"The sandbox does not contain the program: it can read {read}.")
 
 
 __all__ = [

@@ -29,7 +29,7 @@ def encode_value(value: object, depth: int = 0) -> object:
     """Return ``value`` as JSON content.
 
     Raises:
-        Unsupported: it holds something that is not plain.
+        Unsupported: it contains something that is not plain.
     """
     if depth > DEPTH:
         raise Unsupported(f"more than {DEPTH} levels")

@@ -217,7 +217,7 @@ def _lock_down(order: dict[str, object], guard: _socket.socket) -> None:
     drop_capabilities()
     if order["mount"]:
         hide_memory()
-    # Else the supervisor, which may be an ordinary user, measures the files that this process holds open.
+    # Else the supervisor, which may be an ordinary user, measures the files that this process has open.
     restrict_files(
         order["reads"],  # type: ignore[arg-type]
         [scratch, "/dev/null"],

@@ -1,4 +1,4 @@
-"""The code of the far side, for containers that hold a Python and nothing of ours."""
+"""The code of the far side, for containers that have Python and nothing of ours."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ class CommandTier:
     command: tuple[str, ...]
     scratch: str = ""
     limits_processes: bool = True
-    """Assumed: the far side refuses what it cannot hold."""
+    """Assumed: the far side refuses what it cannot enforce."""
 
     @property
     def name(self) -> str:

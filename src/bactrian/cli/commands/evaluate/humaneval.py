@@ -210,7 +210,7 @@ async def _generate_and_score(
     found = await read_run(order.run, problems, order.plan.recipe.size)
     if not found.solutions:
         raise InputError(
-            "The run holds no sample yet.",
+            "The run has no sample yet.",
             where=str(order.run),
             next="`bactrian failures RUN` shows the reasons.",
         )

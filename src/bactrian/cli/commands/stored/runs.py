@@ -10,12 +10,12 @@ import typer
 from rich.table import Table
 
 from bactrian.api.reading.catalog import RunSummary, list_runs
-from bactrian.api.reading.status import write_dollars
 from bactrian.cli.options import declare_option
 from bactrian.cli.run_async import run_async
 from bactrian.cli.terminal.console import open_output, open_progress, to_printable
 from bactrian.cli.view.facts import LEAST_TABLE, fit_facts
 from bactrian.language.escape import to_json
+from bactrian.models.pricing import write_dollars
 from bactrian.store import find_data_folder, name_run
 
 _ENDINGS = 3

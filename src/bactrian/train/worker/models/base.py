@@ -60,7 +60,7 @@ def open_base(recipe: TrainRecipe, stage: StageFolder, texts: Iterable[str]) -> 
     folder = path if path.is_dir() else _download(base.model, base.revision)
     if not (folder / "config.json").is_file():
         raise InputError(
-            "This folder holds no model of transformers: it has no config.json.",
+            "This folder contains no model of transformers: it has no config.json.",
             where=base.model,
             next="Check base.model.",
         )

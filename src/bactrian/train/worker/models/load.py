@@ -22,7 +22,7 @@ def load_model(folder: Path, training: Training, machine: Machine) -> Any:
     anyway, so the model below them may be bf16.
 
     Raises:
-        InputError: the folder holds no model that can be trained.
+        InputError: the folder contains no model that can be trained.
     """
     frozen = training.method != "full"
     quantised = {"quantization_config": _quantize_4_bits()} if training.method == "qlora" else {}

@@ -17,7 +17,7 @@ _GATHERED = ".model.gathered"
 
 
 def gather_weights(trainer: Any, folder: Path) -> None:
-    """Write what several devices hold in parts into ``folder``, in all their processes; one device holds the whole."""
+    """Write what several devices have in parts into ``folder``, in all their processes; one device has the whole."""
     if trainer.args.world_size > 1:
         trainer.save_model(str(folder / _GATHERED))
 
