@@ -40,7 +40,7 @@ class PairComparison:
     each_order: dict[str, dict[str, int]]
     """Verdicts in one order alone, as the paper asked: ``first_shown_first`` and ``second_shown_first``."""
     first_seat: BootstrapEstimate
-    """Of the verdicts that name a winner, the share for the solution that was shown first; 0.5 is no leaning."""
+    """Of the verdicts that name a winner, the share for the solution that was shown first; 0.5 is no preference."""
     consistent: BootstrapEstimate
     """Share of tasks with the same verdict in both orders, ties included."""
     flips: BootstrapEstimate

@@ -24,7 +24,7 @@ from bactrian.language.escape import to_json
 from bactrian.store import find_run
 
 _JUDGING, _SPENDING = ComparisonFlags(), SpendingFlags()
-_RESUME = "All results so far are stored; the same command goes on."
+_RESUME = "All results so far are stored; the same command resumes."
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class DrawFlags:
     tasks: Annotated[int, declare_option("--tasks", "Tasks to draw at random.", short="-n", min=1)] = 100
     only: Annotated[
         Path | None,
-        declare_option("--only", "In place of a draw: a file of session ids, one a line.", metavar="FILE"),
+        declare_option("--only", "Instead of a draw: a file of session ids, one a line.", metavar="FILE"),
     ] = None
 
 
