@@ -66,7 +66,7 @@ def agents(
         Path | None, declare_option("--dilemma", "Also write the solutions for CAMEL's voting app: FILE.zip.")
     ] = None,
     paper: Annotated[
-        bool, declare_option("--paper", "Show the paper's figures, and what each stands beside.")
+        bool, declare_option("--paper", "Show the paper's figures, and what each is compared with.")
     ] = False,
 ) -> None:
     """Compare the solutions of role-plays with single answers, by judges (tables 1, 8 and 9 of the paper)."""
