@@ -117,6 +117,11 @@ class Function(NamedTuple):
         return any(name.endswith(("property", ".setter")) for name in names)
 
 
+def teardown_module() -> None:
+    """Let go of the syntax trees: the garbage collector would walk through them during all later tests."""
+    parse.cache_clear()
+
+
 @cache
 def parse(path: Path) -> ast.Module:
     return ast.parse(path.read_text("utf-8"))

@@ -28,12 +28,12 @@ atexit.register(lambda: print("heavy:", [name for name in {HEAVY!r} if name in s
     assert "heavy: []" in done.stderr
 
 
-def test_a_play_imports_nothing_of_data_sets_sandboxes_and_downloads() -> None:
+def test_a_play_imports_nothing_of_data_sets_sandboxes_downloads_and_stores() -> None:
     """They took a third of the time of a short one."""
     check = "import bactrian.cli.commands.play, sys; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
     folders = ("bactrian.generate", "bactrian.analyze", "bactrian.sandbox", "bactrian.models.openai.client")
-    others = ("rich.markdown", "rich.progress")
+    others = ("rich.markdown", "rich.progress", "sqlalchemy", "filelock")
     assert {name for name in done.stdout.split() if name.startswith((*folders, *others))} == set()
 
 

@@ -134,7 +134,7 @@ class Unreachable(TryAgain):
 
 
 class GaveUp(ModelError):
-    """A passing fault did not pass for as long as the retry wrapper waits. A later run may go on."""
+    """A passing fault did not pass for as long as the retry wrapper waits. A later run may continue."""
 
     endpoint_wide = True
 
@@ -152,7 +152,7 @@ class CutShort(BadReply):
 
 
 class NotAnEndpoint(BadReply):
-    """A web page in place of a reply: from an endpoint that has answered a bad reply, else a mistake in its address."""
+    """A web page instead of a reply: from an endpoint that has answered a bad reply, else a mistake in its address."""
 
     endpoint_wide = True
 
@@ -192,7 +192,7 @@ class Stopped(ModelError):
 
 
 class Left(ModelError):
-    """A person who takes part does not answer any more. A later run may go on."""
+    """A person who takes part does not answer any more. A later run may continue."""
 
     endpoint_wide = True
 

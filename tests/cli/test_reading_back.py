@@ -84,7 +84,7 @@ async def test_a_limit_is_normal_and_the_command_that_is_named_goes_on(
 ) -> None:
     done = bactrian(*play(tmp_path, "--max-messages", "2"), cwd=tmp_path, **data)
     assert "which is normal" in done.stderr
-    again = done.stderr.partition("go on: bactrian ")[2].splitlines()[0]
+    again = done.stderr.partition("To continue it: bactrian ")[2].splitlines()[0]
     resumed = bactrian(*shlex.split(again), cwd=tmp_path, **data)
     assert resumed.returncode == 0, resumed.stderr
     assert list((await read_ids(tmp_path / "data" / "plays.db")).values()) == ["task_done"]

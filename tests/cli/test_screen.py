@@ -82,7 +82,7 @@ def write_on(width: int, text: str) -> list[str]:
 @pytest.mark.parametrize("width", [40, 80, 120])
 def test_notes_break_between_words_and_leave_the_command_whole(width: int) -> None:
     command = f"bactrian resume {'long-' * 30}name 3f9a --max-messages 80"
-    prose = "The conversation reached its limit of 40 messages, which is normal. To let it go on:"
+    prose = "The conversation reached its limit of 40 messages, which is normal. To continue it:"
     *lines, last = write_on(width, f"{prose} {command}")
     assert last == f"  {command}"
     assert " ".join(lines) == prose

@@ -129,7 +129,7 @@ async def test_the_draw_depends_on_the_seed_and_a_file_names_its_own(folder: Pat
         assert rows[0]["solution"] == "The timer has a dial, a spring and a bell, and it rings."
         (folder / "names.txt").write_text("011_001_001\n")
         code, _, err = await run(folder, *command, "--only", "names.txt")
-        assert (code, "is no conversation of the run that has ended" in err) == (2, True)
+        assert (code, "is not a conversation of the run that has ended" in err) == (2, True)
 
 
 async def test_unreadable_and_failed_verdicts_are_kept_apart(folder: Path) -> None:

@@ -141,7 +141,7 @@ async def test_a_vote_on_a_changed_text_is_refused(folder: Path) -> None:
     changed = Ballot(old, ballot.left, ballot.right, repeated=False, number=1, total=1)
     with pytest.raises(InputError, match="have changed"):
         await cast_vote(solutions, changed, "anna", "left")
-    with pytest.raises(InputError, match="is no vote"):
+    with pytest.raises(InputError, match="is not a vote"):
         await cast_vote(solutions, ballot, "anna", "centre")
     with pytest.raises(InputError, match="1 to 64"):
         await cast_vote(solutions, ballot, " ", "left")

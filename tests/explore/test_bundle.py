@@ -31,7 +31,7 @@ async def test_a_copy_is_replaced_and_nothing_else(tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
     (other / "manifest.json").write_text("{}")
-    with pytest.raises(InputError, match="something else"):
+    with pytest.raises(InputError, match="something other"):
         await write_bundle(BundleOrder([run], other))
     (tmp_path / "link").symlink_to(target)
     with pytest.raises(InputError, match="not a folder"):

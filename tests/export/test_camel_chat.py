@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from bactrian.export.formats.camel_chat import DistinctTasks
 from bactrian.records.ending import Ending
 from bactrian.records.session import Task
 from tests.helpers.exports import convert, exported, members
@@ -116,6 +117,14 @@ async def test_tasks_that_a_pair_has_twice_are_told_apart_and_the_manifest_says_
     assert list(matrix["Programmer", "Cook"]) == ["Tea", "Tea (2)", "Tea (2) (2)", "Tea (3)"]
     assert list(matrix["Programmer", "Guest"]) == ["Tea"]
     assert list(made["notes"].values()) == [3]
+
+
+def test_one_task_of_a_whole_run_is_numbered_in_a_moment() -> None:
+    """Each name is found at once: to try all numbers from 2 on would take minutes."""
+    distinct, same = DistinctTasks(), session(task="Tea")
+    tasks = [distinct(same) for _ in range(30_000)]
+    assert (tasks[0], tasks[1], tasks[-1]) == ("Tea", "Tea (2)", "Tea (30000)")
+    assert len(set(tasks)) == 30_000
 
 
 async def test_a_task_that_was_not_specified_is_given_for_both(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ BAD = {
     "": "no jobs",
     "assistant,user,idea\n": "no jobs",
     "assistant,user\na,b\n": "no column 'task'",
-    "assistant,user,idea,colour\na,b,c,d\n": "'colour' is no axis",
+    "assistant,user,idea,colour\na,b,c,d\n": "'colour' is not an axis",
     "assistant,user,idea\na,b,c\nx,y,z\n a ,b,c\n": "Line 4 and line 2 are the same job",
     "assistant,user,idea\na,b\n": "Line 2 has 2 values",
     "assistant,user,idea\na,,c\n": "'user' is empty",

@@ -346,7 +346,7 @@ def test_the_shipped_societies_can_be_loaded(name: str) -> None:
     ("change", "says", "place"),
     [
         (("Botanist", "Cook"), "same role", ""),
-        (('"ada", "bob"', '"ada", "eve"'), "'eve', who is no agent", ""),
+        (('"ada", "bob"', '"ada", "eve"'), "'eve', which is not an agent", ""),
         (('hears = ["host"]', 'hears = ["eve"]'), "hears 'eve'", ""),
         (('role = "Cook"', 'rule = "Cook"'), "Did you mean 'role'", ":15:1"),
         (('name = "bob"', 'name = "ada"'), "'ada' is taken", ""),

@@ -7,9 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bactrian.generate.lists.dedup import remove_duplicates
-from tests.helpers.texts import CHARACTERS
-
-ITEM = st.from_regex(r"[A-Z][a-z]{2,8}( [a-z]{2,8}){0,4}", fullmatch=True, alphabet=CHARACTERS)
+from tests.helpers.texts import ITEMS
 
 
 def test_doubles_are_told_by_words_and_not_by_letters() -> None:
@@ -57,7 +55,7 @@ def test_another_word_number_sign_or_order_makes_another_item(items: list[str]) 
     assert remove_duplicates(items) == items
 
 
-@given(st.lists(ITEM, max_size=15))
+@given(st.lists(ITEMS, max_size=15))
 def test_nothing_that_was_new_once_is_new_again(items: list[str]) -> None:
     new = remove_duplicates(items)
     assert remove_duplicates(items, new) == []

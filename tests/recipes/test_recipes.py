@@ -196,7 +196,7 @@ def test_a_setting_is_one_value(tmp_path: Path, value: str) -> None:
         ('given = ["Chef", "Pilot"]', 'given = ["Chef", "Chef "]', r"own.toml:6:1: .*are both 'Chef'"),
         ('given = ["Chef", "Pilot"]', 'given = "Chef"', r"own.toml:6:1: axes.role.given: this is not a list"),
         ('per = ["role"]', 'per = ["role", "role"]', r"own.toml:10:1: axes.task.per: 'role' is named twice"),
-        ('per = ["role"]', 'per = ["task"]', r"own.toml:10:1: axes.task.per: 'task' is no earlier axis"),
+        ('per = ["role"]', 'per = ["task"]', r"own.toml:10:1: axes.task.per: 'task' is not an earlier axis"),
         ("[role_play]", "[roleplay]", r"own.toml:12:1: Unknown key 'roleplay'. Did you mean 'role_play'"),
         ('user = "Student"', 'usr = "Student"', r"own.toml:14:1: Unknown key 'usr'. Did you mean 'user'"),
         ('user = "Student"', "user = 3", r"own.toml:14:1: role_play.user: this is not a string in quotes"),

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from bactrian.stats.bradley_terry import fit_bradley_terry
-from bactrian.stats.cluster_bootstrap import bootstrap_clusters, measure_ratios
+from bactrian.stats.cluster_bootstrap import bootstrap_clusters, bootstrap_ratios, measure_ratios
 from bactrian.stats.length_control import fit_length_controlled_rate, scale_lengths
 from bactrian.stats.paired_sign import compute_sign_test, count_tasks_needed
 
@@ -83,11 +83,30 @@ def test_length_explains_what_it_caused_and_nothing_else() -> None:
     assert fit_length_controlled_rate([1.0, 0.0, 0.5, 1.0], [0.0] * 4) == 0.625
 
 
+@pytest.mark.parametrize("clusters", [0, 1, 2, 40])
+def test_ratios_that_are_summed_at_once_have_the_estimates_of_those_that_are_measured_one_by_one(
+    clusters: int,
+) -> None:
+    draw = Random(5)
+    # Of the second statistic, few clusters know anything; the third is not defined.
+    rows = [
+        [(draw.random(), draw.choice((1.0, 3.0))), (0.5, float(draw.random() < 0.03)), (1.0, 0.0)]
+        for _ in range(clusters)
+    ]
+    found, expected = (
+        bootstrap_ratios(rows, resamples=300),
+        bootstrap_clusters(rows, measure_ratios, resamples=300),
+    )
+    assert len(found) == len(expected) == (3 if clusters else 0)
+    for one, other in zip(found, expected, strict=True):
+        assert one.to_json() == pytest.approx(other.to_json())
+
+
 def test_a_bootstrap_over_clusters_is_wider_where_observations_repeat_each_other() -> None:
     draw = Random(4)
     values = [float(draw.random() < 0.5) for _ in range(80)]
-    alone = bootstrap_clusters([[(one, 1.0)] for one in values], measure_ratios, resamples=400)[0]
-    tenfold = bootstrap_clusters([[(10 * one, 10.0)] for one in values], measure_ratios, resamples=400)[0]
+    alone = bootstrap_ratios([[(one, 1.0)] for one in values], resamples=400)[0]
+    tenfold = bootstrap_ratios([[(10 * one, 10.0)] for one in values], resamples=400)[0]
     assert (alone.value, alone.low, alone.high) == (tenfold.value, tenfold.low, tenfold.high)
-    assert bootstrap_clusters([[(1.0, 2.0)]], measure_ratios)[0].low is None
-    assert bootstrap_clusters([[(0.0, 0.0)]] * 3, measure_ratios)[0].value is None
+    assert bootstrap_ratios([[(1.0, 2.0)]])[0].low is None
+    assert bootstrap_ratios([[(0.0, 0.0)]] * 3)[0].value is None

@@ -25,7 +25,8 @@ from bactrian.records.turn import Instruction, Turn
 from bactrian.records.usage import Usage
 from bactrian.store import Store, open_store
 from bactrian.store.migrations import MIGRATIONS, migrate
-from bactrian.store.sqlite.database import APPLICATION_ID, begin_transaction, explain_errors, open_for_writing
+from bactrian.store.sqlite.database import begin_transaction, explain_errors, open_for_writing
+from bactrian.store.sqlite.header import APPLICATION_ID
 from tests.helpers.command import start_python
 
 

@@ -219,7 +219,7 @@ def test_a_checkpoint_that_cannot_be_read_is_named_and_kept(prepared: Path, tmp_
     with pytest.raises(Exception) as failure:
         train_here(root, lambda *_: None)
     told = explain(failure.value)
-    assert told.startswith(f"{checkpoint}: The training cannot go on at this checkpoint")
+    assert told.startswith(f"{checkpoint}: The training cannot continue from this checkpoint")
     assert "remove this folder" in told
     shutil.rmtree(checkpoint)
     seen = train_here(root, lambda *_: None)

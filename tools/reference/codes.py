@@ -20,16 +20,19 @@ _CODES = {
         "A wrong argument, or a file of yours that cannot be used.",
         "The message names the fix. Nothing was changed.",
     ),
-    3: ("The budget is reached.", "Everything is kept. The same command with a larger `--budget` goes on."),
+    3: (
+        "The budget is reached.",
+        "Everything is stored. The same command with a larger `--budget` continues.",
+    ),
     4: (
         "It ended, but some parts failed or are missing.",
-        "`bactrian failures RUN` names them; `--retry-failed` tries them again.",
+        "`bactrian failures RUN` names them; `--retry-failed` retries them.",
     ),
-    130: ("Ctrl-C.", "Everything is kept. The same command goes on."),
+    130: ("Ctrl-C.", "Everything is stored. The same command resumes."),
     141: ("The reader of the output left, as in `bactrian show RUN \\| head`.", ""),
     143: (
         "The process was told to end, or its terminal was closed.",
-        "Everything is kept. The same command goes on.",
+        "Everything is stored. The same command resumes.",
     ),
 }
 _VARIABLES = {
@@ -48,7 +51,7 @@ _VARIABLES = {
     "HTTP_PROXY": "proxy for addresses that begin with http; never used for this computer",
     "NO_COLOR": "any text: no colour",
     "NO_PROXY": "hosts that are reached without a proxy",
-    "VISUAL": "the same as EDITOR, and counts for more",
+    "VISUAL": "the same as EDITOR, and takes precedence",
 }
 
 
@@ -103,7 +106,7 @@ def write_variables() -> str:
             "says so. It cannot set proxies, certificates or configuration folders. Keys are never printed, logged or stored.\n",
             "## Options\n",
             "The variable of an option is its name in capitals, with `BACTRIAN_` before it and `_` for `-`: `BACTRIAN_MODEL` sets `--model`, and",
-            "`BACTRIAN_MAX_MESSAGES` sets `--max-messages`. An option on the command line counts for more.\n",
+            "`BACTRIAN_MAX_MESSAGES` sets `--max-messages`. An option on the command line takes precedence.\n",
             "## Providers\n",
             "| provider | name | key | address |\n|---|---|---|---|",
             *keys,

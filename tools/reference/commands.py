@@ -18,7 +18,7 @@ _HEAD = """# Command line
 This page is written from the program: `bactrian COMMAND --help` shows the same.
 
 - **Output.** Results go to standard output, progress and messages to standard error. With `--json`, standard output is JSON and nothing else.
-- **Precedence.** An option counts for more than the [environment](environment.md), and that counts for more than the recipe. The variable of an
+- **Precedence.** An option takes precedence over the [environment](environment.md), and that over the recipe. The variable of an
   option is its name in capitals: `BACTRIAN_MODEL` sets `--model`.
 - **Exit codes** tell programs what happened: [exit codes](exit-codes.md).
 - **Names of models**, such as `openai:gpt-4o-mini` or `local`: [models](../models.md).

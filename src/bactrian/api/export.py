@@ -149,7 +149,7 @@ async def list_ending_codes(run: Path) -> tuple[str, ...]:
 
 
 async def _list_marks(run: Path) -> dict[str, set[str]]:
-    """Return the sessions by the marks that persons gave them."""
+    """Return the sessions by the marks that people gave them."""
     marks = defaultdict[str, set[str]](set)
     async with open_store(run, read_only=True) as store:
         for one in await store.marks():

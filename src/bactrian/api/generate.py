@@ -77,7 +77,7 @@ class GenerateOptions(TypedDict, total=False):
     retry_failed: bool
     """Retry failed jobs and incomplete lists."""
     jobs: str | Path | Sequence[Mapping[str, str]] | None
-    """A table of jobs in place of all combinations of the axes: a .csv or .jsonl file, or a list of dicts."""
+    """A table of jobs instead of all combinations of the axes: a .csv or .jsonl file, or a list of dicts."""
     origin: str | Path | None
     """Another run whose unchanged lists are copied."""
     sample: int | None
@@ -214,7 +214,7 @@ def _explain_rest(progress: RunProgress) -> str:
         return ""
     reasons = f" ({progress.reasons.most_common(1)[0][0]})" if progress.reasons else ""
     again = "The same call with retry_failed=True" if progress.failed or progress.short else "The same call"
-    return f"{listed}{reasons}. {again} tries again; run.failures() tells the reasons."
+    return f"{listed}{reasons}. {again} tries again; run.failures() gives the reasons."
 
 
 async def run_order(

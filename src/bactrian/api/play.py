@@ -312,7 +312,7 @@ def build_session_order(
 ) -> SessionOrder:
     """Combine the arguments of :func:`play` into one order. ``roles`` are those of assistant and user.
 
-    ``name`` is the id of the stored session to go on with.
+    ``name`` is the id of the stored session to continue.
 
     Raises:
         InputError: an argument cannot be used.

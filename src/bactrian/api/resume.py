@@ -57,7 +57,7 @@ class ResumeOptions(TypedDict, total=False):
 
 
 def build_resume_order(stored: StoredRun, run: Path, given: ResumeOptions) -> RunOrder:
-    """Return the order that goes on with a run of a recipe.
+    """Return the order that continues a run of a recipe.
 
     Raises:
         InputError: an option must be given, because the run does not store it.
@@ -70,7 +70,7 @@ def build_resume_order(stored: StoredRun, run: Path, given: ResumeOptions) -> Ru
         raise InputError(
             f"The run was made with {stored.objects[0]!r} from Python, which a run cannot store.",
             where=str(run),
-            next="Make the same call of bactrian.generate again; it goes on.",
+            next="Make the same call of bactrian.generate again; it resumes.",
         )
     if stored.needs_limit and given.get("limit") is None:
         raise InputError(
@@ -110,7 +110,7 @@ def build_resume_order(stored: StoredRun, run: Path, given: ResumeOptions) -> Ru
 def build_resume_session(
     command: Command, run: Path, given: ResumeOptions
 ) -> SessionOrder | EmbodiedOrder | tuple[SocietyRun, ModelOptions]:
-    """Return the order that goes on with a session of ``play``; for one of a society, the society with its models.
+    """Return the order that continues a session of ``play``; for one of a society, the society with its models.
 
     The order of an embodied agent, alone or not, runs code of a model: ask before it is played.
 
@@ -122,7 +122,7 @@ def build_resume_session(
         raise InputError(
             "The session was made with objects from Python, which a run cannot store.",
             where=str(run),
-            next="Make the same call of bactrian.play again; it goes on.",
+            next="Make the same call of bactrian.play again; it resumes.",
         )
     models: Mapping[str, str] = told["models"]
     access, trusted = _open_access(models.values(), {**told, **given}, given, str(run))
@@ -162,7 +162,7 @@ def build_resume_session(
 
 
 def write_resume_command(run: Path, stored: StoredRun) -> str:
-    """Return the command that goes on with the run, quoted for the shell."""
+    """Return the command that resumes it with the run, quoted for the shell."""
     parts = ["bactrian", "resume", name_run(run)]
     if stored.needs_limit:
         parts += ["--limit", str(stored.recipe.size)]

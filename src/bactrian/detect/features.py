@@ -21,7 +21,7 @@ _LATE = 8
 _FRESH = 0.34
 """Share of a sentence's words in the message before, below which it says something else."""
 _SOFT = frozenset(("promise", "accept", "delay", "thanks", "leave", "serve", "finished"))
-"""Acts in place of work."""
+"""Acts instead of work."""
 _NO_WORK = _SOFT | {"restate", "assign"}
 """Acts of sentences that are hardly ever the work itself."""
 

@@ -157,7 +157,7 @@ def read_model(text: str) -> DetectorModel:
     """Read a model from JSON.
 
     Raises:
-        ValueError: it is no model, or one that was trained on other features.
+        ValueError: it is not a model, or one that was trained on other features.
     """
     data = parse_json(text)
     if data["features"] != [*list_names(), *OF_NEIGHBOURS]:

@@ -82,7 +82,7 @@ def check_same(stored: Mapping[str, Any], wanted: Mapping[str, Any], where: str)
         raise InputError(
             f"This run is {before}, and the command is for {now}.",
             where=where,
-            next=f"`bactrian resume {shlex.quote(where)}` goes on with it; another --run begins a new one.",
+            next=f"`bactrian resume {shlex.quote(where)}` resumes it; another --run begins a new one.",
         )
     if changed := find_differences(stored, wanted):
         listed = "; ".join(changed[:8]) + (f"; and {len(changed) - 8} more" if len(changed) > 8 else "")
@@ -112,8 +112,8 @@ def _drop_limit(content: Mapping[str, Any]) -> dict[str, Any]:
 def _explain_next(changed: Sequence[str]) -> str:
     if all(".max_messages: " in line for line in changed):
         return (
-            "A run goes on with a larger limit of messages and never with a smaller one. Use --fork NEW to make its "
-            "conversations anew."
+            "A run continues with a larger limit of messages, never with a smaller one. Use --fork NEW to make its "
+            "conversations again."
         )
     return "Use the plan it was begun with, or --fork NEW to begin another run from it."
 

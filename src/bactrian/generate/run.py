@@ -218,7 +218,7 @@ async def find_begun_plan(order: RunOrder) -> Plan:
         if earlier.content() == stored["recipe"]:
             if order.access.notice is not None:
                 order.access.notice(
-                    f"The run was begun with an earlier version of the recipe {earlier.name!r}, and goes on with it."
+                    f"The run was begun with an earlier version of the recipe {earlier.name!r}, and continues with it."
                 )
             return replace(plan, recipe=earlier)
     return plan

@@ -88,7 +88,7 @@ class SessionCost:
     basis: str
 
     def times(self, factor: float) -> SessionCost:
-        """So many sessions in place of one."""
+        """So many sessions instead of one."""
         return SessionCost(
             self.calls.times(factor),
             self.prompt.times(factor),

@@ -169,7 +169,9 @@ def _said(chat: Mapping[str, Any], roles: Mapping[Speaker, str]) -> Iterator[Par
     for number, key in numbered:
         message: object = chat[key]
         if not isinstance(message, dict):
-            raise NotAChat(f"its {key} is no object, so it is no chat; CAMEL's problems have such messages")
+            raise NotAChat(
+                f"its {key} is not an object, so this is not a chat; CAMEL's problems have such messages"
+            )
         parts = cast("dict[str, Any]", message)
         text = parts.get("content")
         if not isinstance(text, str):

@@ -172,7 +172,7 @@ def _said(row: Mapping[str, Any], shape: ChatKeys, names: Mapping[Speaker, str])
 
 def _message(message: object, shape: ChatKeys) -> tuple[Speaker | None, str]:
     if not isinstance(message, dict):
-        raise NotAChat("one of its messages is no object")
+        raise NotAChat("one of its messages is not an object")
     parts = cast("dict[str, Any]", message)
     role, text = parts.get(shape.role), parts.get(shape.content)
     if not isinstance(role, str) or role not in _SPEAKERS:
@@ -180,5 +180,5 @@ def _message(message: object, shape: ChatKeys) -> tuple[Speaker | None, str]:
     if parts.get("tool_calls"):  # A tool call; the text follows in a later message.
         return None, ""
     if not isinstance(text, str):
-        raise NotAChat("one of its messages is no text")
+        raise NotAChat("one of its messages is not a text")
     return _SPEAKERS[role], text

@@ -114,7 +114,7 @@ def _clean_json(value: Any) -> Any:
 
 
 def read_text(content: Mapping[str, Any], key: str) -> str:
-    """Return the text under ``key``; empty if it is missing or is no text."""
+    """Return the text under ``key``; empty if it is missing or is not a text."""
     value = content.get(key)
     return clean_text(value) if isinstance(value, str) else ""
 

@@ -163,7 +163,7 @@ def load_providers() -> Mapping[str, Provider]:
 
     Raises:
         InputError: the user's file cannot be read or is invalid, with the position of the fault, or
-            ``BACTRIAN_CONFIG`` is no folder.
+            ``BACTRIAN_CONFIG`` is not a folder.
     """
     path = find_config_folder() / FILE
     try:

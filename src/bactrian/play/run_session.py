@@ -53,7 +53,7 @@ class SessionOrder:
     )
     """More tools by agent: Python functions and other objects."""
     name: str | None = None
-    """The id of the stored session to go on with; None for the id that the options give."""
+    """The id of the stored session to continue; None for the id that the options give."""
     embodied: bool = False
     """True if the assistant acts by Python that it writes; its tools are the actions (paper, appendix N)."""
     limits: Toolkit = DEFAULT_LIMITS

@@ -1,4 +1,4 @@
-"""Jobs from a table, one a row, in place of all combinations of a recipe's axes."""
+"""Jobs from a table, one a row, instead of all combinations of a recipe's axes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def read_job_table(path: Path) -> JobTable:
     Semicolons and tabs may take the place of commas.
 
     Raises:
-        InputError: the file cannot be read or is no table; the message names the line.
+        InputError: the file cannot be read or is not a table; the message names the line.
     """
     try:
         if not path.is_file():
@@ -119,7 +119,7 @@ def apply_job_table(recipe: Recipe, table: JobTable) -> Recipe:
     known = dict.fromkeys((*job.templates, *axes))
     for column in table.columns:
         if column not in known:
-            what = f"The column {column!r} is no axis of the recipe.{suggest_name(column, tuple(known))}"
+            what = f"The column {column!r} is not an axis of the recipe.{suggest_name(column, tuple(known))}"
             raise _fail(what, table.where, f"Columns may be {', '.join(known)}.")
     own = {key: f"{{{{ {key} }}}}" for key in job.templates if key in table.columns and key not in axes}
     job = job.model_copy(update=own)
@@ -192,7 +192,7 @@ def _read_lines(text: str, where: str) -> Iterator[tuple[int, Mapping[str, objec
         except (ValueError, RecursionError) as error:
             raise _fail(f"Line {number} is no JSON: {error}.", where, "Write an object a line.") from error
         if not isinstance(row, dict) or not row:
-            raise _fail(f"Line {number} is no object with keys.", where, "Write an object a line.")
+            raise _fail(f"Line {number} is not an object with keys.", where, "Write an object a line.")
         yield number, cast("dict[str, object]", row)
 
 

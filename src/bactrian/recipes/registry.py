@@ -36,7 +36,7 @@ def _load_spec(name: str) -> type[JobSpec]:
     spec: object = getattr(found, "spec", None)
     if not (isinstance(spec, type) and issubclass(spec, JobSpec)) or spec.key != name:
         raise InputError(
-            f"What a package registers as {name!r} under {JOBS!r} is no kind of job.",
+            f"What a package registers as {name!r} under {JOBS!r} is not a kind of job.",
             where=name,
             next=f"Register a JobKind, whose spec is a JobSpec with the key {name!r}.",
         )

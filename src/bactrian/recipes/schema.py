@@ -242,7 +242,7 @@ class Recipe(Part):
             for name in axis.per:
                 if name not in names:
                     raise make_fault(
-                        "{unknown} is no earlier axis",
+                        "{unknown} is not an earlier axis",
                         *("axes", number, "per"),
                         unknown=repr(name),
                         word=name,

@@ -158,10 +158,10 @@ class Society(Part):
                     raise ValueError(f"the name {name!r} is taken")
         for agent in self.agents:
             if strange := [name for name in agent.hears or () if name not in known]:
-                raise ValueError(f"{agent.name!r} hears {strange[0]!r}, who is no agent")
+                raise ValueError(f"{agent.name!r} hears {strange[0]!r}, which is not an agent")
         for stage in self.stages:
             if strange := [name for name in stage.cast if name not in known]:
-                raise ValueError(f"stage {stage.name!r} needs {strange[0]!r}, who is no agent")
+                raise ValueError(f"stage {stage.name!r} needs {strange[0]!r}, which is not an agent")
             roles = [self.agent(name).role for name in stage.agents]
             if len(set(roles)) < len(roles):
                 raise ValueError(f"two agents of stage {stage.name!r} have the same role")
@@ -245,7 +245,7 @@ def _compiled(society: Society, source: TomlSource) -> SocietyPrompts:
     for stage in society.stages:
         for key in ("role", "criteria") if stage.critic else ():
             if "{" in getattr(stage.critic, key):
-                raise source.error(f"{key!r} of a society's critic is no template.", key, "Write it out.")
+                raise source.error(f"{key!r} of a society's critic is not a template.", key, "Write it out.")
     return SocietyPrompts(tasks, agents)
 
 

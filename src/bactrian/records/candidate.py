@@ -124,7 +124,7 @@ class Decision:
     feedback: str = ""
     """Suggested improvement; empty if the chosen proposal is good enough."""
     instead: Text | None = None
-    """A person's own text in place of all proposals."""
+    """A person's own text instead of all proposals."""
     problem: str = ""
     """The reason why the answer could not be parsed."""
     usage: Usage = Usage()

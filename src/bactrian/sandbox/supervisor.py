@@ -171,7 +171,7 @@ def _leave_root(libc: ctypes.CDLL, order: dict[str, object]) -> None:
 
 
 def _show_paths(libc: ctypes.CDLL, paths: list[str]) -> None:
-    """Make ``paths`` reachable for every user, in place of the folders that other users may not enter."""
+    """Make ``paths`` reachable for every user, instead of the folders that other users may not enter."""
     hidden = {path: closed for path in paths if (closed := _find_closed(path))}
     handles = {path: os.open(path, os.O_PATH) for path in hidden}
     for folder in set(hidden.values()):

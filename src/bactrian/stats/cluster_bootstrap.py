@@ -10,15 +10,21 @@ from dataclasses import dataclass
 from math import sqrt
 from random import Random
 from statistics import NormalDist
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from bactrian.stats.percentiles import find_percentiles
 from bactrian.stats.proportion import Proportion
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 RESAMPLES = 2000
 SEED = 20230331
 """Of all resamples: the same data give the same interval."""
 _FEW = 30
+_AT_ONCE = 1 << 16
+"""Clusters that are picked at once, so that a few hundred take one step and a million little memory."""
 _Cluster = TypeVar("_Cluster")
 
 
@@ -54,16 +60,52 @@ def bootstrap_clusters(
     draw = Random(seed)  # noqa: S311
     count = len(clusters)
     drawn = [measure(draw.choices(clusters, k=count)) for _ in range(resamples if count > 1 else 0)]
-    estimates: list[BootstrapEstimate] = []
-    for position, value in enumerate(values):
-        known = sorted(one for row in drawn if (one := row[position]) is not None)
-        low, high = (
-            find_percentiles(known, find_level(count))
-            if known and len(known) >= resamples / 2
-            else (None, None)
-        )
-        estimates.append(BootstrapEstimate(value, low, high, count))
-    return estimates
+    return [
+        _estimate(value, sorted(one for row in drawn if (one := row[position]) is not None), count, resamples)
+        for position, value in enumerate(values)
+    ]
+
+
+def bootstrap_ratios(
+    rows: Sequence[Sequence[tuple[float, float]]], *, resamples: int = RESAMPLES, seed: int = SEED
+) -> list[BootstrapEstimate]:
+    """Estimate ratios of sums over clusters, as :func:`bootstrap_clusters` does with :func:`measure_ratios`.
+
+    The resamples are the same ones, and all are summed at once.
+
+    Args:
+        rows: For each cluster, a numerator and a denominator for each statistic.
+        resamples: How many.
+        seed: Of the resamples.
+    """
+    import numpy as np
+
+    values, count = measure_ratios(rows), len(rows)
+    tops, bottoms = np.moveaxis(np.asarray(rows, dtype=np.float64).reshape(count, len(values), 2), 2, 0)
+    draw = np.random.RandomState([seed])  # gives the numbers of Random(seed)
+    drawn = np.full((resamples if count > 1 else 0, len(values)), np.nan)
+    step = max(1, _AT_ONCE // max(count, 1))
+    for first in range(0, len(drawn), step):
+        part = drawn[first : first + step]
+        picked = (draw.random_sample((len(part), count)) * count).astype(np.intp)
+        # Numbered through all resamples of the part, they are counted in one call.
+        picked += count * np.arange(len(part))[:, np.newaxis]
+        weights = np.bincount(picked.ravel(), minlength=picked.size).reshape(picked.shape)
+        divisor = weights @ bottoms
+        np.divide(weights @ tops, divisor, out=part, where=divisor != 0)
+    return [
+        _estimate(value, np.sort(column[~np.isnan(column)]), count, resamples)
+        for value, column in zip(values, drawn.T, strict=True)
+    ]
+
+
+def _estimate(
+    value: float | None, known: Sequence[float] | NDArray[np.float64], clusters: int, resamples: int
+) -> BootstrapEstimate:
+    """Return ``value`` with the interval of the sorted values of the resamples in which it is ``known``."""
+    enough = len(known) > 0 and len(known) >= resamples / 2
+    low, high = find_percentiles(known, find_level(clusters)) if enough else (None, None)
+    return BootstrapEstimate(value, low, high, clusters)
 
 
 def find_level(clusters: int) -> float:

@@ -2,11 +2,9 @@
 
 from bactrian.store.base import Rows, RunReader, RunWriter, Store
 from bactrian.store.locations import find_data_folder, find_run, find_runs, list_play_files, name_run
-from bactrian.store.sqlite.database import is_run
+from bactrian.store.open import is_locked, open_kept_run, open_store
 from bactrian.store.sqlite.filesystem import list_run_files
-from bactrian.store.sqlite.kept import open_kept_run
-from bactrian.store.sqlite.lock import is_locked
-from bactrian.store.sqlite.store import open_store
+from bactrian.store.sqlite.header import is_run
 
 __all__ = [
     "Rows",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from platformdirs import user_data_dir
 
-from bactrian.store.sqlite.database import is_run
+from bactrian.store.sqlite.header import is_run
 
 PLAYS = "plays"
 """The name of the runs in which ``play`` keeps its sessions: ``plays.db``, ``plays-2.db`` and so on."""

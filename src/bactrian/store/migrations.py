@@ -152,7 +152,7 @@ def _m004_proposals(connection: Connection) -> None:
         place INTEGER, -- of the chosen proposal; null if the decision cannot be read
         reason TEXT NOT NULL,
         feedback TEXT NOT NULL,
-        "instead" TEXT, -- what a person wrote in place of all proposals
+        "instead" TEXT, -- what a person wrote instead of all proposals
         problem TEXT NOT NULL,
         {_USAGE},
         seconds FLOAT NOT NULL,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import fields
 from typing import Any
 
 from bactrian.records.sampling import Sampling
@@ -69,9 +69,8 @@ def write_message_extras(session: Session) -> str:
 
 def list_given(sampling: Sampling) -> dict[str, object]:
     """Return the parameters that were set, without those left to the model."""
-    return {
-        name: value for name, value in asdict(sampling).items() if value is not None and value not in ((), {})
-    }
+    values = {one.name: getattr(sampling, one.name) for one in fields(sampling)}
+    return {name: value for name, value in values.items() if value is not None and value not in ((), {})}
 
 
 def to_compact_json(values: object) -> str:

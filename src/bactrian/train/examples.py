@@ -22,7 +22,7 @@ Encode = Callable[[str], list[int]]
 IGNORED = -100
 """Label of a token that is not learned."""
 STAND_IN = re.compile("\ufdd0([0-9]+)\ufdd1")
-"""In place of a control token's name inside a message, as ``play`` writes it."""
+"""Instead of a control token's name inside a message, as ``play`` writes it."""
 
 
 class TemplatePiece(NamedTuple):

@@ -52,7 +52,7 @@ class Base(Part):
     revision: Filled | None = Field(default=None, description="Commit of the model on the Hub.")
     license: Filled | None = Field(default=None, description="Its licence, where the model does not say.")
     template: FilePath | None = Field(
-        default=None, description="Chat template in place of its own: chatml, vicuna, or a file in Jinja."
+        default=None, description="Chat template instead of its own: chatml, vicuna, or a file in Jinja."
     )
 
     @model_validator(mode="after")
@@ -77,7 +77,7 @@ class Training(Part):
     method: Method = "lora"
     epochs: Annotated[float, Field(gt=0, le=10_000)] = 3.0
     steps: Annotated[int, Field(gt=0, le=1_000_000_000, strict=True)] | None = Field(
-        default=None, description="Steps of each stage, in place of epochs."
+        default=None, description="Steps of each stage, instead of epochs."
     )
     learning_rate: Annotated[float, Field(gt=0, lt=1)] = 2e-5
     schedule: Literal["cosine", "linear", "constant"] = "cosine"

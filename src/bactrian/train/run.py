@@ -57,7 +57,7 @@ class TrainOrder:
     out: Path
     """Folder of the training. One that contains the same training is continued."""
     data: Mapping[str, Sequence[Path]] = field(default_factory=dict[str, Sequence[Path]])
-    """Runs or JSON lines by stage, in place of the recipe's; the empty name is the only stage."""
+    """Runs or JSON lines by stage, instead of the recipe's; the empty name is the only stage."""
     settings: Sequence[str] = ()
     """Changes to the recipe, ``key=value``."""
 

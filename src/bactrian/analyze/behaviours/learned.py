@@ -1,6 +1,6 @@
 """Learned behaviours of the user: trained by ``bactrian behaviours train``, kept in a file, used by name.
 
-The files are in the folder ``behaviours`` of the user's data folder. A path to such a file works in place of the name.
+The files are in the folder ``behaviours`` of the user's data folder. A path to such a file works instead of the name.
 """
 
 from __future__ import annotations

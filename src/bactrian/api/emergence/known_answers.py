@@ -35,7 +35,7 @@ class KnownAnswerOrder:
     steps: int | None = None
     """Steps of each stage of a training; None for the usual length."""
     stages: tuple[StageModel, ...] = ()
-    """Models that are asked in place of a training of one's own, the base first."""
+    """Models that are asked instead of a training of one's own, the base first."""
     options: GenerateOptions = field(default_factory=GenerateOptions)
     """How the stages are asked."""
     on_training: OnEvent | None = None
@@ -154,7 +154,7 @@ def _list_models(trained: TrainedModels) -> tuple[StageModel, ...]:
             raise InputError(
                 f"The stage {name!r} of the training is not finished, or its model was removed.",
                 where=str(trained.folder / f"{number:02}-{name}"),
-                next="`bactrian train` with the same recipe and folder goes on; or give the models one by one.",
+                next="`bactrian train` with the same recipe and folder resumes; or give the models one by one.",
             )
         stages.append(StageModel(name, f"local:{stage.gguf}"))
     return tuple(stages)

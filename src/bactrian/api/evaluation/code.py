@@ -176,7 +176,7 @@ def name_verdict_file(source: Path) -> Path:
 def _score(found: SolutionSet, source: Path, ks: Sequence[int], options: ScoreOptions) -> Score:
     if not found.solutions:
         raise InputError(
-            "There is no sample yet.", where=str(source), next="The run's failures() tell the reasons."
+            "There is no sample yet.", where=str(source), next="The run's failures() gives the reasons."
         )
     verdicts = VerdictFile(Path(options.get("verdicts") or name_verdict_file(source)))
     judged = judge_solutions(

@@ -42,7 +42,7 @@ class ComparisonOptions(TypedDict, total=False):
     by_roles: bool
     """Intervals by resampling pairs of roles instead of tasks."""
     only: str | Path | None
-    """In place of a draw: a file of session ids, one a line."""
+    """Instead of a draw: a file of session ids, one a line."""
     seed: int | None
     """Seed of the draw and of the sampling."""
     max_tokens: int | None

@@ -58,7 +58,7 @@ class AgentsDraw:
     """Another run whose role-plays on the same tasks are compared."""
     tasks: int = 100
     only: Path | None = None
-    """A file of session ids in place of a draw."""
+    """A file of session ids instead of a draw."""
     seed: int | None = None
     model: ModelLike | None = None
     """Writes single answers; None for the run's assistant."""

@@ -36,7 +36,7 @@ def build_embodied_order(
 ) -> EmbodiedOrder:
     """Combine the arguments of :func:`bactrian.play` for an embodied agent without a partner.
 
-    ``name`` is the id of the stored session to go on with.
+    ``name`` is the id of the stored session to continue.
 
     Raises:
         InputError: an argument cannot be used.

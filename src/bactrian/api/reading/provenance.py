@@ -22,7 +22,7 @@ _DEFAULTS: Mapping[str, object] = {"timeout": 600.0, "max_wait": 600.0, "order":
 async def read_provenance(store: RunReader, run: Path, part: Aggregate) -> dict[str, Any]:
     """Return where a run comes from, as a JSON object; what the run does not store is null.
 
-    ``command`` is the last one, written anew from its stored options.
+    ``command`` is the last one, rebuilt from its stored options.
     """
     content = await store.recipe() or {}
     commands = await store.commands()

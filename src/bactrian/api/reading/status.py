@@ -1,4 +1,4 @@
-"""How far a run has come: its jobs, endings, failures and cost, and the command that goes on."""
+"""How far a run has come: its jobs, endings, failures and cost, and the command that resumes it."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class RunStatus:
     forecast: Forecast | None
     """What the jobs that are left take; None if nothing is left, or it cannot be estimated."""
     command: str | None
-    """The command that goes on, quoted for the shell; None if nothing is left to do."""
+    """The command that resumes it, quoted for the shell; None if nothing is left to do."""
 
     def describe(self) -> dict[str, Any]:
         """Return the status as a JSON object."""
@@ -126,7 +126,7 @@ class RunStatus:
             )
         lines.append(("cost", self._write_cost()))
         if self.command is not None:
-            lines.append(("go on", self.command))
+            lines.append(("resume", self.command))
         return lines
 
     def _count_sessions(self) -> str:

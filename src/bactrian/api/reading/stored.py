@@ -1,4 +1,4 @@
-"""Rebuilds the order of a stored run, so that it goes on without its recipe and options being named."""
+"""Rebuilds the order of a stored run, so that it resumes without its recipe and options being named."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def generate(
     jobs: Annotated[
         Path | None,
         declare_option(
-            "--jobs", "A .csv or .jsonl file with one job in each row, in place of all combinations."
+            "--jobs", "A .csv or .jsonl file with one job in each row, instead of all combinations."
         ),
     ] = None,
     limit: Annotated[

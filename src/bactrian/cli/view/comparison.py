@@ -35,13 +35,13 @@ def show_comparison(report: Mapping[str, Any]) -> None:
 
 
 def show_paper(*, as_json: bool) -> None:
-    """Print the paper's figures, and what stands beside each."""
+    """Print the paper's figures, and what each is compared with."""
     if as_json:
         print(json.dumps([row.to_json() for row in FIGURES], ensure_ascii=False))
         return
     write_table(
         open_output(),
-        ("", "Draw", "Other wins", "CAMEL wins", "stands beside"),
+        ("", "Draw", "Other wins", "CAMEL wins", "compared with"),
         [
             (
                 f"{row.table}: {row.data}, {row.judge}",

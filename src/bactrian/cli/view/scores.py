@@ -57,7 +57,7 @@ def show_score(score: Score, verdicts: Path) -> None:
         say(f"{named}: not estimated, since a problem has fewer samples than k.")
     if score.missing:
         say(
-            f"{write_count(score.missing, 'sample')} missing: the same command goes on; --retry-failed asks again."
+            f"{write_count(score.missing, 'sample')} missing: the same command resumes; --retry-failed asks again."
         )
     say(f"Verdicts: {verdicts}")
 

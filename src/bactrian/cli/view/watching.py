@@ -78,7 +78,7 @@ class PlayKeeper:
             raise BudgetReached(
                 error.what,
                 where=error.where,
-                next=f"All turns are stored. To go on: {again}" if kept else "Raise --budget.",
+                next=f"All turns are stored. To continue: {again}" if kept else "Raise --budget.",
             ) from error
 
     def notice(self, event: Event) -> None:
@@ -109,7 +109,7 @@ class PlayKeeper:
             lines = [limit] * reached + ["Not kept, as --no-keep asks."] * (not self._keep)
         else:
             go_on = f"bactrian resume {self._name} {self._session} --max-messages {2 * self._ending.turn}"
-            lines = [f"{limit} To let it go on: {go_on}"] * reached
+            lines = [f"{limit} To continue it: {go_on}"] * reached
             lines.append(f"Kept in {self._run}. To read it again: {self._show}")
         lines.append(
             "Next: --model chooses another model (`bactrian models`), "

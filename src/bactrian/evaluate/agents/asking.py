@@ -46,7 +46,7 @@ async def ask_steps(
         session: As stored.
         steps: All questions of the session; the first one is turn 1.
         store: Opened for writing.
-        keeps_unreadable: Store a reply that is malformed or filtered as a turn, in place of a failure.
+        keeps_unreadable: Store a reply that is malformed or filtered as a turn, instead of a failure.
     """
     yield Started(session)
     used = session.usage

@@ -13,7 +13,7 @@ from bactrian.stats.cluster_bootstrap import (
     RESAMPLES,
     BootstrapEstimate,
     bootstrap_clusters,
-    measure_ratios,
+    bootstrap_ratios,
     widen_interval,
 )
 from bactrian.stats.length_control import fit_length_controlled_rate, scale_lengths
@@ -40,7 +40,7 @@ class PairComparison:
     each_order: dict[str, dict[str, int]]
     """Verdicts in one order alone, as the paper asked: ``first_shown_first`` and ``second_shown_first``."""
     first_seat: BootstrapEstimate
-    """Of the verdicts that name a winner, the share for the solution that was shown first; 0.5 is no leaning."""
+    """Of the verdicts that name a winner, the share for the solution that was shown first; 0.5 is no preference."""
     consistent: BootstrapEstimate
     """Share of tasks with the same verdict in both orders, ties included."""
     flips: BootstrapEstimate
@@ -90,7 +90,7 @@ def compare_pair(
         groups[task.cluster].append(task)
     clusters = list(groups.values())
     rows = [_sum_rows([_measure_task(task) for task in cluster]) for cluster in clusters]
-    found = dict(zip(_NAMES, bootstrap_clusters(rows, measure_ratios, resamples=resamples), strict=True))
+    found = dict(zip(_NAMES, bootstrap_ratios(rows, resamples=resamples), strict=True))
     read = len(tasks) - outcomes["unreadable"]
     shares = {name: widen_interval(found[name], outcomes[name], read) for name in OUTCOMES}
     of_tasks = {

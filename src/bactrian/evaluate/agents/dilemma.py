@@ -16,7 +16,7 @@ async def write_dilemma(solutions: Path, path: Path) -> int:
     """Write the tasks that have an extracted solution and a single answer, and return how many there are.
 
     The app reads the keys ``specified_task``, ``gpt_solution`` and ``summary``; CAMEL's extractor writes
-    ``solution_extraction`` in place of the last one, so both are there.
+    ``solution_extraction`` instead of the last one, so both are there.
 
     Raises:
         InputError: there is none, or the file cannot be written.

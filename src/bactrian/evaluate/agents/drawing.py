@@ -66,7 +66,7 @@ def read_task_file(path: Path, sessions: Sequence[str]) -> list[str]:
     for name in names:
         if name not in sessions:
             raise InputError(
-                f"{name!r} is no conversation of the run that has ended.{suggest_name(name, sessions)}",
+                f"{name!r} is not a conversation of the run that has ended.{suggest_name(name, sessions)}",
                 where=str(path),
             )
     return names

@@ -100,7 +100,7 @@ async def build_comparison_report(
         raise BactrianError(
             "No verdict was given yet.",
             where=str(next(iter(verdicts.values()), solutions)),
-            next="`bactrian failures RUN` shows the reasons; the same command goes on.",
+            next="`bactrian failures RUN` shows the reasons; the same command resumes.",
         )
     comparisons = [
         compare_pair(pair, judge, tasks) for judge, of in judged.items() for pair, tasks in of.items()

@@ -157,7 +157,7 @@ def read_solutions(session: Session) -> dict[str, str]:
 
 
 def shorten_solution(text: str, longest: int | None) -> str:
-    """Return at most ``longest`` characters of a solution, with a note in place of the rest."""
+    """Return at most ``longest`` characters of a solution, with a note instead of the rest."""
     if longest is None or len(text) <= longest:
         return text
     return f"{text[:longest]}\n{render_prompt('compare_cut')}"

@@ -12,8 +12,7 @@ from bactrian.evaluate.emergence.domains import load_domains
 from bactrian.evaluate.emergence.grading import Graded
 from bactrian.stats.cluster_bootstrap import (
     BootstrapEstimate,
-    bootstrap_clusters,
-    measure_ratios,
+    bootstrap_ratios,
     widen_interval,
 )
 from bactrian.stats.student import find_mean_interval
@@ -230,7 +229,7 @@ def _summarize(values: Sequence[tuple[int, str, float]], *, is_share: bool = Tru
         facts[seed, fact].append(value)
         seeds[seed].append(value)
     clusters = [[(sum(of), float(len(of)))] for of in facts.values()]
-    (found,) = bootstrap_clusters(clusters, measure_ratios)
+    (found,) = bootstrap_ratios(clusters)
     if is_share or found.value in (0.0, 1.0):
         # A fact is the unit: its wordings are not independent, so the count is that of facts.
         found = widen_interval(found, round((found.value or 0.0) * len(clusters)), len(clusters))

@@ -36,7 +36,7 @@ async def cast_vote(
     """
     shown = ballot.shown
     if choice not in PREFERENCES:
-        raise InputError(f"{choice!r} is no vote.", next=f"One of {', '.join(PREFERENCES)}.")
+        raise InputError(f"{choice!r} is not a vote.", next=f"One of {', '.join(PREFERENCES)}.")
     if not voter.strip() or len(voter) > _LONGEST_NAME:
         raise InputError("A voter's name has 1 to 64 characters.", where=voter[:80])
     vote = Vote(

@@ -13,7 +13,7 @@ from bactrian.evaluate.agents.verdict_jobs import split_pair
 from bactrian.evaluate.votes.ballot import SolutionPair
 from bactrian.records.run import Vote
 from bactrian.stats.agreement import Agreement, measure_alpha, measure_kappa
-from bactrian.stats.cluster_bootstrap import bootstrap_clusters, measure_ratios, widen_interval
+from bactrian.stats.cluster_bootstrap import bootstrap_ratios, widen_interval
 from bactrian.stats.proportion import Proportion
 
 _OUTCOMES: tuple[Outcome, ...] = ("draw", "loss", "win")
@@ -111,7 +111,7 @@ def _measure_shares(tasks: Sequence[Mapping[str, Outcome]]) -> dict[str, Any]:
     def estimate(rows: Sequence[Sequence[tuple[float, float]]]) -> dict[str, Any]:
         if not rows:
             return {}
-        found = bootstrap_clusters(rows, measure_ratios)
+        found = bootstrap_ratios(rows)
         # A task counts as one observation, however many vote on it.
         widened = [widen_interval(one, round((one.value or 0.0) * len(rows)), len(rows)) for one in found]
         return {name: one.to_json() for name, one in zip(_OUTCOMES, widened, strict=True)}

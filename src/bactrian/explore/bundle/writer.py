@@ -219,7 +219,7 @@ class _BundleCopy:
         return self._find_search(address) if path == "/conversations" else None
 
     def _find_search(self, address: str) -> str | None:
-        """Return the list with a search in place of a narrower filter; None if words cannot say it."""
+        """Return the list with a search instead of a narrower filter; None if words cannot say it."""
         narrow = ListFilter.read(_read_parameters(address))
         own = self.wanted.conditions
         more = {name: value for name, value in narrow.conditions.items() if own.get(name) != value}

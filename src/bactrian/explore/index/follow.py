@@ -50,7 +50,7 @@ async def follow_run(run: Path, side: Path, goes_on: Callable[[], bool], source:
         source: Conversations that are imported into the run before.
 
     Returns:
-        False if the run cannot be read; the pages tell why.
+        False if the run cannot be read; the pages say why.
     """
     while goes_on():
         try:
@@ -79,7 +79,7 @@ async def _work(run: Path, side: Path, goes_on: Callable[[], bool], source: Path
 
 
 async def _import(source: Path, run: Path, state: dict[str, str]) -> None:
-    """Import ``source`` into ``run``; ``state`` tells how far it is."""
+    """Import ``source`` into ``run``; ``state`` says how far it is."""
 
     def tell(report: ImportReport) -> None:
         state["import"] = f"{report.stored + report.already:,} conversations so far"

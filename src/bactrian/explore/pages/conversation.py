@@ -54,7 +54,7 @@ ENDING_REASONS: Mapping[str, str] = {
     "stopped": "A person stopped it.",
     "answered": "The question was answered.",
     "translated": "All messages were translated.",
-    "imported": "The imported file does not tell why it ended.",
+    "imported": "The imported file does not say why it ended.",
 }
 """Why a session ended, by code, for a reader who does not know the codes."""
 

@@ -77,7 +77,7 @@ async def _name_state(one: DataSet, state: dict[str, Any]) -> str:
 
 def _find_problem(one: DataSet) -> str:
     if one.upkeep is not None and one.upkeep.has_failed:
-        return "The index could not be built to its end; what it contains is shown. Start the explorer again to go on."
+        return "The index is incomplete; what it contains is shown. Start the explorer again to continue."
     return ""
 
 

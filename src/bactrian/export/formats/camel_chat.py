@@ -71,16 +71,20 @@ class DistinctTasks:
     """
 
     def __init__(self) -> None:
-        self._seen: set[bytes] = set()
+        self._numbers: dict[bytes, int] = {}
+        """For each task that is taken, the last number that was tried for it."""
 
     def __call__(self, session: Session) -> str:
         """Return the original task of ``session``, made unique."""
         task = session.task.original
-        number = 1
-        while (key := _key(session, task)) in self._seen:
+        original = key = _key(session, task)
+        number = self._numbers.get(original, 1)
+        while key in self._numbers:
             number += 1
             task = f"{session.task.original} ({number})"
-        self._seen.add(key)
+            key = _key(session, task)
+        self._numbers[original] = number
+        self._numbers.setdefault(key, 1)
         return task
 
 

@@ -110,14 +110,14 @@ class MaskedText:
             self._on_text(held)
 
     def restart(self) -> None:
-        """Forget what was held back: the text begins anew."""
+        """Forget what was held back: the text begins again."""
         self._held = ""
         if self._on_restart is not None:
             self._on_restart()
 
 
 def write_masked(value: Any) -> bytes:
-    """Write a masked reply in place of the raw bytes from which it was read."""
+    """Write a masked reply instead of the raw bytes from which it was read."""
     return json.dumps(value, ensure_ascii=False).encode(errors="surrogatepass")
 
 

@@ -1,4 +1,4 @@
-"""Usage that an endpoint reports, and estimates in place of counts that cannot be right."""
+"""Usage that an endpoint reports, and estimates instead of counts that cannot be right."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class EmbodiedOrder:
     )
     """More actions: Python functions and other objects, under ``assistant``."""
     name: str | None = None
-    """The id of the stored session to go on with; None for the id that the options give."""
+    """The id of the stored session to continue; None for the id that the options give."""
     command: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """The options as JSON values, without keys, to store with the session."""
 

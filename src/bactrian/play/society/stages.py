@@ -169,7 +169,7 @@ async def play_one_society(
 ) -> AsyncGenerator[Event]:
     """Open store, models and tools, and play the stages of a society, or resume them.
 
-    In the open run ``kept_in``, a society without a name is played anew under a free id.
+    In the open run ``kept_in``, a society without a name is played again under a free id.
 
     Raises:
         InputError: something named in ``settings`` cannot be used.

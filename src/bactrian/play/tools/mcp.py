@@ -39,7 +39,7 @@ class ServerTool:
     """The server's name for it; endpoints allow fewer characters."""
 
     async def run(self, arguments: str) -> str:
-        """Call the tool. Return the text of its result, with a note in place of images and sound.
+        """Call the tool. Return the text of its result, with a note instead of images and sound.
 
         Raises:
             BadArguments: the arguments are not a JSON object.

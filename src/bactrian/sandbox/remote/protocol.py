@@ -95,7 +95,7 @@ def read_report(content: object) -> ExitReport:
     """Return how a sandbox ended, by the word of the other side.
 
     Raises:
-        Unsupported: the content is no report.
+        Unsupported: the content is not a report.
     """
     match content:
         case {
@@ -127,7 +127,7 @@ def read_file(content: object) -> Artefact:
     """Return a file of the scratch folder.
 
     Raises:
-        Unsupported: the content is no file.
+        Unsupported: the content is not a file.
     """
     match content:
         case {"name": str(name), "size": int(size), "content": None}:

@@ -6,7 +6,7 @@ import errno
 import sqlite3
 import tempfile
 from collections.abc import Generator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from sqlalchemy import Engine, QueuePool, create_engine
@@ -14,43 +14,16 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from bactrian.errors import BactrianError, InputError, StoreError
 from bactrian.store.sqlite.filesystem import count_free_bytes, find_holder, is_writable
-
-APPLICATION_ID = 0x42616374
-"""Identifies our files in the header: the letters ``Bact``."""
+from bactrian.store.sqlite.header import APPLICATION_ID, HEADER, make_uri, read_number
 
 IS_OPEN = 1
 """User version in the header while the run is open: the latest data may be only in the log."""
-_HEADER = b"SQLite format 3\0"
 _BUSY_SECONDS = 30.0
 _FOREVER = 86_400.0
 _PAGE = 16_384
 """Page size: minimum growth of the file and its log, in bytes."""
 _LOG_INDEX = 32 * 1024
 """Size in bytes of the smallest index of a log, the ``-shm``, which a reader creates if it is missing."""
-
-
-def is_run(path: Path) -> bool:
-    """Return True if the file at ``path`` is a run, as far as its first 100 bytes tell."""
-    try:
-        return path.is_file() and _read_number(path, "application_id", 68) == APPLICATION_ID
-    except OSError:
-        return False
-
-
-def _read_number(path: Path, name: str, offset: int) -> int:
-    """Return a number of the header, without the log: that at ``offset``, which is called ``name``. 0 if not found.
-
-    It is read by SQLite where possible. Where a file is closed that was not opened by SQLite, the process loses its
-    locks on it, and other connections of the process would not see what other processes write.
-    """
-    with (
-        suppress(sqlite3.Error),
-        closing(sqlite3.connect(_make_uri(path, immutable=True), uri=True)) as header,
-    ):
-        return header.execute(f"PRAGMA {name}").fetchone()[0]
-    with path.open("rb") as file:
-        content = file.read(100)
-    return int.from_bytes(content[offset : offset + 4], "big") if content.startswith(_HEADER) else 0
 
 
 def check_file(path: Path, *, create: bool) -> None:
@@ -76,13 +49,13 @@ def check_file(path: Path, *, create: bool) -> None:
         _check_folder(path, create=create)
         return
     try:
-        if _read_number(path, "application_id", 68) == APPLICATION_ID:
+        if read_number(path, "application_id", 68) == APPLICATION_ID:
             return
         with path.open("rb") as file:
             header = file.read(100)
     except OSError as error:
         raise InputError(f"The run cannot be read: {error.strerror}.", where=where) from error
-    if len(header) < 100 or not header.startswith(_HEADER):
+    if len(header) < 100 or not header.startswith(HEADER):
         raise InputError(
             "This file is not a run.",
             where=where,
@@ -168,11 +141,7 @@ def _make_reading_uri(path: Path) -> str:
 
     SQLite creates a file beside a run with a write-ahead log, unless it is told that nobody can write there.
     """
-    return _make_uri(path, immutable=not (has_log(path) or can_read_log(path)))
-
-
-def _make_uri(path: Path, *, immutable: bool) -> str:
-    return f"{path.absolute().as_uri()}?mode=ro{'&immutable=1' if immutable else ''}"
+    return make_uri(path, immutable=not (has_log(path) or can_read_log(path)))
 
 
 class _Snapshot(sqlite3.Connection):
@@ -262,7 +231,7 @@ def log_is_missing(path: Path) -> bool:
 
     This happens if the log was deleted, or the run was copied without it.
     """
-    return _read_number(path, "user_version", 60) == IS_OPEN and not has_log(path)
+    return read_number(path, "user_version", 60) == IS_OPEN and not has_log(path)
 
 
 def back_up(path: Path, version: int) -> Path:

@@ -91,7 +91,7 @@ def lock_run(path: Path) -> Generator[RunLock]:
         lock.release()
 
 
-def is_locked(path: Path) -> bool:
+def is_run_locked(path: Path) -> bool:
     """Return True if a process writes the run at ``path``. Takes no lock itself where the system lists them."""
     file = path.with_name(f"{path.name}.lock")
     if not file.exists():

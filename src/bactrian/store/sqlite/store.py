@@ -261,7 +261,7 @@ class SqliteStore:
 
 
 @asynccontextmanager
-async def open_store(path: Path, *, read_only: bool = False) -> AsyncGenerator[SqliteStore]:
+async def open_sqlite_store(path: Path, *, read_only: bool = False) -> AsyncGenerator[SqliteStore]:
     """Open the run at ``path``; unless ``read_only``, create it if missing.
 
     A run of an older version is migrated after a backup; if ``read_only``, a temporary copy of it is migrated instead.

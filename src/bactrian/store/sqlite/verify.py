@@ -94,10 +94,13 @@ def _find_other_parts(session: Session) -> list[str]:
     return [
         f"Turn {turn.number} of session {session.id} is damaged: its parts do not match its text."
         for turn in session.turns
-        if turn.said is not None
-        for text in ["".join(turn.text.split())]
-        if not all("".join(part.split()) in text for part in _list_parts(turn.said))
+        if turn.said is not None and not all(_is_part(part, turn.text) for part in _list_parts(turn.said))
     ]
+
+
+def _is_part(part: str, text: str) -> bool:
+    """Return whether ``part`` is in ``text``, whatever white space either has."""
+    return part in text or "".join(part.split()) in "".join(text.split())
 
 
 def _list_parts(said: Instruction | Solution) -> tuple[str, ...]:

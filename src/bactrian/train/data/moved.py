@@ -1,4 +1,4 @@
-"""Lets a training go on whose folder, data or base model was moved: what counts is the content, not the place."""
+"""Lets a training continue whose folder, data or base model was moved: what counts is the content, not the place."""
 
 from __future__ import annotations
 

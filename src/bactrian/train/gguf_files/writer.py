@@ -47,7 +47,7 @@ def write_gguf(
         target: The file.
         kind: ``f16`` or ``q8_0``; vectors are always 32-bit.
         source: The GGUF file that the base was made from; its metadata is copied, the vocabulary with it.
-        template: A chat template in place of the model's own.
+        template: A chat template instead of the model's own.
     """
     config = _read_config(folder)
     part = target.with_name(f".{target.name}.part")

@@ -54,8 +54,8 @@ def explain_failure(error: BaseException) -> BactrianError:
         return BactrianError(f"The GPU was lost: {first}", next=f"Check `nvidia-smi`, and {_RESUMES}")
     if checkpoint is not None:
         return BactrianError(
-            "The training cannot go on at this checkpoint, which is damaged or was written by other versions of the "
-            f"libraries: {first}",
+            "The training cannot continue from this checkpoint, which is damaged or was written by other versions of "
+            f"the libraries: {first}",
             where=str(checkpoint),
             next="Use the versions that wrote it. Or remove this folder, and run the same command: "
             "the stage begins again, and finished stages are kept.",

@@ -33,7 +33,7 @@ def make_arguments(
         "seed": training.seed,
         "data_seed": training.seed,
         "logging_steps": 1,
-        "logging_nan_inf_filter": False,  # it would log 0 in place of a loss that is not a number
+        "logging_nan_inf_filter": False,  # it would log 0 instead of a loss that is not a number
         "eval_strategy": "steps" if every else "no",
         "eval_steps": every or None,
         "eval_on_start": bool(every),

@@ -37,13 +37,13 @@ def label(
     ] = 20,
     out: Annotated[
         Path | None,
-        declare_option("--out", "Where the labels are kept.", show_default="RUN with .labels.jsonl"),
+        declare_option("--out", "File of the labels.", show_default="RUN with .labels.jsonl"),
     ] = None,
 ) -> None:
     """Label turns of a run in the terminal, the most uncertain first.
 
-    Answer y (shows it), n (does not), Enter (skip) or q (stop). Each answer is kept at once, and no turn is asked about
-    twice.
+    Answer y (shows it), n (does not), Enter (skip) or q (stop). Each answer is stored at once, and no turn is asked
+    about twice.
     """
     if not sys.stdin.isatty():
         raise InputError(

@@ -24,7 +24,7 @@ from bactrian.language.escape import to_json
 from bactrian.store import find_run
 
 _JUDGING, _SPENDING = ComparisonFlags(), SpendingFlags()
-_RESUME = "All results so far are stored; the same command goes on."
+_RESUME = "All results so far are stored; the same command resumes."
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class DrawFlags:
     tasks: Annotated[int, declare_option("--tasks", "Tasks to draw at random.", short="-n", min=1)] = 100
     only: Annotated[
         Path | None,
-        declare_option("--only", "In place of a draw: a file of session ids, one a line.", metavar="FILE"),
+        declare_option("--only", "Instead of a draw: a file of session ids, one a line.", metavar="FILE"),
     ] = None
 
 
@@ -66,7 +66,7 @@ def agents(
         Path | None, declare_option("--dilemma", "Also write the solutions for CAMEL's voting app: FILE.zip.")
     ] = None,
     paper: Annotated[
-        bool, declare_option("--paper", "Show the paper's figures, and what each stands beside.")
+        bool, declare_option("--paper", "Show the paper's figures, and what each is compared with.")
     ] = False,
 ) -> None:
     """Compare the solutions of role-plays with single answers, by judges (tables 1, 8 and 9 of the paper)."""

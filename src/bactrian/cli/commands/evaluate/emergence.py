@@ -36,7 +36,7 @@ from bactrian.generate.run import RunOrder
 from bactrian.language.escape import to_json
 from bactrian.models.registry import ModelOptions
 
-_RESUME = "All results so far are stored; the same command goes on."
+_RESUME = "All results so far are stored; the same command resumes."
 _JUDGING, _SPENDING = ComparisonFlags(), SpendingFlags()
 
 
@@ -74,7 +74,7 @@ class KnownAnswerFlags:
         ),
     ] = None
     steps: Annotated[
-        int | None, declare_option("--steps", "Steps of each stage, in place of the usual length.", min=1)
+        int | None, declare_option("--steps", "Steps of each stage, instead of the usual length.", min=1)
     ] = None
     write_only: Annotated[
         bool,

@@ -127,7 +127,7 @@ def humaneval(
         choose_tier()
         found = read_solutions(solutions, chosen)
         task = _make_scoring(wanted, judging, solutions, as_json=as_json)
-        run_async(_score(found, task), resume="The same command goes on.")
+        run_async(_score(found, task), resume="The same command resumes.")
     temperatures = _read_list("--temperature", temperature, float, 0)
     order = build_run_order(
         build_recipe("humaneval", chosen, temperatures, samples),
@@ -154,7 +154,7 @@ def humaneval(
     stop_control = StopControl()
     run_async(
         _generate_and_score(order, chosen, task, stop_control),
-        resume="All results so far are stored; the same command goes on.",
+        resume="All results so far are stored; the same command resumes.",
         stop_control=stop_control,
     )
 

@@ -38,5 +38,5 @@ def pairwise(
     stop_control = StopControl()
     work = compare_solutions(plan, judging, spending, stop_control, math=plan.one_answer)
     run_async(
-        work, resume="All results so far are stored; the same command goes on.", stop_control=stop_control
+        work, resume="All results so far are stored; the same command resumes.", stop_control=stop_control
     )

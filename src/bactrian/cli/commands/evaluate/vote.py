@@ -36,7 +36,7 @@ def vote(
     ],
     voter: Annotated[
         str | None,
-        declare_option("--voter", "Your pseudonym; with it you go on later. Default: a random one."),
+        declare_option("--voter", "Your pseudonym; with it you can continue later. Default: a random one."),
     ] = None,
     quota: Annotated[int, declare_option("--quota", "Votes that a pair needs.", min=1)] = QUOTA,
     results: Annotated[
@@ -49,7 +49,7 @@ def vote(
     if results or as_json:
         run_async(_show_results(folder, as_json=as_json), resume="Nothing was changed.")
     name = voter or f"voter-{secrets.token_hex(3)}"
-    again = f"To go on: bactrian evaluate vote {shlex.quote(str(run_file))} --voter {shlex.quote(name)}"
+    again = f"To continue: bactrian evaluate vote {shlex.quote(str(run_file))} --voter {shlex.quote(name)}"
     stop_control = StopControl()
     keyboard = Keyboard()
     stop_control.stop = keyboard.stop

@@ -55,7 +55,9 @@ def explore(
             "Conversations in the copy: what follows the question mark in the address of a list.",
         ),
     ] = "",
-    limit: Annotated[int, declare_option("--limit", "Most conversations in a copy.", min=1)] = 1000,
+    limit: Annotated[
+        int, declare_option("--limit", "Maximum number of conversations in a copy.", min=1)
+    ] = 1000,
 ) -> None:
     """Look at runs and conversations in the browser: filter, search, read."""
     if any(find_spec(name) is None for name in _NEEDED):

@@ -1,4 +1,4 @@
-"""``bactrian resume``: goes on with a run or a session without its command being named."""
+"""``bactrian resume``: resumes a run or a session without repeating its command."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ async def _find_command(store: RunReader, session: str | None) -> Command:
                 where=str(store.path),
                 next=f"Name one: {', '.join(open_[:5])}"
                 if open_
-                else "One that reached its limit goes on with its ID and --max-messages.",
+                else "Its ID and --max-messages resume one that reached its limit.",
             )
         name = open_[0]
     command = commands.get(name) or next(
@@ -181,6 +181,6 @@ async def _find_command(store: RunReader, session: str | None) -> Command:
         raise InputError(
             f"The run does not say how session {name} was made.",
             where=str(store.path),
-            next="Run the command of `bactrian play` again with this --run; it goes on.",
+            next="Run the command of `bactrian play` again with this --run; it resumes.",
         )
     return command

@@ -1,4 +1,4 @@
-"""``bactrian status``: how far a run has come, and the command that goes on."""
+"""``bactrian status``: how far a run has come, and the command that resumes it."""
 
 from __future__ import annotations
 

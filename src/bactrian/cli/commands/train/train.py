@@ -27,7 +27,7 @@ class TrainFlags:
         list[str] | None,
         declare_option(
             "--run",
-            "Data of a stage, in place of the recipe's: STAGE=PATH, or PATH if there is one stage. A run, or JSON "
+            "Data of a stage, instead of the recipe's: STAGE=PATH, or PATH if there is one stage. A run, or JSON "
             "lines with messages. Can be repeated.",
         ),
     ] = None
@@ -94,7 +94,7 @@ def train(
     if forecast:
         run_async(_forecast(order, view.show_event, as_json=as_json), resume="Nothing was trained.")
     run_async(
-        _train(order, view.show_event, as_json=as_json), resume="The same command goes on at the last step."
+        _train(order, view.show_event, as_json=as_json), resume="The same command resumes at the last step."
     )
 
 
