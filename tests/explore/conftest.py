@@ -79,7 +79,8 @@ def explored(tmp_path_factory: pytest.TempPathFactory, indexed: Path) -> Generat
 @pytest.fixture
 def page(chromium: Browser) -> Generator[Page]:
     """A page of its own. It fails the test if a request leaves this computer, or a script fails."""
-    context = chromium.new_context()
+    # A page that scrolls smoothly is drawn sixty times a second.
+    context = chromium.new_context(reduced_motion="reduce")
     one = context.new_page()
     wrong: list[str] = []
 

@@ -58,7 +58,8 @@ def theatre(tmp_path_factory: pytest.TempPathFactory, guarded_processes: Path) -
 def stage(theatre: RunningExplorer, chromium: Browser) -> Generator[tuple[RunningExplorer, Page]]:
     """This explorer, with what it can play as it was, and a page of it."""
     (theatre.folder / "script.json").write_text(json.dumps(SCRIPT))
-    context = chromium.new_context()
+    # A page that scrolls smoothly is drawn sixty times a second.
+    context = chromium.new_context(reduced_motion="reduce")
     yield theatre, context.new_page()
     context.close()
 

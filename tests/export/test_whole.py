@@ -56,14 +56,14 @@ async def test_the_same_run_gives_the_same_bytes(tmp_path: Path, form: str) -> N
 async def test_a_full_disk_is_named_and_nothing_is_left(tmp_path: Path, form: str) -> None:
     small = tmp_path / "small"
     small.mkdir()
-    mounted = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(small)]
+    mounted = ["mount", "-t", "tmpfs", "-o", "size=96k", "tmpfs", str(small)]
     if subprocess.run(mounted, check=False).returncode:
         pytest.skip("mounting a small file system is not permitted here")
     try:
-        noise = [random.Random(number).randbytes(700).hex() for number in range(1000)]
+        noise = [random.Random(number).randbytes(700).hex() for number in range(300)]
         plays = [
             session(f"{n:03}", texts=["Instruction: Go.", f"Solution: {noise[n]}"], code="max_messages")
-            for n in range(1000)
+            for n in range(300)
         ]
         with pytest.raises(BactrianError, match=r"No space is left on the disk: more than [\d,]+ bytes"):
             await exported(tmp_path, plays, form, "small/tea")

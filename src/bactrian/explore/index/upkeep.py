@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,11 +60,22 @@ class IndexUpkeep:
         )
 
     def _is_small(self) -> bool:
-        size = 0
-        for path in (self.run, self.run.with_name(f"{self.run.name}-wal")):
-            if path.exists():
-                size += path.stat().st_size
-        return size < _SMALL
+        log = self.run.with_name(f"{self.run.name}-wal")
+        size = sum(path.stat().st_size for path in (self.run, log) if path.exists())
+        return size < _SMALL or _count_bytes(self.run, size) < _SMALL
+
+
+def _count_bytes(run: Path, files: int) -> int:
+    """Return the bytes of ``run`` without repetitions: the log of a run that is being written has pages many times.
+
+    It returns ``files``, the size of its files, if the run cannot be opened.
+    """
+    uri = f"{run.absolute().as_uri()}?mode=ro"
+    with suppress(sqlite3.Error), closing(sqlite3.connect(uri, uri=True)) as one:
+        return one.execute(
+            "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"
+        ).fetchone()[0]
+    return files
 
 
 def _import_follower() -> Callable[[Path, Path, Callable[[], bool]], Awaitable[bool]]:
