@@ -11,8 +11,12 @@ from pathlib import Path
 import pytest
 
 import bactrian as bt
+from bactrian.api.reading.session_list import SessionList
+from bactrian.api.reading.status import RunStatus
 
 ROOT = Path(__file__).parent.parent.parent
+RETURNED = {"Run": (RunStatus, SessionList)}
+"""Classes whose objects a public class returns; their examples use its example, too."""
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
 
@@ -22,7 +26,10 @@ def test_the_examples_of_a_public_name_and_its_methods_are_true(
 ) -> None:
     """The examples of methods use what the example of their class has made."""
     monkeypatch.chdir(tmp_path)
-    found = doctest.DocTestFinder(exclude_empty=False).find(getattr(bt, name), name)
+    finder = doctest.DocTestFinder(exclude_empty=False)
+    found = finder.find(getattr(bt, name), name)
+    for returned in RETURNED.get(name, ()):
+        found += finder.find(returned, f"{name}.{returned.__name__}")
     public = [one for one in found if not one.name.rpartition(".")[2].startswith("_")]
     assert [one.name for one in public if not one.examples] == []
 

@@ -424,3 +424,33 @@ def test_a_person_can_sit_in_a_society(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert [line["text"] for line in events(done.stdout) if line["event"] == "spoke"][1] == "I like mint"
+
+
+HELPED = """
+name = "helped"
+task = "Sow"
+models = { critic = "openai:judge", task = "openai:planner" }
+agents = [{ name = "guest", role = "Guest", model = "openai:a" }, { name = "cook", role = "Cook", model = "openai:b" }]
+
+[[stages]]
+name = "work"
+user = "guest"
+assistant = "cook"
+plan = true
+critic = { role = "Head Gardener" }
+"""
+
+
+def test_critic_and_planner_of_a_society_have_models_of_their_own(tmp_path: Path) -> None:
+    society, _ = load_society(written(tmp_path, HELPED))
+    names = name_models(society, "local", task_model=None, critic_model=None)
+    assert (names["critic"], names["task_planner"]) == ("openai:judge", "openai:planner")
+    names = name_models(society, "local", task_model="openai:x", critic_model="openai:y")
+    assert (names["critic"], names["task_planner"]) == ("openai:y", "openai:x")
+
+
+def test_a_society_without_models_of_helpers_keeps_its_identity(tmp_path: Path) -> None:
+    without = HELPED.replace('models = { critic = "openai:judge", task = "openai:planner" }\n', "")
+    society, _ = load_society(written(tmp_path, without))
+    assert society.hash == "2447b6b58cd8226c83326eb3fdf5d485436bf64bebfd19570048fe1f5cbfb124"
+    assert name_models(society, "local", task_model=None, critic_model=None)["critic"] == "local"

@@ -62,6 +62,13 @@ class SocietyAgent(Part):
     ] = None
 
 
+class SocietyModels(Part):
+    """Models of those who help in the stages, where a command names no other."""
+
+    critic: Annotated[str | None, Field(min_length=1, description="Of the stages' critics.")] = None
+    task: Annotated[str | None, Field(min_length=1, description="Of task specifier and planner.")] = None
+
+
 class SocietyStage(Part):
     """One conversation: a role-play of `user` and `assistant`, or a discussion of any number of `agents`."""
 
@@ -130,6 +137,9 @@ class Society(Part):
     task: Annotated[str, Field(min_length=1, description="What to do, if the command does not say.")]
     agents: Annotated[tuple[SocietyAgent, ...], Field(min_length=2)]
     stages: Annotated[tuple[SocietyStage, ...], Field(min_length=1)]
+    models: Annotated[
+        SocietyModels | None, Field(description="Models of critics, task specifier and planner.")
+    ] = None
 
     def agent(self, name: str) -> SocietyAgent:
         """The agent of this name."""
@@ -144,6 +154,8 @@ class Society(Part):
     def hash(self) -> str:
         """SHA-256, hexadecimal, of all that the file says."""
         content = self.model_dump(mode="json")
+        if self.models is None:  # The hash of a society without this table is that of earlier versions.
+            del content["models"]
         for agent in content["agents"]:
             if agent["parameters"] is None:  # A society without any is the same as before there were any.
                 del agent["parameters"]

@@ -9,12 +9,25 @@ from bactrian.store import RunReader
 
 
 class SessionList(tuple[Session, ...]):
-    """A list of sessions that can be shown."""
+    """A list of sessions that can be shown.
+
+    Example:
+        >>> sessions = run.select(ending="task_done")
+        >>> len(sessions), sessions[0].task.text
+        (1, 'Choose a tea')
+    """
 
     __slots__ = ()
 
     def show(self) -> None:
-        """Display the sessions in a notebook, or print their transcripts elsewhere."""
+        """Display the sessions in a notebook, or print their transcripts elsewhere.
+
+        Example:
+            >>> run.select(ending="task_done").show()
+            Expert × Beginner
+            idea: Choose a tea
+            ...
+        """
         show(self)
 
     def __str__(self) -> str:

@@ -32,7 +32,13 @@ _FAILED = "failed"
 
 @dataclass(frozen=True, slots=True)
 class RunStatus:
-    """How far a run has come."""
+    """How far a run has come.
+
+    Example:
+        >>> status = run.status()
+        >>> status.state, status.sessions, status.failed
+        ('plays', 1, 0)
+    """
 
     run: Path
     state: str
@@ -62,7 +68,12 @@ class RunStatus:
     """The command that resumes it, quoted for the shell; None if nothing is left to do."""
 
     def describe(self) -> dict[str, Any]:
-        """Return the status as a JSON object."""
+        """Return the status as a JSON object.
+
+        Example:
+            >>> run.status().describe()["endings"]["task_done"]["count"]
+            1
+        """
         coming = self.forecast
         return {
             "run": str(self.run),
@@ -95,7 +106,13 @@ class RunStatus:
         }
 
     def show(self) -> None:
-        """Display the status in a notebook, or print it elsewhere."""
+        """Display the status in a notebook, or print it elsewhere.
+
+        Example:
+            >>> run.status().show()
+            run       tea.db (plays)
+            ...
+        """
         show(self)
 
     def __str__(self) -> str:
@@ -105,7 +122,12 @@ class RunStatus:
         return render_facts(self.list_facts())
 
     def list_facts(self) -> list[tuple[str, str]]:
-        """Return the lines that a person reads, each with its label."""
+        """Return the lines that a person reads, each with its label.
+
+        Example:
+            >>> run.status().list_facts()[0]
+            ('run', 'tea.db (plays)')
+        """
         lines = [("run", f"{self.run} ({self.state})")]
         if self.recipe is not None:
             seed = "" if self.seed is None else f", seed {self.seed}"

@@ -189,8 +189,8 @@ def _play_society(
     names = name_models(
         society,
         usual,
-        task_model=models.task_model or usual,
-        critic_model=HUMAN if human else models.critic_model or usual,
+        task_model=models.task_model,
+        critic_model=HUMAN if human else models.critic_model,
     )
     options, stop_control = models.open(ChosenModels(names), person=HUMAN in names.values(), idea=idea)
     given = {usual, models.task_model, models.critic_model}

@@ -40,8 +40,8 @@ class SocietyJobs(JobKind[SocietyJob]):
         return name_models(
             society,
             choice.default,
-            task_model=choice.find("task_specifier"),
-            critic_model=choice.find("critic"),
+            task_model=choice.by_agent.get("task_specifier"),
+            critic_model=choice.by_agent.get("critic"),
         )
 
     @property

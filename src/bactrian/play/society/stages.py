@@ -34,7 +34,7 @@ from bactrian.play.tools.loading import open_tools
 from bactrian.play.tools.toolbox import Toolbox
 from bactrian.prompts.pack import Pack, load_pack
 from bactrian.recipes.schema import to_critic_settings
-from bactrian.recipes.society import Society, SocietyPrompts, SocietyStage
+from bactrian.recipes.society import Society, SocietyModels, SocietyPrompts, SocietyStage
 from bactrian.records.ending import Ending
 from bactrian.records.events import Ended, Event, Spoke, Started
 from bactrian.records.run import Command
@@ -99,13 +99,19 @@ class SocietyRun:
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
 
 
-def name_models(society: Society, model: str, *, task_model: str, critic_model: str) -> dict[str, str]:
+def name_models(
+    society: Society, model: str, *, task_model: str | None, critic_model: str | None
+) -> dict[str, str]:
     """Return the model name of each agent, and of the helpers in role-plays. The role ``human`` is a person.
+
+    ``task_model`` and ``critic_model`` are those of the command, which outrank those of the society's file.
 
     Raises:
         InputError: one critic is a person, and another one is not.
     """
     names = {agent.name: HUMAN if agent.role == HUMAN else agent.model or model for agent in society.agents}
+    helpers = society.models or SocietyModels()
+    task_model = task_model or helpers.task or model
     if any(stage.specify for stage in society.stages):
         names["task_specifier"] = task_model
     if any(stage.plan for stage in society.stages):
@@ -118,7 +124,7 @@ def name_models(society: Society, model: str, *, task_model: str, critic_model: 
             next="Give all its critics the role human, or none of them.",
         )
     if critics:
-        names[CRITIC] = HUMAN if True in critics else critic_model
+        names[CRITIC] = HUMAN if True in critics else critic_model or helpers.critic or model
     return names
 
 
