@@ -37,6 +37,16 @@ WORDINGS: dict[str, Callable[[int, int], dict[str, Any]]] = {
         "n_prompt_tokens": prompt,
         "n_ctx": WINDOW,
     },
+    "vLLM, a bound": lambda _prompt, longest: {
+        "message": f"This model's maximum context length is {WINDOW} tokens. However, you requested {longest} output "
+        f"tokens and your prompt contains at least {WINDOW - longest + 1} input tokens, for a total of at least "
+        f"{WINDOW + 1} tokens.",
+        "code": 400,
+    },
+    "a wrong count": lambda _prompt, _longest: {
+        "message": f"This model's maximum context length is {WINDOW} tokens and your request has 10 input tokens.",
+        "code": 400,
+    },
     "no numbers": lambda _prompt, _longest: {"message": "context_length_exceeded"},
 }
 
@@ -106,7 +116,7 @@ async def test_a_window_that_is_given_is_never_asked_for_more() -> None:
     assert len(endpoint.requests) == len(allowed) == 2
 
 
-@pytest.mark.parametrize("wording", ["OpenAI", "vLLM", "llama.cpp"])
+@pytest.mark.parametrize("wording", ["OpenAI", "vLLM", "vLLM, a bound", "llama.cpp"])
 async def test_a_small_window_carries_a_whole_session(wording: str) -> None:
     filler = [" ".join(f"word{number}x{word}" for word in range(45)) for number in range(40)]
     said = [f"{text} {words}." for text, words in zip(rounds(20), filler, strict=True)]

@@ -217,8 +217,9 @@ class OpenAIModel:
             self._usage.learn(sent, full.prompt)
         room = most // 2
         if self._window is not None:
-            prompt = full.prompt or round(sent / self._usage.bytes_per_token)
-            room = min(room if full.prompt is None else most - 1, self._window - prompt)
+            left = self._window - (full.prompt or round(sent / self._usage.bytes_per_token))
+            # A count that leaves room for what was refused is wrong; a smaller step would cost many requests.
+            room = left if full.prompt and left < most else min(room, left)
         return room if room >= min(most, LEAST_REPLY) else None
 
     def _learn_refusal(self, fault: Refused, sent: Collection[str]) -> bool:

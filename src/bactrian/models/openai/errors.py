@@ -169,7 +169,8 @@ _WINDOW = re.compile(
 )
 _PROMPT = re.compile(
     r"(\d+) (?:in|from) the (?:messages|prompt|input)|\"n_prompt_tokens\": ?(\d+)"
-    r"|(?:prompt|input|messages|request)(?: contains?| has| resulted in|:)(?: at least)? (\d+) (?:input )?tokens"
+    # vLLM's "at least" is no count: it is what is left beside the reply, and one more.
+    r"|(?:prompt|input|messages|request)(?: contains?| has| resulted in|:) (\d+) (?:input )?tokens"
     r"|(?:prompt is too long|request): (\d+) tokens|request \((\d+) tokens\)",
     re.IGNORECASE,
 )
