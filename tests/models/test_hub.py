@@ -135,12 +135,17 @@ async def test_what_was_fetched_is_used_without_the_network(
     assert await fetch(tmp_path) == first
 
 
-async def test_damage_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_damage_is_noticed_and_mended_as_the_error_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with serving(Hub({"t-Q4_0.gguf": b"x" * 5000}), monkeypatch):
         path = await fetch(tmp_path)
         path.resolve().write_bytes(b"y" * 5000)
-        with pytest.raises(Refused, match="SHA-256 differs"):
+        with pytest.raises(Refused, match="SHA-256 differs") as caught:
             await fetch(tmp_path)
+        assert caught.value.where is not None
+        Path(caught.value.where).unlink()
+        assert (await fetch(tmp_path)).read_bytes() == b"x" * 5000
 
 
 async def test_a_file_that_is_not_what_the_hub_says_is_not_kept(

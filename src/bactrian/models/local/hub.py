@@ -193,7 +193,8 @@ def _check(path: Path, record: _Record) -> Path:
     if found != record.sha256:
         raise Refused(
             "The weights are damaged: their SHA-256 differs from the hub's.",
-            where=str(path),
+            # Not the link to it: the hub's client would only link to the damaged file again.
+            where=str(path.resolve()),
             next="Delete the file, and run the same command to download it again.",
         )
     return path
