@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from pathlib import Path
+
+import pytest
 
 import bactrian as bt
 from bactrian.models.openai.client import OpenAIModel
 from bactrian.play.persist import persist_events
 from bactrian.play.session import play_session
-from bactrian.records.events import Spoke
+from bactrian.records.events import Spoke, Started
 from bactrian.store import open_store
 from tests.helpers.endpoint import Endpoint, completion
 from tests.helpers.scenes import ASK, scene
@@ -66,3 +70,24 @@ async def test_thoughts_before_tool_calls_and_decisions_are_stored_and_replayed(
         "Price tea", model=f"recorded:{run}#{session.id}", tools=[price], critic=critic, specify=False
     )
     assert [use.call.thought for turn in again.turns for use in turn.uses] == ["The list knows."]
+
+
+async def test_thoughts_that_take_up_the_whole_reply_get_more_room() -> None:
+    thinking = completion("<think>Which tea, and for whom?", finish="length")
+    script = [thinking, "Name a green tea.", thinking, ASK.format(1), "Solution: Sencha.\nNext request."]
+    async with Endpoint([*script, "<CAMEL_TASK_DONE>"]) as endpoint:
+        events = [event async for event in bt.stream("Tea", model="openai:thinker", base_url=endpoint.url)]
+    lengths = [json.loads(request.body)["max_tokens"] for request in endpoint.requests]
+    assert lengths == [256, 2048, 1024, 8192, 2048, 1024]
+    assert isinstance(events[0], Started)
+    assert events[0].session.task.specified == "Name a green tea."
+
+
+@pytest.mark.parametrize("specify", [True, False])
+async def test_a_model_that_only_thinks_is_told_with_the_options_that_help(specify: bool) -> None:
+    thinking = completion("<think>Which tea?", finish="length")
+    async with Endpoint([thinking] * 2) as endpoint:
+        with pytest.raises(bt.BactrianError, match="thoughts took up the whole reply"):
+            await asyncio.to_thread(
+                bt.play, "Tea", model="openai:thinker", base_url=endpoint.url, specify=specify
+            )

@@ -24,8 +24,9 @@ from bactrian.records.usage import Usage
 
 EMPTY_TWICE = "with nothing, twice."
 """Ends the message about a model that says nothing; a grader counts this as a wrong reply."""
-
-
+MORE_ROOM = "Its thoughts took up the whole reply: set a larger --reply-length, or --reasoning-effort low"
+_ROOM_FOR_THOUGHTS = 8
+"""Times the usual length: 256 tokens are enough for a specified task, and a reasoning model thinks for longer."""
 BROKE_OFF = "broke off"
 """What a reply did that is asked for again, because the connection failed."""
 
@@ -185,22 +186,33 @@ async def ask_agent(
     reply = await agent.model.reply(request)
     usage = reply.usage
     if not _says_something(reply, request):
-        reply = await agent.model.reply(
-            replace(
-                request, sampling=derive_sampling(agent.sampling, agent.speaker, number, attempt, retry=True)
-            )
-        )
+        again = derive_sampling(agent.sampling, agent.speaker, number, attempt, retry=True)
+        reply = await agent.model.reply(replace(request, sampling=make_room_for_thoughts(again, reply)))
         usage += reply.usage
         if not _says_something(reply, request):
             fault = EmptyReply(
                 f"The model answered turn {number} {EMPTY_TWICE}",
                 where=agent.model.name,
-                next="Try another model or other sampling; the session can be resumed.",
+                next=(MORE_ROOM if is_all_thought(reply) else "Try another model or other sampling")
+                + "; the session can be resumed.",
                 sample=reply.raw,
             )
             fault.spent = usage.prompt, usage.completion
             raise fault
     return reply, usage
+
+
+def is_all_thought(reply: Reply) -> bool:
+    """True if the model's thoughts took up the whole length of the reply."""
+    choice = reply.choices[0]
+    return bool(choice.thought) and choice.finish == "length" and not choice.text.strip()
+
+
+def make_room_for_thoughts(sampling: Sampling, reply: Reply) -> Sampling:
+    """Return ``sampling`` for the request after ``reply``: longer if that was all thought, else unchanged."""
+    if sampling.max_tokens is None or not is_all_thought(reply):
+        return sampling
+    return replace(sampling, max_tokens=sampling.max_tokens * _ROOM_FOR_THOUGHTS)
 
 
 def make_turn(agent: Agent, number: int, reply: Reply, *, usage: Usage, seconds: float) -> Turn:

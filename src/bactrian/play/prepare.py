@@ -9,6 +9,7 @@ from bactrian.errors import BadReply
 from bactrian.models.model import Model, Request, ResponseFormat
 from bactrian.models.seeds import derive_sampling
 from bactrian.models.traits import get_traits
+from bactrian.play.agent import MORE_ROOM, is_all_thought, make_room_for_thoughts
 from bactrian.play.response_formats import build_small_task_format
 from bactrian.play.setup import RolePlaySetup
 from bactrian.prompts.pack import Pack
@@ -115,13 +116,15 @@ async def _answer(
     usage = reply.usage
     if not reply.text.strip():
         again = derive_sampling(sampling, agent, 0, retry=True)
-        reply = await model.reply(replace(request, sampling=again))
+        reply = await model.reply(replace(request, sampling=make_room_for_thoughts(again, reply)))
         usage += reply.usage
     if not reply.text.strip():
         raise BadReply(
             f"The model answered the {agent.replace('_', ' ')} with nothing, twice.",
             where=model.name,
-            next="Try another model, or --no-specify to use the idea as it is.",
+            next=f"{MORE_ROOM}."
+            if is_all_thought(reply)
+            else "Try another model, or --no-specify to use the idea as it is.",
             sample=reply.raw,
         )
     return reply.text.strip(), usage
