@@ -32,6 +32,8 @@ from bactrian.language.argument_names import rename_options
             "Say so with acknowledge_misuse=True; all is marked.",
         ),
         ("or --fork NEW to begin another run", "or run=NEW and origin=RUN to begin another run"),
+        ("raise --reply-length.", "raise max_tokens of `parameters`."),
+        ("lower --reasoning-effort.", "lower reasoning_effort of `parameters`."),
         ("a well-known -- dash", "a well-known -- dash"),
     ],
 )

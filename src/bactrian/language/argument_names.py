@@ -18,7 +18,13 @@ _SWITCHES = frozenset(
     unfinished""".split()
 )
 """Options without a value: their arguments are True."""
-_OTHER_NAMES = {"set": "a setting of bactrian.recipe", "for": "tool", "help": "help(bactrian)"}
+_OTHER_NAMES = {
+    "set": "a setting of bactrian.recipe",
+    "for": "tool",
+    "help": "help(bactrian)",
+    "reply-length": "max_tokens of `parameters`",
+    "reasoning-effort": "reasoning_effort of `parameters`",
+}
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from bactrian.records.usage import Usage
 
 EMPTY_TWICE = "with nothing, twice."
 """Ends the message about a model that says nothing; a grader counts this as a wrong reply."""
-MORE_ROOM = "Its thoughts took up the whole reply: set a larger --reply-length, or --reasoning-effort low"
+MORE_ROOM = "Its thoughts took up the whole reply: raise --reply-length, or lower --reasoning-effort"
 _ROOM_FOR_THOUGHTS = 8
 """Times the usual length: 256 tokens are enough for a specified task, and a reasoning model thinks for longer."""
 BROKE_OFF = "broke off"
