@@ -82,6 +82,7 @@ def run_commands(control: socket.socket) -> None:
         with warnings.catch_warnings():  # each command shows a warning once
             code = _run_command(order)
         gc.collect()
+        gc.freeze()  # else each command would look through all modules that those before it have imported
         if is_last(order) or not _flush() or _Traces.find() != before:
             _leave(code)
             return

@@ -61,6 +61,7 @@ _USUAL = (
         "sqlalchemy.dialects.sqlite",
         "ssl",
         "typer._adapters",
+        "typer._click.decorators",
     ),
 )
 """Modules that commands import when they need them; none of them starts a thread."""
