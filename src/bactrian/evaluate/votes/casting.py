@@ -11,8 +11,8 @@ from bactrian.records.run import PREFERENCES, Vote
 from bactrian.records.text import clean_text
 from bactrian.store import open_store
 
-_LONGEST_WAIT = 15.0
-"""Seconds to wait while others write the run: a vote takes milliseconds."""
+_LONGEST_WAIT = 5.0
+"""Seconds to wait while others write the run: a vote takes milliseconds, and a person looks at the page meanwhile."""
 _PAUSE = 0.05
 _LONGEST_NAME, _LONGEST_COMMENT = 64, 4000
 
