@@ -22,7 +22,7 @@ PROBLEM = Problem(
 
 @pytest.fixture(scope="module")
 def judge() -> Iterator[Judge]:
-    with Judge(Limits(cpu=0.3, wall=8, memory=512 * MIB)) as judge:
+    with Judge(Limits(cpu=0.3, wall=4, memory=512 * MIB)) as judge:
         yield judge
 
 

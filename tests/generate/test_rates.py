@@ -11,7 +11,7 @@ import pytest
 from tests.helpers.endpoint import Endpoint, Plan, Raw, Received
 from tests.helpers.generation import generate, said
 
-_PER_MINUTE = 1200
+_PER_MINUTE = 2400
 
 
 @pytest.mark.parametrize(
