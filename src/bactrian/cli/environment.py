@@ -24,7 +24,7 @@ _HUB = {"HF_HUB_VERBOSITY": "error", "HF_HUB_DISABLE_TELEMETRY": "1"}
 """Settings of the hub's client: it prints no warnings beside our progress, and sends no requests besides ours."""
 
 
-def quiet_hub() -> None:
+def configure_hub() -> None:
     """Set what the hub's client reads when it is imported, unless the user has set it.
 
     Only commands do so: in a program that imports this package, these settings are the program's own.
