@@ -1,4 +1,4 @@
-"""Goes on with a stored run or session, without its recipe or its options being named again."""
+"""Resumes a stored run or session; its recipe and its options need not be given again."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from bactrian.store import name_run
 
 
 class ResumeOptions(TypedDict, total=False):
-    """What a person may change when a run goes on; what is left out is as the run stores it."""
+    """Options that may change when a run is resumed; the others stay as stored."""
 
     limit: int | None
     """Most jobs of the run."""

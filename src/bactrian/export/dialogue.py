@@ -116,7 +116,7 @@ def add_message_extra(rows: list[dict[str, Any]], session: Session, side: Speake
     made: list[dict[str, Any]] = []
     for row in rows:
         spoken = row.get("role", row.get("from")) not in ("system", "tool") and "tool_calls" not in row
-        if spoken and opens:  # The request to begin is no turn.
+        if spoken and opens:  # The request to begin is not a turn.
             spoken = opens = False
         turn = next(turns, None) if spoken else None
         made.append(row if turn is None else add_extra(row, session, turn.number))

@@ -39,7 +39,7 @@ def draw_curves(stages: Sequence[StageFolder], target: Path) -> None:
 
 
 def _average(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Average neighbours, so that a long training is a readable curve."""
+    """Return the averages of neighbours, so that a long training is a readable curve."""
     size = -(-len(points) // _MOST_POINTS)
     if size <= 1:
         return points

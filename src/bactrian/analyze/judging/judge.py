@@ -1,6 +1,6 @@
 """The judge: a model that confirms or rejects findings of the detectors.
 
-Its prompt contains the definition in the detector's docstring, so that both use the same one.
+Its prompts are the templates ``judge_…`` of ``prompts/engine.toml``, with the behaviour's definition.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ QUESTION_TOKENS = 400
 ANSWER_TOKENS = 40
 """Estimated tokens of an answer."""
 _LONGEST = 3000
-"""Most characters of a turn in a question; of a longer one, both ends are included."""
+"""Maximum characters of a turn in a question; of a longer turn, both ends are included."""
 _ANSWER = re.compile(r"[*_#>\"' \t]*(yes|no)\b", re.IGNORECASE)
 SAMPLING = Sampling(temperature=0.0, max_tokens=120)
-"""Of the judge, unless the user says otherwise."""
+"""The judge's default sampling parameters."""
 
 
 # The format is enforced only by grammar: other models' answers are parsed well enough without it.

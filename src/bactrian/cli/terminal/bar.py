@@ -1,4 +1,4 @@
-"""A bar for work of which something is counted, on standard error."""
+"""A progress bar for counted work, on standard error."""
 
 from __future__ import annotations
 

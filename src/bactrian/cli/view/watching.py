@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class PlayKeeper:
-    """Opens the run that keeps a session which no ``--run`` names, and says how to go on with it.
+    """Opens the run that stores a session without ``--run``, and says how to resume it.
 
     Printing it gives what to do after an interruption.
     """
@@ -69,7 +69,7 @@ class PlayKeeper:
 
     @asynccontextmanager
     async def name_next_command(self) -> AsyncGenerator[None]:
-        """Let an error of the budget say how this session goes on."""
+        """Add the command that resumes this session to errors of the budget."""
         try:
             yield
         except BudgetReached as error:

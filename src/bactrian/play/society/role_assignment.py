@@ -84,7 +84,7 @@ async def find_roles(
     model in this process. ``parameters`` replace the default sampling.
 
     Raises:
-        BadReply: three answers in a row brought nothing new.
+        BadReply: three answers in a row contained no new role.
         ModelError: the model does not answer.
     """
     traits = get_traits(model)

@@ -1,7 +1,7 @@
 """Turns of a model that repeats whatever it sees: the built-in one, on ideas other than the paper's example.
 
 Such a model continues its own earlier turns as a list. So it sees nothing but what was said to it last, it opens each
-instruction in another way, and what is of no use all the same is asked for again. Measured in docs/performance.md.
+instruction in another way, and a useless reply is requested again. Measured in docs/performance.md.
 """
 
 from __future__ import annotations
