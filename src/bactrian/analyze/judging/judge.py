@@ -1,6 +1,7 @@
 """The judge: a model that confirms or rejects findings of the detectors.
 
-Its prompts are the templates ``judge_…`` of ``prompts/engine.toml``, with the behaviour's definition.
+Its prompts are the templates ``judge_…`` of ``prompts/engine.toml``, with the definition of the behaviour, which the
+detector uses, too (:func:`~bactrian.analyze.behaviours.catalogue.load_definitions`).
 """
 
 from __future__ import annotations
