@@ -13,9 +13,12 @@ import pytest
 import bactrian as bt
 from bactrian.api.reading.session_list import SessionList
 from bactrian.api.reading.status import RunStatus
+from bactrian.generate.forecast import Forecast
+from bactrian.records.turn import Turn
+from bactrian.records.usage import Usage
 
 ROOT = Path(__file__).parent.parent.parent
-RETURNED = {"Run": (RunStatus, SessionList)}
+RETURNED = {"Run": (RunStatus, SessionList, Forecast), "Session": (Turn, Usage)}
 """Classes whose objects a public class returns; their examples use its example, too."""
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
@@ -27,9 +30,11 @@ def test_the_examples_of_a_public_name_and_its_methods_are_true(
     """The examples of methods use what the example of their class has made."""
     monkeypatch.chdir(tmp_path)
     finder = doctest.DocTestFinder(exclude_empty=False)
-    found = finder.find(getattr(bt, name), name)
+    found = sorted(
+        finder.find(getattr(bt, name), name), key=lambda test: test.name
+    )  # a class before its methods
     for returned in RETURNED.get(name, ()):
-        found += finder.find(returned, f"{name}.{returned.__name__}")
+        found += sorted(finder.find(returned, f"{name}.{returned.__name__}"), key=lambda test: test.name)
     public = [one for one in found if not one.name.rpartition(".")[2].startswith("_")]
     assert [one.name for one in public if not one.examples] == []
 
@@ -37,7 +42,7 @@ def test_the_examples_of_a_public_name_and_its_methods_are_true(
         optionflags=doctest.ELLIPSIS | doctest.IGNORE_EXCEPTION_DETAIL, verbose=False
     )
     made: dict[str, object] = {}
-    for one in sorted(public, key=lambda test: test.name):  # a class comes before its methods
+    for one in public:
         one.globs = made
         assert runner.run(one, clear_globs=False).failed == 0
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import os
+import subprocess
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -204,3 +206,20 @@ async def test_weights_of_the_hub_answer(tmp_path: Path, monkeypatch: pytest.Mon
     assert reply.usage.completion > 0
     assert done[-1] == (BUILT_IN.size, BUILT_IN.size)
     assert [at for at, _ in done] == sorted(at for at, _ in done)
+
+
+def test_a_command_keeps_the_hub_s_client_from_messages_and_requests_of_its_own() -> None:
+    program = (
+        "from bactrian.cli.main import main\ntry:\n main()\nexcept SystemExit:\n pass\n"
+        "from huggingface_hub import constants, logging\n"
+        "print(constants.HF_HUB_DISABLE_TELEMETRY, logging.get_verbosity() == logging.ERROR)"
+    )
+    plain = {
+        name: value for name, value in os.environ.items() if not name.startswith(("HF_", "DO_NOT_TRACK"))
+    }
+    for own, silent in (({}, "True True"), ({"HF_HUB_VERBOSITY": "info"}, "True False")):
+        command = [sys.executable, "-c", program, "--version"]
+        done = subprocess.run(
+            command, env=plain | own, capture_output=True, text=True, check=True, timeout=60
+        )
+        assert done.stdout.splitlines()[1] == silent

@@ -13,14 +13,22 @@ import bactrian
 _HEAD = """# Python API
 
 This page is written from the docstrings. `import bactrian as bt` gives all of these names; [Python](../python.md) introduces them with examples that
-run. Every error is a `BactrianError`.
+run. Every error is a `BactrianError`. `Turn`, `Usage`, `SessionList`, `RunStatus` and `Forecast` are the classes of objects that these contain
+or return.
 """
 _ORDER = (
     *("play", "stream", "Interrupted", "Session", "Role", "Critic"),
     *("generate", "recipe", "open_run", "import_chats", "Run", "Report"),
     *("load_model", "Scripted", "ending", "default_endings", "behaviour", "BactrianError"),
 )
-_OPTIONS = {"play": "PlayOptions", "stream": "PlayOptions", "generate": "GenerateOptions"}
+_RETURNED = {
+    "Turn": "records.turn",
+    "Usage": "records.usage",
+    "SessionList": "api.reading.session_list",
+    "RunStatus": "api.reading.status",
+    "Forecast": "generate.forecast",
+}
+"""Classes of objects that the public ones contain or return, and their modules."""
 _CROSS = re.compile(r":(?:class|func|meth|attr|data|mod):`~?([^`]+)`")
 
 
@@ -33,6 +41,8 @@ def write_python_api() -> str:
         one = package[f"{_find_home(name)}.{name}"]
         one = one.final_target if one.is_alias else one
         parts += _write_object(one, name, 2)
+    for name, home in _RETURNED.items():
+        parts += _write_object(package[f"{home}.{name}"], name, 2)
     for title in ("PlayOptions", "GenerateOptions"):
         parts += _write_fields(package, title)
     return "\n".join(parts)

@@ -1,4 +1,4 @@
-"""Variables from ``.env`` in the working folder."""
+"""Environment variables: those from ``.env`` in the working folder, and those that quiet libraries."""
 
 from __future__ import annotations
 
@@ -19,6 +19,18 @@ _MAY = re.compile(
 )
 """Variables that ``.env`` may set: keys, addresses of models, and options that decide neither where keys go nor what
 runs. It may come from another person: one option names code to load, others allow what only the user can."""
+
+_HUB = {"HF_HUB_VERBOSITY": "error", "HF_HUB_DISABLE_TELEMETRY": "1"}
+"""Settings of the hub's client: it prints no warnings beside our progress, and sends no requests besides ours."""
+
+
+def configure_hub() -> None:
+    """Set what the hub's client reads when it is imported, unless the user has set it.
+
+    Only commands do so: in a program that imports this package, these settings are the program's own.
+    """
+    for name, value in _HUB.items():
+        os.environ.setdefault(name, value)
 
 
 def read_dotenv() -> None:

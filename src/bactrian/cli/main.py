@@ -18,7 +18,7 @@ import typer.core
 import typer.main
 
 import bactrian
-from bactrian.cli.environment import read_dotenv
+from bactrian.cli.environment import configure_hub, read_dotenv
 from bactrian.cli.terminal.streams import ReaderLeft, guard_streams
 from bactrian.cli.verbs import HELP_NAMES, VerbGroup, normalize_app
 from bactrian.errors import BactrianError, BactrianWarning, InputError
@@ -202,6 +202,7 @@ def main() -> None:
     try:
         with guard_streams(), _explaining():
             read_dotenv()
+            configure_hub()
             app(prog_name="bactrian")
     except ReaderLeft as gone:
         sys.exit(gone.exit_code)

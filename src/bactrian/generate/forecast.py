@@ -27,7 +27,13 @@ _GROWTH = (
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """The remaining cost of a run."""
+    """The remaining cost of a run.
+
+    Example:
+        >>> forecast = bt.open_run("teas.db").forecast()
+        >>> forecast.sessions, forecast.calls.low <= forecast.calls.value <= forecast.calls.high
+        (1, True)
+    """
 
     sessions: int
     calls: Estimate

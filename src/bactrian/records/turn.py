@@ -38,7 +38,13 @@ class Solution:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One message of a session, with its cost and origin."""
+    """One message of a session, with its cost and origin.
+
+    Example:
+        >>> turn = session.turns[0]
+        >>> turn.speaker, turn.role, turn.said.instruction
+        ('user', 'Beginner', 'Name one.')
+    """
 
     number: int
     """1-based; odd turns are the AI user's in a two-agent session."""
@@ -67,5 +73,10 @@ class Turn:
 
     @property
     def requests(self) -> int:
-        """Number of requests to the model, not counting retries."""
+        """Number of requests to the model, not counting retries.
+
+        Example:
+            >>> turn.requests
+            1
+        """
         return 1 + len(group_rounds(self.uses)) if self.uses else 1

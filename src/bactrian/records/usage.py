@@ -7,7 +7,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of one call, or the sum of several."""
+    """Tokens of one call, or the sum of several.
+
+    Example:
+        >>> usage = session.turns[0].usage + session.turns[1].usage
+        >>> usage.prompt > usage.completion, usage.estimated
+        (True, True)
+    """
 
     prompt: int = 0
     completion: int = 0
@@ -18,7 +24,12 @@ class Usage:
 
     @property
     def total(self) -> int:
-        """Prompt and completion tokens together."""
+        """Prompt and completion tokens together.
+
+        Example:
+            >>> usage.total == usage.prompt + usage.completion
+            True
+        """
         return self.prompt + self.completion
 
     def __add__(self, other: Usage) -> Usage:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -13,10 +13,15 @@ from rich.text import Text
 
 from bactrian.language.escape import to_printable
 
+if TYPE_CHECKING:
+    from rich.table import Table
+
 __all__ = ["open_output", "open_progress", "say", "split_command", "to_printable", "wrap_words"]
 
 _WORDS = re.compile(r"(?:`[^`]*`|\S)+")
 """A word; a command between backticks is one word, so that no line divides it."""
+_UNLIMITED = 100_000
+"""Columns that no table has."""
 _COMMAND = re.compile(r"(?P<prose>.*[:.;] +|\s*)(?P<command>(?:bactrian|pip install|ollama|export) \S.*)")
 
 
@@ -41,6 +46,13 @@ class PrintableConsole(Console):
                 self.print(part, style=style)
             if command:
                 self.print(f"  {command}")
+
+    def print_table(self, table: Table) -> None:
+        """Write a table; in a file or a pipe, each row is one line, so that it can be searched and copied."""
+        if not self.is_terminal:
+            needed = self.measure(table, options=self.options.update(width=_UNLIMITED)).maximum
+            self.width = max(self.width, needed)
+        self.print(table, soft_wrap=False)
 
 
 def split_command(line: str) -> tuple[str, str]:

@@ -31,7 +31,7 @@ def show_matrix(report: Mapping[str, Any]) -> None:
         if len(report["seeds"]) > 1:
             table.add_row("  over seeds", *map(_write_seeds, cells), style="dim")
     out.print(f"Right answers in %, {_describe_size(report)}, with 95 % intervals:")
-    out.print(table)
+    out.print_table(table)
     out.print()
     for claim in report["claims"]:
         out.print(_describe_claim(claim, titles))
@@ -103,7 +103,7 @@ def show_stages(report: Mapping[str, Any]) -> None:
         out.print(
             "draws with both good and both bad, and 2's win rate in %, a draw as half, with its 95 % interval."
         )
-        out.print(table)
+        out.print_table(table)
         out.print()
         for stage, of in report["strengths"].get(judge, {}).items():
             ends = "" if of["low"] is None else f" [{of['low']:+.2f}, {of['high']:+.2f}]"
@@ -138,7 +138,7 @@ def show_harness(results: Sequence[HarnessResult]) -> None:
     for one in results:
         cells = (_write_score(one.scores.get(benchmark.task)) for benchmark in BENCHMARKS)
         table.add_row(one.model, *cells, "–" if one.mean is None else f"{100 * one.mean:.1f}")
-    open_output().print(table)
+    open_output().print_table(table)
     for one in results:
         for warning in one.warnings:
             print(to_printable(f"bactrian: warning: {warning}"), file=sys.stderr)

@@ -24,7 +24,7 @@ def prompts(context: typer.Context) -> None:
     for name in list_packs():
         pack = load_pack(name)
         table.add_row(name, pack.hash[:12], pack.description)
-    open_output().print(table)
+    open_output().print_table(table)
 
 
 @app.command()

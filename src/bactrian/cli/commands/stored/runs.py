@@ -57,10 +57,7 @@ async def _list(folders: list[Path], *, json: bool) -> int:
     table.columns[2].justify = "right"
     for one in found:
         table.add_row(*map(to_printable, _write_row(one)))
-    console.soft_wrap = False
-    if not console.is_terminal:
-        console.width = 200
-    console.print(table)
+    console.print_table(table)
     _suggest()
     return 0
 
