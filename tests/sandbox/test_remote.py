@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from bactrian.errors import InputError, SandboxError
-from bactrian.evaluate.judging.judge import Judge
+from bactrian.evaluate.code_checks.judge import Judge
 from bactrian.evaluate.problems.human_eval import read_human_eval
 from bactrian.sandbox.limits import MIB, Limits
 from bactrian.sandbox.remote.tiers import CommandTier, ContainerTier, read_tier

@@ -20,7 +20,7 @@ from bactrian.cli.run_async import StopControl
 from bactrian.cli.terminal.keyboard import add_person
 from bactrian.errors import InputError
 from bactrian.models.registry import ModelOptions
-from bactrian.play.defaults import ROLES
+from bactrian.play.setup_defaults import ROLES
 
 
 class Protocol(StrEnum):

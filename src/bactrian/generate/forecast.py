@@ -9,7 +9,7 @@ from bactrian.generate.job_ids import JobIds
 from bactrian.generate.jobs.registry import find_job_kind
 from bactrian.generate.lists.costs import estimate_lists
 from bactrian.generate.outlook import mix_prices
-from bactrian.generate.rests import JobStates, Lengths, estimate_extended, estimate_rests, read_states
+from bactrian.generate.remaining import JobStates, Lengths, estimate_extended, estimate_rests, read_states
 from bactrian.generate.run import RunOrder, arrange_jobs, find_begun_plan
 from bactrian.generate.run_models import LOCAL_WINDOW
 from bactrian.generate.scheduler import count_jobs

@@ -23,7 +23,7 @@ from bactrian.generate.lists.source import ListFunction, ListSource, find_list_s
 from bactrian.generate.outlook import Outlook, SessionPrior, mix_prices
 from bactrian.generate.plan import Plan, check_same, is_other_limit
 from bactrian.generate.progress import RunProgress, ShortList
-from bactrian.generate.rests import is_cut_short
+from bactrian.generate.remaining import is_cut_short
 from bactrian.generate.run_models import RunLimits, RunModels, open_run_models
 from bactrian.generate.runner import Runner
 from bactrian.generate.scheduler import DoneJobs, GridAxis, Job, Scheduler, count_jobs

@@ -16,7 +16,6 @@ from bactrian.errors import ModelError
 from bactrian.models.model import Model
 from bactrian.models.registry import ModelOptions
 from bactrian.play.agent import Listener
-from bactrian.play.defaults import CompleteSetup
 from bactrian.play.endings.rules import Rule
 from bactrian.play.open_models import open_models
 from bactrian.play.persist import persist_events
@@ -24,6 +23,7 @@ from bactrian.play.prepare import prepare
 from bactrian.play.scene import Scene, build_role_play
 from bactrian.play.session import play_session
 from bactrian.play.setup import RolePlaySetup, list_earlier_ids, list_shorter_ids, new_session
+from bactrian.play.setup_defaults import CompleteSetup
 from bactrian.play.tools.loading import DEFAULT_LIMITS, open_tools
 from bactrian.play.tools.toolbox import NO_TOOLS, Runnable, Toolbox
 from bactrian.prompts.pack import Pack, list_packs, load_pack

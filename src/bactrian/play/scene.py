@@ -12,11 +12,11 @@ from bactrian.play.agent import Agent, Listener
 from bactrian.play.critic.choosing import SessionCritic
 from bactrian.play.critic.critic import CRITIC, CriticAgent
 from bactrian.play.critic.human_critic import HumanCritic
-from bactrian.play.defaults import SMALL_PACK
 from bactrian.play.endings.rules import Rule, default_endings
 from bactrian.play.human import Human
 from bactrian.play.order import Alternate, SpeakerOrder
 from bactrian.play.response_formats import build_assistant_format, build_user_format, describe_fields
+from bactrian.play.setup_defaults import SMALL_PACK
 from bactrian.play.tools.toolbox import NO_TOOLS, Toolbox
 from bactrian.prompts.inception import render_criticism, render_inception
 from bactrian.prompts.pack import Pack

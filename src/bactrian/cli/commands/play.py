@@ -24,8 +24,8 @@ from bactrian.cli.run_async import run_async
 from bactrian.cli.sampling_options import SPEAKERS, add_sampling_flags
 from bactrian.cli.view.watching import watch_session, watch_society
 from bactrian.errors import InputError
-from bactrian.play.defaults import EXAMPLE, EXAMPLE_SEED, choose_role_names
 from bactrian.play.human import HUMAN
+from bactrian.play.setup_defaults import EXAMPLE, EXAMPLE_SEED, choose_role_names
 
 
 @add_sampling_flags(*SPEAKERS)

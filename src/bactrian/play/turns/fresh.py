@@ -14,9 +14,9 @@ from bactrian.detect.loops import is_repetition
 from bactrian.language.protocol import find_instruction
 from bactrian.models.traits import get_traits
 from bactrian.play.agent import Agent, View, ask_agent, make_turn
-from bactrian.play.defaults import SMALL_PACK
 from bactrian.play.response_formats import build_user_format
 from bactrian.play.scene import Scene
+from bactrian.play.setup_defaults import SMALL_PACK
 from bactrian.play.turns.state import SessionState
 from bactrian.records.events import Spoke
 from bactrian.records.message import Message
