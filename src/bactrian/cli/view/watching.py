@@ -195,15 +195,15 @@ async def watch_events(
     return 0
 
 
-async def watch_society(wish: SocietyRun, options: ModelOptions, keeper: PlayKeeper) -> int:
+async def watch_society(society_run: SocietyRun, options: ModelOptions, keeper: PlayKeeper) -> int:
     """Play the society's stages and return the exit code."""
     from bactrian.play.society.stages import play_one_society
 
     watching = choose_viewer(json=keeper.json, raw=keeper.raw)
-    stages = [stage.name for stage in wish.society.stages]
+    stages = [stage.name for stage in society_run.society.stages]
     begun = 0
     async with keeper.open() as store, keeper.name_next_command():
-        events = play_one_society(wish, options, keeper.given, watching.listener, kept_in=store)
+        events = play_one_society(society_run, options, keeper.given, watching.listener, kept_in=store)
         async with aclosing(events):
             async for event in events:
                 keeper.notice(event)
