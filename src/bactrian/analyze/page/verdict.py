@@ -8,6 +8,7 @@ from typing import Any
 from bactrian.analyze.behaviours.cooperation import PAPER
 from bactrian.analyze.report import COOPERATION, Json
 from bactrian.analyze.session_summary import UNFINISHED
+from bactrian.records.text import write_dollars
 
 
 def write_verdict(report: Json) -> str:
@@ -102,16 +103,3 @@ def _write_cost(report: Json) -> str:
     if each is None:
         return "The cost is unknown."
     return f"A finished conversation cost {write_dollars(each)}."
-
-
-def write_dollars(value: float | None) -> str:
-    """Return an amount in US dollars, with at least two significant digits; ``unknown`` for None."""
-    if value is None:
-        return "unknown"
-    return (
-        f"${value:,.2f}"
-        if value >= 0.1 or value == 0
-        else f"${value:.2g}"
-        if value >= 1e-4
-        else f"${value:.1e}"
-    )

@@ -13,7 +13,6 @@ from bactrian.cli.terminal.console import open_progress
 from bactrian.cli.view.audience import choose_viewer
 from bactrian.errors import BudgetReached
 from bactrian.files.atomic import write_atomically
-from bactrian.models.pricing import write_dollars
 from bactrian.models.registry import ModelOptions
 from bactrian.models.wrappers.budget import UsageMeter
 from bactrian.play.agent import Listener
@@ -21,7 +20,7 @@ from bactrian.play.human import HUMAN
 from bactrian.play.run_session import SessionOrder, play_one
 from bactrian.records.ending import Ending
 from bactrian.records.events import Ended, Event, Started
-from bactrian.records.text import write_count
+from bactrian.records.text import write_count, write_dollars
 from bactrian.store import Store, name_run, open_kept_run
 
 if TYPE_CHECKING:
