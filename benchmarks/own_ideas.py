@@ -21,9 +21,9 @@ from rich.table import Table
 from bactrian.analyze.behaviours.catalogue import find_behaviours
 from bactrian.api.play import SessionCollector
 from bactrian.models.local.model import LocalModel
-from bactrian.play.defaults import ROLES, SMALL_PACK
 from bactrian.play.run_session import run_role_play
 from bactrian.play.setup import RolePlaySetup, new_session
+from bactrian.play.setup_defaults import ROLES, SMALL_PACK
 from bactrian.prompts.pack import load_pack
 from bactrian.records.finding import Behaviour
 from bactrian.records.session import Role, Session

@@ -6,7 +6,7 @@ import sys
 
 
 def main() -> None:
-    """Run the command line. An interrupt while it is still being loaded ends it without a word."""
+    """Run the command line. An interrupt while it is loading ends it without a message."""
     if sys.platform == "win32":
         sys.exit("bactrian: Windows is not supported, only Linux and macOS are. Next: run it under WSL.")
     try:

@@ -223,8 +223,11 @@ ADDRESS = ("--base-url", "http://127.0.0.1:9/v1")
         ),
         ((*GENERATE, "--critic-model", "local"), "This is for the critic, and there is no critic."),
         ((*GENERATE, "--critic-temperature", "0.5"), "This is for the critic, and there is no critic."),
-        ((*GENERATE, "--set", "critic.role=human"), "A run asks no person, and the critic is to be one."),
-        ((*GENERATE, "--user-model", "human"), "A run asks no person, and the user is to be one."),
+        (
+            (*GENERATE, "--set", "critic.role=human"),
+            "The critic would be a person, and a run cannot ask one.",
+        ),
+        ((*GENERATE, "--user-model", "human"), "The user would be a person, and a run cannot ask one."),
         ((*GENERATE, "--keep-tasks"), "There are no tasks to keep without a fork."),
     ],
 )

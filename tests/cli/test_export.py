@@ -147,7 +147,7 @@ def test_an_export_is_taken_in_again_and_broken_files_are_named(tmp_path: Path, 
     (tmp_path / "chats" / "broken.json").write_text("{")
     done = bactrian("import", "chats", "--run", "back.db", "--made-by", "gpt-3.5-turbo", cwd=tmp_path)
     assert done.returncode == 4
-    assert "Skipped broken.json: it is no JSON" in done.stderr
+    assert "Skipped broken.json: it is not JSON" in done.stderr
     assert done.stdout == "back.db: 2 conversations with 11 messages stored, 0 stored before, 1 skipped\n"
     again = bactrian("import", "chats", "--run", "back.db", "--json", cwd=tmp_path)
     report = json.loads(again.stdout)

@@ -57,7 +57,7 @@ def test_a_command_that_is_blocked_says_so_for_debugging_and_goes_on() -> None:
         done = subprocess.run(
             [sys.executable, "-c", BLOCKED], capture_output=True, text=True, check=False, env=environment
         )
-        assert ("warning: Nothing could go on for 1 s: read_a_slow_disk (" in done.stderr) is told
+        assert ("warning: Nothing made progress for 1 s: read_a_slow_disk (" in done.stderr) is told
 
 
 async def test_an_import_that_takes_long_is_no_blocked_loop(

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from bactrian.evaluate.judging.judge import Judge
+from bactrian.evaluate.code_checks.judge import Judge
 from bactrian.evaluate.problems.problem import Problem
 from bactrian.sandbox.limits import MIB, Limits
 from tests.evaluate.cheats import CHEATS, HONEST

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from bactrian.evaluate.judging.judge import Judge
+from bactrian.evaluate.code_checks.judge import Judge
 from bactrian.evaluate.problems.human_eval import read_human_eval
 from bactrian.evaluate.problems.own import read_problems
 from bactrian.evaluate.problems.plus import find_plus_file

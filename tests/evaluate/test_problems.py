@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from bactrian.errors import BactrianError, InputError
-from bactrian.evaluate.judging.judge import Judge
-from bactrian.evaluate.judging.verdict import Verdict
+from bactrian.evaluate.code_checks.judge import Judge
+from bactrian.evaluate.code_checks.verdict import Verdict
 from bactrian.evaluate.problems.human_eval import read_human_eval
 from bactrian.evaluate.problems.own import read_problems
 from bactrian.evaluate.scoring import VerdictFile, judge_solutions

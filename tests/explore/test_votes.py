@@ -128,7 +128,7 @@ def test_more_votes_than_a_person_can_give_are_not_counted(voting: RunningExplor
     shown = get(voting, token).text
     answers = [send(voting, token, shown, seen="1.0") for _ in range(31)]
     assert [one.status for one in answers] == [409] * 30 + [429]
-    assert "go on in" in answers[-1].text
+    assert "continue in" in answers[-1].text
 
 
 def test_an_invitation_that_is_not_valid_lets_nobody_in(voting: RunningExplorer) -> None:

@@ -9,10 +9,10 @@ from bactrian.api.models import OwnModel
 from bactrian.api.playing.collector import SessionCollector
 from bactrian.models.model import Request
 from bactrian.models.traits import BUILT_IN_MODEL
-from bactrian.play.defaults import SMALL_PACK
 from bactrian.play.response_formats import build_user_format
 from bactrian.play.run_session import run_role_play
 from bactrian.play.setup import RolePlaySetup, new_session
+from bactrian.play.setup_defaults import SMALL_PACK
 from bactrian.prompts.pack import load_pack
 from bactrian.records.session import Role, Session
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from bactrian.errors import InputError, SandboxError
-from bactrian.evaluate.judging.judge import Judge
+from bactrian.evaluate.code_checks.judge import Judge
 from bactrian.evaluate.problems.human_eval import read_human_eval
 from bactrian.sandbox.limits import MIB, Limits
 from bactrian.sandbox.remote.tiers import CommandTier, ContainerTier, read_tier
@@ -205,7 +205,7 @@ def test_the_far_side_contains_programs_by_itself(tmp_path: Path) -> None:
     for tier in ("remote:true", "podman", "unsafe"):
         refused = bactrian("sandbox", "serve", "--tier", tier, cwd=tmp_path)
         assert refused.returncode == 2
-        assert "is no tier of this computer" in refused.stderr
+        assert "is not a tier of this computer" in refused.stderr
 
 
 @pytest.mark.skipif(

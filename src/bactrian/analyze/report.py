@@ -235,7 +235,7 @@ def _find_quantile(ordered: Sequence[int], percent: int) -> int:
 
 
 def _tools(part: Aggregate) -> Json:
-    """Calls of each tool, and how many of them gave nothing, by reason."""
+    """Count the calls of each tool, and those that failed, by reason."""
     return {
         name: {
             "calls": sum(count for (tool, _), count in part.tools.items() if tool == name),
@@ -299,7 +299,7 @@ def _mean(name: str, mean: StreamingMean) -> Json:
 
 
 def _rounds(facts: Sequence[SessionSummary], codes: Sequence[Behaviour]) -> list[Json]:
-    """For each round, the sessions that reached it and those that showed a behaviour in it."""
+    """Count, for each round, the sessions that reached it and those that showed a behaviour in it."""
     reached = Counter((one.messages + 1) // 2 for one in facts)
     shown: Counter[tuple[int, str]] = Counter()
     for one in facts:
@@ -323,7 +323,7 @@ def _groups(
     codes: Sequence[Behaviour],
     key: Callable[[SessionSummary], _Key],
 ) -> dict[_Key, Json]:
-    """Sessions by who takes part: how many cooperations fail, how many end well, and what they show."""
+    """Group sessions by their roles: how many cooperations fail, how many end well, and what they show."""
     groups: defaultdict[_Key, list[SessionSummary]] = defaultdict(list)
     for one in facts:
         groups[key(one)].append(one)

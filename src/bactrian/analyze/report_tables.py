@@ -164,7 +164,7 @@ def _turns(of: Mapping[str, Any]) -> Iterable[str]:
 
 
 def _counts(of: Mapping[str, Any]) -> Iterable[str]:
-    """Turns a session, and the first one where there is any (the paper's counts)."""
+    """Return the number of such turns in a session, and the first of them (the paper's counts)."""
     if "per_session" not in of:
         return "", ""
     first = of["first_turn"]["mean"]
@@ -190,7 +190,7 @@ def _judged(console: Console, judged: Json) -> None:
 
 
 def _corrected(console: Console, corrected: Mapping[str, Any]) -> None:
-    """What the judge's answers on the sample say of all turns."""
+    """Write what the judge's answers on the sample say about all turns."""
     write_table(
         console,
         ("turns, corrected by the judge", "asked", "found", "corrected (95 %)", "precision", "recall"),
@@ -211,7 +211,7 @@ def _estimate(of: Mapping[str, Any]) -> str:
 
 
 def _groups(console: Console, report: Json) -> None:
-    """The roles and pairs whose cooperation fails most, by the lower end of the interval."""
+    """Write the roles and pairs whose cooperation fails most, by the lower end of the interval."""
     for title, groups in (
         ("assistant role", report["roles"]["assistant"].items()),
         ("user role", report["roles"]["user"].items()),
@@ -259,7 +259,7 @@ def _rate(of: Mapping[str, Any]) -> str:
 
 
 def _ends(of: Mapping[str, Any], form: str) -> str:
-    """The interval, or a dash where there is none; per cent without their sign, which stands before it."""
+    """Return the interval, or a dash if it is missing; percentages without the sign, which precedes it."""
     return "(–)" if of["low"] is None else f"({of['low']:{form}}–{of['high']:{form}})".replace("%", "")
 
 

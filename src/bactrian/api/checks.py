@@ -1,4 +1,4 @@
-"""Checks of arguments: unknown names, values of the wrong type, and what fits none of the models."""
+"""Checks of arguments: unknown names, values of the wrong type, and options that none of the models takes."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def check_critic(critic: str | None, given: Mapping[str, object], hint: str) -> 
 
 
 def check_unattended(recipe_critic: str | None, models: Mapping[str, str]) -> None:
-    """Refuse a person in a run, which asks nobody.
+    """Refuse a person in a run, which cannot ask anybody.
 
     Raises:
         InputError: a model or the critic is ``human``.
@@ -164,7 +164,7 @@ def check_unattended(recipe_critic: str | None, models: Mapping[str, str]) -> No
     agent = next((agent for agent, name in models.items() if name == HUMAN), None)
     if agent is not None or recipe_critic == HUMAN:
         raise InputError(
-            f"A run asks no person, and the {agent or 'critic'} is to be one.",
+            f"The {agent or 'critic'} would be a person, and a run cannot ask one.",
             where="--model" if agent else "--set critic.role",
             next="Name a model, or another role for the critic; a person takes part in `bactrian play`.",
         )
@@ -184,7 +184,7 @@ def check_acknowledged(recipe: Recipe, *, acknowledged: bool) -> None:
 
 
 def _explain(message: str) -> str:
-    """Return what pydantic wants, as an object of `Give`."""
+    """Return pydantic's message as the object of a sentence that begins with "Give"."""
     text = message.removeprefix("Input should be ").removeprefix("a valid ").removeprefix("an instance of ")
     words = {
         "string": "a text",

@@ -173,7 +173,7 @@ def read_filters(
     """Parse ``ending=CODE``, ``finding=CODE`` and, to drop, ``mark=NAME``.
 
     Of several endings to keep one is enough; all findings to keep must be there. The codes of ``endings`` and ``own``
-    are valid, too; ``marks`` are the ids of sessions by mark. ``runs`` is no code: it is a predicate of ``require``.
+    are valid, too; ``marks`` are the ids of sessions by mark. ``runs`` is not a code, but a predicate of ``require``.
 
     Raises:
         InputError: a filter is not valid, or its code is unknown.
@@ -201,7 +201,7 @@ def read_filters(
         unfinished=unfinished,
         dedup=dedup,
         benchmark=benchmark,
-        # The dear tests come last: a session of another pair is not searched for behaviours.
+        # Expensive tests come last: a session of another pair is not searched for behaviours.
         require={**(require or {}), **found},
     )
 
@@ -230,7 +230,7 @@ def _read_code(
     """Split ``ending=task_done`` at the equals sign and check both sides; ``task_done`` alone is enough."""
     kind, equals, code = text.partition("=")
     if not equals:
-        # A code alone says its kind, as no ending is called like a behaviour.
+        # A code alone determines its kind: no ending and behaviour have the same code.
         kind, code = next(((one, text) for one in kinds if text in known[one]), (kind, code))
     if kind not in kinds or not code:
         raise InputError(

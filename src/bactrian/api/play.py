@@ -27,16 +27,16 @@ from bactrian.errors import BactrianWarning, InputError
 from bactrian.language.argument_names import use_python_words
 from bactrian.models.registry import ModelOptions
 from bactrian.play.critic.critic import CRITIC
-from bactrian.play.defaults import (
+from bactrian.play.endings.own import EndingLike, read_endings
+from bactrian.play.run_session import SessionOrder, play_one
+from bactrian.play.setup import WORD_LIMIT, RolePlaySetup
+from bactrian.play.setup_defaults import (
     EXAMPLE,
     EXAMPLE_SEED,
     choose_role_names,
     complete_as_before,
     complete_setup,
 )
-from bactrian.play.endings.own import EndingLike, read_endings
-from bactrian.play.run_session import SessionOrder, play_one
-from bactrian.play.setup import WORD_LIMIT, RolePlaySetup
 from bactrian.recipes.parameters import read_parameters
 from bactrian.records.events import Event
 from bactrian.records.session import Role, Session

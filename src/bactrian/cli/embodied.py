@@ -56,7 +56,9 @@ def ask_consent(role: str, outside: Sequence[str], *, yes: bool) -> None:
     if yes:
         return
     with_tools = f" It can call, with your rights: {', '.join(outside)}." if outside else ""
-    question = f"{role} will run Python that a model writes, in a sandbox ({tier.name}).{with_tools} Go on?"
+    question = (
+        f"{role} will run Python that a model writes, in a sandbox ({tier.name}).{with_tools} Continue?"
+    )
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise InputError(
             "Code of a model needs your consent, and there is no terminal to ask on.",

@@ -1,4 +1,4 @@
-"""The groups in which the help shows options, and what stands for their values: the same in every command."""
+"""The groups in which the help shows options, and the placeholders of their values: the same in every command."""
 
 from __future__ import annotations
 

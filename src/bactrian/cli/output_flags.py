@@ -51,7 +51,7 @@ class OutputFlags:
 
 
 def _check_out(out: Path, *, overwrite: bool) -> None:
-    """Refuse a file that could not be written in the end: the conversation may be long and dear."""
+    """Refuse a file that could not be written in the end: the conversation may be long and expensive."""
     if out.suffix not in (".md", ".html", ".json"):
         raise InputError(
             f"A conversation is not written as {out.suffix or 'a file without a suffix'}.",

@@ -20,7 +20,7 @@ from bactrian.cli.run_async import StopControl
 from bactrian.cli.terminal.keyboard import add_person
 from bactrian.errors import InputError
 from bactrian.models.registry import ModelOptions
-from bactrian.play.defaults import ROLES
+from bactrian.play.setup_defaults import ROLES
 
 
 class Protocol(StrEnum):
@@ -172,7 +172,7 @@ class ModelFlags:
 def _keep_words_together(
     ctx: typer.Context, param: typer.CallbackParam, value: list[str] | None
 ) -> list[str] | None:
-    """One text from the environment, which is split at its spaces where an option can be given often."""
+    """Keep a text from the environment whole: click would split it at its spaces for a repeatable option."""
     source = ctx.get_parameter_source(param.name or "")
     return [" ".join(value)] if value and source is not None and source.name == "ENVIRONMENT" else value
 
@@ -213,7 +213,7 @@ class CriticFlags:
 
     @property
     def critic(self) -> str | None:
-        """The critic's role; None if there is to be no critic.
+        """The critic's role; None without a critic.
 
         Raises:
             InputError: several were given.

@@ -27,7 +27,7 @@ _ALIKE = 0.9
 _NEARLY = 0.7
 """The same of a turn that can be asked for again."""
 _NEWS = 0.6
-"""Share of new words, above which turns are no loop."""
+"""Share of new words above which turns are not a loop."""
 _SURE = 0.9
 """Least confidence of the mean score of turns that end a conversation."""
 _NUMBER = re.compile(r"\b[^\W\d]*+\d\w*")
@@ -102,7 +102,7 @@ def _brings_number(turns: Sequence[Spoken], place: int) -> bool:
 def can_be_loop(turns: Sequence[Spoken], length: int) -> bool:
     """Return False if the last ``length`` turns are obviously no loop, without reading them.
 
-    A round that brings a new number ("Do part 14.") is none, to be on the safe side: an ending stops a conversation.
+    A round with a new number ("Do part 14.") is not one, to be on the safe side: an ending stops a conversation.
     Of the loops' turns in the corpus by authors, 5 of 703 bring one; of those of the built-in model, 14 of 177.
     """
     if len(turns) < length:

@@ -1,4 +1,4 @@
-"""What a feature says in words, for findings."""
+"""Explanations of features in words, for findings."""
 
 from __future__ import annotations
 

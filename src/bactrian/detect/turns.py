@@ -108,7 +108,7 @@ class ReadTurn(NamedTuple):
     solves: bool
     asks_next: bool
     is_done: bool
-    """Holds the done token."""
+    """Contains the done token."""
     prose: str
     """The text in lower case, without markers and code."""
     code_lines: int

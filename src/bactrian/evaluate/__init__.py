@@ -1,1 +1,1 @@
-"""Measures models and conversations: are they any good?"""
+"""Measures the quality of models and conversations."""

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from bactrian.errors import BactrianError, InputError
-from bactrian.evaluate.judging.judge import Judge
-from bactrian.evaluate.judging.verdict import KINDS, Verdict
+from bactrian.evaluate.code_checks.judge import Judge
+from bactrian.evaluate.code_checks.verdict import KINDS, Verdict
 from bactrian.evaluate.pass_at_k import PassAtK, summarize_pass
 from bactrian.evaluate.solutions import CodeSample, SolutionSet
 from bactrian.files.json_text import parse_json

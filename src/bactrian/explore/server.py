@@ -145,7 +145,7 @@ def _explain_address(error: OSError, host: str, port: int) -> InputError:
         case errno.EADDRINUSE:
             what = f"Port {port} is in use: another program, maybe another explorer, has it."
         case errno.EACCES:
-            what = f"Port {port} is one of the system's."
+            what = f"Port {port} is reserved for the system."
         case _:
             what, other = (
                 f"{host} is not an address of this computer.",

@@ -60,10 +60,10 @@ def view_from_side(
         return opening + [
             Message("assistant" if turn.speaker == side else "user", Text(body)) for turn, body in bodies
         ]
-    told = prompts.render(session)
-    messages = [Message("system", Text(told.assistant if side == "assistant" else told.user))]
+    rendered = prompts.render(session)
+    messages = [Message("system", Text(rendered.assistant if side == "assistant" else rendered.user))]
     if side == "user":
-        messages.append(Message("user", Text(told.opening)))
+        messages.append(Message("user", Text(rendered.opening)))
     for turn in turns:
         own = turn.speaker == side
         messages += to_messages(turn.uses) if own and tools else []
@@ -116,7 +116,7 @@ def add_message_extra(rows: list[dict[str, Any]], session: Session, side: Speake
     made: list[dict[str, Any]] = []
     for row in rows:
         spoken = row.get("role", row.get("from")) not in ("system", "tool") and "tool_calls" not in row
-        if spoken and opens:  # The request to begin is no turn.
+        if spoken and opens:  # The request to begin is not a turn.
             spoken = opens = False
         turn = next(turns, None) if spoken else None
         made.append(row if turn is None else add_extra(row, session, turn.number))

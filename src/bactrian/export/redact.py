@@ -87,7 +87,7 @@ class Redactor:
         return replace(choice, texts=texts, reason=self.redact_text(choice.reason))
 
     def _plain(self, value: Any) -> Any:
-        """Redact every text of JSON data, the keys of objects included."""
+        """Replace passages in every text of JSON data, the keys of objects included."""
         match value:
             case str():
                 return self.redact_text(value)

@@ -132,7 +132,7 @@ def _trl(format_name: str, files: Sequence[DataFile]) -> str:
 
 
 def _item(values: dict[str, Any]) -> str:
-    """One item of a YAML list. JSON is valid YAML, which solves quoting and nesting."""
+    """Write one item of a YAML list. JSON is valid YAML, which solves quoting and nesting."""
     return "".join(
         f"{'  - ' if number == 0 else '    '}{key}: {_scalar(value)}\n"
         for number, (key, value) in enumerate(values.items())

@@ -88,7 +88,7 @@ def _open_stage(target: Path) -> Generator[Path]:
 
 
 def _lock_folder(folder: Path) -> int | None:
-    """Lock ``folder`` until the handle is closed or the process ends; None if another process holds it."""
+    """Lock ``folder`` until the handle is closed or the process ends; None if another process locks it."""
     import fcntl
 
     handle = os.open(folder, os.O_RDONLY)

@@ -67,7 +67,7 @@ def _read_folder(folder: str, _change: int) -> Mapping[str, EntryPoints]:
 
 
 def _find_change(folder: str) -> int:
-    """Return when the folder was last changed; 0 if it cannot be told."""
+    """Return when the folder was last changed; 0 if unknown."""
     try:
         return Path(folder).stat().st_mtime_ns
     except OSError:

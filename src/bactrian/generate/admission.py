@@ -39,7 +39,7 @@ class Admission:
     """Lets a session begin if the limits can pay for it and for the rest of those in flight.
 
     Sessions in flight that turn out too expensive are paused, those with the fewest turns first, so that the others
-    end; they go on as soon as they can be paid for. Without a limit, every session begins at once.
+    end; they continue as soon as they can be paid for. Without a limit, every session begins at once.
     """
 
     meter: UsageMeter
@@ -130,7 +130,7 @@ class Admission:
         )
 
     def close(self) -> None:
-        """Let no more sessions begin or go on."""
+        """Let no more sessions begin or continue."""
         self._closed = True
         for _, future in (*self._waiting, *self._paused):
             if not future.done():
@@ -148,7 +148,7 @@ class Admission:
         return await future
 
     def _settle(self) -> None:
-        """Let sessions go on, then others begin, as long as they can be paid for."""
+        """Let sessions continue, then others begin, as long as they can be paid for."""
         while self._paused and not self._closed:
             turns, future = max(self._paused, key=lambda one: one[0])
             alone = not any(self.outlook.open)

@@ -9,7 +9,7 @@ from bactrian.generate.job_ids import JobIds
 from bactrian.generate.jobs.registry import find_job_kind
 from bactrian.generate.lists.costs import estimate_lists
 from bactrian.generate.outlook import mix_prices
-from bactrian.generate.rests import JobStates, Lengths, estimate_extended, estimate_rests, read_states
+from bactrian.generate.remaining import JobStates, Lengths, estimate_extended, estimate_rests, read_states
 from bactrian.generate.run import RunOrder, arrange_jobs, find_begun_plan
 from bactrian.generate.run_models import LOCAL_WINDOW
 from bactrian.generate.scheduler import count_jobs
@@ -57,7 +57,7 @@ class Forecast:
 
 @dataclass(frozen=True, slots=True)
 class Remaining:
-    """What is left of a run beside the size of its sessions."""
+    """What is left of a run, apart from the size of its sessions."""
 
     sessions: int
     other: Usage
@@ -69,7 +69,7 @@ class Remaining:
     window: int
     """Sessions in flight."""
     rests: SessionCost | None = None
-    """What all sessions together still take that have begun; None if there are none."""
+    """The remaining cost of all begun sessions together; None if there are none."""
 
 
 async def forecast_run(order: RunOrder) -> Forecast:
@@ -106,7 +106,7 @@ async def forecast_run(order: RunOrder) -> Forecast:
     measured = states.has_usage
     for step in cost.preparation:
         calls += left
-        if not measured:  # What ended sessions used has this in it.
+        if not measured:  # The usage of ended sessions includes this.
             usage += Usage(step.prompt * left, step.completion * left)
     session = cost.session
     if measured:
@@ -119,7 +119,7 @@ async def forecast_run(order: RunOrder) -> Forecast:
     window = order.limits.concurrency or (LOCAL_WINDOW if local else 64)
     price = mix_prices([order.meter.prices.get(name) for name in speakers])
     forecast = compute_forecast(session, Remaining(left, usage, calls, price, seconds, window, rests))
-    if turns.value > 2:  # A question and its answer send nothing twice.
+    if turns.value > 2:  # A question and its answer have no common prefix.
         forecast = replace(forecast, basis=f"{forecast.basis} {_GROWTH}")
     begun = len(states.shorter) + len(states.open)
     left_out = 0 if picks is None else picks.count_equal()
@@ -127,7 +127,7 @@ async def forecast_run(order: RunOrder) -> Forecast:
 
 
 def compute_forecast(sizes: SessionCost, left: Remaining) -> Forecast:
-    """What the sessions that are left will take, all together."""
+    """Compute the cost of all sessions that are left."""
     sessions, other, price = left.sessions, left.other, left.price
     whole = sizes.times(sessions).plus(left.rests)
     prompt, completion = whole.prompt.or_about(other.prompt), whole.completion.or_about(other.completion)

@@ -73,7 +73,7 @@ class RowPlayer:
 
     async def play(self, job: Job, store: Store) -> AsyncGenerator[Event]:
         """Play the session of ``job``."""
-        if set(job.values) == {AXIS}:  # A job that goes on has the values of its session.
+        if set(job.values) == {AXIS}:  # A resumed job has the values of its session.
             job = replace(job, values=expand_row(job.values[AXIS], self.columns))
         async with aclosing(self.player.play(job, store)) as events:
             async for event in events:

@@ -1,4 +1,4 @@
-"""What the sessions of a run will still use, and how long they will take, from what the run has shown so far."""
+"""Prediction of what the sessions of a run will still use and how long they will take, from the run so far."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NOTHING = Usage()
 
 @dataclass(frozen=True, slots=True)
 class SessionPrior:
-    """What is assumed of a session before any has ended."""
+    """Assumptions about a session before any has ended."""
 
     turns: Estimate
     prompt: Estimate
@@ -93,7 +93,7 @@ class TurnModel:
 
 @dataclass(frozen=True, slots=True)
 class Rests:
-    """What sessions still use, by the number of their turns so far."""
+    """Remaining usage of sessions, by the number of their turns so far."""
 
     rests: tuple[Moments, ...]
     longest: tuple[float, ...]
@@ -156,7 +156,7 @@ class Outlook:
             before.moment += round(position * usage.prompt * share / whole)
 
     def begin(self, turns: int) -> None:
-        """Count a session that begins, or goes on after ``turns`` turns."""
+        """Count a session that begins, or continues after ``turns`` turns."""
         self._reserve(turns)
         self.open[turns] += 1
         self._tick(1)

@@ -35,7 +35,7 @@ class Plan:
     distrusted: frozenset[str] = frozenset()
     """Model names that come from a file and not from the user. Keys are never sent to an address in such a name."""
     earlier_models: Mapping[str, str] | None = None
-    """The models that earlier versions chose for the same request, so that their runs go on; None if the same."""
+    """The models that earlier versions chose for the same request, so that their runs resume; None if the same."""
 
     @property
     def axis_names(self) -> frozenset[str]:

@@ -23,7 +23,7 @@ from bactrian.generate.lists.source import ListFunction, ListSource, find_list_s
 from bactrian.generate.outlook import Outlook, SessionPrior, mix_prices
 from bactrian.generate.plan import Plan, check_same, is_other_limit
 from bactrian.generate.progress import RunProgress, ShortList
-from bactrian.generate.rests import is_cut_short
+from bactrian.generate.remaining import is_cut_short
 from bactrian.generate.run_models import RunLimits, RunModels, open_run_models
 from bactrian.generate.runner import Runner
 from bactrian.generate.scheduler import DoneJobs, GridAxis, Job, Scheduler, count_jobs
@@ -179,7 +179,7 @@ def _is_longer(kind: JobKind[Any], frozen: Mapping[str, Any], content: Mapping[s
 
 
 async def _reopen_shorter(store: Store, ids: JobIds, limit: int | None) -> None:
-    """Take back the endings of sessions that stopped at a smaller limit of messages, so that they go on."""
+    """Remove the endings of sessions that stopped at a smaller limit of messages, so that they continue."""
     if limit is None:
         return
     shorter = [one.id async for _, one in ids.list_jobs(store) if is_cut_short(one, limit)]
@@ -193,7 +193,7 @@ def _explain_slow_start(models: Mapping[str, str]) -> str:
 
 
 async def _assume_session(kind: JobKind[Any], meter: UsageMeter) -> SessionPrior:
-    """Return what a session takes if it is a usual one of its kind."""
+    """Return the assumed cost of a session of this kind."""
     cost = await kind.estimate()
     turns = cost.session.calls.plus(cost.given_turns).times(cost.sessions)
     size = apply_critic(cost.session.times(cost.sessions), cost.critic, guessed=True)
@@ -202,7 +202,7 @@ async def _assume_session(kind: JobKind[Any], meter: UsageMeter) -> SessionPrior
 
 
 async def find_begun_plan(order: RunOrder) -> Plan:
-    """Return the plan to go on by: the order's, or with the recipe as the run has it from an earlier program."""
+    """Return the plan to resume: the order's, or with the run's recipe if an earlier version wrote it."""
     plan = order.plan
     if not await asyncio.to_thread(order.run.exists):
         return plan
@@ -330,7 +330,7 @@ async def _find_done(
 
 
 async def _expect_lists(progress: RunProgress, store: Store, plan: Plan, order: RunOrder) -> None:
-    """Count the lists that are there, and expect what the others take."""
+    """Count the known lists, and estimate the cost of the others."""
     progress.lists = estimate_lists(
         plan.recipe.axes,
         progress.total,

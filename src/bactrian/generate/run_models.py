@@ -104,7 +104,7 @@ class _EndpointLimits:
         """None as long as the endpoint has no model."""
 
     def apply(self, inner: Model, model: Model) -> Model:
-        """``inner``, which asks ``model``, within the limits."""
+        """Wrap ``inner``, which asks ``model``, in the limits."""
         limits = self._limits
         if limits.requests_per_minute or limits.tokens_per_minute:
             self._rate = (
@@ -127,7 +127,7 @@ class _EndpointLimits:
             inner,
             self._window,
             stop_signal=self._stop_signal,
-            timed=self._rate is None,  # Waits for a pace are no sign of a slow endpoint.
+            timed=self._rate is None,  # Waits for the rate limit say nothing about the endpoint's speed.
             proven=not get_traits(model).remote,
             longest_wait=self._longest_wait,
         )

@@ -1,4 +1,4 @@
-"""What one session takes: calls, tokens and money, guessed or measured."""
+"""Cost of one session in calls, tokens and money, assumed or measured."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class SessionShape:
     solution: float
 
     def usage(self) -> Usage:
-        """Tokens of the whole session, and how many of them a prefix cache can serve.
+        """Return the tokens of the whole session, and how many of them a prefix cache can serve.
 
         Each call sends the whole conversation again, so that prompts grow with the square of its length; all of a
         prompt but the newest message was in the same agent's prompt before.
@@ -42,34 +42,34 @@ class SessionShape:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A number, and between which others it probably lies."""
+    """An estimated number with the range in which it probably lies."""
 
     value: float
     low: float
     high: float
 
     def times(self, factor: float) -> Estimate:
-        """Each of the three, multiplied."""
+        """Return value and range, multiplied by ``factor``."""
         return Estimate(self.value * factor, self.low * factor, self.high * factor)
 
     def plus(self, more: float) -> Estimate:
-        """Each of the three, and ``more``."""
+        """Return value and range, increased by ``more``."""
         return Estimate(self.value + more, self.low + more, self.high + more)
 
     def add(self, other: Estimate) -> Estimate:
-        """Return the sum of both, part by part."""
+        """Return the sum of both values, and of both ranges."""
         return Estimate(self.value + other.value, self.low + other.low, self.high + other.high)
 
     def reach(self, more: float) -> Estimate:
-        """Return the same with an upper end that is higher by ``more``."""
+        """Return the same value with an upper end that is higher by ``more``."""
         return Estimate(self.value, self.low, self.high + more)
 
     def widen(self, factor: float) -> Estimate:
-        """Return the same with a range that is wider by ``factor`` at both ends."""
+        """Return the same value with a range that is wider by ``factor`` at both ends."""
         return Estimate(self.value, self.low / factor, self.high * factor)
 
     def or_about(self, more: float) -> Estimate:
-        """Each of the three, and ``more``, which may be half or twice as much."""
+        """Return value and range, increased by ``more``, which may be half or twice as much."""
         return Estimate(self.value + more, self.low + more / 2, self.high + more * 2)
 
 
@@ -79,7 +79,7 @@ SMALL_PLAY = SessionShape(messages=12, system=180, instruction=40, solution=110)
 
 @dataclass(frozen=True, slots=True)
 class SessionCost:
-    """What one session takes: calls, prompt tokens, completion tokens, cacheable prompt tokens."""
+    """Cost of one session: calls, prompt tokens, completion tokens, cacheable prompt tokens."""
 
     calls: Estimate
     prompt: Estimate
@@ -88,7 +88,7 @@ class SessionCost:
     basis: str
 
     def times(self, factor: float) -> SessionCost:
-        """So many sessions instead of one."""
+        """Return the cost of ``factor`` sessions."""
         return SessionCost(
             self.calls.times(factor),
             self.prompt.times(factor),
@@ -98,7 +98,7 @@ class SessionCost:
         )
 
     def plus(self, other: SessionCost | None) -> SessionCost:
-        """Return both together; None stands for nothing."""
+        """Return the sum of both; None counts as nothing."""
         if other is None:
             return self
         return SessionCost(
@@ -111,7 +111,7 @@ class SessionCost:
 
 
 def guess_role_plays(max_messages: int | None, *, small: bool) -> SessionCost:
-    """A typical role-play: what this program's prompts and common models make of one.
+    """Return the assumed cost of a typical role-play with this program's prompts and common models.
 
     ``max_messages`` is the recipe's, ``small`` true if only the built-in model speaks.
     """
@@ -144,7 +144,7 @@ _VERDICT = 120
 
 
 def add_critic(sizes: SessionCost, proposals: int, rounds: int, *, guessed: bool) -> SessionCost:
-    """``sizes`` if each turn is chosen among several proposals.
+    """Return ``sizes`` with the cost of choosing each turn among several proposals.
 
     At best an endpoint gives all proposals of a turn in one call, and the critic is content with the first round; at
     worst each proposal is a call of its own and every round is needed. Sessions that have ended show what they used,
@@ -169,7 +169,7 @@ def add_critic(sizes: SessionCost, proposals: int, rounds: int, *, guessed: bool
 
 
 def apply_critic(session: SessionCost, critic: CriticSpec | None, *, guessed: bool) -> SessionCost:
-    """``session`` if ``critic`` chooses its turns; unchanged without a critic."""
+    """Return ``session`` with the cost of ``critic``; unchanged without a critic."""
     if critic is None:
         return session
     width, depth = read_search(critic.search) if critic.search else (1, 1)
@@ -183,7 +183,7 @@ def _each(estimate: Estimate, value: float, low: float, high: float) -> Estimate
 
 
 def average(ended: Sequence[Progress], left: int, *, calls_beside: int) -> SessionCost:
-    """The mean of the run's own sessions, with the 95 % interval of what the mean of ``left`` others will be.
+    """Return the mean cost of the run's ended sessions, with the 95 % interval of the mean of ``left`` others.
 
     ``calls_beside`` is how many turns of a session were not asked of a model.
     """
@@ -206,7 +206,7 @@ def list_three(estimate: Estimate) -> tuple[float, float, float]:
 
 
 def _mean(values: Sequence[float], left: int) -> Estimate:
-    """The mean of ``values``, and between which numbers the mean of ``left`` more of them probably lies.
+    """Return the mean of ``values``, with the range in which the mean of ``left`` further ones probably lies.
 
     Both means vary; with few values their deviation is itself uncertain, and the interval wider.
     """

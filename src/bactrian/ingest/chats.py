@@ -1,6 +1,6 @@
 """Chats as JSON lines: ``messages`` (role and content) and ``sharegpt`` (from and value).
 
-Roles and tasks are read from files of our own exports. System prompts are no turns: those before the first turn are
+Roles and tasks are read from files of our own exports. System prompts are not turns: those before the first turn are
 kept beside them, and exports write them again. A chat from the AI user's side (``export --side user``) is converted
 back.
 """

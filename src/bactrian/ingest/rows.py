@@ -144,10 +144,10 @@ def _read_object(content: bytes, name: str, folders: tuple[str, ...]) -> Row | S
     try:
         return _check_object(json.loads(content), name, folders)
     except (ValueError, RecursionError) as error:
-        return SkippedItem(name, f"it is no JSON: {error}")
+        return SkippedItem(name, f"it is not JSON: {error}")
 
 
 def _check_object(value: object, name: str, folders: tuple[str, ...]) -> Row | SkippedItem:
     if not isinstance(value, dict):
-        return SkippedItem(name, "it is no JSON object")
+        return SkippedItem(name, "it is not a JSON object")
     return Row(name, cast("dict[str, Any]", value), folders)

@@ -18,7 +18,7 @@ STOP_WORDS = frozenset(
 """English function words."""
 
 _MARKS = "\u0300-\u036f\u064b-\u065f\u0670\u0900-\u0903\u093a-\u094f\u0951-\u0957\u0962\u0963"
-"""Vowel signs and accents that stand behind a letter, which is no letter without them in Hindi."""
+"""Vowel signs and accents that follow a letter; in Hindi, they belong to the letter."""
 _MARKED = rf"[^\W_]+(?:[{_MARKS}]+[^\W_]*)*"
 WORD = re.compile(rf"{_MARKED}(?:'{_MARKED})*")
 """A word of letters and digits, with the signs of its letters and with apostrophes between them."""

@@ -203,7 +203,7 @@ async def ask_agent(
 
 
 def is_all_thought(reply: Reply) -> bool:
-    """True if the model's thoughts took up the whole length of the reply."""
+    """Return True if the model's thoughts took up the whole length of the reply."""
     choice = reply.choices[0]
     return bool(choice.thought) and choice.finish == "length" and not choice.text.strip()
 
@@ -236,7 +236,7 @@ def make_turn(agent: Agent, number: int, reply: Reply, *, usage: Usage, seconds:
 
 
 def _says_something(reply: Reply, request: Request) -> bool:
-    """False for a reply without text; calls of tools count only if there are tools."""
+    """Return False for a reply without text; tool calls count as text only if there are tools."""
     first = reply.choices[0]
     return (
         bool(first.text.strip() or (first.calls and request.tools))

@@ -16,7 +16,6 @@ from bactrian.errors import ModelError
 from bactrian.models.model import Model
 from bactrian.models.registry import ModelOptions
 from bactrian.play.agent import Listener
-from bactrian.play.defaults import CompleteSetup
 from bactrian.play.endings.rules import Rule
 from bactrian.play.open_models import open_models
 from bactrian.play.persist import persist_events
@@ -24,6 +23,7 @@ from bactrian.play.prepare import prepare
 from bactrian.play.scene import Scene, build_role_play
 from bactrian.play.session import play_session
 from bactrian.play.setup import RolePlaySetup, list_earlier_ids, list_shorter_ids, new_session
+from bactrian.play.setup_defaults import CompleteSetup
 from bactrian.play.tools.loading import DEFAULT_LIMITS, open_tools
 from bactrian.play.tools.toolbox import NO_TOOLS, Runnable, Toolbox
 from bactrian.prompts.pack import Pack, list_packs, load_pack
@@ -79,7 +79,7 @@ async def play_one(
 ) -> AsyncGenerator[Event]:
     """Open store, tools and models, and play the session that ``order`` describes, or resume it.
 
-    In the open run ``kept_in``, a session that nobody asked to resume is a new one under a free id.
+    In the open run ``kept_in``, a session is new, under a free id, unless the order asks to resume one.
 
     Raises:
         InputError: something in the order cannot be used.
@@ -164,7 +164,7 @@ async def _find_earlier(session: Session, ids: Sequence[str], store: RunReader) 
 
 
 async def _find_shorter(session: Session, setup: RolePlaySetup, pack: Pack, store: RunReader) -> Session:
-    """``session`` under the id that it has with a smaller limit of messages; as it is if there is no such session."""
+    """Return ``session`` under the id that it has with a smaller limit of messages; unchanged if not found."""
     if await store.session(session.id) is not None:
         return session
     endings = {one.id: one.turns or setup.limit async for one in store.progress()}
@@ -179,7 +179,7 @@ def has_stopped_at_limit(session: Session) -> bool:
 
 
 async def resume_shorter(session: Session, limit: int, store: RunWriter) -> Session:
-    """``session`` without its ending, if it stopped at fewer messages than ``limit``."""
+    """Return ``session`` without its ending, if it stopped at fewer messages than ``limit``."""
     if not has_stopped_at_limit(session) or len(session.turns) >= limit:
         return session
     await store.reopen(session.id)

@@ -12,11 +12,11 @@ from bactrian.play.agent import Agent, Listener
 from bactrian.play.critic.choosing import SessionCritic
 from bactrian.play.critic.critic import CRITIC, CriticAgent
 from bactrian.play.critic.human_critic import HumanCritic
-from bactrian.play.defaults import SMALL_PACK
 from bactrian.play.endings.rules import Rule, default_endings
 from bactrian.play.human import Human
 from bactrian.play.order import Alternate, SpeakerOrder
 from bactrian.play.response_formats import build_assistant_format, build_user_format, describe_fields
+from bactrian.play.setup_defaults import SMALL_PACK
 from bactrian.play.tools.toolbox import NO_TOOLS, Toolbox
 from bactrian.prompts.inception import render_criticism, render_inception
 from bactrian.prompts.pack import Pack
@@ -136,14 +136,14 @@ def build_critic(
 
 def _add_fields(system: str, speaker: str, model: Model, *, enforced: bool) -> Text:
     """Return the system prompt, with a description of the fields if a JSON schema constrains the model."""
-    told = enforced and get_traits(model).constrained_by == "schema" and not isinstance(model, Human)
-    return Text(f"{system}\n\n{describe_fields(speaker)}" if told else system)
+    description = enforced and get_traits(model).constrained_by == "schema" and not isinstance(model, Human)
+    return Text(f"{system}\n\n{describe_fields(speaker)}" if description else system)
 
 
 def _add_actions(system: Text, toolbox: Toolbox | None) -> Text:
     """Return the system prompt, with what the toolbox says about itself."""
-    told = toolbox.describe() if toolbox is not None else ""
-    return Text(f"{system}\n\n{told}") if told else system
+    description = toolbox.describe() if toolbox is not None else ""
+    return Text(f"{system}\n\n{description}") if description else system
 
 
 def find_toolbox(session: Session, agent: Speaker, tools: Mapping[str, Toolbox]) -> Toolbox | None:

@@ -78,13 +78,13 @@ class RolePlaySetup:
         return "ai-society-small" if self.small else "ai-society"
 
     def rules(self) -> tuple[Rule, ...]:
-        """The rules that end the session."""
+        """Return the rules that end the session."""
         limit = self.max_messages or self.usual_limit
         return combine_endings(self.endings, paper=self.paper_endings, limit=limit, language=self.language)
 
     @property
     def usual_limit(self) -> int:
-        """Messages at which the session ends where nothing is said of it."""
+        """Default number of messages at which the session ends."""
         return SMALL_MAX_MESSAGES if self.small else MAX_MESSAGES
 
     @property
@@ -207,7 +207,7 @@ def list_earlier_ids(setup: RolePlaySetup, pack: Pack) -> tuple[str, ...]:
 def list_shorter_ids(setup: RolePlaySetup, pack: Pack, longest: int) -> Iterator[str]:
     """Yield the ids of the session that ``setup`` asks for under smaller limits of messages, the largest limit first.
 
-    Such a session stopped where this one goes on. ``longest`` is the number of messages of the longest session that
+    Such a session stopped where this one continues. ``longest`` is the number of messages of the longest session that
     is stored: none stopped at a larger limit.
     """
     options = _describe(setup)
@@ -223,7 +223,7 @@ def list_shorter_ids(setup: RolePlaySetup, pack: Pack, longest: int) -> Iterator
 
 
 def _list_earlier(options: Mapping[str, Any], setup: RolePlaySetup, pack: Pack) -> list[str]:
-    """The ids that earlier versions gave to the session that ``options`` describes, the latest version first."""
+    """Return the ids that earlier versions gave to the session that ``options`` describes, the latest version first."""
     options = dict(options)
     earlier: list[str] = []
     if setup.critic is not None and not setup.critic.searches:

@@ -61,7 +61,7 @@ def parse_endings(text: str) -> EndingList:
     A list of codes alone means these and no others.
 
     Raises:
-        InputError: an item stands for no ending, or its threshold does not fit.
+        InputError: an item is not an ending, or its threshold does not fit.
     """
     codes: list[str] = []
     counts: dict[str, int] = {}

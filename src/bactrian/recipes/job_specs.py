@@ -1,4 +1,4 @@
-"""What a recipe may say of its jobs: one table for each built-in kind."""
+"""The schema of a recipe's jobs: one table for each built-in kind."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class RolePlay(JobSpec):
         return self.max_messages or parse_endings(self.endings).max_messages
 
     def check(self, recipe: Recipe) -> None:
-        """A preamble is for red-team work only, the limit of messages is given once, and a body needs free hands."""
+        """Check that only red-team recipes have a preamble, and that limits, critic and tools fit together."""
         if self.embodied and recipe.critic is not None:
             raise make_fault("an embodied assistant has no critic", self.key, "embodied")
         if self.embodied and self.protocol == "enforced":
@@ -165,7 +165,7 @@ class Translate(JobSpec):
     max_tokens: Annotated[int, Field(gt=0, strict=True)] = 4096
 
     def check(self, recipe: Recipe) -> None:
-        """The one axis is the language, and its items are given."""
+        """Check that the one axis is the language, and that its items are given."""
         axes = recipe.axes
         if len(axes) != 1 or axes[0].name != "language":
             raise make_fault("a translation has one axis, and its name is language", "axes", 0, "name")

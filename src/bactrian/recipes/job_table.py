@@ -190,7 +190,7 @@ def _read_lines(text: str, where: str) -> Iterator[tuple[int, Mapping[str, objec
         try:
             row: object = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise _fail(f"Line {number} is no JSON: {error}.", where, "Write an object a line.") from error
+            raise _fail(f"Line {number} is not JSON: {error}.", where, "Write an object a line.") from error
         if not isinstance(row, dict) or not row:
             raise _fail(f"Line {number} is not an object with keys.", where, "Write an object a line.")
         yield number, cast("dict[str, object]", row)

@@ -1,4 +1,4 @@
-"""From a file, or a built-in name, and the user's settings to a checked recipe."""
+"""Loads a recipe: reads a built-in one or a file, applies settings, and checks the result."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _CRITIC_TEMPLATES = ("role", "criteria")
 
 
 def list_recipes() -> tuple[str, ...]:
-    """Names of the recipes that come with the program."""
+    """Return the names of the built-in recipes."""
     return list_built_in(_folder())
 
 
 def read_recipe_text(name_or_path: str) -> str:
-    """The recipe as it is written. Raises RecipeError if it cannot be read."""
+    """Return the text of a recipe. Raises RecipeError if it cannot be read."""
     return find_file(name_or_path, _folder(), _KIND).text
 
 
@@ -72,14 +72,14 @@ def load_recipe(name_or_path: str, settings: Sequence[str] = ()) -> Recipe:
 
 
 def read_recipe_content(content: Mapping[str, Any]) -> Recipe:
-    """The recipe that a run has kept."""
+    """Return the recipe that a run stores as ``content``."""
     return find_recipe_model(content).model_validate(dict(content))
 
 
 def list_earlier_recipes(wanted: Recipe) -> Iterator[Recipe]:
     """Yield ``wanted`` as earlier versions of this program would have read it, newest first.
 
-    The texts of a built-in recipe get better; a run that was begun with the earlier ones goes on with them. What the
+    The texts of a built-in recipe improve; a run that was begun with earlier ones continues with them. What the
     user changed in ``wanted`` stays changed. A recipe of earlier versions has no ``earlier`` where items are asked for
     one at a time.
     """
@@ -97,7 +97,7 @@ def list_earlier_recipes(wanted: Recipe) -> Iterator[Recipe]:
 
 
 def _restore(wanted: Any, new: Any, old: Any) -> Any:
-    """``wanted`` with what it has of ``new`` as it was in ``old``."""
+    """Return ``wanted`` with the values that it has from ``new`` replaced by those of ``old``."""
     three: tuple[Any, Any, Any] = (wanted, new, old)
     if all(isinstance(each, dict) for each in three):
         tables = cast("tuple[dict[str, Any], ...]", three)
@@ -112,7 +112,7 @@ def _restore(wanted: Any, new: Any, old: Any) -> Any:
 
 
 def find_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """What changed between two contents, one line each: ``axes.task.count: 10 → 5``."""
+    """Return the differences between two contents, one line each: ``axes.task.count: 10 → 5``."""
     before, after = _flat(old), _flat(new)
     keys = [*before, *(key for key in after if key not in before)]
     return [
@@ -127,14 +127,14 @@ def _folder() -> Traversable:
 
 
 def _freeze_shown(data: dict[str, Any]) -> None:
-    """Write down how many items a question for one item names: a frozen recipe without it follows an older rule."""
+    """Add the number of items that a question lists: a stored recipe without it follows an older rule."""
     for axis in list_tables(data, "axes"):
         if axis.get("each") is True:
             axis.setdefault("earlier", 0)
 
 
 def _read_lists(data: dict[str, Any], source: TomlSource, changed: Collection[Place]) -> None:
-    """Put the lines of list files where given items would be, so that the run keeps them."""
+    """Replace list files by their lines as given items, so that the run stores them."""
     for number, axis in enumerate(list_tables(data, "axes")):
         name = axis.get("file")
         if isinstance(name, str) and "{{" in name and "given" not in axis and "source" not in axis:
@@ -147,7 +147,7 @@ def _read_lists(data: dict[str, Any], source: TomlSource, changed: Collection[Pl
 
 
 def _lines(path: Path, name: str, source: TomlSource, part: tuple[int, int] | None) -> list[str]:
-    """The lines of a list file that are not blank, without numbers that count them."""
+    """Return the non-blank lines of a list file, without their numbering."""
     items: list[str] = []
     lines = 0
     try:
@@ -174,7 +174,7 @@ def _lines(path: Path, name: str, source: TomlSource, part: tuple[int, int] | No
         raise _file_error(what, next, source, part) from error
     if lines > _MOST_LINES:
         raise _too_large(name, f"{lines:,} lines", f"{_MOST_LINES:,}", source, part)
-    # A count shows itself by its second line; CAMEL's files number a single line, too.
+    # Numbering is recognised from two lines on; CAMEL's files number a single line, too.
     return [items[0].removeprefix("1. ")] if len(items) == 1 else strip_count(items)
 
 
@@ -185,7 +185,7 @@ def _too_large(
 
 
 def _file_error(what: str, next: str, source: TomlSource, part: tuple[int, int] | None) -> InputError:
-    """An error at the key ``file`` of a part of the recipe; without one it was set from outside."""
+    """Make an error at the key ``file`` of a part of the recipe, or at ``--set`` if the part has no such key."""
     if part is None:
         return RecipeError(what, where="--set", next=next)
     return source.error(what, "file", next, within=part)

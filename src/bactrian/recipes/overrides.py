@@ -54,7 +54,7 @@ def apply_overrides(
             where="--set",
             next=f"`bactrian recipes show {source.where}` shows what it has.",
         )
-    if part.place[:1] == ("axes",) and last in ("given", "file"):  # the one stands for the other
+    if part.place[:1] == ("axes",) and last in ("given", "file"):  # one replaces the other
         part.table.pop("given", None)
         part.table.pop("file", None)
         part.table.pop("source", None)
@@ -77,7 +77,7 @@ def list_tables(data: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
 
 
 def _add_parameters(data: dict[str, Any], part: _Part) -> None:
-    """Put the table of parameters, or that of one agent in it, where it may not have been."""
+    """Add the table of parameters, or that of one agent in it, if it is missing."""
     if part.place == ("parameters",):
         data["parameters"] = part.table
     else:
@@ -95,7 +95,7 @@ class _Part:
 
 
 def _parts(data: dict[str, Any], model: type[Recipe]) -> dict[str, _Part]:
-    """The settable keys, by the name before the key."""
+    """Return the settable keys, by the name before the key."""
     tables = {**model.specs, **_ADDED}
     parts = {
         str(axis.get("name")): _Part(("axes", number), axis, tuple(Axis.model_fields))

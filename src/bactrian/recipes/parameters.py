@@ -1,4 +1,4 @@
-"""How agents are asked to choose their words, as a recipe, a society or a person says it."""
+"""Sampling parameters of agents, as given by a recipe, a society or the user."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class SamplingSpec(BaseModel):
         return body
 
     def apply(self, sampling: Sampling) -> Sampling:
-        """``sampling`` with what is said here."""
+        """Return ``sampling`` changed by these parameters."""
         given = {name: value for name, value in self.model_dump(exclude_none=True).items() if name != "body"}
         named = {name: None if value == "none" else value for name, value in given.items()}
         if "stop" in named:
@@ -141,7 +141,7 @@ def _write_none(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def merge_parameters(first: Parameters | None, second: Mapping[str, Any], where: str) -> Parameters | None:
-    """``first`` with what ``second`` says in its place. Raises InputError if that cannot be used."""
+    """Return ``first`` updated with ``second``. Raises InputError if the result is not valid."""
     merged = first.model_dump(mode="json", exclude_none=True) if first else {}
     for name, value in read_parameters(second, where).model_dump(mode="json", exclude_none=True).items():
         merged[name] = {**merged.get(name, {}), **value} if isinstance(value, dict) else value
@@ -149,7 +149,7 @@ def merge_parameters(first: Parameters | None, second: Mapping[str, Any], where:
 
 
 def apply_parameters(sampling: Sampling, specs: tuple[SamplingSpec, ...]) -> Sampling:
-    """``sampling`` with what ``specs`` say, the last word first."""
+    """Return ``sampling`` changed by ``specs``; later ones take precedence."""
     for spec in specs:
         sampling = spec.apply(sampling)
     return sampling

@@ -1,4 +1,4 @@
-"""What a recipe may say."""
+"""The schema of a recipe."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class CriticSpec(Part):
 
 
 def to_critic_settings(critic: CriticSpec) -> CriticSettings:
-    """The critic that a recipe or a society asks for."""
+    """Return the settings of the critic that a recipe or a society describes."""
     width, depth = read_search(critic.search) if critic.search else (1, 1)
     return CriticSettings(
         critic.role, critic.proposals, critic.rounds, critic.criteria, critic.unreadable, width, depth
@@ -78,7 +78,7 @@ _ONE_OR_SEVERAL = WithJsonSchema(
 class ToolsSpec(Part):
     """What an agent may call in the course of its turn."""
 
-    # Left out of what is frozen: what counts is what they offer, and a file may lie elsewhere tomorrow.
+    # Not stored with a run: what the tools offer is stored, and a file may be moved.
     python: Annotated[
         tuple[str, ...],
         _ONE_OR_SEVERAL,
@@ -117,7 +117,7 @@ class JobSpec(Part):
     placeholders: ClassVar[frozenset[str]] = frozenset()
     """Placeholders of the templates, beside the axes."""
     takes: ClassVar[frozenset[str]] = frozenset()
-    """Tables that may stand beside it: ``critic`` and ``tools``."""
+    """Tables that a recipe may have beside it: ``critic`` and ``tools``."""
     later_axes: ClassVar[tuple[str, ...]] = ()
     """Axes beside the recipe's own, whose items are known when a run is prepared."""
     recipe_rules: ClassVar[tuple[JsonDict, ...]] = ()
@@ -132,11 +132,11 @@ class JobSpec(Part):
 
 
 _TAKEN = ("count", "language_name")
-"""Placeholders that are no axis."""
+"""Placeholders that are not axes."""
 
 
 def _add_rules(schema: JsonDict, model: type[Recipe]) -> None:
-    """Say in the JSON schema how the tables go together."""
+    """Add the rules for combining tables to the JSON schema."""
     specs = model.specs.values()
     rules: list[JsonDict] = [rule for spec in specs for rule in spec.recipe_rules]
     for table in _BESIDE:
@@ -148,7 +148,7 @@ def _add_rules(schema: JsonDict, model: type[Recipe]) -> None:
 
 
 _BESIDE = ("critic", "tools")
-"""Tables that stand beside a job's; a search of the critic's goes with no tools."""
+"""Tables that a recipe may have beside that of its jobs; a searching critic excludes tools."""
 
 
 class Recipe(Part):
@@ -203,15 +203,15 @@ class Recipe(Part):
         return prod(axis.count for axis in self.axes)
 
     def content(self) -> dict[str, Any]:
-        """All that the recipe says, as it is frozen in a run."""
+        """Return the content of the recipe, as a run stores it."""
         return self.model_dump(mode="json", exclude_none=True)
 
     def with_parameters(self, given: Mapping[str, Any], where: str) -> Self:
-        """The recipe with parameters that a person gives, which count for more than its own."""
+        """Return the recipe with the user's parameters, which take precedence over its own."""
         return self.model_copy(update={"parameters": merge_parameters(self.parameters, given, where)})
 
     def with_list_sources(self, names: Mapping[str, str]) -> Self:
-        """The recipe with the lists of some axes from sources: the name of the source by that of the axis."""
+        """Return the recipe with list sources for some axes. ``names`` contains the source's name by axis."""
         own = {"given": None, "file": None, "ask": None, "fresh": False}
         axes = (
             axis.model_copy(update={**own, "source": names[axis.name]}) if axis.name in names else axis

@@ -142,7 +142,7 @@ class Society(Part):
     ] = None
 
     def agent(self, name: str) -> SocietyAgent:
-        """The agent of this name."""
+        """Return the agent of this name."""
         return next(agent for agent in self.agents if agent.name == name)
 
     @property
@@ -154,10 +154,10 @@ class Society(Part):
     def hash(self) -> str:
         """SHA-256, hexadecimal, of all that the file says."""
         content = self.model_dump(mode="json")
-        if self.models is None:  # The hash of a society without this table is that of earlier versions.
+        if self.models is None:  # A society without this table has the hash of earlier versions.
             del content["models"]
         for agent in content["agents"]:
-            if agent["parameters"] is None:  # A society without any is the same as before there were any.
+            if agent["parameters"] is None:  # Likewise.
                 del agent["parameters"]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
@@ -192,11 +192,11 @@ class SocietyPrompts:
     """System prompts by agent."""
 
     def task(self, stage: str, task: str, outputs: Mapping[str, str]) -> str:
-        """The task of a stage, from the whole task and what the stages before it gave."""
+        """Return the task of a stage, from the whole task and the outputs of earlier stages."""
         return self.tasks[stage].render({"task": task, **outputs}).strip()
 
     def system(self, agent: SocietyAgent, *, task: str, others: Sequence[str], language: str) -> str:
-        """System prompt of an agent among ``others``, which are names of roles."""
+        """Return the system prompt of an agent among ``others``, which are names of roles."""
         return self.agents[agent.name].render(
             task=task,
             role=agent.role,
@@ -207,12 +207,12 @@ class SocietyPrompts:
 
 
 def list_societies() -> tuple[str, ...]:
-    """Names of the societies that come with the program."""
+    """Return the names of the built-in societies."""
     return list_built_in(_folder())
 
 
 def read_society_text(name_or_path: str) -> str:
-    """Return the society as it is written. Raises InputError if it cannot be read."""
+    """Return the text of a society's file. Raises InputError if it cannot be read."""
     return find_file(name_or_path, _folder(), _KIND).text
 
 
@@ -231,7 +231,7 @@ def load_society(name_or_path: str) -> tuple[Society, SocietyPrompts]:
 
 
 def _with_paths(source: TomlSource) -> dict[str, object]:
-    """The content of the file, in which files of tools are where they are seen from here."""
+    """Return the content of the file, with paths of tools resolved from its folder."""
     data = source.table()
     agents = data.get("agents")
     for agent in cast("list[object]", agents) if isinstance(agents, list) else []:

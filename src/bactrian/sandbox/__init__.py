@@ -1,1 +1,1 @@
-"""Runs programs that nobody trusts: containment, limits and what came of it."""
+"""Runs untrusted programs: containment, limits and results."""

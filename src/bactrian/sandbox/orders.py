@@ -1,4 +1,4 @@
-"""What the supervisor and the process inside are told when a sandbox starts."""
+"""The orders to the supervisor and to the process inside when a sandbox starts."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ class Bait:
         return self.server.getsockname()[1]
 
     def is_touched(self) -> bool:
-        """True if the file was changed, or the server was reached."""
+        """Return True if the file was changed, or the server was reached."""
         try:
             self.server.accept()[0].close()
         except BlockingIOError:

@@ -67,7 +67,7 @@ class BlockOutcome:
 class SandboxSession:
     """Runs blocks of code one after another in one sandboxed process.
 
-    A block that uses its CPU time is interrupted, and the session goes on; a block that resists, or one that reaches
+    A block that uses up its CPU time is interrupted, and the session continues. A block that resists, or that reaches
     another limit, ends the session.
 
     Example:

@@ -56,7 +56,7 @@ def estimate_prevalence(found: Stratum, other: Stratum, *, draws: int = _DRAWS) 
     """Estimate the rate in all items, and the precision and recall of the detector.
 
     Intervals are 95 %: the share of each part is drawn from its posterior under Jeffreys' prior, so that an interval is
-    right, too, where no checked item holds. A part that was checked completely has no uncertainty. With more ``draws``
+    right, too, if no checked item shows it. A part that was checked completely has no uncertainty. With more ``draws``
     the ends of the intervals are more exact.
     """
     draw = Random(_SEED)  # noqa: S311

@@ -27,7 +27,7 @@ class RunWriter(Protocol):
     """
 
     async def begin(self, session: Session) -> Session:
-        """Store ``session`` unless its id is known. Return what the run then holds: turns, ending and all."""
+        """Store ``session`` unless its id is known. Return the stored session with turns and ending."""
         ...
 
     async def save_task(self, session: Session) -> None:
@@ -98,7 +98,7 @@ class RunWriter(Protocol):
         ...
 
     async def reopen(self, session: str) -> None:
-        """Take back the ending of the session with this id if it stopped at its limit of messages."""
+        """Remove the ending of the session with this id if it stopped at its limit of messages."""
         ...
 
 
@@ -118,12 +118,12 @@ class RunReader(Protocol):
     def snapshot(self) -> AbstractAsyncContextManager[RunReader]:
         """Return the run as it is now, however long the reading takes and whatever is written meanwhile.
 
-        It holds back the cleaning up of what is written meanwhile, so leave it soon.
+        The log of later writes cannot be cleaned up while it is open, so close it soon.
         """
         ...
 
     async def is_open(self) -> bool:
-        """True if a process writes the run, or was killed while it did."""
+        """Return True if a process writes the run, or was killed while it did."""
         ...
 
     async def session(self, session_id: str) -> Session | None:
@@ -197,15 +197,15 @@ class RunReader(Protocol):
         ...
 
     async def list_imported(self) -> frozenset[str]:
-        """Ids of the sessions that were imported and not made in this run."""
+        """Return the ids of the sessions that were imported and not made in this run."""
         ...
 
     def failures(self) -> AsyncIterator[Failure]:
-        """Return the sessions that failed and were not taken up again, in the order in which they began."""
+        """Return the sessions that failed and were not resumed, in the order in which they began."""
         ...
 
     async def mean_seconds(self) -> float | None:
-        """Mean seconds of the last thousand turns that a model made; None if there are none."""
+        """Return the mean seconds of the last thousand turns that a model made; None if there are none."""
         ...
 
     async def count_spent(self) -> dict[str, Usage]:

@@ -64,7 +64,7 @@ def _m001_sessions_and_turns(connection: Connection) -> None:
 
 
 def _m002_calls(connection: Connection) -> None:
-    """Every call to a model, so that a failure is a record too."""
+    """Add every call to a model, so that a failure is recorded, too."""
     _create(
         connection,
         "calls",
@@ -83,7 +83,7 @@ def _m002_calls(connection: Connection) -> None:
 
 
 def _m003_runs_of_a_recipe(connection: Connection) -> None:
-    """Recipe, lists of items, and what a session adds up to."""
+    """Add recipe, lists of items, and the total usage of a session."""
     _create(
         connection,
         "run",
@@ -117,7 +117,7 @@ def _m003_runs_of_a_recipe(connection: Connection) -> None:
 
 
 def _m004_proposals(connection: Connection) -> None:
-    """Candidates for turns, and the decisions on them."""
+    """Add candidates for turns, and the decisions on them."""
     _create(
         connection,
         "proposals",
@@ -163,13 +163,13 @@ def _m004_proposals(connection: Connection) -> None:
 
 
 def _m005_fingerprints(connection: Connection) -> None:
-    """The endpoint's name for the exact system that answered."""
+    """Add the endpoint's name for the exact system that answered."""
     _add_column(connection, "turns", "fingerprint", "TEXT")
     _add_column(connection, "proposals", "fingerprint", "TEXT")
 
 
 def _m006_confirmations(connection: Connection) -> None:
-    """A judge's answers about findings."""
+    """Add a judge's answers about findings."""
     _create(
         connection,
         "confirmations",
@@ -190,13 +190,13 @@ def _m006_confirmations(connection: Connection) -> None:
 
 
 def _m007_search(connection: Connection) -> None:
-    """A tree of proposals: which follows which, and which the search goes on with."""
+    """Add the tree of proposals: the parent of each, and those that the search continues."""
     _add_column(connection, "proposals", "parent", "INTEGER")
     _add_column(connection, "verdicts", "kept", "TEXT DEFAULT '[]' NOT NULL")
 
 
 def _m008_tools(connection: Connection) -> None:
-    """The tools that agents called in the course of their turns."""
+    """Add the tools that agents called during their turns."""
     _create(
         connection,
         "tools",
@@ -224,13 +224,13 @@ def _m008_tools(connection: Connection) -> None:
 
 
 def _m009_thoughts(connection: Connection) -> None:
-    """What reasoning models thought before they spoke."""
+    """Add the thoughts of reasoning models before their replies."""
     _add_column(connection, "turns", "thought", "TEXT DEFAULT '' NOT NULL")
     _add_column(connection, "proposals", "thought", "TEXT DEFAULT '' NOT NULL")
 
 
 def _m010_marks(connection: Connection) -> None:
-    """Marks and notes that a person gives to sessions."""
+    """Add marks and notes that a person gives to sessions."""
     _create(
         connection,
         "marks",
@@ -246,7 +246,7 @@ def _m010_marks(connection: Connection) -> None:
 
 
 def _m011_commands(connection: Connection) -> None:
-    """The commands that worked on the run, with their options."""
+    """Add the commands that worked on the run, with their options."""
     _create(
         connection,
         "commands",
@@ -263,13 +263,13 @@ def _m011_commands(connection: Connection) -> None:
 
 
 def _m012_thoughts_before_calls_and_decisions(connection: Connection) -> None:
-    """What reasoning models thought before they called tools or chose."""
+    """Add the thoughts of reasoning models before tool calls and choices."""
     _add_column(connection, "tools", "thought", "TEXT DEFAULT '' NOT NULL")
     _add_column(connection, "verdicts", "thought", "TEXT DEFAULT '' NOT NULL")
 
 
 def _m013_votes(connection: Connection) -> None:
-    """Votes of people on pairs of solutions."""
+    """Add votes of people on pairs of solutions."""
     _create(
         connection,
         "votes",

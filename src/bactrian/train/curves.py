@@ -39,7 +39,7 @@ def draw_curves(stages: Sequence[StageFolder], target: Path) -> None:
 
 
 def _average(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Average neighbours, so that a long training is a readable curve."""
+    """Return the averages of neighbours, so that a long training is a readable curve."""
     size = -(-len(points) // _MOST_POINTS)
     if size <= 1:
         return points
@@ -92,9 +92,9 @@ def _draw(
 
 
 def _describe(train: list[tuple[float, float]], held_out: list[tuple[float, float]]) -> str:
-    told = [
+    described = [
         f"{name} from {points[0][1]:.2f} to {points[-1][1]:.2f}"
         for name, points in (("training", train), ("held out", held_out))
         if points
     ]
-    return f"Loss by step: {', '.join(told) or 'no step'}."
+    return f"Loss by step: {', '.join(described) or 'no step'}."

@@ -1,4 +1,4 @@
-"""From a built-in name, a file or a text, and the user's settings, to a checked training recipe."""
+"""Loads a training recipe: reads a built-in one, a file or a text, applies settings, and checks the result."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def _apply_setting(setting: str, data: dict[str, Any]) -> Place:
             raise InputError(f"{key!r} cannot be set.", where="--set", next="For example: training.epochs=1")
         table = cast("dict[str, Any]", found)
     table[parts[-1]] = parse_value(written.strip())
-    if parts[0] == "base" and parts[1] in ("model", "new"):  # the one stands for the other
+    if parts[0] == "base" and parts[1] in ("model", "new"):  # one replaces the other
         check_table(data.get("base")).pop("new" if parts[1] == "model" else "model", None)
     return tuple(parts)
 

@@ -1,4 +1,4 @@
-"""What a training recipe may say."""
+"""The schema of a training recipe."""
 
 from __future__ import annotations
 

@@ -263,7 +263,7 @@ def _check_disk(stage: StageFolder, recipe: TrainRecipe, prepared: Mapping[str, 
 
 @contextmanager
 def _lock(out: Path) -> Generator[None]:
-    """Hold the folder, so that no two processes train in it. The lock dies with its process."""
+    """Lock the folder, so that no two processes train in it. The lock ends with its process."""
     try:
         out.mkdir(parents=True, exist_ok=True)
         lock = FileLock(out / _LOCK)

@@ -104,7 +104,7 @@ def _detect_loops(reading: SessionReading) -> Iterator[Finding]:
 def _find_marker(reading: SessionReading, heard: HeardTurn) -> tuple[str, str] | None:
     """Return the words by which a turn takes the other's place in the protocol, and the reason; None if not found.
 
-    What a user hands over as its input is no flip.
+    What a user gives as its input is not a flip.
     """
     if heard.by_user:
         turn = reading.detected.turns[heard.turn.number - 1]

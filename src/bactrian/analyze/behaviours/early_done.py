@@ -21,7 +21,7 @@ _LIKELY = 0.5
 
 
 def detect_early_done(reading: SessionReading) -> Iterator[Finding]:
-    """Done tokens that nothing has earned."""
+    """Yield done tokens before which nothing was solved."""
     for place, heard in enumerate(reading.heard):
         if heard.by_user and DONE in heard.turn.text:
             before = (one for one in reading.heard[:place] if not one.by_user)
@@ -43,7 +43,7 @@ def _is_work(reading: SessionReading, heard: HeardTurn) -> bool:
 
 
 def _goes_on(heard: HeardTurn) -> bool:
-    """True if the token ends a turn that instructs, not merely quoted in the middle of a sentence or in code."""
+    """Return True if the token ends a turn that instructs, not merely quoted in the middle of a sentence or in code."""
     if not isinstance(heard.turn.said, Instruction):
         return False
     return any(line.strip(" *_`.") == DONE for line in strip_code(heard.turn.text).splitlines())

@@ -14,12 +14,12 @@ from bactrian.records.finding import Finding
 
 
 def detect_empty_turns(reading: SessionReading) -> Iterator[Finding]:
-    """Turns that say nothing."""
+    """Yield turns that say nothing."""
     for heard in reading.heard:
         if is_empty(heard):
             yield reading.make_finding(heard, "empty_turn", 1.0, heard.turn.text)
 
 
 def is_empty(heard: HeardTurn) -> bool:
-    """True if a turn says nothing."""
+    """Return True if a turn says nothing."""
     return not heard.is_done and is_blank(heard.body, by_user=heard.by_user)

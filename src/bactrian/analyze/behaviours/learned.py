@@ -1,4 +1,4 @@
-"""Learned behaviours of the user: trained by ``bactrian behaviours train``, kept in a file, used by name.
+"""Learned behaviours of the user: trained by ``bactrian behaviours train``, stored in a file, used by name.
 
 The files are in the folder ``behaviours`` of the user's data folder. A path to such a file works instead of the name.
 """
@@ -34,7 +34,7 @@ class LearnedBehaviour:
 
 
 def list_learned() -> tuple[Behaviour, ...]:
-    """Return the codes of the registered ones."""
+    """Return the codes of the registered learned behaviours."""
     folder = find_data_folder() / "behaviours"
     return tuple(sorted(path.stem for path in folder.glob("*.json"))) if folder.is_dir() else ()
 

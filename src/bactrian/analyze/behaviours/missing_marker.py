@@ -29,7 +29,7 @@ _OTHER_FORMS = {
 
 
 def detect_missing_markers(reading: SessionReading) -> Iterator[Finding]:
-    """Turns of a role play that the protocol cannot read."""
+    """Yield turns of a role-play that the protocol cannot read."""
     if not reading.role_play:
         return
     for heard in reading.heard:

@@ -34,8 +34,8 @@ class _SaidWords(NamedTuple):
 
 
 def detect_near_duplicates(reading: SessionReading) -> Iterator[Finding]:
-    """Turns that their speaker has almost said before."""
-    # One look at all words of earlier turns spares a look at each turn: most turns bring new words.
+    """Yield turns that their speaker has almost said before."""
+    # Most turns have new words, so comparing with the words of all earlier turns is usually enough.
     earlier: defaultdict[tuple[bool, frozenset[str]], tuple[list[_SaidWords], set[str]]]
     earlier = defaultdict(lambda: ([], set()))
     for heard in reading.heard:
@@ -58,7 +58,7 @@ def _find_numbers(words: Iterable[str]) -> frozenset[str]:
 
 
 def _likeness(one: _SaidWords, other: _SaidWords) -> float:
-    """From 0 to 1, of two turns with the same numbers; 0 as soon as they are known to be different."""
+    """Return the similarity, from 0 to 1, of two turns with the same numbers; 0 as soon as they are known to differ."""
     left, right = one.different, other.different
     if not _SHARED * len(left) <= len(right) <= len(left) / _SHARED:
         return 0.0

@@ -36,15 +36,15 @@ _ASKS_FOR_CODE = re.compile(
 
 
 def detect_missing_code(reading: SessionReading) -> Iterator[Finding]:
-    """Solutions without code."""
+    """Yield solutions without code."""
     if not reading.session.provenance.needs_code:
         return
     for heard in reading.heard:
-        if not heard.by_user and not is_empty(heard) and not _holds_code(heard.body):
+        if not heard.by_user and not is_empty(heard) and not _contains_code(heard.body):
             yield reading.make_finding(heard, "no_code", _confidence(heard), heard.body)
 
 
-def _holds_code(text: str) -> bool:
+def _contains_code(text: str) -> bool:
     return (
         _FENCED.search(text) is not None
         or _LINE_OF_CODE.search(text) is not None

@@ -113,7 +113,7 @@ def read_behaviours(given: Iterable[BehaviourLike]) -> tuple[OwnBehaviour, ...]:
 
 
 def find_installed() -> tuple[OwnBehaviour, ...]:
-    """Return those that other packages register, and learned ones. Raises InputError if one cannot be loaded."""
+    """Return the behaviours of other packages, and learned ones. Raises InputError if one cannot be loaded."""
     return tuple(_read(code) for code in (*list_plugins(GROUP), *list_learned()))
 
 

@@ -1,4 +1,4 @@
-"""A session as the detectors read it: what they all need of a turn is worked out once, when first asked for."""
+"""A session as the detectors read it: what several of them need of a turn is computed once, when first used."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bactrian.records.session import Session
 from bactrian.records.turn import Turn
 
 
-# Not slotted: a cached property needs a place to be kept in. Turns hang on each other: no chain of comparisons.
+# Not slotted: cached properties need a ``__dict__``. Not comparable: each turn refers to the one before it.
 @dataclass(frozen=True, eq=False, repr=False)
 class HeardTurn:
     """One turn, with the one that it answers."""
@@ -57,14 +57,14 @@ class HeardTurn:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SessionReading:
-    """A session, read."""
+    """A session with its turns prepared for the detectors."""
 
     session: Session
     heard: tuple[HeardTurn, ...]
     model: DetectorModel | None = None
     """The learned detector; the built-in one if None."""
     least: float = 0.0
-    """Confidence below which a finding is not wanted: learned detectors need not say why it was found."""
+    """Confidence below which a finding is not used: learned detectors need not explain it."""
     explains: bool = True
     """False if findings are only counted: then learned detectors give neither words nor reasons."""
 
@@ -82,7 +82,7 @@ class SessionReading:
     def make_finding(
         self, heard: HeardTurn, behaviour: Behaviour, confidence: float, quote: str, reason: str = ""
     ) -> Finding:
-        """What ``heard`` shows, quoted no longer than a finding may."""
+        """Make the finding of a behaviour in ``heard``; its quotation is cut to the length that a finding may have."""
         return Finding(
             self.session.id, heard.turn.number, behaviour, confidence, quote.strip()[:LONGEST_QUOTE], reason
         )

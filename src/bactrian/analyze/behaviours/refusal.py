@@ -110,7 +110,7 @@ _ASKS_FOR_MATERIAL = re.compile(
     r"|\bno \w+(?: \w+)? (?:is|was|are|were|has been) (?:attached|given|provided|included)\b"
 )
 _PRAISES = re.compile(r"\b(?:enough|stress|overstate|ignore|forget|help (?:but|\w+ing))\b")
-"""What one cannot do out of conviction."""
+"""Praise such as "I cannot recommend it enough", which is no refusal."""
 _STILL_WORKS = re.compile(
     r"```|^\s*(?:[-*•]|\d+[.)])\s|\bhere(?: is|['’]s| are)\b|\b(?:but|however|instead),? (?:\w+ )?(?:i can|here"
     r"|you can|let me|below)\b",
@@ -119,7 +119,7 @@ _STILL_WORKS = re.compile(
 
 
 def detect_refusals(reading: SessionReading) -> Iterator[Finding]:
-    """Turns that decline."""
+    """Yield turns that decline."""
     for heard in reading.heard:
         found = is_refusal(heard)
         if found is not None:
@@ -128,7 +128,7 @@ def detect_refusals(reading: SessionReading) -> Iterator[Finding]:
 
 
 def is_refusal(heard: HeardTurn) -> tuple[float, str] | None:
-    """How sure a turn declines, and its words."""
+    """Return the confidence that a turn declines, and the words that show it."""
     if heard.turn.finish == "content_filter":
         return 1.0, heard.turn.text
     if isinstance(heard.turn.said, Instruction):

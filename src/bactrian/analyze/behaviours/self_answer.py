@@ -26,7 +26,7 @@ _HINTS = ("solution", "answer", "response", "next request", "assistant")
 
 
 def detect_self_answers(reading: SessionReading) -> Iterator[Finding]:
-    """Turns of the AI user that answer themselves."""
+    """Yield turns of the AI user that answer themselves."""
     name = reading.session.assistant.name.lower()
     for heard in reading.heard:
         if not heard.by_user or not _may(heard, name):

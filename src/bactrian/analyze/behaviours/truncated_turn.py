@@ -34,7 +34,7 @@ _FEWEST_WORDS = 4
 
 
 def detect_truncated_turns(reading: SessionReading) -> Iterator[Finding]:
-    """Turns that break off."""
+    """Yield turns that are cut off."""
     for heard in reading.heard:
         confidence = _truncated(heard)
         if confidence:
@@ -52,7 +52,7 @@ def _truncated(heard: HeardTurn) -> float:
     if text[-1] in _ENDED:
         return _lonely_number(text)
     last = text[text.rfind("\n") + 1 :]
-    # What stands in a block of code, or after the input's mark, follows rules of its own.
+    # Code, and text after the marker of the input, end in other ways than prose.
     if heard.plain.rstrip() != text or "=" in last[:-1]:
         return 0.0
     words = last.split()
@@ -64,7 +64,7 @@ def _truncated(heard: HeardTurn) -> float:
 
 
 def _is_cut_prose(line: str) -> bool:
-    """True if a line contains whole sentences and then one without an end."""
+    """Return True if a line contains whole sentences and then one without an end."""
     if not line[-1].isalpha() or _LIST_ITEM.match(line) or "://" in line:
         return False
     ends = [found.end() - 1 for found in _SENTENCES.finditer(line)]
@@ -72,7 +72,7 @@ def _is_cut_prose(line: str) -> bool:
 
 
 def _lonely_number(text: str) -> float:
-    """How sure the last number of a list waits for its item."""
+    """Return the confidence that the last number of a list lacks its item."""
     if text[-1] not in ".)":
         return 0.0
     lines = text.rsplit("\n", 1)

@@ -23,7 +23,7 @@ _ABOUT_LANGUAGES = re.compile(
 
 
 def detect_wrong_language(reading: SessionReading) -> Iterator[Finding]:
-    """Turns in another language."""
+    """Yield turns in another language."""
     language = identify_language(reading.session.provenance.language)
     for heard in reading.heard:
         if detect_other_language(heard.lower, language) and not _may_be_asked_for(heard):

@@ -1,6 +1,7 @@
 """The judge: a model that confirms or rejects findings of the detectors.
 
-Its prompt contains the definition in the detector's docstring, so that both use the same one.
+Its prompts are the templates ``judge_…`` of ``prompts/engine.toml``, with the definition of the behaviour, which the
+detector uses, too (:func:`~bactrian.analyze.behaviours.catalogue.load_definitions`).
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ QUESTION_TOKENS = 400
 ANSWER_TOKENS = 40
 """Estimated tokens of an answer."""
 _LONGEST = 3000
-"""Most characters of a turn in a question; of a longer one, both ends are included."""
+"""Maximum characters of a turn in a question; of a longer turn, both ends are included."""
 _ANSWER = re.compile(r"[*_#>\"' \t]*(yes|no)\b", re.IGNORECASE)
 SAMPLING = Sampling(temperature=0.0, max_tokens=120)
-"""Of the judge, unless the user says otherwise."""
+"""The judge's default sampling parameters."""
 
 
 # The format is enforced only by grammar: other models' answers are parsed well enough without it.
@@ -90,14 +91,14 @@ def _definition(finding: Finding) -> str:
 def _question(turns: Sequence[Turn], finding: Finding) -> str:
     """Return the previous turns, then the turn in question."""
     shown = [turn for turn in turns if finding.turn - TURNS_SHOWN < turn.number <= finding.turn]
-    told = [
+    shown_turns = [
         render_prompt("judge_turn", turn=turn.number, speaker=_name_speaker(turn), text=_cut(turn.text))
         for turn in shown
     ]
     fault = finding.behaviour.replace("_", " ")
     return render_prompt(
         "judge_question",
-        turns="\n\n".join(told),
+        turns="\n\n".join(shown_turns),
         turn=finding.turn,
         speaker=_name_speaker(shown[-1]),
         fault=fault,

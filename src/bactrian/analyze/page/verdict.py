@@ -45,12 +45,14 @@ def write_comparison_verdict(reports: Sequence[Json], changes: Sequence[Json]) -
             for name, one in zip(names[1:], changes, strict=True)
             if is_sure(find_change(one, COOPERATION))
         ]
-        told = f"Of {len(names)} runs, cooperation fails least often in {least} ({rates[least]:.0%}) and most often in "
+        intro = f"Of {len(names)} runs, cooperation fails least often in {least} ({rates[least]:.0%}) and most often "
         if not sure:
             differ = "no run differs"
         else:
             differ = f"only {sure[0]} differs" if len(sure) == 1 else f"{' and '.join(sure)} differ"
-        return f"{told}{most} ({rates[most]:.0%}). From {names[0]}, {differ} by more than chance explains."
+        return (
+            f"{intro}in {most} ({rates[most]:.0%}). From {names[0]}, {differ} by more than chance explains."
+        )
     change = changes[0]
     paired = change["paired"]
     where = f"On the same {paired['pairs']:,} jobs" if paired else "On different conversations"

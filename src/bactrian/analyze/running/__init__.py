@@ -1,1 +1,1 @@
-"""Runs the code of solutions in a sandbox, for those who ask for it."""
+"""Runs the code of solutions in a sandbox; only if requested."""

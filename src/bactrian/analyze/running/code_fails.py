@@ -1,6 +1,6 @@
 """The behaviour ``code_fails``: a solution whose Python raises an exception when it is run.
 
-It is detected only where somebody asks for it, because it runs code of a model.
+It is detected only if requested, because detecting it runs code of a model.
 """
 
 from __future__ import annotations

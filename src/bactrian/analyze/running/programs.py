@@ -150,7 +150,7 @@ def _find_line(trace: str, code: str) -> str:
 
 
 def _is_program(code: str) -> bool:
-    """Return True for Python that does something: a word, a name or a list of numbers is no program."""
+    """Return True for Python that does something; a word, a name or a list of numbers does nothing."""
     try:
         with warnings.catch_warnings(action="ignore"):
             body = ast.parse(code).body

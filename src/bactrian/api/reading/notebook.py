@@ -16,7 +16,7 @@ _BEGIN = "The run begins."
 
 
 class ShownProgress:
-    """A moment of a run, as a notebook shows it."""
+    """The progress of a run at one moment, as a notebook shows it."""
 
     def __init__(self, now: ProgressSnapshot | None) -> None:
         self._now = now

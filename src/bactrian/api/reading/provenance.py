@@ -61,7 +61,7 @@ def _write_command(command: Command, run: Path, content: Mapping[str, Any]) -> s
 def list_settings(recipe: Mapping[str, Any]) -> list[str]:
     """Return the settings, as ``--set`` takes them, that make ``recipe`` of the built-in recipe of its name.
 
-    Only numbers, words and truth values are compared, since a longer text is no setting that one types. The list is
+    Only numbers, words and booleans are compared, since nobody types a longer text as a setting. The list is
     empty for a recipe of another name.
     """
     if recipe.get("name") not in list_recipes():
@@ -85,7 +85,7 @@ def _find_new(before: Json, after: Json) -> Json:
 
 
 def _write_flags(options: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the options that are a number or a short text; the others are no flag of their own."""
+    """Yield the options that are a number or a short text; the others have no flag."""
     for name, value in options.items():
         if name in ("idea", "own", "endings", DIFFERENT_ROLES) or value == _DEFAULTS.get(name):
             continue

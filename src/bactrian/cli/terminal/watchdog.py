@@ -38,7 +38,7 @@ def watch_event_loop(tell: Callable[[str], object], *, patience: float = 1.0) ->
             moved.clear()
             if still == _LOOKS and quiet <= 0 and not _is_importing(thread):
                 quiet = _QUIET
-                tell(f"Nothing could go on for {patience:g} s: {_where(thread)} blocks everything.")
+                tell(f"Nothing made progress for {patience:g} s: {_where(thread)} blocks the event loop.")
 
     timer = loop.call_soon(beat)
     watcher = threading.Thread(target=watch, name="bactrian-watchdog", daemon=True)

@@ -15,9 +15,9 @@ LEAST_TABLE = 72
 
 
 def write_labelled(console: PrintableConsole, facts: Iterable[tuple[str, str]], label_width: int) -> None:
-    """Write each fact behind its label; on a terminal, longer ones go on below themselves.
+    """Write each fact after its label; on a terminal, longer facts continue below, with the same indent.
 
-    A command at the end of a fact stands on a line of its own, uncut, so that it can be copied.
+    A command at the end of a fact is written on a separate line, uncut, so that it can be copied.
     """
     for label, text in facts:
         begin = label.ljust(label_width)

@@ -9,7 +9,7 @@ from typing import Self
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from bactrian.cli.terminal.console import open_progress, say
-from bactrian.evaluate.judging.verdict import KINDS, Verdict
+from bactrian.evaluate.code_checks.verdict import KINDS, Verdict
 from bactrian.evaluate.pass_at_k import PassAtK
 from bactrian.evaluate.scoring import Score
 from bactrian.records.text import write_count

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class PlayKeeper:
-    """Opens the run that keeps a session which no ``--run`` names, and says how to go on with it.
+    """Opens the run that stores a session without ``--run``, and says how to resume it.
 
     Printing it gives what to do after an interruption.
     """
@@ -69,7 +69,7 @@ class PlayKeeper:
 
     @asynccontextmanager
     async def name_next_command(self) -> AsyncGenerator[None]:
-        """Let an error of the budget say how this session goes on."""
+        """Add the command that resumes this session to errors of the budget."""
         try:
             yield
         except BudgetReached as error:
@@ -195,15 +195,15 @@ async def watch_events(
     return 0
 
 
-async def watch_society(wish: SocietyRun, options: ModelOptions, keeper: PlayKeeper) -> int:
+async def watch_society(society_run: SocietyRun, options: ModelOptions, keeper: PlayKeeper) -> int:
     """Play the society's stages and return the exit code."""
     from bactrian.play.society.stages import play_one_society
 
     watching = choose_viewer(json=keeper.json, raw=keeper.raw)
-    stages = [stage.name for stage in wish.society.stages]
+    stages = [stage.name for stage in society_run.society.stages]
     begun = 0
     async with keeper.open() as store, keeper.name_next_command():
-        events = play_one_society(wish, options, keeper.given, watching.listener, kept_in=store)
+        events = play_one_society(society_run, options, keeper.given, watching.listener, kept_in=store)
         async with aclosing(events):
             async for event in events:
                 keeper.notice(event)

@@ -1,1 +1,1 @@
-"""Are the solutions of role-plays better than single answers? (paper, section 5.1)"""
+"""Compares the solutions of role-plays with single answers (paper, section 5.1)."""

@@ -39,7 +39,7 @@ FIGURES = (
 
 
 def find_figures(pair: tuple[str, str], recipe: str, *, people: bool = False) -> Sequence[PaperFigure]:
-    """Return the rows that stand beside a pair of ways; for another recipe than the paper's, all with that pair."""
+    """Return the rows to compare with a pair of ways; for another recipe than the paper's, all with that pair."""
     if pair[0] != "extraction":
         return ()
     beside = [one for one in FIGURES if one.other == pair[1] and (one.judge == "people") == people]

@@ -1,1 +1,1 @@
-"""Does knowledge emerge as a model is trained on one kind of conversations after another? (paper, section 5.2)"""
+"""Measures whether knowledge emerges as a model is trained on one kind of data after another (paper, section 5.2)."""

@@ -23,7 +23,7 @@ _LONGEST = 40
 def build_answer_recipe(questions: Sequence[KnownQuestion], model: str) -> Recipe:
     """Return the recipe that asks ``model`` each question once, without sampling.
 
-    The weights of a local model are a part of the recipe: a stage that is trained again does not go on with the
+    The weights of a local model are a part of the recipe: a stage that is trained again does not continue with the
     answers of the former one.
 
     Raises:

@@ -27,7 +27,7 @@ class FactSize:
     facts: int = 12
     """Facts of each domain that are taught."""
     untaught: int = 3
-    """Facts of each domain that are asked and never taught: whoever answers them right has guessed."""
+    """Facts of each domain that are asked and never taught: right answers to them are guesses."""
     wordings: int = 6
     """Wordings in which each fact is taught."""
 

@@ -29,7 +29,7 @@ _ROOT = 1e-4
 
 
 def is_plus(row: dict[str, Any]) -> bool:
-    """True if ``row`` is a problem of HumanEval+ with inputs instead of a test."""
+    """Return True if ``row`` is a problem of HumanEval+ with inputs instead of a test."""
     return "plus_input" in row and "test" not in row
 
 

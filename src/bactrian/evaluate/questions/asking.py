@@ -32,7 +32,7 @@ async def ask_questions(
     """Return ``count`` questions of ``category`` that ``model`` writes, none of them an example.
 
     Raises:
-        BadReply: three replies in a row held no new question.
+        BadReply: three replies in a row contained no new question.
         ModelError: the model does not answer.
     """
     axis = Axis(name="question", count=count, ask=_ASK, per=("category", "examples"), temperature=1.0)

@@ -60,7 +60,7 @@ def _parse(lines: Iterable[tuple[int, str]], where: str) -> Iterable[str]:
                 row = cast("dict[str, Any]", parse_json(line))
             except ValueError as error:
                 raise InputError(
-                    "This line is no JSON.", where=f"{where}:{number}", next="Mend it."
+                    "This line is not JSON.", where=f"{where}:{number}", next="Correct it."
                 ) from error
             given = row.get("text")
             text = given if isinstance(given, str) else ""

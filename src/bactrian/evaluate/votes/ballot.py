@@ -1,6 +1,6 @@
 """Decides which pair of solutions a voter is shown next, and which of the two on the left.
 
-Everything follows from the voter's pseudonym and the votes so far, so that a voter can stop and go on at any time.
+Everything follows from the voter's pseudonym and the votes so far, so that a voter can stop and resume at any time.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ def rewrite_page(page: str, address: str, file: str, find_file: Callable[[str], 
         page: HTML of the application.
         address: Its address there.
         file: Its file in the copy.
-        find_file: Returns the file of an address, with a fragment if need be; None if the copy does not hold it.
+        find_file: Returns the file of an address, with a fragment if need be; None if the copy does not contain it.
     """
 
     def lead(match: re.Match[str]) -> str:

@@ -38,7 +38,7 @@ class IndexUpkeep:
         return task is not None and task.done() and not task.cancelled() and task.exception() is not None
 
     async def stop(self) -> None:
-        """End the work; the next start goes on from there."""
+        """End the work; the next start continues from there."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])

@@ -96,7 +96,7 @@ async def store_vote(request: Request) -> Response:
             request,
             voter,
             429,
-            f"These are more votes than a person can give. This one was not counted; go on in {wait:.0f} seconds.",
+            f"These are more votes than a person can give. This one was not counted; continue in {wait:.0f} seconds.",
             form,
         )
     async with explorer.voting:

@@ -40,7 +40,7 @@ class JobPlayer(Protocol):
 
 
 LOCAL = "local"
-"""The model of all agents where nothing is said of them."""
+"""The default model of all agents."""
 
 
 @dataclass(frozen=True, slots=True)

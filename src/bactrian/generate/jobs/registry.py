@@ -32,9 +32,9 @@ def find_job_kind(recipe: Recipe) -> type[JobKind[Any]]:
 
 
 def choose_models(recipe: Recipe, default: str | None, by_agent: Mapping[str, str]) -> ModelChoice:
-    """The models of a run: what a person says takes precedence over what the recipe says, and is trusted more.
+    """Choose the models of a run. The user's choice takes precedence over the recipe's, and is trusted more.
 
-    ``default`` is the model of all agents, instead of all that the recipe names; None if nothing is said of it.
+    ``default`` is the model of all agents, instead of those in the recipe; None if not given.
     """
     models = recipe.models if default is None else None
     own = models.by_agent() if models else {}

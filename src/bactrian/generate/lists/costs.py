@@ -1,4 +1,4 @@
-"""What the lists of a run still take: assumed first, then measured on the lists that are there."""
+"""Remaining cost of a run's lists: assumed first, then measured on finished lists."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class AxisCosts:
     used: Usage = Usage()
 
     def finish(self, items: ItemList) -> None:
-        """Count a list that is there; one that was copied says nothing of its cost."""
+        """Count a finished list; a copied one shows no cost."""
         questions = len(items.items) if self.each else 1
         self.left = max(0, self.left - questions)
         if items.calls:
@@ -40,7 +40,7 @@ class AxisCosts:
             self.used += items.usage
 
     def estimate(self) -> Usage:
-        """Return what the questions that are left take together."""
+        """Return the cost of all remaining questions together."""
         if not self.asked:
             return Usage(self.left * self.assumed.prompt, self.left * self.assumed.completion)
         share = self.left / self.asked
@@ -49,19 +49,19 @@ class AxisCosts:
 
 @dataclass(slots=True)
 class ListCosts:
-    """What the lists of a run still take."""
+    """The remaining cost of a run's lists."""
 
     axes: dict[str, AxisCosts] = field(default_factory=dict[str, AxisCosts])
     price: Price | None = None
     """Of the model that is asked for lists; None if it is unknown."""
 
     def finish(self, items: ItemList) -> None:
-        """Count a list that is there."""
+        """Count a finished list."""
         if (axis := self.axes.get(items.id.partition("@")[0])) is not None:
             axis.finish(items)
 
     def estimate(self) -> Usage:
-        """Return the tokens that all questions take that are left."""
+        """Return the tokens of all remaining questions."""
         return sum((axis.estimate() for axis in self.axes.values()), Usage())
 
     def count_calls(self) -> int:
@@ -70,7 +70,7 @@ class ListCosts:
 
 
 def estimate_lists(axes: Sequence[Axis], size: int, *, spread: bool, price: Price | None = None) -> ListCosts:
-    """Return what all lists take that ``size`` jobs need.
+    """Return the cost of all lists that ``size`` jobs need.
 
     Jobs that are ``spread`` need as many different lists as possible, and the first items of each.
     """
@@ -87,7 +87,7 @@ def _expect_axes(axes: Sequence[Axis], size: int, *, spread: bool) -> Iterator[t
         if not axis.each:
             yield axis.name, AxisCosts(lists, Usage(_LIST_PROMPT, axis.count * _ITEM), each=False)
             continue
-        # Only those items are asked for that are needed.
+        # Only the items that are needed are requested.
         needed = size if spread else -(-size // (below // axis.count))
         tokens = _ITEM * 10
         shown = round(_count_shown(axis) * min(tokens, _SHOWN_ITEM))
@@ -98,5 +98,5 @@ def _expect_axes(axes: Sequence[Axis], size: int, *, spread: bool) -> Iterator[t
 
 
 def _count_shown(axis: Axis) -> float:
-    """Earlier items that a question for one more names, on average."""
+    """Return how many earlier items a question for one more lists, on average."""
     return sum(min(position, axis.shown) for position in range(axis.count)) / axis.count

@@ -104,7 +104,7 @@ def _nearly_json(written: str) -> list[str] | None:
 
 
 def _whole_texts(written: str) -> list[str] | None:
-    """The texts of a JSON array that ends before it is closed, without the one in which it was cut off."""
+    """Return the complete texts of a JSON array that was cut off."""
     opened = _CUT_OFF.match(written)
     if opened is None:
         return None

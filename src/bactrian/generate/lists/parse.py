@@ -90,7 +90,7 @@ def _strip_thoughts(text: str) -> str:
 
 
 def _split_line(item: str) -> list[str]:
-    """``Actor 2. Baker 3. Cook`` and ``Actor • Baker • Cook`` as three items; the first marker is already removed."""
+    """Split ``Actor 2. Baker 3. Cook`` and ``Actor • Baker • Cook`` into items; the first marker is already removed."""
     items: list[str] = []
     for mark in (".", ")"):
         rest, items = item, []

@@ -64,7 +64,7 @@ class Connection(asyncio.BufferedProtocol):
         return response
 
     def excuse(self, seconds: float) -> None:
-        """Count so many seconds for nothing: this process did not run."""
+        """Exclude so many seconds from the timeouts, because this process did not run."""
         self.begun += seconds
         self.heard = self.heard and self.heard + seconds
 

@@ -64,7 +64,7 @@ class Pool:
         self._watch: asyncio.TimerHandle | None = None
         self._tls: ssl.SSLContext | None = None
         self._due = 0.0
-        """When the next look is to be."""
+        """Time of the next check."""
         self._tick = min(1.0, limits.total / 5, limits.silence / 5)
         # A proxy for plain HTTP needs absolute addresses; a tunnel does not.
         self._target = str(address) if self._forwarded else address.path
@@ -193,7 +193,7 @@ class Pool:
         loop = asyncio.get_running_loop()
         now = loop.time()
         if (lost := now - self._due) > _LOST:
-            # What arrived meanwhile was not read yet: that comes first, and a server is not to blame for this time.
+            # First read what arrived meanwhile: the server did not cause this delay.
             for connection in self._all:
                 connection.excuse(lost)
             self._schedule_check()

@@ -226,7 +226,7 @@ class LlamaServer:
         return TryAgain(f"{what} and is started again.", where=self._where)
 
     def _stop_standing(self) -> None:
-        """End the process, which has work and does none; whoever waits for it learns why."""
+        """End the process, which has work and does none; pending requests fail with the reason."""
         self._stood_still = True
         with suppress(ProcessLookupError):
             self._worker.kill()

@@ -169,7 +169,7 @@ _WINDOW = re.compile(
 )
 _PROMPT = re.compile(
     r"(\d+) (?:in|from) the (?:messages|prompt|input)|\"n_prompt_tokens\": ?(\d+)"
-    # vLLM's "at least" is no count: it is what is left beside the reply, and one more.
+    # vLLM's "at least" is not a count: it is the space left beside the reply, plus one.
     r"|(?:prompt|input|messages|request)(?: contains?| has| resulted in|:) (\d+) (?:input )?tokens"
     r"|(?:prompt is too long|request): (\d+) tokens|request \((\d+) tokens\)",
     re.IGNORECASE,

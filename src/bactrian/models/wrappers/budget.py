@@ -106,7 +106,7 @@ class UsageMeter:
         await ended
 
     def settle(self, model: str, held: Usage | None, used: Usage | None, *, failed: bool) -> None:
-        """Give back what :meth:`hold` set aside, if anything, and count what was used; None if nobody knows."""
+        """Release what :meth:`hold` reserved, if anything, and count what was used; None if unknown."""
         if held is not None:
             self._in_flight -= 1
             self._held_tokens -= held.total
@@ -209,5 +209,5 @@ class Budget(Wrapper):
 
 
 def _follow(ratio: float, seen: float) -> float:
-    """A ratio that rises to what was seen at once, falls slowly, and never below 1."""
+    """Return the ratio after another observation: it rises at once, falls slowly, and is at least 1."""
     return max(1.0, seen, ratio + _FORGETTING * (seen - ratio))

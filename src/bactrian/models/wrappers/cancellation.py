@@ -8,7 +8,7 @@ from bactrian.errors import Halted
 
 
 class StopSignal:
-    """Waits of many calls. :meth:`end` breaks off all of them, and lets no new one begin."""
+    """Lets many calls wait until :meth:`stop` cancels all current and future waits."""
 
     def __init__(self) -> None:
         self.over = False
@@ -18,7 +18,7 @@ class StopSignal:
         """Sleep for ``seconds``.
 
         Raises:
-            Halted: the rest is over.
+            Halted: :meth:`stop` was called.
         """
         waiting = asyncio.get_running_loop().create_future()
         timer = asyncio.get_running_loop().call_later(seconds, _wake, waiting)
@@ -31,7 +31,7 @@ class StopSignal:
         """Wait for ``waiting``.
 
         Raises:
-            Halted: the rest is over.
+            Halted: :meth:`stop` was called.
         """
         if self.over and not waiting.done():
             raise Halted

@@ -40,7 +40,7 @@ _PROBE = 2.0
 """Seconds that the others wait for the first answer: a refusal is there by then, a long reply need not be."""
 _TOGETHER = 20
 _APART = 0.004
-"""Of those who waited, so many are let go at once, and so many seconds later the next: a thousand that begin together
+"""Waiting requests are released in groups of this size, so many seconds apart: a thousand that begin together
 stay in step, and wait for each other at every turn."""
 _FIRST_PAUSE = 1.0
 _LONGEST_SILENCE = 60.0
@@ -62,7 +62,7 @@ class ConcurrencyLimit(Wrapper):
     Additive increase, multiplicative decrease: a 429 or 503, a connection that is not accepted, or a latency far
     above the best halves the limit, at most once for the requests that were in flight together; as many answers as
     the limit is raise it by one, and near the limit that was too much more slowly, so that most of the time is
-    spent just below it. A wait that the endpoint asks for holds all requests back, not only the one that was told.
+    spent just below it. A wait that the endpoint asks for delays all requests, not only the one that was asked to wait.
     An endpoint that answers nothing is tried by one request at a time, after pauses that double, until it answers
     one ("circuit breaker").
 
@@ -123,7 +123,7 @@ class ConcurrencyLimit(Wrapper):
         return self.ask(self._model, self._latency, request)
 
     def share(self, model: Model) -> SharedConcurrency:
-        """``model``, another one of the same endpoint: what is in flight for both counts together."""
+        """Wrap ``model``, another one of the same endpoint: the requests in flight of both count together."""
         return SharedConcurrency(model, self)
 
     async def ask(self, model: Model, latency: Latency, request: Request) -> Reply:
@@ -193,7 +193,7 @@ class ConcurrencyLimit(Wrapper):
         self._tell_all(fault)
 
     def _tell_all(self, fault: ModelError) -> None:
-        """Give those who wait the outcome that they would have had."""
+        """Give the waiting requests the outcome that they would have had."""
         while self._waiting:
             turn = self._waiting.popleft()
             if not turn.done():

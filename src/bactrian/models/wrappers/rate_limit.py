@@ -38,7 +38,7 @@ class Pace:
         self._free_at = max(self._clock(), self._free_at) + amount * self._seconds_each
 
     def settle(self, difference: float) -> None:
-        """Correct what was taken by what was really used beyond it."""
+        """Add the difference between what was used and what was taken."""
         self._free_at += difference * self._seconds_each
 
 
@@ -66,7 +66,7 @@ class TokenEstimator:
 
 
 class RateLimit(Wrapper):
-    """Holds requests to ``model`` back to a number of requests, of tokens, or of both a minute.
+    """Limits the requests to ``model``, their tokens, or both, per minute.
 
     All requests through one ``RateLimit`` share its pace, first come, first served. A request's tokens are expected
     to be what those before it used, and corrected once its usage is known; of one that fails, what it cost.
@@ -89,7 +89,7 @@ class RateLimit(Wrapper):
         self._turn = asyncio.Lock()
 
     def share(self, model: Model) -> RateLimit:
-        """``model``, another one of the same endpoint, at the same pace."""
+        """Wrap ``model``, another one of the same endpoint, at the same pace."""
         shared = copy(self)
         shared._model = model
         shared._expectation = TokenEstimator()

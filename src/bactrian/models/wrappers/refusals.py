@@ -45,7 +45,7 @@ class RefusalCheck(Wrapper):
         return self._model.reply(request) if self._has_answered else self._examine(request)
 
     async def _examine(self, request: Request) -> Reply:
-        """Answer ``request`` while it is not known yet whether the endpoint answers anybody."""
+        """Answer ``request`` while it is not known yet whether the endpoint answers any request."""
         if self._denied is not None:
             raise self._denied
         try:

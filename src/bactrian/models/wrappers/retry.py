@@ -60,7 +60,7 @@ class Retry(Wrapper):
 
     Waits double and are drawn evenly from zero to their length ("full jitter"), so that many conversations
     that failed together do not come back together. Where the endpoint says how long to wait, that is done
-    instead. ``notice`` is told of each fault that is waited out.
+    instead. ``notice`` receives a message about each fault that is retried.
     """
 
     def __init__(

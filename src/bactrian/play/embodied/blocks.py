@@ -73,5 +73,5 @@ def read_code(arguments: str) -> str | None:
 
 
 def is_body(kit: Toolkit) -> bool:
-    """True if ``kit`` is an embodied agent's: it has the tool for code and no other."""
+    """Return True if ``kit`` is an embodied agent's: it has the tool for code and no other."""
     return [(one.name, dict(one.parameters)) for one in kit.tools] == [(NAME, SCHEMA)]

@@ -53,12 +53,12 @@ class Body(Toolbox):
         return True
 
     def resume(self, session: Session, run: Path | None) -> None:
-        """Go on with a session that may have turns; files are kept beside ``run``, if there is one."""
+        """Resume a session that may have turns; files are stored beside ``run``, if there is one."""
         self.bench.lost = bool(session.pending) or any(turn.uses for turn in session.turns)
         self.files.resume(None if run is None else name_folder(run, session.id))
 
     def describe(self) -> str:
-        """Return what the system prompt says of the actions."""
+        """Return what the system prompt says about the actions."""
         return render_prompt("embodied_hands", actions=self.kit.tools[0].description)
 
     def read_calls(self, reply: Reply) -> Reply:

@@ -31,7 +31,7 @@ class KeptFiles:
         self._known: dict[str, bytes | None] = {}
 
     def resume(self, folder: Path | None) -> None:
-        """Keep files in ``folder``, and know those of an interrupted session in it; with None, keep them in memory."""
+        """Store files in ``folder``, and read those of an interrupted session in it; with None, keep them in memory."""
         self._folder = folder
         if folder is not None and folder.is_dir():
             paths = [path for path in sorted(folder.iterdir()) if path.is_file() and not path.is_symlink()]

@@ -43,7 +43,7 @@ class SuggestedRole:
     competencies: str
 
     def role(self) -> Role:
-        """The role; its description includes the competencies."""
+        """Return the role; its description includes the competencies."""
         more = f"{self.description}\nCompetencies: {self.competencies}" if self.competencies else ""
         return Role(self.name, more or self.description)
 
@@ -84,7 +84,7 @@ async def find_roles(
     model in this process. ``parameters`` replace the default sampling.
 
     Raises:
-        BadReply: three answers in a row brought nothing new.
+        BadReply: three answers in a row contained no new role.
         ModelError: the model does not answer.
     """
     traits = get_traits(model)

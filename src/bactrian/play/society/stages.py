@@ -72,7 +72,7 @@ class SocietyRun:
     """The options as JSON values, without keys, to store with the sessions."""
 
     def session_id(self, stage: SocietyStage) -> str:
-        """Id of the session of ``stage``."""
+        """Return the id of the session of ``stage``."""
         if self.name is not None and stage is self.society.stages[-1]:
             return self.name
         return f"{self.name or self.id}-{stage.name}"
@@ -136,7 +136,7 @@ async def play_society(
 ) -> AsyncGenerator[Event]:
     """Play each stage to its ending. The output of a stage is part of the task of later stages.
 
-    After a stage that a model or a person broke off, no further stage is played; the same call with the same store
+    After a stage that a model or a person ended early, no further stage is played; the same call with the same store
     resumes it.
 
     Raises:

@@ -140,4 +140,4 @@ def _forget(work: asyncio.Future[str]) -> None:
 
 
 NO_TOOLS: Mapping[str, Toolbox] = MappingProxyType({})
-"""The kit of agents without tools."""
+"""The toolbox of agents without tools."""

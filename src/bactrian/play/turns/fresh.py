@@ -1,7 +1,7 @@
 """Turns of a model that repeats whatever it sees: the built-in one, on ideas other than the paper's example.
 
 Such a model continues its own earlier turns as a list. So it sees nothing but what was said to it last, it opens each
-instruction in another way, and what is of no use all the same is asked for again. Measured in docs/performance.md.
+instruction in another way, and a useless reply is requested again. Measured in docs/performance.md.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from bactrian.detect.loops import is_repetition
 from bactrian.language.protocol import find_instruction
 from bactrian.models.traits import get_traits
 from bactrian.play.agent import Agent, View, ask_agent, make_turn
-from bactrian.play.defaults import SMALL_PACK
 from bactrian.play.response_formats import build_user_format
 from bactrian.play.scene import Scene
+from bactrian.play.setup_defaults import SMALL_PACK
 from bactrian.play.turns.state import SessionState
 from bactrian.records.events import Spoke
 from bactrian.records.message import Message

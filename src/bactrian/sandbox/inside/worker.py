@@ -120,7 +120,7 @@ class Worker:
 
 
 class _CpuLimit:
-    """Interrupts a block that uses more than ``seconds`` of CPU time, so that its session can go on."""
+    """Interrupts a block that uses more than ``seconds`` of CPU time, so that its session can continue."""
 
     def __init__(self, seconds: object) -> None:
         self._seconds = float(seconds) if isinstance(seconds, int | float) else 0.0

@@ -147,7 +147,7 @@ def read_bytes(text: object) -> bytes:
     """Return the bytes that ``text`` stands for.
 
     Raises:
-        Unsupported: it stands for none.
+        Unsupported: it is not such a text.
     """
     if not isinstance(text, str):
         raise Unsupported("garbled bytes")

@@ -49,7 +49,7 @@ def follow_link(path: Path) -> Path:
 
 
 def count_free_bytes(path: Path) -> int:
-    """Bytes that may still be written where ``path`` lies."""
+    """Return the free bytes of the file system of ``path``."""
     disk = os.statvfs(path.absolute().parent)
     return disk.f_bavail * disk.f_frsize
 
@@ -77,7 +77,7 @@ def list_run_files(path: Path) -> list[Path]:
 
 
 def find_holder(path: Path) -> str | None:
-    """Another process that holds a lock on the database at ``path``: its name and number; None if none can be found."""
+    """Return name and id of another process that locks the database at ``path``; None if not found."""
     try:
         files = {file.stat().st_ino for file in (path, path.with_name(f"{path.name}-shm")) if file.exists()}
         locks = Path("/proc/locks").read_text()
@@ -96,7 +96,7 @@ def find_holder(path: Path) -> str | None:
 
 
 def find_network_file_system(path: Path) -> str | None:
-    """Return the kind of network file system that ``path`` lies on; None if it lies on none, or that cannot be told."""
+    """Return the kind of network file system that contains ``path``; None for a local one, or if unknown."""
     try:
         mounts = _MOUNTS.read_text("utf-8", "surrogateescape")
     except OSError:  # not Linux

@@ -26,7 +26,7 @@ class RunLock:
         self._identities = {lock_file: _identify(lock_file)}
 
     def guard_run(self) -> None:
-        """Also check from now on that the run itself is not deleted or replaced."""
+        """Check from now on, too, that the run itself is not deleted or replaced."""
         self._identities[self._path] = _identify(self._path)
 
     def remove_file(self) -> None:

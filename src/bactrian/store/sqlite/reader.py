@@ -53,7 +53,7 @@ class Reader:
         self._engine = engine
 
     def is_open(self) -> bool:
-        """True if a process writes the run, or was killed while it did."""
+        """Return True if a process writes the run, or was killed while it did."""
         with explain_errors(self._path), self._engine.connect() as connection:
             return connection.exec_driver_sql("PRAGMA user_version").scalar_one() == IS_OPEN
 
@@ -157,7 +157,7 @@ class Reader:
         ]
 
     def mean_seconds(self) -> float | None:
-        """Mean seconds of the last thousand turns that a model made; None if there are none."""
+        """Return the mean seconds of the last thousand turns that a model made; None if there are none."""
         turns = schema.turns.c
         last = (
             select(turns.seconds).where(turns.seconds > 0).order_by(turns.row.desc()).limit(1000).subquery()
@@ -287,7 +287,7 @@ def _read_deliberation_usage(connection: Connection) -> Iterator[tuple[str, Usag
 
 
 def _failed_calls(connection: Connection) -> Iterator[tuple[str, Usage]]:
-    """What calls cost that no turn and no list counts, by agent."""
+    """Yield, by agent, the usage of calls that no turn and no list includes."""
     calls = schema.calls.c
     sums = [
         cast(func.total(func.json_extract(calls.usage, f"$.{name}")), Integer)

@@ -130,7 +130,7 @@ class SqliteStore:
         await self._write(statements.END_SESSION, row)
 
     async def reopen(self, session: str) -> None:
-        """Take back the ending of the session with this id if it stopped at its limit of messages."""
+        """Remove the ending of the session with this id if it stopped at its limit of messages."""
         await self._write(statements.REOPEN_SESSION, (session,))
 
     async def add_call(self, call: Call) -> None:
@@ -194,7 +194,7 @@ class SqliteStore:
                 yield failure
 
     async def mean_seconds(self) -> float | None:
-        """Mean seconds of the last thousand turns that a model made; None if there are none."""
+        """Return the mean seconds of the last thousand turns that a model made; None if there are none."""
         return await asyncio.to_thread(self._reader.mean_seconds)
 
     async def count_spent(self) -> dict[str, Usage]:
@@ -251,7 +251,7 @@ class SqliteStore:
             reading.dispose()
 
     async def is_open(self) -> bool:
-        """True if a process writes the run, or was killed while it did."""
+        """Return True if a process writes the run, or was killed while it did."""
         return await asyncio.to_thread(self._reader.is_open)
 
     def _write(self, statement: Statement, row: tuple[Any, ...]) -> Awaitable[bool]:

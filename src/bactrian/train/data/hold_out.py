@@ -21,7 +21,7 @@ from bactrian.train.data.conversation import Conversation, Said, hash_messages
 MOST_HELD_OUT = 500
 """Conversations; more would not make the loss on them more certain, and cost time."""
 _NOT_SAID = frozenset(("id", "question_id", "role", "category"))
-"""Keys whose values are no texts."""
+"""Keys whose values are not texts."""
 _WORD = re.compile(r"[^\W_]+")
 
 

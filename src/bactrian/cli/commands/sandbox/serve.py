@@ -20,7 +20,7 @@ def serve(
     tiers = [one for one in TIERS if tier in (None, one.name)]
     if not tiers:
         raise InputError(
-            f"{tier!r} is no tier of this computer.",
+            f"{tier!r} is not a tier of this computer.",
             where="--tier",
             next=f"Use one of: {', '.join(one.name for one in TIERS)}.",
         )

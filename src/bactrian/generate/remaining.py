@@ -1,4 +1,4 @@
-"""What sessions still take that have begun: left open by an earlier command, or stopped at a smaller limit."""
+"""Remaining cost of begun sessions: left open by an earlier command, or stopped at a smaller limit."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class JobStates:
 
     done: tuple[Progress, ...] = ()
     shorter: tuple[Progress, ...] = ()
-    """Ended at a smaller limit of messages, and will go on."""
+    """Ended at a smaller limit of messages, and will continue."""
     open: tuple[Progress, ...] = ()
-    """Left open by an earlier command, with what they have used so far; those without a turn are not begun."""
+    """Left open by an earlier command, with their usage so far; sessions without a turn are not included."""
     begun: int = 0
     """Jobs asked for that are done, shorter or open."""
 
@@ -41,7 +41,7 @@ class Lengths:
 
 
 def is_cut_short(one: Progress, limit: int | None) -> bool:
-    """Return True if the session stopped at fewer messages than ``limit``, and so goes on."""
+    """Return True if the session stopped at fewer messages than ``limit``, and so continues."""
     return limit is not None and one.ending == "max_messages" and one.turns is not None and one.turns < limit
 
 
@@ -106,7 +106,7 @@ def list_extended(one: Progress, lengths: Lengths) -> tuple[Progress, Progress, 
 
 
 def estimate_extended(states: JobStates, lengths: Lengths, left: int, *, calls_beside: int) -> SessionCost:
-    """Return the mean of sessions of this run, where those that stopped at a smaller limit have gone on."""
+    """Return the mean of sessions of this run, if those that stopped at a smaller limit continue."""
     done = [one for one in states.done if one.prompt]
     extended = [list_extended(one, lengths) for one in states.shorter if one.prompt]
     usual, low, high = (
@@ -126,7 +126,7 @@ def estimate_extended(states: JobStates, lengths: Lengths, left: int, *, calls_b
 
 
 def estimate_rests(begun: Sequence[Progress], lengths: Lengths) -> SessionCost | None:
-    """Return what all sessions of ``begun`` still take; None if there are none."""
+    """Return the remaining cost of all sessions of ``begun``; None if there are none."""
     if not begun:
         return None
     extended = [list_extended(one, lengths) for one in begun]

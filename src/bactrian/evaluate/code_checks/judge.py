@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, Self, cast
 
 from bactrian.errors import SandboxError
-from bactrian.evaluate.judging.verdict import Verdict, VerdictKind
+from bactrian.evaluate.code_checks.verdict import Verdict, VerdictKind
 from bactrian.evaluate.problems.problem import Problem
 from bactrian.sandbox.inside.values import Unsupported
 from bactrian.sandbox.limits import Limits
@@ -151,7 +151,7 @@ def _explain_definition(outcome: BlockOutcome) -> Verdict | None:
 
 
 def _read_checker() -> str:
-    spec = importlib.util.find_spec("bactrian.evaluate.judging.checker")
+    spec = importlib.util.find_spec("bactrian.evaluate.code_checks.checker")
     assert spec is not None
     assert spec.origin is not None
     return Path(spec.origin).read_text("utf-8")

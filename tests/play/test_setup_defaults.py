@@ -7,7 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from bactrian.models.registry import ModelOptions
-from bactrian.play.defaults import (
+from bactrian.play.response_formats import build_user_format
+from bactrian.play.run_session import SessionOrder, play_one
+from bactrian.play.setup import RolePlaySetup
+from bactrian.play.setup_defaults import (
     EXAMPLE,
     ROLES,
     CompleteSetup,
@@ -15,9 +18,6 @@ from bactrian.play.defaults import (
     complete_as_before,
     complete_setup,
 )
-from bactrian.play.response_formats import build_user_format
-from bactrian.play.run_session import SessionOrder, play_one
-from bactrian.play.setup import RolePlaySetup
 from bactrian.recipes.parameters import read_parameters
 from bactrian.records.session import Role, Session
 from bactrian.store import open_store

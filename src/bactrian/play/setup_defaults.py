@@ -1,4 +1,4 @@
-"""What a role-play uses where nothing was said: the paper's example, the roles, the specifier, the prompts."""
+"""Defaults of a role-play: the paper's example, the roles, the specifier and the prompts."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def choose_role_names(idea: str) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class CompleteSetup:
-    """A setup in which nothing is open, with its prompts."""
+    """A setup with all options decided, and its prompts."""
 
     setup: RolePlaySetup
     pack: Pack
 
 
 def complete_setup(setup: RolePlaySetup, specify: bool | None, prompts: str | None) -> CompleteSetup:
-    """Decide what ``specify`` and ``prompts`` leave open.
+    """Complete ``setup`` with the defaults for ``specify`` and ``prompts``.
 
     The built-in model specifies only if asked: of an idea other than the example it makes another one
     (docs/performance.md).
