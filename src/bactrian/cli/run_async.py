@@ -16,6 +16,7 @@ from bactrian.cli.terminal.watchdog import watch_event_loop
 
 INTERRUPTED = 130
 TERMINATED = 143
+_STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class StopControl:
@@ -30,10 +31,14 @@ def run_async(
     """Run ``work`` and exit with the code that it returns.
 
     SIGINT, SIGTERM and a closed terminal cancel it, so that it can release its resources; then ``resume`` is printed.
+    Once it has ended, they end the process at once: a thread that it left may take long.
     With a ``stop_control``, the first signal calls it instead, and the work has 30 s (10 s unless the signal is
     SIGINT) to finish what is in flight; the second signal cancels it.
     """
+    before = {which: signal.getsignal(which) for which in _STOPPING}
     code = asyncio.run(_interruptible(work, stop_control or StopControl()))
+    for which, handler in before.items():
+        signal.signal(which, handler)
     if code in (INTERRUPTED, TERMINATED):
         say(f"\nInterrupted. {resume}")
     raise typer.Exit(code)
@@ -58,14 +63,18 @@ async def _interruptible(work: Coroutine[object, object, int], stop_control: Sto
         say("\nFinishing what is in flight; press Ctrl-C again to stop immediately.")
 
     loop = asyncio.get_running_loop()
-    for which in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(which) != signal.SIG_IGN:  # nohup, or a shell's job in the background
-            loop.add_signal_handler(which, stop, which)
+    # Those of nohup, or of a shell's job in the background, stay ignored.
+    heard = [which for which in _STOPPING if signal.getsignal(which) != signal.SIG_IGN]
+    for which in heard:
+        loop.add_signal_handler(which, stop, which)
     try:
         with watch_event_loop(_warn) if os.environ.get("BACTRIAN_DEBUG") else nullcontext():
             code = await task
     except asyncio.CancelledError:
         code = None
+    for which in heard:
+        loop.remove_signal_handler(which)
+        signal.signal(which, signal.SIG_DFL)
     if caught:
         return INTERRUPTED if caught[0] == signal.SIGINT else TERMINATED
     return TERMINATED if code is None else code
