@@ -128,7 +128,7 @@ class Run:
         Raises:
             InputError: a filter is not valid.
         """
-        check_names("select", filters, ("sample", "seed", *SelectOptions.__annotations__))
+        check_names(self.select, filters, SelectOptions)
         return self._read(lambda store: select_sessions(store, filters, sample, seed))
 
     def sample(self, count: int = 1, *, seed: int = 0, **filters: Unpack[SelectOptions]) -> SessionList:
@@ -138,6 +138,7 @@ class Run:
             >>> len(run.sample(3))
             1
         """
+        check_names(self.sample, filters, SelectOptions)
         return self.select(sample=count, seed=seed, **filters)
 
     def marks(self) -> list[Mark]:
@@ -321,7 +322,7 @@ class Run:
             InputError: the target exists, a filter is not valid, or no session of the run fits the format.
             MissingExtra: the format, or redaction, needs an optional part.
         """
-        check_names("export", more, ("only", "drop", "overwrite", *ExportChoices.__annotations__))
+        check_names(self.export, more, ExportChoices)
         return run_sync(
             export_session_data(
                 self.path, format, Path(out), only=only, drop=drop, overwrite=overwrite, more=more

@@ -50,7 +50,7 @@ def apply_overrides(
     if part is None or not last or (part.keys is not None and last not in part.keys):
         known = [f"{each}.{known}".lstrip(".") for each, part in parts.items() for known in part.keys or ()]
         raise InputError(
-            f"The recipe has nothing named {key!r}.{suggest_name(key, known)}",
+            f"The recipe has nothing named {key!r}.{suggest_name(key, known if key in parts else [*known, *filter(None, parts)])}",
             where="--set",
             next=f"`bactrian recipes show {source.where}` shows what it has.",
         )

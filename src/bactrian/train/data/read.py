@@ -42,7 +42,7 @@ async def read_source(source: DataSource, counts: ReadCounts) -> AsyncIterator[C
         StoreError: the run is damaged.
     """
     path = Path(source.path)
-    if is_run(path):
+    if _is_database(path):
         async for one in _read_run(path, source, counts):
             if _is_in_share(one.id, source.share, counts):
                 yield one
@@ -64,7 +64,7 @@ async def read_source(source: DataSource, counts: ReadCounts) -> AsyncIterator[C
             yield one
 
 
-def is_run(path: Path) -> bool:
+def _is_database(path: Path) -> bool:
     """Return True if ``path`` is a database."""
     try:
         return is_sqlite_file(path)
