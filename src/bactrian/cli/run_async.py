@@ -6,16 +6,29 @@ import asyncio
 import os
 import signal
 from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from typing import NoReturn
 
 import typer
 
 from bactrian.cli.terminal.console import say
+from bactrian.cli.terminal.ending import CALL_THREAD
 from bactrian.cli.terminal.watchdog import watch_event_loop
 
 INTERRUPTED = 130
 TERMINATED = 143
+_STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class _CallThreads(ThreadPoolExecutor):
+    """Threads for blocking calls. The event loop does not wait for them when it closes.
+
+    What is still awaited has ended by then; a cancelled call, such as a look-up of a name, may take minutes.
+    """
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: ARG002
+        super().shutdown(wait=False, cancel_futures=True)
 
 
 class StopControl:
@@ -58,7 +71,8 @@ async def _interruptible(work: Coroutine[object, object, int], stop_control: Sto
         say("\nFinishing what is in flight; press Ctrl-C again to stop immediately.")
 
     loop = asyncio.get_running_loop()
-    for which in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    loop.set_default_executor(_CallThreads(thread_name_prefix=CALL_THREAD))
+    for which in _STOPPING:
         if signal.getsignal(which) != signal.SIG_IGN:  # nohup, or a shell's job in the background
             loop.add_signal_handler(which, stop, which)
     try:
@@ -66,6 +80,11 @@ async def _interruptible(work: Coroutine[object, object, int], stop_control: Sto
             code = await task
     except asyncio.CancelledError:
         code = None
+    finally:
+        for which in _STOPPING:
+            loop.remove_signal_handler(
+                which
+            )  # There is nothing left to cancel: from now on a signal ends the process.
     if caught:
         return INTERRUPTED if caught[0] == signal.SIGINT else TERMINATED
     return TERMINATED if code is None else code
