@@ -8,7 +8,7 @@ from bactrian.records.turn import Turn
 
 @bt.ending
 def too_polite(turns: Sequence[Turn]) -> bool:
-    """End where somebody gives thanks."""
+    """End the session when somebody says thank you."""
     return "thank you" in turns[-1].text.lower()
 
 

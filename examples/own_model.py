@@ -4,7 +4,7 @@ import bactrian as bt
 
 
 async def parrot(messages: list[dict[str, str]]) -> str:
-    """Instruct where the other side solved, and solve where it instructed."""
+    """Answer an instruction with a solution, and a solution with an instruction."""
     if messages[-1]["content"].startswith("Instruction:"):
         return "Solution: Sow in rows a hand apart.\nNext request."
     return "Instruction: Name the next step.\nInput: None"

@@ -1,4 +1,4 @@
-"""Tools: the assistant calls a Python function in the course of its turn."""
+"""Tools: the assistant calls a Python function during its turn."""
 
 import bactrian as bt
 

@@ -6,6 +6,7 @@ Each rule lists what breaks it. ``KNOWN`` holds what broke it when the rule was 
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from functools import cache
@@ -63,6 +64,12 @@ NOUNS = {
     "with_length": "a copy that differs in the length, as with_suffix of pathlib",
 }
 """Public functions that begin with no verb, and why."""
+
+ALSO_IN_DOCSTRINGS = frozenset(
+    """act announce become break change commit consume define dequantise display do exchange multiply queue receive
+    remember request retrieve separate serve unload""".split()
+)
+"""First words of docstrings, beside those of names."""
 
 IRREGULAR = frozenset(
     """been begun born bound broken brought built bought caught chosen come cut done drawn driven eaten fallen fed felt
@@ -244,6 +251,18 @@ def test_a_public_function_begins_with_a_verb() -> None:
             and one.name.split("_")[0] not in VERBS
         ),
     )
+
+
+def test_the_docstring_of_a_function_begins_with_a_verb() -> None:
+    found: list[str] = []
+    for function in list_functions():
+        docstring = ast.get_docstring(function.node)
+        if docstring is None or function.is_attribute or function.name in NOUNS:
+            continue
+        first = re.match(r"\w*", docstring)
+        if first is None or first[0].lower() not in VERBS | ALSO_IN_DOCSTRINGS:
+            found.append(f"{function.where}: {docstring[:40]}")
+    check_rule("docstrings", found)
 
 
 @pytest.mark.parametrize("word", ["kept", "told", "written", "described", "explaining", "sent"])

@@ -65,7 +65,7 @@ def test_the_display_fits_its_terminal_and_breaks_no_fact(width: int) -> None:
         "142 of 400",
         "41%",
         "about 7 min 10 s left",
-        "$0.1834 of $0.50",
+        "$0.18 of $0.50",
         "task_done 120",
         "2 conversations",
     ):

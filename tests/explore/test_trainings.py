@@ -65,9 +65,9 @@ def test_stages_follow_each_other_in_the_picture_and_a_long_table_is_averaged(
     assert stages[1].table[0].loss == sum(4 / step for step in range(1, 11)) / 10
     losses, speed = draw_plots(stages)
     assert [line.name for line in losses.lines] == ["training", "held out"]
-    assert losses.told == "training from 3 to 0.006672, held out from 1 to 0.008333"
+    assert losses.description == "training from 3 to 0.006672, held out from 1 to 0.008333"
     assert losses.ends == [(7.9, "first"), (600.0, "second")]
-    assert speed.told == "tokens per second from 250 to 250"
+    assert speed.description == "tokens per second from 250 to 250"
 
 
 async def test_a_training_is_found_in_the_library_and_shown_with_its_numbers(tmp_path: Path) -> None:

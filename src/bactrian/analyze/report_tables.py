@@ -11,7 +11,7 @@ from bactrian.analyze.report import COOPERATION, Json
 from bactrian.analyze.session_summary import UNFINISHED
 from bactrian.analyze.text_table import write_sentence, write_table
 from bactrian.language.escape import to_line
-from bactrian.records.text import write_count
+from bactrian.records.text import write_count, write_dollars
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -104,7 +104,7 @@ def _overview(console: Console, report: Json) -> None:
         f" at most {messages['longest']}",
     )
     about = "about " if used["estimated"] else ""
-    cost = "price unknown (give --price)" if used["usd"] is None else f"${used['usd']:,.4f}"
+    cost = "price unknown (give --price)" if used["usd"] is None else write_dollars(used["usd"])
     write_sentence(
         console,
         f"{about}{used['total']:,} tokens, {used['cached_share']['rate']:.0%} of the prompts' cached; {cost}",

@@ -47,17 +47,17 @@ def describe_session(
 
 def describe_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options that are JSON values, the address without a user and a password."""
-    told = {name: _to_json(value) for name, value in options.items() if value is not None}
-    if address := told.get("base_url"):
-        told["base_url"] = remove_credentials(str(address))
-    return {name: value for name, value in told.items() if value is not None}
+    described = {name: _to_json(value) for name, value in options.items() if value is not None}
+    if address := described.get("base_url"):
+        described["base_url"] = remove_credentials(str(address))
+    return {name: value for name, value in described.items() if value is not None}
 
 
 def describe_run(options: Mapping[str, Any], **more: Any) -> dict[str, Any]:
     """Return the options of a run, and ``more``, as JSON values: those that are not in its plan, and the limit."""
     of_one_call = ("parameters", "seed", "origin", "keep_tasks", "on_progress", "retry_failed")
-    told = {name: value for name, value in {**options, **more}.items() if name not in of_one_call}
-    return {**describe_options(told), "limit": told.get("limit")}
+    described = {name: value for name, value in {**options, **more}.items() if name not in of_one_call}
+    return {**describe_options(described), "limit": described.get("limit")}
 
 
 def remove_credentials(address: str) -> str:

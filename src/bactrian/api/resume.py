@@ -117,45 +117,51 @@ def build_resume_session(
     Raises:
         InputError: the session used what a file cannot store.
     """
-    told: Mapping[str, Any] = command.options
-    if not told or told.get(OWN):
+    stored_options: Mapping[str, Any] = command.options
+    if not stored_options or stored_options.get(OWN):
         raise InputError(
             "The session was made with objects from Python, which a run cannot store.",
             where=str(run),
             next="Make the same call of bactrian.play again; it resumes.",
         )
-    models: Mapping[str, str] = told["models"]
-    access, trusted = _open_access(models.values(), {**told, **given}, given, str(run))
+    models: Mapping[str, str] = stored_options["models"]
+    access, trusted = _open_access(models.values(), {**stored_options, **given}, given, str(run))
     access = replace(access, distrusted=frozenset(models.values()) - trusted)
-    limit = given.get("max_messages") or told.get("max_messages")
-    names = {name: told[name] for name in told.keys() & (SocietyOptions.__annotations__.keys())}
-    if "society" in told:
+    limit = given.get("max_messages") or stored_options.get("max_messages")
+    names = {
+        name: stored_options[name] for name in stored_options.keys() & (SocietyOptions.__annotations__.keys())
+    }
+    if "society" in stored_options:
         settings = cast("SocietyOptions", {**names, "max_messages": limit})
         return build_society_run(
-            told["society"], told["idea"], models, settings, name=told.get("name")
+            stored_options["society"],
+            stored_options["idea"],
+            models,
+            settings,
+            name=stored_options.get("name"),
         ), access
-    kept = {name: told[name] for name in told.keys() & PlayOptions.__annotations__.keys()}
-    if told.get(ALONE):
+    kept = {name: stored_options[name] for name in stored_options.keys() & PlayOptions.__annotations__.keys()}
+    if stored_options.get(ALONE):
         return build_embodied_order(
-            told["idea"],
-            Role(**told["assistant"]),
+            stored_options["idea"],
+            Role(**stored_options["assistant"]),
             ChosenModels(models),
             access,
             cast("PlayOptions", kept),
-            tools=_find_tools(told, given, str(run)),
+            tools=_find_tools(stored_options, given, str(run)),
             run=run,
             name=command.session,
         )
-    critic: dict[str, Any] | None = told.get("critic")
+    critic: dict[str, Any] | None = stored_options.get("critic")
     return build_session_order(
-        told["idea"],
-        (Role(**told["assistant"]), Role(**told["user"])),
+        stored_options["idea"],
+        (Role(**stored_options["assistant"]), Role(**stored_options["user"])),
         ChosenModels(models),
         access,
         cast("PlayOptions", {**kept, "max_messages": limit}),
         critic=Critic(**critic) if critic else None,
-        tools=_find_tools(told, given, str(run)),
-        endings=told["endings"],
+        tools=_find_tools(stored_options, given, str(run)),
+        endings=stored_options["endings"],
         run=run,
         name=command.session,
     )
@@ -213,15 +219,17 @@ def _find_foreign(names: Iterable[str], base_url: str | None) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _find_tools(told: Mapping[str, Any], given: ResumeOptions, where: str) -> dict[str, Sequence[ToolLike]]:
+def _find_tools(
+    stored_options: Mapping[str, Any], given: ResumeOptions, where: str
+) -> dict[str, Sequence[ToolLike]]:
     """Return the tools by agent: those that the person names, as a run never loads code by itself."""
-    agents: list[str] = [*told.get("tools", ()), *told.get("servers", ())]
+    agents: list[str] = [*stored_options.get("tools", ()), *stored_options.get("servers", ())]
     if not agents:
         return {}
     if not (tools := given.get("tools", ())):
-        files = [file for listed in told.get("tools", {}).values() for file in listed]
+        files = [file for listed in stored_options.get("tools", {}).values() for file in listed]
         flags = [f"--tools {shlex.quote(file)}" for file in files]
-        flags += ["--mcp COMMAND"] * sum(told.get("servers", {}).values())
+        flags += ["--mcp COMMAND"] * sum(stored_options.get("servers", {}).values())
         raise InputError(
             "The session has tools, and a run never loads code by itself.",
             where=where,

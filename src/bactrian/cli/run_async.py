@@ -43,10 +43,16 @@ def run_async(
     """Run ``work`` and exit with the code that it returns.
 
     SIGINT, SIGTERM and a closed terminal cancel it, so that it can release its resources; then ``resume`` is printed.
+    Once it has ended, they end the process at once.
     With a ``stop_control``, the first signal calls it instead, and the work has 30 s (10 s unless the signal is
     SIGINT) to finish what is in flight; the second signal cancels it.
     """
-    code = asyncio.run(_interruptible(work, stop_control or StopControl()))
+    before = {which: signal.getsignal(which) for which in _STOPPING}
+    try:
+        code = asyncio.run(_interruptible(work, stop_control or StopControl()))
+    finally:
+        for which, handler in before.items():
+            signal.signal(which, handler)
     if code in (INTERRUPTED, TERMINATED):
         say(f"\nInterrupted. {resume}")
     raise typer.Exit(code)
@@ -72,19 +78,19 @@ async def _interruptible(work: Coroutine[object, object, int], stop_control: Sto
 
     loop = asyncio.get_running_loop()
     loop.set_default_executor(_CallThreads(thread_name_prefix=CALL_THREAD))
-    for which in _STOPPING:
-        if signal.getsignal(which) != signal.SIG_IGN:  # nohup, or a shell's job in the background
-            loop.add_signal_handler(which, stop, which)
+    # Those of nohup, or of a shell's job in the background, stay ignored.
+    heard = [which for which in _STOPPING if signal.getsignal(which) != signal.SIG_IGN]
+    for which in heard:
+        loop.add_signal_handler(which, stop, which)
     try:
         with watch_event_loop(_warn) if os.environ.get("BACTRIAN_DEBUG") else nullcontext():
             code = await task
     except asyncio.CancelledError:
         code = None
     finally:
-        for which in _STOPPING:
-            loop.remove_signal_handler(
-                which
-            )  # There is nothing left to cancel: from now on a signal ends the process.
+        for which in heard:
+            loop.remove_signal_handler(which)
+            signal.signal(which, signal.SIG_DFL)
     if caught:
         return INTERRUPTED if caught[0] == signal.SIGINT else TERMINATED
     return TERMINATED if code is None else code

@@ -89,10 +89,10 @@ class DetectorModel:
         """Names of the features that neighbours share."""
         return (*self.summaries, *OF_NEIGHBOURS)
 
-    def get_head(self, behaviour: str, speaker: str | None = None) -> Head:
-        """Return the head of a behaviour of a speaker. Raises KeyError if not found."""
+    def get_head(self, behaviour: str) -> Head:
+        """Return the head of a behaviour that both speakers share. Raises KeyError if not found."""
         for head in self.heads:
-            if head.behaviour == behaviour and head.speaker == speaker:
+            if head.behaviour == behaviour and head.speaker is None:
                 return head
         raise KeyError(behaviour)
 

@@ -20,9 +20,8 @@ from bactrian.explore.index.side import find_side_file, read_side_file
 from bactrian.explore.index.upkeep import IndexUpkeep
 from bactrian.explore.trainings import is_training
 from bactrian.files.identity import is_same_file
+from bactrian.files.sqlite_header import is_sqlite_file
 from bactrian.store import RunReader, is_run, open_store
-
-_HEADER = b"SQLite format 3\0"
 
 
 @dataclass(slots=True)
@@ -164,10 +163,7 @@ def _is_run(path: Path) -> bool:
         raise InputError("There is no such run, file or folder.", where=str(path), next="Check the path.")
     if path.is_dir():
         return False
-    if is_run(path):
-        return True
-    with path.open("rb") as file:
-        return file.read(len(_HEADER)) == _HEADER
+    return is_run(path) or is_sqlite_file(path)
 
 
 def _check_chats(path: Path) -> None:

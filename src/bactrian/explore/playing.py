@@ -105,7 +105,7 @@ class LiveStage:
         self.tell("state")
 
     def resume(self) -> None:
-        """Go on."""
+        """Continue after a pause."""
         self._going.set()
         self.tell("state")
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
 from importlib.resources import files
-from math import floor, log10
 from pathlib import Path
 from secrets import token_urlsafe
 from typing import TYPE_CHECKING, Any, cast
@@ -25,6 +24,7 @@ from bactrian.explore.layout import make_visible
 from bactrian.explore.library import DataSet, Library, add_data_set
 from bactrian.explore.visit_limit import VisitLimit
 from bactrian.files.identity import is_same_file
+from bactrian.records.text import write_dollars
 from bactrian.store import open_store
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ def get_templates() -> Environment:
     )
     environment.filters.update(
         number=lambda value: f"{value:,}",
-        money=_write_money,
+        money=write_dollars,
         percent=lambda value: f"{value:.1%}",
         time=_write_time,
         visible=make_visible,
@@ -172,15 +172,6 @@ def _quote_part(text: str) -> str:
 
 def _spell_code(code: str) -> str:
     return code.replace("_", " ")
-
-
-def _write_money(value: float | None) -> str:
-    if value is None:
-        return "unknown"
-    if value >= 0.995 or value <= 0:
-        return f"${value:,.2f}"
-    # Two digits that are not zero.
-    return f"${value:.{max(2, 1 - floor(log10(value)))}f}"
 
 
 def _write_time(seconds: float) -> str:

@@ -84,7 +84,7 @@ class Plot:
     up: Sequence[tuple[float, float]]
     ends: Sequence[tuple[float, str]]
     """Where stages end, and their names."""
-    told: str
+    description: str
     """The curves in words."""
 
 
@@ -193,10 +193,10 @@ def _draw(
         return " ".join(f"{place(at):g},{HEIGHT * (1 - value / top):.1f}" for at, value in points)
 
     lines = [PlotLine(name, style, [join(points) for points in parts]) for name, style, parts in series]
-    told = ", ".join(
+    description = ", ".join(
         f"{name} from {parts[0][0][1]:,.4g} to {parts[-1][-1][1]:,.4g}" for name, _, parts in series
     )
-    return Plot(title, lines, axes.across, axes.up, [(place(at), name) for at, name in ends], told)
+    return Plot(title, lines, axes.across, axes.up, [(place(at), name) for at, name in ends], description)
 
 
 def _shorten(rows: Sequence[TrainingRow], most: int) -> list[TrainingRow]:

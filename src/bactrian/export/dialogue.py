@@ -60,10 +60,10 @@ def view_from_side(
         return opening + [
             Message("assistant" if turn.speaker == side else "user", Text(body)) for turn, body in bodies
         ]
-    told = prompts.render(session)
-    messages = [Message("system", Text(told.assistant if side == "assistant" else told.user))]
+    rendered = prompts.render(session)
+    messages = [Message("system", Text(rendered.assistant if side == "assistant" else rendered.user))]
     if side == "user":
-        messages.append(Message("user", Text(told.opening)))
+        messages.append(Message("user", Text(rendered.opening)))
     for turn in turns:
         own = turn.speaker == side
         messages += to_messages(turn.uses) if own and tools else []

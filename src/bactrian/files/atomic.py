@@ -18,10 +18,10 @@ from pathlib import Path
 
 from bactrian.errors import BactrianError, InputError
 from bactrian.files.identity import check_replaceable
+from bactrian.files.sqlite_header import is_sqlite_file
 
 MANIFEST = "manifest.json"
 _FULL = (errno.ENOSPC, errno.EDQUOT)
-_SQLITE = b"SQLite format 3\0"
 _REPLACED = ".replaced"
 """Folder inside ``.ready`` that contains the files that were replaced."""
 
@@ -171,10 +171,7 @@ def _check(path: Path, *, overwrite: bool) -> None:
 
 def _is_database(path: Path) -> bool:
     """Return True for a file of SQLite, which no export is: it may be the run that another run was made from."""
-    if not path.is_file() or path.suffix == ".json":
-        return False
-    with path.open("rb") as file:
-        return file.read(len(_SQLITE)) == _SQLITE
+    return path.is_file() and path.suffix != ".json" and is_sqlite_file(path)
 
 
 def _is_export(folder: Path) -> bool:

@@ -10,6 +10,7 @@ from math import inf, sqrt
 from bactrian.errors import BudgetReached
 from bactrian.generate.outlook import Outlook, Rests
 from bactrian.models.wrappers.budget import RAISE_LIMIT, UsageMeter
+from bactrian.records.text import write_dollars
 from bactrian.stats.survival import Moments
 
 _CAUTION = 1.0
@@ -116,7 +117,7 @@ class Admission:
         meter = self.meter
         tokens, usd = self._weigh_each(0)
         if usd is not None and usd.expected > 0 and (usd.cautious > usd.left or tokens is None):
-            one, call, used = (f"${value:.2g}" for value in (usd.expected, meter.largest_usd, meter.usd))
+            one, call, used = map(write_dollars, (usd.expected, meter.largest_usd, meter.usd))
             limit, where = f"${meter.max_usd:g}", "--budget"
         else:
             values = (tokens.expected if tokens else 0, meter.largest_tokens, meter.used.total)

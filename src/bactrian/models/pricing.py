@@ -150,10 +150,3 @@ def choose_prices(
             next="Set it with --price PROMPT/COMPLETION (0/0 if it is free), or limit the tokens with --max-tokens.",
         )
     return known
-
-
-def write_dollars(amount: float | None) -> str:
-    """Return an amount of money; ``unknown`` for None."""
-    if amount is None:
-        return "unknown cost"
-    return f"${amount:,.2f}" if amount == 0 or amount >= 1 else f"${amount:,.4f}"

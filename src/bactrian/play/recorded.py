@@ -85,12 +85,13 @@ def _deliberated(session: Session, known: Deliberation, request: Request) -> Rep
         )
     if request.agent == CRITIC:
         verdicts = [one for one in known.verdicts if one.number == (request.replay_index or 0) + 1]
-        told = next(
+        decision = next(
             (one for one in verdicts if retry_unreadable(one.round, one.attempt) == request.attempt), None
         )
-        return told and Reply(
-            (ReplyChoice(told.text, thought=told.thought),), told.usage, told.model, told.text.encode()
-        )
+        if decision is None:
+            return None
+        choice = ReplyChoice(decision.text, thought=decision.thought)
+        return Reply((choice,), decision.usage, decision.model, decision.text.encode())
     own = [turn for turn in session.turns if turn.speaker == request.agent]
     last = list(accumulate(turn.requests for turn in own))
     """Number of replies up to each turn's final or proposed one."""

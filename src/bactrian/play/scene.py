@@ -136,14 +136,14 @@ def build_critic(
 
 def _add_fields(system: str, speaker: str, model: Model, *, enforced: bool) -> Text:
     """Return the system prompt, with a description of the fields if a JSON schema constrains the model."""
-    told = enforced and get_traits(model).constrained_by == "schema" and not isinstance(model, Human)
-    return Text(f"{system}\n\n{describe_fields(speaker)}" if told else system)
+    description = enforced and get_traits(model).constrained_by == "schema" and not isinstance(model, Human)
+    return Text(f"{system}\n\n{describe_fields(speaker)}" if description else system)
 
 
 def _add_actions(system: Text, toolbox: Toolbox | None) -> Text:
     """Return the system prompt, with what the toolbox says about itself."""
-    told = toolbox.describe() if toolbox is not None else ""
-    return Text(f"{system}\n\n{told}") if told else system
+    description = toolbox.describe() if toolbox is not None else ""
+    return Text(f"{system}\n\n{description}") if description else system
 
 
 def find_toolbox(session: Session, agent: Speaker, tools: Mapping[str, Toolbox]) -> Toolbox | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from math import floor, log10
 from typing import Self
 
 from pydantic_core import to_json
@@ -67,6 +68,13 @@ def to_printable(text: str) -> str:
 def write_count(count: int, noun: str) -> str:
     """Return ``count`` with its noun, as in ``1 turn`` and ``2 turns``."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def write_dollars(amount: float | None) -> str:
+    """Return an amount of US dollars with two decimals; below 10 cents with two digits; ``unknown`` for None."""
+    if amount is None:
+        return "unknown"
+    return f"${amount:,.{2 if amount >= 0.1 or amount <= 0 else 1 - floor(log10(amount))}f}"
 
 
 def show(item: object) -> None:

@@ -50,14 +50,13 @@ def bootstrap_clusters(
     measure: Callable[[Sequence[_Cluster]], Sequence[float | None]],
     *,
     resamples: int = RESAMPLES,
-    seed: int = SEED,
 ) -> list[BootstrapEstimate]:
     """Estimate statistics of ``clusters`` with 95 % percentile intervals.
 
     All statistics share the same resamples. ``measure`` returns None for a statistic that is not defined.
     """
     values = measure(clusters)
-    draw = Random(seed)  # noqa: S311
+    draw = Random(SEED)  # noqa: S311
     count = len(clusters)
     drawn = [measure(draw.choices(clusters, k=count)) for _ in range(resamples if count > 1 else 0)]
     return [
@@ -67,7 +66,7 @@ def bootstrap_clusters(
 
 
 def bootstrap_ratios(
-    rows: Sequence[Sequence[tuple[float, float]]], *, resamples: int = RESAMPLES, seed: int = SEED
+    rows: Sequence[Sequence[tuple[float, float]]], *, resamples: int = RESAMPLES
 ) -> list[BootstrapEstimate]:
     """Estimate ratios of sums over clusters, as :func:`bootstrap_clusters` does with :func:`measure_ratios`.
 
@@ -75,14 +74,13 @@ def bootstrap_ratios(
 
     Args:
         rows: For each cluster, a numerator and a denominator for each statistic.
-        resamples: How many.
-        seed: Of the resamples.
+        resamples: Number of resamples.
     """
     import numpy as np
 
     values, count = measure_ratios(rows), len(rows)
     tops, bottoms = np.moveaxis(np.asarray(rows, dtype=np.float64).reshape(count, len(values), 2), 2, 0)
-    draw = np.random.RandomState([seed])  # gives the numbers of Random(seed)
+    draw = np.random.RandomState([SEED])  # gives the numbers of Random(SEED)
     drawn = np.full((resamples if count > 1 else 0, len(values)), np.nan)
     step = max(1, _AT_ONCE // max(count, 1))
     for first in range(0, len(drawn), step):

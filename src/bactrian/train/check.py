@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -88,7 +88,7 @@ def compare_rankings(pairs: Sequence[tuple[Sequence[tuple[int, float]], dict[int
     )
 
 
-async def check_template(base: Path, gguf: Path, report: Callable[[int], None] | None = None) -> int | None:
+async def check_template(base: Path, gguf: Path) -> int | None:
     """Check that ``play`` sends byte for byte what is trained on. Return the number of prompts compared.
 
     Raises:
@@ -99,10 +99,8 @@ async def check_template(base: Path, gguf: Path, report: Callable[[int], None] |
     rows = json.loads((base / PROMPTS).read_bytes())
     server = await start_server(gguf, slots=1, window=min(_WINDOW, read_info(gguf).window))
     try:
-        for number, row in enumerate(rows):
+        for row in rows:
             await _check_prompt(server, row)
-            if report is not None:
-                report(number + 1)
     finally:
         await server.close()
     return len(rows)

@@ -92,9 +92,9 @@ def _draw(
 
 
 def _describe(train: list[tuple[float, float]], held_out: list[tuple[float, float]]) -> str:
-    told = [
+    described = [
         f"{name} from {points[0][1]:.2f} to {points[-1][1]:.2f}"
         for name, points in (("training", train), ("held out", held_out))
         if points
     ]
-    return f"Loss by step: {', '.join(told) or 'no step'}."
+    return f"Loss by step: {', '.join(described) or 'no step'}."

@@ -91,14 +91,14 @@ def _definition(finding: Finding) -> str:
 def _question(turns: Sequence[Turn], finding: Finding) -> str:
     """Return the previous turns, then the turn in question."""
     shown = [turn for turn in turns if finding.turn - TURNS_SHOWN < turn.number <= finding.turn]
-    told = [
+    shown_turns = [
         render_prompt("judge_turn", turn=turn.number, speaker=_name_speaker(turn), text=_cut(turn.text))
         for turn in shown
     ]
     fault = finding.behaviour.replace("_", " ")
     return render_prompt(
         "judge_question",
-        turns="\n\n".join(told),
+        turns="\n\n".join(shown_turns),
         turn=finding.turn,
         speaker=_name_speaker(shown[-1]),
         fault=fault,

@@ -22,13 +22,13 @@ from bactrian.analyze.page.verdict import (
     find_change,
     is_sure,
     write_comparison_verdict,
-    write_dollars,
     write_points,
     write_verdict,
     write_words,
 )
 from bactrian.analyze.report import COOPERATION, Json
 from bactrian.language.escape import to_line, to_printable
+from bactrian.records.text import write_dollars
 from bactrian.stats.proportion import Proportion
 
 LARGEST_MAP = 20

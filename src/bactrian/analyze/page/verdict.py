@@ -8,6 +8,7 @@ from typing import Any
 from bactrian.analyze.behaviours.cooperation import PAPER
 from bactrian.analyze.report import COOPERATION, Json
 from bactrian.analyze.session_summary import UNFINISHED
+from bactrian.records.text import write_dollars
 
 
 def write_verdict(report: Json) -> str:
@@ -45,12 +46,14 @@ def write_comparison_verdict(reports: Sequence[Json], changes: Sequence[Json]) -
             for name, one in zip(names[1:], changes, strict=True)
             if is_sure(find_change(one, COOPERATION))
         ]
-        told = f"Of {len(names)} runs, cooperation fails least often in {least} ({rates[least]:.0%}) and most often in "
+        intro = f"Of {len(names)} runs, cooperation fails least often in {least} ({rates[least]:.0%}) and most often "
         if not sure:
             differ = "no run differs"
         else:
             differ = f"only {sure[0]} differs" if len(sure) == 1 else f"{' and '.join(sure)} differ"
-        return f"{told}{most} ({rates[most]:.0%}). From {names[0]}, {differ} by more than chance explains."
+        return (
+            f"{intro}in {most} ({rates[most]:.0%}). From {names[0]}, {differ} by more than chance explains."
+        )
     change = changes[0]
     paired = change["paired"]
     where = f"On the same {paired['pairs']:,} jobs" if paired else "On different conversations"
@@ -100,16 +103,3 @@ def _write_cost(report: Json) -> str:
     if each is None:
         return "The cost is unknown."
     return f"A finished conversation cost {write_dollars(each)}."
-
-
-def write_dollars(value: float | None) -> str:
-    """Return an amount in US dollars, with at least two significant digits; ``unknown`` for None."""
-    if value is None:
-        return "unknown"
-    return (
-        f"${value:,.2f}"
-        if value >= 0.1 or value == 0
-        else f"${value:.2g}"
-        if value >= 1e-4
-        else f"${value:.1e}"
-    )

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from math import floor, log10
 
 from bactrian.generate.progress import ProgressSnapshot
 from bactrian.generate.session_cost import Estimate
 from bactrian.language.escape import to_line
-from bactrian.records.text import write_count
+from bactrian.records.text import write_count, write_dollars
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +78,6 @@ def write_duration(seconds: float) -> str:
     return f"{minutes} min {rest} s" if minutes else f"{seconds:.1f} s" if seconds < 10 else f"{rest} s"
 
 
-def write_usd(usd: float) -> str:
-    """Return an amount of money, with more digits if it is small."""
-    return f"${usd:,.2f}" if usd >= 10 else f"${usd:,.4f}"
-
-
 def _list_times(now: ProgressSnapshot, *, ended: bool) -> Iterator[str]:
     yield f"{write_duration(now.seconds)} so far" if not ended else write_duration(now.seconds)
     if ended:
@@ -116,7 +110,7 @@ def _list_costs(now: ProgressSnapshot, *, ended: bool) -> Iterator[str]:
         return
     if now.free and not usd:
         return
-    yield write_usd(usd) + (f" of ${now.max_usd:,.2f}" if now.max_usd is not None else "")
+    yield write_dollars(usd) + (f" of ${now.max_usd:,.2f}" if now.max_usd is not None else "")
     if ended or now.usd_expected is None or now.done >= now.total:
         return
     if now.max_usd is not None and now.usd_expected.value > now.max_usd:
@@ -137,9 +131,8 @@ def _write_range(money: Estimate) -> str:
 
 
 def _round_usd(usd: float) -> str:
-    """Return an expected amount of money with two digits that count."""
-    digits = 2 if usd >= 1 or usd <= 0 else 1 - floor(log10(usd))
-    return f"${usd:,.{digits}f}" if usd < 100 else f"${usd:,.0f}"
+    """Return an expected amount of money, no more exact than it is."""
+    return write_dollars(usd) if usd < 100 else f"${usd:,.0f}"
 
 
 def _list_waits(now: ProgressSnapshot) -> Iterator[ProgressRow]:

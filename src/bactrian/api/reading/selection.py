@@ -126,9 +126,7 @@ class Selection:
             )
 
 
-async def read_selection(
-    store: RunReader, options: SelectOptions, behaviours: Iterable[BehaviourLike] = ()
-) -> Selection:
+async def read_selection(store: RunReader, options: SelectOptions) -> Selection:
     """Return the selection, checked against what the run contains. Raises InputError for an unknown code."""
     marks: dict[str, set[str]] = {}
     for one in await store.marks():
@@ -139,7 +137,7 @@ async def read_selection(
         options,
         marks={session: frozenset(names) for session, names in marks.items()},
         endings=endings,
-        own=merge_installed((*behaviours, *asked)),
+        own=merge_installed(asked),
     )
 
 

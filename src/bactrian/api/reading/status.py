@@ -18,11 +18,11 @@ from bactrian.generate.forecast import Forecast, forecast_run
 from bactrian.generate.run import RunOrder
 from bactrian.generate.run_models import RunLimits
 from bactrian.generate.spread import read_spread
-from bactrian.models.pricing import choose_prices, make_pricing, write_dollars
+from bactrian.models.pricing import choose_prices, make_pricing
 from bactrian.models.registry import ModelOptions
 from bactrian.models.wrappers.budget import Price, UsageMeter
 from bactrian.records.run import Progress
-from bactrian.records.text import show, to_printable, write_count
+from bactrian.records.text import show, to_printable, write_count, write_dollars
 from bactrian.records.usage import Usage
 from bactrian.stats.proportion import Proportion
 from bactrian.store import RunReader, is_locked, name_run, open_store

@@ -10,6 +10,7 @@ from bactrian.api.reading.status import read_cost
 from bactrian.api.reading.stored import read_stored_run
 from bactrian.recipes.load import read_recipe_content
 from bactrian.records.run import Progress
+from bactrian.records.text import write_dollars
 from bactrian.records.usage import Usage
 from bactrian.store import RunReader, open_store
 
@@ -57,4 +58,4 @@ async def read_facts(store: RunReader, path: Path) -> list[tuple[str, str]]:
 
 async def _describe_cost(store: RunReader, spent: Mapping[str, Usage]) -> str:
     usd = await read_cost(store, await read_stored_run(store), spent)
-    return "unknown" if usd is None else f"${usd:,.4f}"
+    return write_dollars(usd)

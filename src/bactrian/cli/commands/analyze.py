@@ -168,7 +168,7 @@ class AnalyzeOutputs:
 async def _analyze(
     run_file: Path,
     others: Sequence[Path],
-    wish: AnalyzeOutputs,
+    outputs: AnalyzeOutputs,
     judging: JudgeFlags,
     parameters: SamplingSpec,
     own: Sequence[OwnBehaviour],
@@ -181,16 +181,18 @@ async def _analyze(
         places = [
             None
             if path is None
-            else stack.enter_context(write_atomically(path, overwrite=wish.overwrite, protect=runs))
+            else stack.enter_context(write_atomically(path, overwrite=outputs.overwrite, protect=runs))
             / path.name
-            for path in (wish.findings, wish.page)
+            for path in (outputs.findings, outputs.page)
         ]
-        keep = None if places[0] is None else _keeper(stack, places[0])
+        write_findings = None if places[0] is None else _open_findings(stack, places[0])
         found: list[Finding] = []
-        quiet = wish.quiet
-        parts = [(run_file, await _read(run_file, found.extend if judge else keep, own, quiet=quiet))]
+        quiet = outputs.quiet
+        parts = [
+            (run_file, await _read(run_file, found.extend if judge else write_findings, own, quiet=quiet))
+        ]
         parts += [(other, await _read(other, None, own, quiet=quiet)) for other in others]
-        report = await read_report(parts, prices, own, conversations=wish.page is not None)
+        report = await read_report(parts, prices, own, conversations=outputs.page is not None)
         if judge is not None:
             facts = parts[0][1].facts
             said = sum(one.usage.completion for one in facts) / max(sum(one.messages for one in facts), 1)
@@ -201,11 +203,11 @@ async def _analyze(
             if chosen is not None:
                 judged["corrected"] = correct_rates(chosen, answers)
             report = add_judgements(report, judged)
-            if keep is not None:
-                keep(found, answers)
+            if write_findings is not None:
+                write_findings(found, answers)
         if places[1] is not None:
             places[1].write_text(report.render_page(), "utf-8")
-    if wish.json:
+    if outputs.json:
         print(dumps(dict(report.data)))
     else:
         report.write(_open_wide())
@@ -239,18 +241,18 @@ async def _read(
             return await measure(store, keep, tell, own)
 
 
-class _Keep(Protocol):
+class _WriteFindings(Protocol):
     def __call__(
         self, findings: list[Finding], answers: Mapping[Key, Confirmation] | None = None
     ) -> None: ...
 
 
-def _keeper(stack: ExitStack, place: Path) -> _Keep:
+def _open_findings(stack: ExitStack, place: Path) -> _WriteFindings:
     """Return a function that writes findings to ``place`` as JSON lines, with the judge's answers if given."""
 
     file = stack.enter_context(place.open("w", encoding="utf-8"))
 
-    def keep(findings: list[Finding], answers: Mapping[Key, Confirmation] | None = None) -> None:
+    def write(findings: list[Finding], answers: Mapping[Key, Confirmation] | None = None) -> None:
         for finding in findings:
             line = asdict(finding)
             if answers is not None:
@@ -258,7 +260,7 @@ def _keeper(stack: ExitStack, place: Path) -> _Keep:
                 line["confirmed"] = answer and answer.holds
             file.write(json.dumps(line, ensure_ascii=False) + "\n")
 
-    return keep
+    return write
 
 
 def _judge(

@@ -196,7 +196,7 @@ def _play_society(
     given = {usual, models.task_model, models.critic_model}
     options = replace(options, distrusted=frozenset(names.values()) - given)
     protocol = flags.protocol.value if flags.protocol else None
-    wish = build_society_run(
+    society_run = build_society_run(
         name,
         _read_idea(idea or society.task),
         names,
@@ -211,7 +211,7 @@ def _play_society(
         ),
     )
     keeper = output.keep(options.meter)
-    run_async(watch_society(wish, options, keeper), resume=keeper, stop_control=stop_control)
+    run_async(watch_society(society_run, options, keeper), resume=keeper, stop_control=stop_control)
 
 
 def _read_idea(given: str) -> str:

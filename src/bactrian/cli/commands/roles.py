@@ -85,11 +85,11 @@ def read_experts(path: Path) -> list[SuggestedRole]:
         ) from error
 
 
-_Wish = tuple[str | None, str, str]
+_GivenRole = tuple[str | None, str, str]
 """Given name, default name, and description."""
 
 
-def choose_roles(file: Path | None, *wishes: _Wish) -> tuple[Role, Role]:
+def choose_roles(file: Path | None, *given: _GivenRole) -> tuple[Role, Role]:
     """Return the roles of both sides, by name or in the order of the file.
 
     Raises:
@@ -97,10 +97,10 @@ def choose_roles(file: Path | None, *wishes: _Wish) -> tuple[Role, Role]:
     """
 
     known = [expert.role() for expert in read_experts(file)] if file else []
-    taken = [name for name, _, _ in wishes if name]
+    taken = [name for name, _, _ in given if name]
     free = [role for role in known if role.name not in taken]
     made: list[Role] = []
-    for name, default, description in wishes:
+    for name, default, description in given:
         if name is None and file is not None:
             if not free:
                 raise InputError(

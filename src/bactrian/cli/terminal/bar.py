@@ -42,12 +42,12 @@ def show_bar(title: str, noun: str, *, quiet: bool = False) -> Generator[Tell]:
     if quiet:
         yield ignore_progress
     elif not console.is_terminal or console.is_dumb_terminal:
-        told = time.monotonic()
+        last_line = time.monotonic()
 
         def tell(done: int, total: int | None = None) -> None:
-            nonlocal told
-            if time.monotonic() - told >= _LINES:
-                told = time.monotonic()
+            nonlocal last_line
+            if time.monotonic() - last_line >= _LINES:
+                last_line = time.monotonic()
                 console.print(f"{title}: {_write_share(done, total)} {noun}")
 
         yield tell

@@ -19,7 +19,7 @@ from bactrian.models.wrappers.refusals import RefusalCheck
 from bactrian.models.wrappers.retry import Retry
 from bactrian.recipes.parameters import SamplingSpec
 from bactrian.records.finding import Confirmation, Finding
-from bactrian.records.text import write_count
+from bactrian.records.text import write_count, write_dollars
 from bactrian.records.usage import Usage
 from bactrian.store import open_store
 
@@ -92,7 +92,7 @@ async def ask_judge(
 
 def _forecast(left: int, there: int, turn_tokens: float, name: str, price: Price | None) -> str:
     used = Usage(round(left * (QUESTION_TOKENS + TURNS_SHOWN * turn_tokens)), left * ANSWER_TOKENS)
-    cost = "" if price is None else f", ${price.cost(used):,.4f}"
+    cost = "" if price is None else f", {write_dollars(price.cost(used))}"
     return (
         f"{name} is asked {write_count(left, 'question')} (about {used.total:,} tokens{cost});"
         f" {there:,} answers are stored already."

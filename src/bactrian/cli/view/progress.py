@@ -16,13 +16,13 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from bactrian.api.reading.progress_rows import ProgressRow, list_rows, write_line, write_usd
+from bactrian.api.reading.progress_rows import ProgressRow, list_rows, write_line
 from bactrian.cli.terminal.console import open_output, open_progress
 from bactrian.cli.view.facts import fit_facts
 from bactrian.cli.view.forecast import write_estimate
 from bactrian.generate.progress import ProgressSnapshot, RunProgress
 from bactrian.language.escape import to_json
-from bactrian.records.text import write_count
+from bactrian.records.text import write_count, write_dollars
 from bactrian.store import name_run
 
 _REDRAWN = 0.5
@@ -177,7 +177,7 @@ def _list_notes(progress: RunProgress, now: ProgressSnapshot, run: str) -> Itera
     for reason, count in progress.reasons.most_common(5):
         yield f"{count:,} times: {reason}"
     if now.open:
-        cost = f" To finish them takes about {write_usd(now.usd_open)}." if now.usd_open else ""
+        cost = f" To finish them takes about {write_dollars(now.usd_open)}." if now.usd_open else ""
         are = "is" if now.open == 1 else "are"
         yield f"{write_count(now.open, 'conversation')} {are} unfinished; the same command resumes them.{cost}"
     if now.failed:

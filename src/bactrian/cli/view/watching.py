@@ -13,7 +13,6 @@ from bactrian.cli.terminal.console import open_progress
 from bactrian.cli.view.audience import choose_viewer
 from bactrian.errors import BudgetReached
 from bactrian.files.atomic import write_atomically
-from bactrian.models.pricing import write_dollars
 from bactrian.models.registry import ModelOptions
 from bactrian.models.wrappers.budget import UsageMeter
 from bactrian.play.agent import Listener
@@ -21,7 +20,7 @@ from bactrian.play.human import HUMAN
 from bactrian.play.run_session import SessionOrder, play_one
 from bactrian.records.ending import Ending
 from bactrian.records.events import Ended, Event, Started
-from bactrian.records.text import write_count
+from bactrian.records.text import write_count, write_dollars
 from bactrian.store import Store, name_run, open_kept_run
 
 if TYPE_CHECKING:
@@ -195,15 +194,15 @@ async def watch_events(
     return 0
 
 
-async def watch_society(wish: SocietyRun, options: ModelOptions, keeper: PlayKeeper) -> int:
+async def watch_society(society_run: SocietyRun, options: ModelOptions, keeper: PlayKeeper) -> int:
     """Play the society's stages and return the exit code."""
     from bactrian.play.society.stages import play_one_society
 
     watching = choose_viewer(json=keeper.json, raw=keeper.raw)
-    stages = [stage.name for stage in wish.society.stages]
+    stages = [stage.name for stage in society_run.society.stages]
     begun = 0
     async with keeper.open() as store, keeper.name_next_command():
-        events = play_one_society(wish, options, keeper.given, watching.listener, kept_in=store)
+        events = play_one_society(society_run, options, keeper.given, watching.listener, kept_in=store)
         async with aclosing(events):
             async for event in events:
                 keeper.notice(event)

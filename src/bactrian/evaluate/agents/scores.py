@@ -72,7 +72,7 @@ _GRAMMARS: dict[Style, str] = {
 def build_score_format(style: Style) -> ResponseFormat:
     """Return the format of a judge's reply. Its text is in one of the forms that :func:`read_scores` reads."""
     first = "solution" if style == "math" else "reason"
-    told = "schema_compare_solution" if style == "math" else "schema_compare_reason"
+    explanation = "schema_compare_solution" if style == "math" else "schema_compare_reason"
     score = {
         f"assistant_{number}": {
             "type": "integer",
@@ -88,7 +88,7 @@ def build_score_format(style: Style) -> ResponseFormat:
         schema={
             "type": "object",
             "properties": {
-                first: {"type": "string", "description": render_prompt(told)},
+                first: {"type": "string", "description": render_prompt(explanation)},
                 **score,
             },
             "required": [first, *score],

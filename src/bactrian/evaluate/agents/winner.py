@@ -17,10 +17,10 @@ def write_winner(one: PairComparison, first: str, second: str) -> str:
     best, value, ends = first, rate.value, (low, high)
     if rate.value < 0.5:
         best, value, ends = second, 1 - rate.value, (1 - high, 1 - low)
-    told = f"a win rate of {value:.0%} (95 % interval {ends[0]:.0%} to {ends[1]:.0%})"
+    win_rate = f"a win rate of {value:.0%} (95 % interval {ends[0]:.0%} to {ends[1]:.0%})"
     if rate.low is not None and ends[0] > 0.5:
-        return f"{best} wins, with {told}."
+        return f"{best} wins, with {win_rate}."
     if value == 0.5:
-        return f"No winner: both have {told}."
+        return f"No winner: both have {win_rate}."
     needed = f" About {one.tasks_needed:,} tasks would show it." if one.tasks_needed else ""
-    return f"No winner yet: {best} has {told}, which may be chance.{needed}"
+    return f"No winner yet: {best} has {win_rate}, which may be chance.{needed}"

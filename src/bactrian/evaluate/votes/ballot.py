@@ -106,7 +106,6 @@ def find_next_ballot(
     voter: str,
     *,
     quota: int = QUOTA,
-    checked: float = CHECKED,
 ) -> Ballot | None:
     """Return the next pair for ``voter``, or None if nothing is left.
 
@@ -125,7 +124,7 @@ def find_next_ballot(
         for one, side in zip(order, sides, strict=True)
         if (one.session, False) in own or one.session not in full
     ]
-    checks = wanted[: round(checked * len(wanted))] if len(wanted) > 1 else []
+    checks = wanted[: round(CHECKED * len(wanted))] if len(wanted) > 1 else []
     total = len(wanted) + len(checks)
     for number, (one, side) in enumerate(wanted, start=1):
         if (one.session, False) not in own:

@@ -55,8 +55,8 @@ async def _search_one(store: RunReader, session_id: str, own: Sequence[OwnBehavi
 
 def pack_evidence(session: Session, findings: Sequence[Finding]) -> bytes:
     """Return findings, and the state of the session that they were found in, as the side file keeps them."""
-    told = [(one.turn, one.behaviour, one.quote) for one in findings]
-    return zlib.compress(json.dumps([*_describe(session), told]).encode(), 1)
+    described = [(one.turn, one.behaviour, one.quote) for one in findings]
+    return zlib.compress(json.dumps([*_describe(session), described]).encode(), 1)
 
 
 def _describe(session: Session) -> list[str | int]:
@@ -73,12 +73,12 @@ def read_evidence(side: sqlite3.Connection, row: int, session: Session) -> tuple
     if found is None or not found[0]:
         return None
     try:
-        *state, told = json.loads(zlib.decompress(found[0]))
+        *state, described = json.loads(zlib.decompress(found[0]))
     except (zlib.error, ValueError):
         return None
     if state != _describe(session):
         return None
-    return tuple(Finding(session.id, turn, behaviour, 1.0, quote) for turn, behaviour, quote in told)
+    return tuple(Finding(session.id, turn, behaviour, 1.0, quote) for turn, behaviour, quote in described)
 
 
 def describe_detectors() -> str:

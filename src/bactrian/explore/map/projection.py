@@ -13,6 +13,8 @@ _NEIGHBOURS, _MIDDLE, _FAR = 10, 5, 20
 _PHASES = (100, 100, 250)
 _SEED = 20230331
 _CHUNK = 2048
+_ROUNDS = 12
+"""Rounds of k-means."""
 
 
 def arrange_points(vectors: Points, report: Callable[[float], None] = lambda _: None) -> Points:
@@ -110,12 +112,12 @@ def find_neighbours(vectors: Points, count: int, cells: int | None = None) -> Nu
     return found
 
 
-def group_points(vectors: Points, count: int, rounds: int = 12) -> tuple[Numbers, Points]:
+def group_points(vectors: Points, count: int) -> tuple[Numbers, Points]:
     """Return the group of each vector and the centres of the groups, by k-means on a sample."""
     draw = np.random.default_rng(_SEED)
     sample = vectors[draw.permutation(len(vectors))[: max(20_000, 10 * count)]]
     centres = sample[draw.choice(len(sample), count, replace=False)].copy()
-    for _ in range(rounds):
+    for _ in range(_ROUNDS):
         groups = _find_nearest(sample, centres)
         for group in range(count):
             inside = sample[groups == group]

@@ -82,7 +82,7 @@ async def handle_control(request: Request) -> Response:
 
 
 async def play_again(request: Request) -> Response:
-    """Go on with the conversation that was stopped, or whose model failed."""
+    """Resume the conversation that was stopped, or whose model failed."""
     _check_edit(request)
     await read_form(request)
     stage = get_explorer(request).stage

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 _WITHIN_WORDS = "A-Za-z'()&/+#-"
+_LONGEST = 120
+"""Maximum characters of an item."""
 _BEGINNINGS = "ABCDEFGHIJKLMNOPRSTUVW"
 """Initial letters for which a small model finds a real word."""
 _GROUPS = 10
@@ -23,9 +25,9 @@ def build_list_schema() -> Mapping[str, object]:
     }
 
 
-def build_list_grammar(count: int, *, longest: int = 120) -> str:
-    """Return the GBNF grammar of a numbered list of ``count`` items of up to ``longest`` characters, for llama.cpp."""
-    return _grammar(["A-Z"], count, f"[0-9 ,%{_WITHIN_WORDS}]{{0,{longest - 1}}}")
+def build_list_grammar(count: int) -> str:
+    """Return the GBNF grammar of a numbered list of ``count`` items for llama.cpp."""
+    return _grammar(["A-Z"], count, f"[0-9 ,%{_WITHIN_WORDS}]{{0,{_LONGEST - 1}}}")
 
 
 def build_varied_list_grammar(count: int, question: int) -> str:

@@ -43,7 +43,7 @@ class SuggestedRole:
     competencies: str
 
     def role(self) -> Role:
-        """The role; its description includes the competencies."""
+        """Return the role; its description includes the competencies."""
         more = f"{self.description}\nCompetencies: {self.competencies}" if self.competencies else ""
         return Role(self.name, more or self.description)
 

@@ -122,8 +122,8 @@ async def _listed(client: Client) -> list[ServerTool]:
         page = await client.list_tools(cursor=cursor)
         for tool in page.tools:
             name = _NO_NAME.sub("_", tool.name)[:_LONGEST_NAME]
-            told = Tool(name, tool.description or tool.title or tool.name, tool.input_schema)
-            found.append(ServerTool(told, client, tool.name))
+            declared = Tool(name, tool.description or tool.title or tool.name, tool.input_schema)
+            found.append(ServerTool(declared, client, tool.name))
         cursor = page.next_cursor
         if cursor is None:
             return found

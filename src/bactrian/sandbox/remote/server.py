@@ -89,7 +89,7 @@ def _start(message: dict[str, object], tiers: Sequence[Tier]) -> tuple[SandboxPr
 
 def _relay(connection: _Connection, process: SandboxProcess, messages: list[dict[str, object]]) -> None:
     """Pass messages on in both directions until the other side closes its end."""
-    told = False
+    reported = False
     with selectors.DefaultSelector() as selector:
         selector.register(connection.reading, selectors.EVENT_READ)
         selector.register(process.fileno(), selectors.EVENT_READ)
@@ -98,8 +98,8 @@ def _relay(connection: _Connection, process: SandboxProcess, messages: list[dict
                 _act(connection, process, message)
             process.pump(lambda: True, 0.0)
             _forward(connection, process)
-            if process.ended and not told:
-                told = True
+            if process.ended and not reported:
+                reported = True
                 selector.unregister(process.fileno())
                 _tell_end(connection, process)
             ready = {key.fd for key, _ in selector.select()}

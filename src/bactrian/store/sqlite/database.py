@@ -13,8 +13,9 @@ from sqlalchemy import Engine, QueuePool, create_engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from bactrian.errors import BactrianError, InputError, StoreError
+from bactrian.files.sqlite_header import SQLITE_HEADER
 from bactrian.store.sqlite.filesystem import count_free_bytes, find_holder, is_writable
-from bactrian.store.sqlite.header import APPLICATION_ID, HEADER, make_uri, read_number
+from bactrian.store.sqlite.header import APPLICATION_ID, make_uri, read_number
 
 IS_OPEN = 1
 """User version in the header while the run is open: the latest data may be only in the log."""
@@ -55,7 +56,7 @@ def check_file(path: Path, *, create: bool) -> None:
             header = file.read(100)
     except OSError as error:
         raise InputError(f"The run cannot be read: {error.strerror}.", where=where) from error
-    if len(header) < 100 or not header.startswith(HEADER):
+    if len(header) < 100 or not header.startswith(SQLITE_HEADER):
         raise InputError(
             "This file is not a run.",
             where=where,

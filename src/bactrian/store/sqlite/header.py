@@ -6,10 +6,10 @@ import sqlite3
 from contextlib import closing, suppress
 from pathlib import Path
 
+from bactrian.files.sqlite_header import SQLITE_HEADER
+
 APPLICATION_ID = 0x42616374
 """Identifies our files in the header: the letters ``Bact``."""
-HEADER = b"SQLite format 3\0"
-"""The first bytes of every database of SQLite."""
 
 
 def is_run(path: Path) -> bool:
@@ -33,7 +33,7 @@ def read_number(path: Path, name: str, offset: int) -> int:
         return header.execute(f"PRAGMA {name}").fetchone()[0]
     with path.open("rb") as file:
         content = file.read(100)
-    return int.from_bytes(content[offset : offset + 4], "big") if content.startswith(HEADER) else 0
+    return int.from_bytes(content[offset : offset + 4], "big") if content.startswith(SQLITE_HEADER) else 0
 
 
 def make_uri(path: Path, *, immutable: bool) -> str:

@@ -15,6 +15,7 @@ from bactrian.export.format import ExportContext
 from bactrian.export.formats.messages import FORMAT, build_row
 from bactrian.export.split import locate_group, name_group
 from bactrian.export.system_prompts import SystemPrompts
+from bactrian.files.sqlite_header import is_sqlite_file
 from bactrian.files.toml import suggest_name
 from bactrian.records.ending import ENDING_CODES
 from bactrian.records.finding import BEHAVIOURS
@@ -22,8 +23,6 @@ from bactrian.records.session import Session, find_kind
 from bactrian.store import open_store
 from bactrian.train.data.conversation import Conversation, Said, find_fault, read_json_lines
 from bactrian.train.recipe import DataSource
-
-_SQLITE = b"SQLite format 3\0"
 
 
 @dataclass(slots=True)
@@ -68,8 +67,7 @@ async def read_source(source: DataSource, counts: ReadCounts) -> AsyncIterator[C
 def is_run(path: Path) -> bool:
     """Return True if ``path`` is a database."""
     try:
-        with path.open("rb") as file:
-            return file.read(len(_SQLITE)) == _SQLITE
+        return is_sqlite_file(path)
     except OSError:
         return False
 

@@ -112,8 +112,10 @@ async def _resume(
         order = replace(order, access=show_model_progress(order.access))
         return await watch_run(order, choose_progress_view(json=json), stop_control)
     made = build_resume_session(found, run, given)
-    told = {name: found.options.get(name) for name in ("price", "budget")}
-    limits = cast("ResumeOptions", {**told, **{name: one for name, one in given.items() if one is not None}})
+    before = {name: found.options.get(name) for name in ("price", "budget")}
+    limits = cast(
+        "ResumeOptions", {**before, **{name: one for name, one in given.items() if one is not None}}
+    )
     names: Mapping[str, str] = found.options.get("models", {})
     if isinstance(made, EmbodiedOrder) or (isinstance(made, SessionOrder) and made.embodied):
         role = made.role if isinstance(made, EmbodiedOrder) else made.setup.assistant

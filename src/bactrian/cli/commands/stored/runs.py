@@ -15,7 +15,7 @@ from bactrian.cli.run_async import run_async
 from bactrian.cli.terminal.console import open_output, open_progress, to_printable
 from bactrian.cli.view.facts import LEAST_TABLE, fit_facts
 from bactrian.language.escape import to_json
-from bactrian.models.pricing import write_dollars
+from bactrian.records.text import write_dollars
 from bactrian.store import find_data_folder, name_run
 
 _ENDINGS = 3
@@ -79,7 +79,7 @@ def _write_row(one: RunSummary) -> tuple[str, ...]:
         "" if one.problem or not (one.sessions or one.jobs) else f"{ended:,}/{total:,}",
         one.state,
         one.problem or (f"{endings} and {more} more" if more > 0 else endings),
-        "" if not one.recipe else "unknown" if one.usd is None else write_dollars(one.usd),
+        write_dollars(one.usd) if one.recipe else "",
         write_age(time.time() - one.changed),
     )
 

@@ -37,8 +37,8 @@ class Seq2SeqCutter:
 
 def write_source(messages: Sequence[Said]) -> str:
     """Return the text that the encoder reads before a reply."""
-    told = [f"{_NAMES[said['role']]}{said['content']}" for said in messages]
-    return "\n\n".join([*told, "Assistant:"])
+    parts = [f"{_NAMES[said['role']]}{said['content']}" for said in messages]
+    return "\n\n".join([*parts, "Assistant:"])
 
 
 def make_seq2seq_cutter(tokenizer: Any) -> Seq2SeqCutter:
