@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import AsyncGenerator
@@ -17,13 +18,15 @@ from aiohttp import web
 
 from bactrian.errors import InputError, ModelError, Refused
 from bactrian.models.credentials import DOTENV
+from bactrian.models.local.fetching import fetch_in_thread
 from bactrian.models.local.hub import HubWeights, fetch_from_hub, read_hub_name
-from bactrian.models.local.weights import BUILT_IN, fetch_weights, find_cache_folder
+from bactrian.models.local.weights import BUILT_IN, Progress, fetch_weights, find_cache_folder
 from bactrian.models.model import Request
 from bactrian.models.registry import ModelOptions, find_traits, open_model
 from bactrian.records.message import Message
 from bactrian.records.sampling import Sampling
 from bactrian.records.text import Text
+from tests.helpers.command import Command, clean_environment
 
 REPO = "acme/tiny-GGUF"
 REVISION = "0123456789abcdef0123456789abcdef01234567"
@@ -44,11 +47,14 @@ class Hub:
     files: dict[str, bytes]
     lies: bool = False
     """True if what it sends is not what it says."""
+    stalls: bool = False
+    """True if it sends no file to its end."""
+    stalled: asyncio.Event = field(default_factory=asyncio.Event)
     url: str = ""
     asked: list[str] = field(default_factory=list[str])
     keys: set[str] = field(default_factory=set[str])
 
-    async def answer(self, request: web.Request) -> web.Response:
+    async def answer(self, request: web.Request) -> web.StreamResponse:
         self.asked.append(f"{request.method} {request.path}")
         self.keys |= {request.headers["Authorization"]} if "Authorization" in request.headers else set()
         if request.path.startswith(f"/api/models/{REPO}"):
@@ -67,6 +73,11 @@ class Hub:
         data = self.files[name]
         sent = b"GGUF lies" + data if self.lies else data
         headers = {"ETag": f'"{self._digest(data)}"', "X-Repo-Commit": REVISION}
+        if self.stalls and request.method == "GET":
+            response = web.StreamResponse(headers=headers | {"Content-Length": str(len(sent))})
+            await response.prepare(request)
+            self.stalled.set()
+            await asyncio.Event().wait()
         return web.Response(body=sent, headers=headers)
 
     def _digest(self, data: bytes) -> str:
@@ -189,6 +200,39 @@ async def test_the_hub_s_key_goes_nowhere_else(tmp_path: Path, monkeypatch: pyte
         monkeypatch.delenv("HF_TOKEN")
         await fetch(tmp_path)
     assert hub.keys == set()
+
+
+async def test_an_interrupt_ends_a_download_that_makes_no_progress(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serving(Hub({"a-Q4_0.gguf": b"GGUF" * 4096}, stalls=True), monkeypatch) as hub:
+        order = ("play", "tea", "--model", f"local:{REPO}", "--no-keep")
+        process = Command(order, tmp_path, clean_environment(BACTRIAN_CACHE=str(tmp_path / "cache")))
+        await asyncio.wait_for(hub.stalled.wait(), 60)
+        process.send_signal(signal.SIGINT)
+        _, complaint = await asyncio.wait_for(
+            process.communicate(), 10
+        )  # the client waits longer for each byte
+    assert process.returncode == 130
+    assert "Interrupted." in complaint.decode()
+
+
+async def test_a_download_that_nobody_waits_for_ends_at_its_next_progress() -> None:
+    begun, ended = asyncio.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def fetch(progress: Progress) -> Path:
+        loop.call_soon_threadsafe(begun.set)
+        try:
+            while True:
+                progress(1, 2)
+        finally:
+            loop.call_soon_threadsafe(ended.set)
+
+    waiting = asyncio.create_task(fetch_in_thread(fetch, None))
+    await begun.wait()
+    waiting.cancel()
+    await asyncio.wait_for(ended.wait(), 10)
 
 
 async def test_weights_of_the_hub_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import traceback
 import warnings
 from collections.abc import Generator
@@ -19,6 +18,7 @@ import typer.main
 
 import bactrian
 from bactrian.cli.environment import configure_hub, read_dotenv
+from bactrian.cli.terminal.ending import end_process
 from bactrian.cli.terminal.streams import ReaderLeft, guard_streams
 from bactrian.cli.verbs import HELP_NAMES, VerbGroup, normalize_app
 from bactrian.errors import BactrianError, BactrianWarning, InputError
@@ -199,18 +199,24 @@ def options(
 def main() -> None:
     """Run the command line and end the process with its exit code."""
     _plain_warnings()
+    code = 0
     try:
         with guard_streams(), _explaining():
             read_dotenv()
             configure_hub()
             app(prog_name="bactrian")
     except ReaderLeft as gone:
-        sys.exit(gone.exit_code)
+        code = gone.exit_code
     except BactrianError as error:
         if os.environ.get("BACTRIAN_DEBUG"):
             traceback.print_exc()
         _explain(error)
-        sys.exit(error.exit_code)
+        code = error.exit_code
+    except SystemExit as ending:
+        if not isinstance(ending.code, int):
+            raise
+        code = ending.code
+    end_process(code)
 
 
 @contextmanager

@@ -6,17 +6,29 @@ import asyncio
 import os
 import signal
 from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from typing import NoReturn
 
 import typer
 
 from bactrian.cli.terminal.console import say
+from bactrian.cli.terminal.ending import CALL_THREAD
 from bactrian.cli.terminal.watchdog import watch_event_loop
 
 INTERRUPTED = 130
 TERMINATED = 143
 _STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class _CallThreads(ThreadPoolExecutor):
+    """Threads for blocking calls. The event loop does not wait for them when it closes.
+
+    What is still awaited has ended by then; a cancelled call, such as a look-up of a name, may take minutes.
+    """
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: ARG002
+        super().shutdown(wait=False, cancel_futures=True)
 
 
 class StopControl:
@@ -31,14 +43,16 @@ def run_async(
     """Run ``work`` and exit with the code that it returns.
 
     SIGINT, SIGTERM and a closed terminal cancel it, so that it can release its resources; then ``resume`` is printed.
-    Once it has ended, they end the process at once: a thread that it left may take long.
+    Once it has ended, they end the process at once.
     With a ``stop_control``, the first signal calls it instead, and the work has 30 s (10 s unless the signal is
     SIGINT) to finish what is in flight; the second signal cancels it.
     """
     before = {which: signal.getsignal(which) for which in _STOPPING}
-    code = asyncio.run(_interruptible(work, stop_control or StopControl()))
-    for which, handler in before.items():
-        signal.signal(which, handler)
+    try:
+        code = asyncio.run(_interruptible(work, stop_control or StopControl()))
+    finally:
+        for which, handler in before.items():
+            signal.signal(which, handler)
     if code in (INTERRUPTED, TERMINATED):
         say(f"\nInterrupted. {resume}")
     raise typer.Exit(code)
@@ -63,6 +77,7 @@ async def _interruptible(work: Coroutine[object, object, int], stop_control: Sto
         say("\nFinishing what is in flight; press Ctrl-C again to stop immediately.")
 
     loop = asyncio.get_running_loop()
+    loop.set_default_executor(_CallThreads(thread_name_prefix=CALL_THREAD))
     # Those of nohup, or of a shell's job in the background, stay ignored.
     heard = [which for which in _STOPPING if signal.getsignal(which) != signal.SIG_IGN]
     for which in heard:
@@ -72,9 +87,10 @@ async def _interruptible(work: Coroutine[object, object, int], stop_control: Sto
             code = await task
     except asyncio.CancelledError:
         code = None
-    for which in heard:
-        loop.remove_signal_handler(which)
-        signal.signal(which, signal.SIG_DFL)
+    finally:
+        for which in heard:
+            loop.remove_signal_handler(which)
+            signal.signal(which, signal.SIG_DFL)
     if caught:
         return INTERRUPTED if caught[0] == signal.SIGINT else TERMINATED
     return TERMINATED if code is None else code

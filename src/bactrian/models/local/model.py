@@ -12,6 +12,7 @@ from time import perf_counter
 
 from bactrian.errors import BadReply, Exhausted, TryAgain
 from bactrian.language.think import ThoughtFilter, split_thought
+from bactrian.models.local.fetching import fetch_in_thread
 from bactrian.models.local.kv_cache import ComputedText, Key, PrefixCache, Slots
 from bactrian.models.local.server import Generated, LlamaServer, start_server
 from bactrian.models.local.weights import BUILT_IN, Progress, fetch_weights, find_cache_folder
@@ -56,9 +57,10 @@ class LocalModel:
     """A model on this computer.
 
     The weights are downloaded and loaded at the first call; a crashed server is restarted at the next call. Without
-    ``path``, it is the built-in model, and ``progress`` receives the progress of its download. ``fetch`` returns the
-    path of other weights; it runs in a thread. ``slots`` conversations are computed in parallel, each with up to
-    ``window`` tokens. Each agent's conversation stays in its slot, so that only new text is computed.
+    ``path``, it is the built-in model, and ``progress`` receives the progress of its download. ``fetch`` returns
+    the path of other weights and reports its progress; it runs in a thread. ``slots`` conversations are computed in
+    parallel, each with up to ``window`` tokens. Each agent's conversation stays in its slot, so that only new text
+    is computed.
     """
 
     def __init__(
@@ -68,7 +70,7 @@ class LocalModel:
         slots: int = 4,
         window: int = WINDOW,
         progress: Progress | None = None,
-        fetch: Callable[[], Path] | None = None,
+        fetch: Callable[[Progress], Path] | None = None,
         name: str | None = None,
     ) -> None:
         self.name = name or ("local" if path is None else f"local:{path}")
@@ -154,12 +156,8 @@ class LocalModel:
                 )
             if self._ready is None:
                 path = self._path
-                if self._fetch is not None:
-                    path = await asyncio.to_thread(self._fetch)
-                elif path is None:
-                    path = await asyncio.to_thread(
-                        fetch_weights, BUILT_IN, find_cache_folder(), progress=self._progress
-                    )
+                if path is None:
+                    path = await fetch_in_thread(self._fetch or _fetch_built_in, self._progress)
                 try:
                     llama = await start_server(path, slots=self._slots, window=self._window)
                 except Exhausted as error:
@@ -204,6 +202,10 @@ class LocalModel:
                 ) from error
         clean = Text(clean_text(text))
         return ReplyChoice(clean, finish, lossy=clean != text, thought=clean_text(thought))
+
+
+def _fetch_built_in(progress: Progress) -> Path:
+    return fetch_weights(BUILT_IN, find_cache_folder(), progress=progress)
 
 
 class _TextStream:
