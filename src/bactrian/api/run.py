@@ -382,7 +382,7 @@ def open_run(path: str | Path) -> Run:
         StoreError: it is damaged, or written by a newer version of this program.
     """
     run = Run(find_run(path))
-    run._read(_open)  # pyright: ignore[reportPrivateUsage]
+    run._read(RunReader.recipe)  # pyright: ignore[reportPrivateUsage]  opening the run checks it
     return run
 
 
@@ -391,10 +391,6 @@ def _measure(
 ) -> Report:
     check_installed()
     return run_sync(report_runs(paths, merge_installed(behaviours), price, base_url))
-
-
-async def _open(store: RunReader) -> None:
-    """Do nothing: opening the run checks it."""
 
 
 async def _list(items: AsyncIterator[_Result]) -> list[_Result]:
