@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -71,6 +73,31 @@ async def test_it_is_left_out_from_then_on(answer: Answer, left_out: str) -> Non
         assert other == {name: value for name, value in first.items() if name != left_out}
     (said,) = told
     assert f"does not accept {left_out!r}; it is left out from now on" in said
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        {"message": "'seed' is not supported.", "type": "BadRequestError", "param": None, "code": 400},
+        {"message": "'seed' is not supported.", "code": "400"},
+        {"message": "'seed' is not supported.", "type": "invalid_request_error", "code": "unsupported"},
+        {"message": "'seed' is not supported.", "param": "seed"},
+    ],
+)
+async def test_a_refusal_in_mid_stream_takes_back_the_text_and_is_asked_without_it_once(error: Any) -> None:
+    half = b'data: {"choices": [{"index": 0, "delta": {"content": "Half"}}]}\n\n'
+    refusal = half + b"data: %b\n\ndata: [DONE]\n\n" % json.dumps({"error": error}).encode()
+    shown: list[str] = []
+    request = replace(ASK, on_text=shown.append, on_restart=shown.clear)
+    async with Endpoint(
+        [Answer(refusal, content_type="text/event-stream"), "All of it.", "More."]
+    ) as endpoint:
+        model = OpenAIModel("m", base_url=endpoint.url)
+        assert (await model.reply(request)).text == "All of it."
+        assert "".join(shown) == "All of it."
+        assert (await model.reply(request)).text == "More."
+        await model.close()
+    assert ["seed" in received.json for received in endpoint.requests] == [True, False, False]
 
 
 async def test_the_other_word_for_the_length_is_tried_before_none() -> None:

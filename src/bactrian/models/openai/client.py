@@ -120,6 +120,8 @@ class OpenAIModel:
                 except (ContextFull, Refused, CutShort) as fault:
                     refusable = build_parameters(adapted.sampling, dialect, without)
                     most = self._adapt(fault, request, adapted, sent, (*refusable, "stream_options"))
+                if stream and request.on_restart is not None:
+                    request.on_restart()  # The fault may have come in the middle of the stream.
                 if self.before_again is not None:
                     await self.before_again()
         except (TransportFault, ModelError) as fault:

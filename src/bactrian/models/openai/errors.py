@@ -41,6 +41,7 @@ from bactrian.models.openai.lenient_json import is_object
 
 _NO_MONEY = ("insufficient_quota", "billing_hard_limit_reached", "billing_not_active")
 _FILTERED = ("content_filter", "content_policy_violation", "responsibleaipolicyviolation")
+_BLAMES_REQUEST = ("invalid_request", "badrequest", "context_length_exceeded", *_NO_MONEY, *_FILTERED)
 
 # Wordings of OpenAI and vLLM, llama.cpp, Anthropic, Mistral, TGI, and OpenAI's older ones, in this order.
 _CONTEXT_FULL = re.compile(
@@ -198,13 +199,17 @@ def _make_proxy_refusal(status: int, message: str) -> ModelError:
 def explain_body(value: dict[str, Any], raw: bytes) -> ModelError:
     """Return the error for an error object with status 200.
 
-    Routers put the upstream status into its code; without one, it counts as a bad reply.
+    Routers put the upstream status into its code. Without one, it counts as a bad reply, unless it blames the request.
     """
     complaint = read_error_body(value, raw)
     error = value["error"]
     code: Any = error.get("code") if is_object(error) else None
+    if isinstance(code, str) and code.isdecimal():
+        code = int(code[:9])
     if isinstance(code, int) and 400 <= code < 600:
         return explain_status(code, complaint, raw)
+    if complaint.param or any(word in complaint.code for word in _BLAMES_REQUEST):
+        return explain_status(400, complaint, raw)
     return BadReply(f"The endpoint sent an error instead of a reply: {complaint.message}", sample=raw)
 
 
