@@ -27,7 +27,7 @@ from bactrian.train.recipe import DataSource
 
 @dataclass(slots=True)
 class ReadCounts:
-    """What became of the conversations of a source."""
+    """Counts the used and the omitted conversations of a source."""
 
     used: int = 0
     left_out: Counter[str] = field(default_factory=Counter[str])
