@@ -130,7 +130,7 @@ async def open_library(paths: Iterable[Path]) -> AsyncGenerator[Library]:
 
 async def add_data_set(library: Library, path: Path, stack: AsyncExitStack) -> DataSet:
     """Open the data set at ``path`` until ``stack`` closes. Raises what :func:`open_library` raises."""
-    run = path if _is_run(path) else _find_cache(path)
+    run = path if _is_database(path) else _find_cache(path)
     if run != path:
         _check_chats(path)
         run.parent.mkdir(parents=True, exist_ok=True)
@@ -157,7 +157,7 @@ def _list_distinct(paths: Iterable[Path]) -> Iterator[Path]:
             yield path
 
 
-def _is_run(path: Path) -> bool:
+def _is_database(path: Path) -> bool:
     """Return True for an SQLite file, which the store then checks; anything else is imported."""
     if not path.exists():
         raise InputError("There is no such run, file or folder.", where=str(path), next="Check the path.")

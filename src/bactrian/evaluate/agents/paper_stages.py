@@ -1,4 +1,4 @@
-"""Tables 2 and 6 of the paper: one stage of a training beside another, on sets of questions, judged by GPT-4."""
+"""Table 2 of the paper: one stage of a training beside another, on sets of questions, judged by GPT-4."""
 
 from __future__ import annotations
 
@@ -58,11 +58,6 @@ TABLE_2 = tuple(
     for questions, counts in zip(_SETS, row, strict=True)
 )
 """Draws, wins of the first and wins of the second stage, of 20 questions, and of 60 of science."""
-TABLE_6 = (
-    ("FlanT5", "FlanT5 + AI Society", 1, 0, 19),
-    ("FlanT5 + AI Society", "LLaMA-7B + AI Society", 2, 10, 8),
-)
-"""First and second model, draws, wins of the first and of the second, of 20 questions of AI Society."""
 
 
 def find_stage_figures(pair: tuple[str, str], questions: str) -> Sequence[PaperFigure]:
