@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class BactrianError(Exception):
-    """Something a person can act on.
+    """An error that a person can act on.
 
     ``what`` happened, ``where`` (a file and line, an address, an option) and the ``next`` action, each one
     short sentence or phrase. The command line prints them without a traceback and ends with ``exit_code``.
@@ -34,7 +34,7 @@ class BactrianError(Exception):
 
 
 class BactrianWarning(UserWarning):
-    """Something that a person should know of and that stops nothing."""
+    """A message that a person should know and that stops nothing."""
 
 
 class InputError(BactrianError):
@@ -116,7 +116,7 @@ class Forbidden(RefusedPrompt):
 
 
 class TryAgain(ModelError):
-    """A passing fault: a dropped connection, a timeout, 429 or 5xx. The retry wrapper asks again.
+    """A transient fault: a dropped connection, a timeout, 429 or 5xx. The retry wrapper asks again.
 
     ``after`` is the wait in seconds the endpoint itself asked for; such a wait uses up no attempt.
     """
@@ -124,31 +124,31 @@ class TryAgain(ModelError):
     endpoint_wide = True
     after: float | None = None
     overload = False
-    """True if the endpoint says that it is asked too much at once."""
+    """True if the endpoint says that it receives too many requests."""
     crowded = False
     """True if a connection was not accepted, or closed before any answer: there may be too many."""
 
 
 class Unreachable(TryAgain):
-    """No connection. A passing fault of an endpoint that has answered before; else a mistake in its address."""
+    """No connection. A transient fault of an endpoint that has answered before; else a mistake in its address."""
 
 
 class GaveUp(ModelError):
-    """A passing fault did not pass for as long as the retry wrapper waits. A later run may continue."""
+    """A transient fault lasted longer than the retry wrapper waits. A later run may continue."""
 
     endpoint_wide = True
 
 
 class BadReply(ModelError):
-    """The endpoint answered with something that is not a reply. Asked again a few times, then given up."""
+    """The endpoint's answer is not a reply. It is requested again a few times."""
 
 
 class EmptyReply(BadReply):
-    """The model answered with nothing, and once more."""
+    """The model returned two empty replies."""
 
 
 class CutShort(BadReply):
-    """A reply that must have a form reached its longest length before it was complete."""
+    """A reply with a response format reached its maximum length before it was complete."""
 
 
 class NotAnEndpoint(BadReply):
@@ -180,7 +180,7 @@ class ContextFull(ModelError):
 
 
 class Oversize(ModelError):
-    """The reply is larger than it may be, and was cut off."""
+    """The reply exceeded the size limit and was aborted."""
 
 
 class Filtered(ModelError):
@@ -198,13 +198,13 @@ class Left(ModelError):
 
 
 class BudgetReached(BactrianError):
-    """The next call would pass the limit that the user set. All so far is kept and can be resumed."""
+    """The next call would exceed the user's limit. All results so far are stored and can be resumed."""
 
     exit_code = 3
 
 
 class Halted(BactrianError):
-    """The work is to stop, and the call was still waiting for its turn: nothing was sent."""
+    """The work is being stopped, and the call was still waiting: nothing was sent."""
 
     def __init__(self) -> None:
         super().__init__("The work is to stop.")

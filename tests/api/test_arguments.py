@@ -47,6 +47,30 @@ def test_an_unknown_argument_of_play_is_a_type_error_with_a_hint(name: str, hint
     assert hint in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [("jugde", r"Did you mean 'judge'\?"), ("modle", "'model'"), ("temperature", "'temperature'.$")],
+)
+def test_an_unknown_argument_of_an_evaluation_has_a_hint_that_the_evaluation_takes(
+    name: str, hint: str
+) -> None:
+    options: dict[str, Any] = {name: 1}
+    with pytest.raises(TypeError, match=rf"^evaluate_agents\(\) .*{hint}"):
+        bt.evaluate_agents("run.db", judge="local", **options)
+
+
+def test_an_unknown_axis_of_a_recipe_names_the_nearest() -> None:
+    with pytest.raises(bt.BactrianError, match=r"named 'taks'\. Did you mean 'task'\?"):
+        bt.recipe("ai-society", taks=3)
+
+
+def test_an_unknown_argument_of_a_run_s_sample_names_sample(tmp_path: Path) -> None:
+    play(run=tmp_path / "run.db")
+    options: dict[str, Any] = {"cuont": 1}
+    with pytest.raises(TypeError, match=r"^sample\(\) .* Did you mean 'count'\?"):
+        bt.open_run(tmp_path / "run.db").sample(**options)
+
+
 def test_an_unknown_argument_of_stream_is_a_type_error() -> None:
     async def watch() -> None:
         options: dict[str, Any] = {"specfy": False}

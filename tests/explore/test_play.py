@@ -154,7 +154,7 @@ def test_a_stopped_conversation_is_kept_and_goes_on_where_it_was(stage: tuple[Ru
     assert 4 <= len(read_played(one.folder).turns) < 9
     page.wait_for_timeout(700)
     assert page.evaluate("performance.timeOrigin") == loaded, "the page loads itself again and again"
-    page.get_by_role("button", name="Go on").click()
+    page.get_by_role("button", name="Continue").click()
     expect(page.get_by_role("heading", name="task done")).to_be_visible(timeout=20_000)
     assert len(read_played(one.folder).turns) == 9
 
@@ -169,7 +169,7 @@ def test_after_a_failed_model_the_page_says_why_and_goes_on(stage: tuple[Running
     expect(page.get_by_role("heading", name="failed")).to_be_visible(timeout=20_000)
     expect(page.get_by_text("The script has no line 2 for assistant")).to_be_visible()
     script.write_text(json.dumps(SCRIPT))
-    page.get_by_role("button", name="Go on").click()
+    page.get_by_role("button", name="Continue").click()
     expect(page.get_by_role("heading", name="task done")).to_be_visible(timeout=20_000)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping
 from difflib import get_close_matches
+from inspect import Parameter, signature
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -75,27 +76,30 @@ class GenerateTypes(_Options):
     on_progress: Callable[..., object] | None = None
 
 
-def check_names(function: str, given: Collection[str], known: Collection[str], **hints: str) -> None:
+def check_names(function: Callable[..., object], given: Collection[str], options: type, **hints: str) -> None:
     """Refuse keyword arguments that a function does not have, as Python does for ordinary functions.
 
     Args:
-        function: Name of the function.
-        given: Names of the arguments that were given.
-        known: Names of all keyword arguments.
+        function: The function.
+        given: Names of the options that were given.
+        options: The ``TypedDict`` of all options.
         hints: What to write instead, by the name of an argument.
 
     Raises:
         TypeError: an argument is not known; the message names the nearest one.
     """
+    own = signature(function).parameters.values()
+    known = [one.name for one in own if one.kind is not Parameter.VAR_KEYWORD] + [*options.__annotations__]
+    sampling_names = tuple(SamplingSpec.model_fields) if "parameters" in known else ()
     for name in given:
-        if name in known:
+        if name in options.__annotations__:
             continue
         hint = hints.get(name, "")
-        near = get_close_matches(name, (*known, *SamplingSpec.model_fields), n=1)
+        near = get_close_matches(name, (*known, *sampling_names), n=1)
         if not hint and near:
             sampling = near[0] not in known
             hint = f"Write parameters={{{near[0]!r}: …}}." if sampling else f"Did you mean {near[0]!r}?"
-        raise TypeError(f"{function}() got an unexpected keyword argument {name!r}. {hint}".rstrip())
+        raise TypeError(f"{function.__name__}() got an unexpected keyword argument {name!r}. {hint}".rstrip())
 
 
 def check_types(types: type[BaseModel], given: Mapping[str, Any]) -> None:

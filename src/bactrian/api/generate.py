@@ -96,10 +96,6 @@ class GenerateOptions(TypedDict, total=False):
     """Called once a second with the progress of the run; default: a notebook shows it below the cell."""
 
 
-_ARGUMENTS = (
-    *("model", "models", "limit", "budget", "endings", "sources"),
-    *GenerateOptions.__annotations__,
-)
 _OF_RECIPE = ("max_messages", "specify", "plan", "protocol", "critic", "tools", "language", "prompts")
 _IN_RECIPE = "Set it in the recipe: bt.recipe(NAME, role_play={'max_messages': 10}); see docs/recipes.md."
 
@@ -168,7 +164,7 @@ def generate(
         BactrianError: the run cannot continue; its results so far are stored. A reached budget is a warning instead.
         KeyboardInterrupt: Ctrl-C, after turns in flight are stored; a second Ctrl-C does not wait for them.
     """
-    check_names("generate", options, _ARGUMENTS, **dict.fromkeys(_OF_RECIPE, _IN_RECIPE))
+    check_names(generate, options, GenerateOptions, **dict.fromkeys(_OF_RECIPE, _IN_RECIPE))
     check_types(GenerateTypes, {"run": run, "limit": limit, "budget": budget, **options})
     with use_python_words():
         order = build_run_order(

@@ -46,10 +46,6 @@ if TYPE_CHECKING:
     from bactrian.play.embodied.alone import EmbodiedOrder
 
 AGENTS = ("task_specifier", "task_planner", "user", "assistant")
-_ARGUMENTS = (
-    *("assistant", "user", "model", "models", "critic", "tools", "endings", "run"),
-    *PlayOptions.__annotations__,
-)
 
 
 class Interrupted(KeyboardInterrupt):
@@ -120,7 +116,7 @@ def play(
         Interrupted: Ctrl-C was pressed; it is a KeyboardInterrupt, and has the turns so far.
         StoreError: the run is damaged, in use, or written by a newer version of this program.
     """
-    check_names("play", options, _ARGUMENTS)
+    check_names(play, options, PlayOptions)
     events = stream(
         idea,
         assistant=assistant,
@@ -217,7 +213,7 @@ def _order_session(
     options: PlayOptions,
 ) -> SessionOrder | EmbodiedOrder:
     """Check the arguments of :func:`stream` and combine them into one order."""
-    check_names("stream", options, _ARGUMENTS)
+    check_names(stream, options, PlayOptions)
     check_types(PlayTypes, {"idea": idea, "assistant": assistant, "user": user, "run": run, **options})
     if idea is None:
         idea = EXAMPLE[0]

@@ -128,7 +128,7 @@ class Run:
         Raises:
             InputError: a filter is not valid.
         """
-        check_names("select", filters, ("sample", "seed", *SelectOptions.__annotations__))
+        check_names(self.select, filters, SelectOptions)
         return self._read(lambda store: select_sessions(store, filters, sample, seed))
 
     def sample(self, count: int = 1, *, seed: int = 0, **filters: Unpack[SelectOptions]) -> SessionList:
@@ -138,6 +138,7 @@ class Run:
             >>> len(run.sample(3))
             1
         """
+        check_names(self.sample, filters, SelectOptions)
         return self.select(sample=count, seed=seed, **filters)
 
     def marks(self) -> list[Mark]:
@@ -321,7 +322,7 @@ class Run:
             InputError: the target exists, a filter is not valid, or no session of the run fits the format.
             MissingExtra: the format, or redaction, needs an optional part.
         """
-        check_names("export", more, ("only", "drop", "overwrite", *ExportChoices.__annotations__))
+        check_names(self.export, more, ExportChoices)
         return run_sync(
             export_session_data(
                 self.path, format, Path(out), only=only, drop=drop, overwrite=overwrite, more=more
@@ -381,7 +382,7 @@ def open_run(path: str | Path) -> Run:
         StoreError: it is damaged, or written by a newer version of this program.
     """
     run = Run(find_run(path))
-    run._read(_open)  # pyright: ignore[reportPrivateUsage]
+    run._read(RunReader.recipe)  # pyright: ignore[reportPrivateUsage]  opening the run checks it
     return run
 
 
@@ -390,10 +391,6 @@ def _measure(
 ) -> Report:
     check_installed()
     return run_sync(report_runs(paths, merge_installed(behaviours), price, base_url))
-
-
-async def _open(store: RunReader) -> None:
-    """Do nothing: opening the run checks it."""
 
 
 async def _list(items: AsyncIterator[_Result]) -> list[_Result]:

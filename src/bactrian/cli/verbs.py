@@ -1,4 +1,4 @@
-"""What every command has in common: the form of its help, ``-h`` and ``-v``, and clear errors for its arguments."""
+"""The common base of all commands: the form of help, ``-h`` and ``-v``, and clear errors for arguments."""
 
 from __future__ import annotations
 

@@ -150,7 +150,7 @@ def _score_sentences(text: str, by_user: bool) -> Mapping[str, Sequence[float]]:
 
 
 def is_repetition(turns: Sequence[Spoken]) -> bool:
-    """Return True if the last turn is of no use: its speaker said nearly the same before, or it repeats the
+    """Return True if the last turn is useless: its speaker said nearly the same before, or it repeats the
     instruction that it answers, or it is the second in a row that brings nothing new.
     """
     read = [_read_turn(turn.text, turn.speaker == "user") for turn in turns]

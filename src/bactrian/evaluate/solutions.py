@@ -35,7 +35,7 @@ class CodeSample:
 
 @dataclass(frozen=True, slots=True)
 class SolutionSet:
-    """The solutions that there are, and the number of those that are missing."""
+    """The existing solutions, and the number of missing ones."""
 
     solutions: Sequence[CodeSample]
     missing: int = 0

@@ -1,4 +1,4 @@
-"""What belongs to a conversation: the original of a translation, its translations, and who heard whom."""
+"""Finds what belongs to a conversation: the original of a translation, its translations, and who heard whom."""
 
 from __future__ import annotations
 

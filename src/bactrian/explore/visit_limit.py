@@ -1,4 +1,4 @@
-"""A limit on how often somebody may do something."""
+"""A limit on how often a named action is allowed."""
 
 from __future__ import annotations
 

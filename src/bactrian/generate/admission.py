@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from math import inf, sqrt
 
 from bactrian.errors import BudgetReached
-from bactrian.generate.outlook import Outlook, Rests
+from bactrian.generate.outlook import Outlook, RemainingUsage
 from bactrian.models.wrappers.budget import RAISE_LIMIT, UsageMeter
 from bactrian.records.text import write_dollars
 from bactrian.stats.survival import Moments
@@ -204,15 +204,15 @@ class Admission:
             left = meter.max_tokens - meter.used.total - meter.largest_tokens
             tokens = self._compare(left, outlook.find_tokens(lengths), turns)
         if meter.max_usd is not None:
-            rests = outlook.find_usd(lengths, meter)
-            if rests is not None:
-                usd = self._compare(meter.max_usd - meter.usd - meter.largest_usd, rests, turns)
+            remaining = outlook.find_usd(lengths, meter)
+            if remaining is not None:
+                usd = self._compare(meter.max_usd - meter.usd - meter.largest_usd, remaining, turns)
         return tokens, usd
 
-    def _compare(self, left: float, rests: Rests, turns: int | None) -> Shortfall:
-        total, most = self.outlook.sum_open(rests)
+    def _compare(self, left: float, remaining: RemainingUsage, turns: int | None) -> Shortfall:
+        total, most = self.outlook.sum_open(remaining)
         if turns is not None:
-            total, most = total.add(rests.find(turns)), most + rests.find_most(turns)
+            total, most = total.add(remaining.find(turns)), most + remaining.find_most(turns)
         return Shortfall(left, total.mean, self._reserve(total, most))
 
     def _reserve(self, total: Moments, most: float) -> float:

@@ -9,7 +9,7 @@ from bactrian.generate.job_ids import JobIds
 from bactrian.generate.jobs.registry import find_job_kind
 from bactrian.generate.lists.costs import estimate_lists
 from bactrian.generate.outlook import mix_prices
-from bactrian.generate.remaining import JobStates, Lengths, estimate_extended, estimate_rests, read_states
+from bactrian.generate.remaining import JobStates, Lengths, estimate_extended, estimate_remaining, read_states
 from bactrian.generate.run import RunOrder, arrange_jobs, find_begun_plan
 from bactrian.generate.run_models import LOCAL_WINDOW
 from bactrian.generate.scheduler import count_jobs
@@ -68,7 +68,7 @@ class Remaining:
     """None if no call of this run has been seen."""
     window: int
     """Sessions in flight."""
-    rests: SessionCost | None = None
+    begun: SessionCost | None = None
     """The remaining cost of all begun sessions together; None if there are none."""
 
 
@@ -112,13 +112,13 @@ async def forecast_run(order: RunOrder) -> Forecast:
     if measured:
         session = estimate_extended(states, lengths, left, calls_beside=cost.given_turns)
     session = apply_critic(session.times(cost.sessions), cost.critic, guessed=not measured)
-    rests = estimate_rests((*states.shorter, *states.open), lengths)
-    rests = rests and apply_critic(rests, cost.critic, guessed=False)
+    remaining = estimate_remaining((*states.shorter, *states.open), lengths)
+    remaining = remaining and apply_critic(remaining, cost.critic, guessed=False)
     speakers = [plan.models[agent] for agent in cost.speakers]
     local = any(find_traits(name).in_process for name in speakers)
     window = order.limits.concurrency or (LOCAL_WINDOW if local else 64)
     price = mix_prices([order.meter.prices.get(name) for name in speakers])
-    forecast = compute_forecast(session, Remaining(left, usage, calls, price, seconds, window, rests))
+    forecast = compute_forecast(session, Remaining(left, usage, calls, price, seconds, window, remaining))
     if turns.value > 2:  # A question and its answer have no common prefix.
         forecast = replace(forecast, basis=f"{forecast.basis} {_GROWTH}")
     begun = len(states.shorter) + len(states.open)
@@ -129,7 +129,7 @@ async def forecast_run(order: RunOrder) -> Forecast:
 def compute_forecast(sizes: SessionCost, left: Remaining) -> Forecast:
     """Compute the cost of all sessions that are left."""
     sessions, other, price = left.sessions, left.other, left.price
-    whole = sizes.times(sessions).plus(left.rests)
+    whole = sizes.times(sessions).plus(left.begun)
     prompt, completion = whole.prompt.or_about(other.prompt), whole.completion.or_about(other.completion)
     cached, calls = whole.cached, whole.calls.plus(left.other_calls).reach(left.other_calls)
     basis = sizes.basis

@@ -92,16 +92,16 @@ class TurnModel:
 
 
 @dataclass(frozen=True, slots=True)
-class Rests:
+class RemainingUsage:
     """Remaining usage of sessions, by the number of their turns so far."""
 
-    rests: tuple[Moments, ...]
+    remaining: tuple[Moments, ...]
     longest: tuple[float, ...]
     """The same if each becomes as long as any may."""
 
     def find(self, turns: int) -> Moments:
         """Return what a session with so many turns still uses."""
-        return self.rests[min(turns, len(self.rests) - 1)]
+        return self.remaining[min(turns, len(self.remaining) - 1)]
 
     def find_most(self, turns: int) -> float:
         """Return what it uses if it becomes as long as any may."""
@@ -200,12 +200,14 @@ class Outlook:
             longest = ceil(self.furthest * _LONGER)
         return self.lengths.estimate(self.prior.assume_ending, _ASSUMED_SESSIONS, longest)
 
-    def find_tokens(self, lengths: SurvivalCurve) -> Rests:
+    def find_tokens(self, lengths: SurvivalCurve) -> RemainingUsage:
         """Return the tokens that sessions still use."""
         fit = self._fit()
-        return _find_rests(lengths, [float(fit.total(turns).total) for turns in range(len(lengths.beyond))])
+        return _find_remaining(
+            lengths, [float(fit.total(turns).total) for turns in range(len(lengths.beyond))]
+        )
 
-    def find_usd(self, lengths: SurvivalCurve, meter: UsageMeter) -> Rests | None:
+    def find_usd(self, lengths: SurvivalCurve, meter: UsageMeter) -> RemainingUsage | None:
         """Return the US dollars that sessions still cost; None if a price is unknown.
 
         The agents' mean price is corrected by what ``meter`` shows that the tokens so far have cost.
@@ -216,25 +218,25 @@ class Outlook:
         fit, usual = self._fit(), price.cost(meter.used)
         scale = meter.usd / usual if usual and meter.usd else 1.0
         costs = [scale * price.cost(fit.total(turns)) for turns in range(len(lengths.beyond))]
-        return _find_rests(lengths, costs)
+        return _find_remaining(lengths, costs)
 
-    def sum_open(self, rests: Rests) -> tuple[Moments, float]:
+    def sum_open(self, remaining: RemainingUsage) -> tuple[Moments, float]:
         """Return what the sessions in flight still use together, and the most that they may."""
         total, most = Moments(), 0.0
         for turns, count in enumerate(self.open):
             if count:
-                total = total.add(rests.find(turns), count)
-                most += count * rests.find_most(turns)
+                total = total.add(remaining.find(turns), count)
+                most += count * remaining.find_most(turns)
         return total, most
 
-    def estimate_total(self, spent: float, left: int, rests: Rests) -> Estimate:
+    def estimate_total(self, spent: float, left: int, remaining: RemainingUsage) -> Estimate:
         """Return what the whole run uses in the end, if ``left`` more sessions begin."""
-        total, most = self.sum_open(rests)
-        total = total.add(rests.find(0), left)
-        most += left * rests.find_most(0)
+        total, most = self.sum_open(remaining)
+        total = total.add(remaining.find(0), left)
+        most += left * remaining.find_most(0)
         if not self.ended:
             return Estimate(spent + total.mean, spent + total.mean / 3, spent + max(most, total.mean))
-        one = rests.find(0)
+        one = remaining.find(0)
         spread = sqrt(one.variance) / one.mean if one.mean else 0.0
         doubt = max(spread, 0.1) * total.mean / sqrt(self.ended)
         half = _WIDE * sqrt(total.variance + doubt * doubt)
@@ -253,11 +255,13 @@ class Outlook:
         in_flight = sum(self.open)
         pace = self._find_pace()
         lengths = self.find_lengths()
-        rests = lengths.find_rests(float)
+        remaining = lengths.find_remaining(float)
         if not left:
             return pace * self._longest_open(lengths)
-        whole = rests[0]
-        work = sum(count * rests[min(turns, len(rests) - 1)].mean for turns, count in enumerate(self.open))
+        whole = remaining[0]
+        work = sum(
+            count * remaining[min(turns, len(remaining) - 1)].mean for turns, count in enumerate(self.open)
+        )
         work += left * whole.mean
         window = max(1, min(window, in_flight + left))
         # What a session that is met at a random moment still has before it.
@@ -267,9 +271,9 @@ class Outlook:
 
     def count_done(self, lengths: SurvivalCurve) -> float:
         """Return the work that is done in the sessions in flight, in sessions."""
-        rests = lengths.find_rests(float)
+        remaining = lengths.find_remaining(float)
         return sum(
-            count * turns / (turns + rests[min(turns, len(rests) - 1)].mean)
+            count * turns / (turns + remaining[min(turns, len(remaining) - 1)].mean)
             for turns, count in enumerate(self.open)
             if count and turns
         )
@@ -279,8 +283,8 @@ class Outlook:
         turns = max((turns for turns, count in enumerate(self.open) if count), default=0)
         if not self.made or not turns:
             return None
-        rests = lengths.find_rests(float)
-        return self._find_pace() * rests[min(turns, len(rests) - 1)].mean
+        remaining = lengths.find_remaining(float)
+        return self._find_pace() * remaining[min(turns, len(remaining) - 1)].mean
 
     def _find_pace(self) -> float:
         """Return the seconds of a turn; half of each turn in flight is done, on average."""
@@ -348,9 +352,11 @@ class Outlook:
         self._in_flight += more
 
 
-def _find_rests(lengths: SurvivalCurve, totals: list[float]) -> Rests:
+def _find_remaining(lengths: SurvivalCurve, totals: list[float]) -> RemainingUsage:
     most = totals[-1]
-    return Rests(lengths.find_rests(totals.__getitem__), tuple(max(0.0, most - total) for total in totals))
+    return RemainingUsage(
+        lengths.find_remaining(totals.__getitem__), tuple(max(0.0, most - total) for total in totals)
+    )
 
 
 def mix_prices(prices: Sequence[Price | None]) -> Price | None:

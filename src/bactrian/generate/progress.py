@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from bactrian.errors import BactrianError
 from bactrian.generate.admission import Admission
 from bactrian.generate.lists.costs import ListCosts
-from bactrian.generate.outlook import Rests
+from bactrian.generate.outlook import RemainingUsage
 from bactrian.generate.scheduler import Job
 from bactrian.generate.session_cost import Estimate
 from bactrian.models.wrappers.budget import UsageMeter
@@ -275,20 +275,22 @@ class RunProgress:
     def _expect(self, lengths: SurvivalCurve, rest: int) -> _Expected:
         """Return what the run takes in the end if ``rest`` more sessions begin."""
         outlook, meter = self.admission.outlook, self.meter
-        rests = outlook.find_tokens(lengths)
+        remaining = outlook.find_tokens(lengths)
         lists = self.lists.estimate() if rest else Usage()
-        tokens = outlook.estimate_total(meter.used.total, rest, rests).plus(lists.total)
+        tokens = outlook.estimate_total(meter.used.total, rest, remaining).plus(lists.total)
         affordable = rest
         if meter.max_tokens is not None:
-            affordable = _count_affordable(meter.max_tokens, tokens.value, rest, rests, lists.total)
-        rests = outlook.find_usd(lengths, meter)
-        if rests is None:
+            affordable = _count_affordable(meter.max_tokens, tokens.value, rest, remaining, lists.total)
+        remaining = outlook.find_usd(lengths, meter)
+        if remaining is None:
             return _Expected(tokens, None, None, affordable)
         lists_usd = self.lists.price.cost(lists) if self.lists.price else 0.0
-        usd = outlook.estimate_total(meter.usd, rest, rests).plus(lists_usd)
+        usd = outlook.estimate_total(meter.usd, rest, remaining).plus(lists_usd)
         if meter.max_usd is not None:
-            affordable = min(affordable, _count_affordable(meter.max_usd, usd.value, rest, rests, lists_usd))
-        open_ = sum(rests.find(turns).mean for turns in self.admission.left_open)
+            affordable = min(
+                affordable, _count_affordable(meter.max_usd, usd.value, rest, remaining, lists_usd)
+            )
+        open_ = sum(remaining.find(turns).mean for turns in self.admission.left_open)
         return _Expected(tokens, usd, open_, affordable)
 
 
@@ -300,12 +302,14 @@ class _Expected:
     affordable: int
 
 
-def _count_affordable(limit: float, expected: float, rest: int, rests: Rests, lists: float) -> int:
+def _count_affordable(
+    limit: float, expected: float, rest: int, remaining: RemainingUsage, lists: float
+) -> int:
     """Return how many of ``rest`` sessions ``limit`` pays for, if all of them bring the run to ``expected``.
 
     ``lists`` is what the lists take that they need.
     """
-    one = rests.find(0).mean + lists / max(1, rest)
+    one = remaining.find(0).mean + lists / max(1, rest)
     return max(0, min(rest, int(rest - (expected - limit) / one))) if one else rest
 
 

@@ -125,7 +125,7 @@ def estimate_extended(states: JobStates, lengths: Lengths, left: int, *, calls_b
     )
 
 
-def estimate_rests(begun: Sequence[Progress], lengths: Lengths) -> SessionCost | None:
+def estimate_remaining(begun: Sequence[Progress], lengths: Lengths) -> SessionCost | None:
     """Return the remaining cost of all sessions of ``begun``; None if there are none."""
     if not begun:
         return None

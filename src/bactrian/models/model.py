@@ -103,7 +103,7 @@ class Reply:
 
 @runtime_checkable
 class RemoteModel(Protocol):
-    """What a model at an endpoint has besides."""
+    """Additional attributes of a model at an endpoint."""
 
     @property
     def endpoint(self) -> tuple[str, str]:

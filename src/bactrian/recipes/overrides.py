@@ -49,6 +49,8 @@ def apply_overrides(
     part = parts.get(name)
     if part is None or not last or (part.keys is not None and last not in part.keys):
         known = [f"{each}.{known}".lstrip(".") for each, part in parts.items() for known in part.keys or ()]
+        if key not in parts:
+            known += filter(None, parts)
         raise InputError(
             f"The recipe has nothing named {key!r}.{suggest_name(key, known)}",
             where="--set",

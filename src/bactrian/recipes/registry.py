@@ -1,4 +1,4 @@
-"""Which kinds of jobs a recipe can have: those that are built in, and those that installed packages register."""
+"""The kinds of jobs that a recipe can have: the built-in ones, and those of installed packages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files of a scratch folder: they are collected through its descriptor, and no path of a program's is followed."""
+"""Collects the files of a scratch folder through its descriptor, without following any path that a program made."""
 
 from __future__ import annotations
 

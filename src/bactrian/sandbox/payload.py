@@ -1,6 +1,6 @@
 """Code for interpreters that cannot import this package: compiled once, and handed over in memory.
 
-A sandboxed interpreter sees no file of ours, so it needs no right to read any.
+A sandboxed interpreter needs no file of this package, and so no right to read one.
 """
 
 from __future__ import annotations

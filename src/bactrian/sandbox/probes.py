@@ -51,7 +51,7 @@ class Probe:
     """What it tries, as "to …"."""
     code: str
     endings: tuple[str, ...] = ()
-    """How it must end; empty if any ending will do."""
+    """The required ending; empty if any ending is fine."""
     beyond: tuple[str, ...] = ()
     """Tiers that do not contain it."""
     machine: str = ""
@@ -64,7 +64,7 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """What came of a probe."""
+    """The result of a probe."""
 
     probe: Probe
     held: bool

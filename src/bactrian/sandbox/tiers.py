@@ -51,7 +51,7 @@ class Tier(Protocol):
 
     @property
     def limits_processes(self) -> bool:
-        """True if a process and all its descendants can be ended for sure."""
+        """True if a process and all its descendants can be ended with certainty."""
         ...
 
     def wrap(self, command: Sequence[str], view: FileView) -> list[str]:

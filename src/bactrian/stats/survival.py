@@ -66,21 +66,21 @@ class SurvivalCurve:
     beyond: tuple[float, ...]
     """Probability of more than so much, from 0 on; the last one is 0."""
 
-    def find_rests(self, measure: Callable[[int], float]) -> tuple[Moments, ...]:
+    def find_remaining(self, measure: Callable[[int], float]) -> tuple[Moments, ...]:
         """Return, for each length reached so far from 0 on, how much ``measure`` will still grow up to the end."""
         chances = [before - after for before, after in zip((1.0, *self.beyond), self.beyond, strict=False)]
         sizes = [measure(length) for length in range(len(chances))]
         weighted = [chance * size for chance, size in zip(chances, sizes, strict=True)]
         first = _sum_from_end(weighted)
         second = _sum_from_end(part * size for part, size in zip(weighted, sizes, strict=True))
-        rests: list[Moments] = []
+        remaining: list[Moments] = []
         for length, left in enumerate(self.beyond):
             if left <= 0:
-                rests.append(Moments())
+                remaining.append(Moments())
                 continue
             mean = first[length + 1] / left
-            rests.append(Moments(mean - sizes[length], max(0.0, second[length + 1] / left - mean * mean)))
-        return tuple(rests)
+            remaining.append(Moments(mean - sizes[length], max(0.0, second[length + 1] / left - mean * mean)))
+        return tuple(remaining)
 
     def find_longest(self, count: float) -> float:
         """Return the expected length of the longest of ``count``."""

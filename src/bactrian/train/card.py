@@ -1,4 +1,4 @@
-"""The model card of a stage: what it was made from, how, with which result, and under which terms."""
+"""The model card of a stage: its data, training, results and licences."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class Example:
 
 @dataclass(slots=True)
 class CutCounts:
-    """What became of the pairs of the conversations."""
+    """Counts how the pairs of the conversations were cut."""
 
     conversations: int = 0
     pairs: int = 0

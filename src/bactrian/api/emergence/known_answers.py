@@ -24,7 +24,7 @@ from bactrian.train.run import OnEvent, TrainOrder, train_recipe
 
 @dataclass(frozen=True, slots=True)
 class KnownAnswerOrder:
-    """What a known-answer experiment is to do."""
+    """The options of a known-answer experiment."""
 
     out: Path
     """Folder of the experiment; it contains a folder for each seed."""
@@ -35,7 +35,7 @@ class KnownAnswerOrder:
     steps: int | None = None
     """Steps of each stage of a training; None for the usual length."""
     stages: tuple[StageModel, ...] = ()
-    """Models that are asked instead of a training of one's own, the base first."""
+    """Existing models to ask instead of training new ones, the base first."""
     options: GenerateOptions = field(default_factory=GenerateOptions)
     """How the stages are asked."""
     on_training: OnEvent | None = None

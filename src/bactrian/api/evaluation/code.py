@@ -92,7 +92,7 @@ def evaluate_humaneval(
         SandboxError: this computer has no sandbox. Nothing was asked.
         BudgetReached: a limit is reached; what was paid for is stored.
     """
-    check_names("evaluate_humaneval", options, tuple(ScoreOptions.__annotations__))
+    check_names(evaluate_humaneval, options, ScoreOptions)
     problems = choose_problems(options.get("problems"), options.get("plus"))[: options.get("limit")]
     names = ("seed", "concurrency", "max_tokens", "price", "base_url", "retry_failed")
     given = {name: options[name] for name in names if name in options}  # type: ignore[literal-required]
@@ -138,7 +138,7 @@ def score_solutions(
         InputError: the file cannot be used.
         SandboxError: this computer has no sandbox.
     """
-    check_names("score_solutions", options, ("ks", *ScoreOptions.__annotations__))
+    check_names(score_solutions, options, ScoreOptions)
     problems = choose_problems(options.get("problems"), options.get("plus"))[: options.get("limit")]
     choose_tier()
     return _score(read_solutions(Path(solutions), problems), Path(solutions), ks, options)

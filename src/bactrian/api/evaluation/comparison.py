@@ -108,7 +108,7 @@ def evaluate_agents(
         InputError: an argument cannot be used, or the run has no finished role-play.
         BudgetReached: a limit is reached; what was paid for is stored.
     """
-    check_names("evaluate_agents", options, tuple(ComparisonOptions.__annotations__))
+    check_names(evaluate_agents, options, ComparisonOptions)
     ways: list[Way] = ["extraction", "against" if against else "single_shot"]
     if chain_of_thought:
         ways.append("chain_of_thought")
@@ -169,7 +169,7 @@ def compare_models(
         InputError: an argument cannot be used.
         BudgetReached: a limit is reached; what was paid for is stored.
     """
-    check_names("compare_models", options, tuple(ComparisonOptions.__annotations__))
+    check_names(compare_models, options, ComparisonOptions)
     plan = plan_questions(
         (first, second),
         str(questions),
@@ -205,7 +205,7 @@ def extract_solutions(
         InputError: an argument cannot be used, or the run has no finished role-play.
         BudgetReached: a limit is reached; what was paid for is stored.
     """
-    check_names("extract_solutions", options, tuple(ComparisonOptions.__annotations__))
+    check_names(extract_solutions, options, ComparisonOptions)
     path = find_run(Path(run))
     draw = AgentsDraw(path, ("extraction",), tasks=tasks, seed=options.get("seed"), model=model)
     folder = Path(out or path.with_name(f"{path.stem}.extraction")).absolute()

@@ -1,4 +1,4 @@
-"""What a caller of the Python API makes of a session's events."""
+"""Collects the events of a session into a session, for the Python API."""
 
 from __future__ import annotations
 

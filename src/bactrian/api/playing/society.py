@@ -13,7 +13,7 @@ from bactrian.recipes.society import load_society
 
 
 class SocietyOptions(TypedDict, total=False):
-    """What a command says about a society."""
+    """The options of a command for a society."""
 
     language: str | None
     seed: int | None

@@ -103,7 +103,7 @@ class Keyboard:
 
 
 def add_person(reach: ModelOptions, stop_control: StopControl, idea: str | None) -> ModelOptions:
-    """Add the person at the keyboard; Ctrl-C then ends the session instead of interrupting it.
+    """Add the person at the keyboard. Ctrl-C then ends the session instead of interrupting it.
 
     Raises:
         InputError: the idea was read from standard input, too.

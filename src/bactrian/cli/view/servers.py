@@ -1,4 +1,4 @@
-"""Tells a person who plays on the built-in model about the better models of this computer."""
+"""Suggests better models of this computer to a person who plays on the built-in one."""
 
 from __future__ import annotations
 

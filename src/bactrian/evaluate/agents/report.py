@@ -192,7 +192,7 @@ def estimate_strengths(judged: Mapping[tuple[str, str], Sequence[JudgedTask]]) -
 
 
 _STRENGTH_RESAMPLES = 500
-"""Each is a fit of its own."""
+"""Fewer resamples than usual, because each one is a separate fit."""
 
 
 def _list_warnings(

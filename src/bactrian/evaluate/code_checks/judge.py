@@ -123,7 +123,7 @@ class Judge:
         if checks.ended or outcome.ending != "ok":
             self.close()
             return Verdict("judge_error", outcome.text or outcome.error)
-        # The checks are trusted: no value of theirs comes from the solution unless a check lets it through as text.
+        # The checks are trusted: their values do not come from the solution, except for text that a check passes on.
         found = cast("dict[str, Any]", outcome.read_value())
         return Verdict(found["kind"], str(found["detail"]), int(found["calls"]))
 

@@ -1,4 +1,4 @@
-"""What is asked of the stages of a training: which pairs are compared, and the recipe of their answers."""
+"""Plans the comparison of a training's stages: the pairs to compare, and the recipe of their answers."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ _BYTES = 18
 
 @dataclass(frozen=True, slots=True)
 class Invitation:
-    """A voter and the hash of the token that lets the voter in."""
+    """A voter and the hash of the voter's token."""
 
     voter: str
     """A pseudonym."""

@@ -1,6 +1,6 @@
 """The process that draws a map: ``python -m bactrian.explore.map.worker RUN SIDE WHAT``.
 
-It stores the places and topics in the side file, and how far it is. It ends with its parent.
+It stores places, topics and its progress in the side file. It ends with its parent.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class RetryPolicy:
 
 
 class Retry(Wrapper):
-    """Asks ``model`` again after a passing fault; raises every other error at once.
+    """Asks ``model`` again after a transient fault; raises every other error at once.
 
     An endpoint that cannot be reached, or sends web pages, is asked again only if it has answered before: until then
     its address is more likely wrong than its network down. What it refuses before it has answered anything, it

@@ -58,7 +58,7 @@ class Toolbox:
 
     @property
     def in_text(self) -> bool:
-        """True if the text of a turn contains its calls and results."""
+        """True if the text of a turn includes its calls and results."""
         return False
 
     def describe(self) -> str:

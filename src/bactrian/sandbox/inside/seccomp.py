@@ -13,12 +13,12 @@ _ARCHITECTURE = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 """AUDIT_ARCH values."""
 _SECCOMP = {"x86_64": 317, "aarch64": 277}
 _X32 = 0x40000000
-"""Calls of the x32 ABI have this bit; the filter knows no numbers of theirs."""
+"""Calls of the x32 ABI have this bit; the filter allows none of them."""
 
 _ALLOW = 0x7FFF0000
 _KILL = 0x80000000
 _ASK = 0x7FC00000
-"""The supervisor is told of the call, and answers it with an error."""
+"""The supervisor receives the call, and answers it with an error."""
 _ENOSYS = 0x00050000 | 38
 
 _LOAD, _EQUAL, _AT_LEAST, _AND, _RETURN = 0x20, 0x15, 0x35, 0x54, 0x06

@@ -1,4 +1,4 @@
-"""The code of the far side, for containers that have Python and nothing of ours."""
+"""The code of the far side, for containers that have Python but not this package."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def write_report(report: ExitReport) -> dict[str, object]:
 
 
 def read_report(content: object) -> ExitReport:
-    """Return how a sandbox ended, by the word of the other side.
+    """Return how a sandbox ended, as reported by the other side.
 
     Raises:
         Unsupported: the content is not a report.

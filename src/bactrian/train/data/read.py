@@ -27,7 +27,7 @@ from bactrian.train.recipe import DataSource
 
 @dataclass(slots=True)
 class ReadCounts:
-    """What became of the conversations of a source."""
+    """Counts the used and the omitted conversations of a source."""
 
     used: int = 0
     left_out: Counter[str] = field(default_factory=Counter[str])
@@ -42,7 +42,7 @@ async def read_source(source: DataSource, counts: ReadCounts) -> AsyncIterator[C
         StoreError: the run is damaged.
     """
     path = Path(source.path)
-    if is_run(path):
+    if _is_database(path):
         async for one in _read_run(path, source, counts):
             if _is_in_share(one.id, source.share, counts):
                 yield one
@@ -64,7 +64,7 @@ async def read_source(source: DataSource, counts: ReadCounts) -> AsyncIterator[C
             yield one
 
 
-def is_run(path: Path) -> bool:
+def _is_database(path: Path) -> bool:
     """Return True if ``path`` is a database."""
     try:
         return is_sqlite_file(path)

@@ -1,4 +1,4 @@
-"""How a worker speaks to the process that started it: JSON lines on its standard output, and nothing else there."""
+"""Messages of a worker to the process that started it: JSON lines on standard output, which has nothing else."""
 
 from __future__ import annotations
 

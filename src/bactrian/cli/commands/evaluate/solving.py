@@ -1,4 +1,4 @@
-"""What the commands that compare solutions share: flags, the two runs, and the report."""
+"""The common parts of the commands that compare solutions: flags, the two runs, and the report."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def list_verdicts(folder: Path, judging: ComparisonFlags) -> dict[str, Path]:
 
 @dataclass(frozen=True, slots=True)
 class ComparisonRun:
-    """What a comparison came to."""
+    """The result of a comparison."""
 
     code: int
     """Exit code."""

@@ -1,4 +1,4 @@
-"""``bactrian explore``: runs and their conversations as local web pages."""
+"""``bactrian explore``: shows runs and their conversations as local web pages."""
 
 from __future__ import annotations
 
