@@ -118,7 +118,7 @@ def build_resume_session(
         InputError: the session used what a file cannot store.
     """
     stored_options: Mapping[str, Any] = command.options
-    if not stores_options(command):
+    if not is_resumable(command):
         raise InputError(
             "The session was made with objects from Python, which a run cannot store.",
             where=str(run),
@@ -175,7 +175,7 @@ def find_command(commands: Iterable[Command], session: str) -> Command | None:
     )
 
 
-def stores_options(command: Command | None) -> bool:
+def is_resumable(command: Command | None) -> bool:
     """Return True if the run stores all that a session was made with, so that it can be resumed by its name."""
     return command is not None and bool(command.options) and not command.options.get(OWN)
 

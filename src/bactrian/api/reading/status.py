@@ -13,7 +13,7 @@ from typing import Any
 from bactrian.analyze.session_summary import UNFINISHED
 from bactrian.api.commands import remove_credentials
 from bactrian.api.reading.stored import StoredRun, read_stored_run
-from bactrian.api.resume import find_command, stores_options, write_resume_command
+from bactrian.api.resume import find_command, is_resumable, write_resume_command
 from bactrian.generate.forecast import Forecast, forecast_run
 from bactrian.generate.run import RunOrder
 from bactrian.generate.run_models import RunLimits
@@ -207,7 +207,7 @@ async def read_status(run: Path) -> RunStatus:
     base = _count(run, progress, imported, spent)
     if stored is None:
         open_ = [one.id for one in progress if one.ending is None and one.id not in imported]
-        going = next((one for one in open_ if stores_options(find_command(commands, one))), None)
+        going = next((one for one in open_ if is_resumable(find_command(commands, one))), None)
         state = _WRITTEN if locked else "imported" if len(imported) == len(progress) else "plays"
         command = (
             None if going is None or locked else shlex.join(["bactrian", "resume", name_run(run), going])
