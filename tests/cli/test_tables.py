@@ -47,3 +47,11 @@ def test_a_table_fits_the_terminal() -> None:
     file = Terminal()
     PrintableConsole(file=file, width=40, color_system=None, soft_wrap=True).print_table(table)
     assert max(map(len, file.getvalue().splitlines())) <= 40
+
+
+def test_rows_are_whole_in_a_pipe_with_forced_colours() -> None:
+    table = Table("name", "text", box=None)
+    table.add_row("one", LONG)
+    file = StringIO()
+    PrintableConsole(file=file, width=40, force_terminal=True, soft_wrap=True).print_table(table)
+    assert LONG in file.getvalue()

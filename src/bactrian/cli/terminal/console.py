@@ -49,7 +49,7 @@ class PrintableConsole(Console):
 
     def print_table(self, table: Table) -> None:
         """Write a table; in a file or a pipe, each row is one line, so that it can be searched and copied."""
-        if not self.is_terminal:
+        if not self.file.isatty():
             needed = self.measure(table, options=self.options.update(width=_UNLIMITED)).maximum
             self.width = max(self.width, needed)
         self.print(table, soft_wrap=False)
