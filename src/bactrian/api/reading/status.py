@@ -240,16 +240,21 @@ async def read_cost(store: RunReader, stored: StoredRun | None, spent: Mapping[s
         return _sum_cost(
             ((models.get(agent, models.get("lister", "")), used) for agent, used in spent.items()), prices
         )
-    prices = make_pricing(None, None)
-    total: defaultdict[str, Usage] = defaultdict(Usage)
+    made = {one.session: one.options for one in await store.commands() if one.verb == "play"}
+    stages = {name.rpartition("-")[0]: options for name, options in made.items()}
+    totals: defaultdict[tuple[str | None, str | None], defaultdict[str, Usage]]
+    totals = defaultdict(lambda: defaultdict(Usage))
     async for session in store.sessions():
         names = session.provenance.models
         if session.provenance.is_imported:
             continue
+        options = made.get(session.id) or stages.get(session.id.rpartition("-")[0], {})
+        total = totals[options.get("price"), _address(options)]
         total[names.get("task_specifier", "")] += session.preparation
         for turn in session.turns:
             total[names.get(turn.speaker, "")] += turn.usage
-    return _sum_cost(total.items(), prices)
+    costs = [_sum_cost(total.items(), make_pricing(*terms)) for terms, total in totals.items()]
+    return None if None in costs else sum(filter(None, costs))
 
 
 def _sum_cost(parts: Any, prices: Callable[[str], Price | None]) -> float | None:
