@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from bactrian.api.reading.status import read_status
 from tests.helpers.command import Command, clean_environment
 from tests.helpers.endpoint import Endpoint
 from tests.helpers.generation import said
@@ -54,3 +55,15 @@ async def test_a_session_that_is_stored_says_that_nothing_new_was_asked(tmp_path
         code, _, complaint = await run(tmp_path, endpoint, *kept, "--no-keep")
         assert "Nothing new was asked" in complaint
         assert len(endpoint.requests) == asked
+
+
+async def test_the_status_counts_what_the_session_counted(tmp_path: Path) -> None:
+    async with Endpoint([said]) as endpoint:
+        await run(tmp_path, endpoint, *PLAY, "--max-messages", "2", "--budget", "9")
+        usd = (await read_status(tmp_path / "p.db")).usd
+        assert usd is not None
+        assert usd > 0
+        # The table's price is OpenAI's own, and this server is another one.
+        elsewhere = ("play", "tea", "--model", "openai:gpt-4o-mini", "--no-specify", "--run", "q.db")
+        await run(tmp_path, endpoint, *elsewhere, "--base-url", endpoint.url, "--max-messages", "2")
+        assert (await read_status(tmp_path / "q.db")).usd is None

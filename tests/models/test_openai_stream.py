@@ -144,6 +144,16 @@ async def test_a_streamed_refusal_is_marked() -> None:
     assert (reply.text, reply.choices[0].refusal) == ("I won't.", True)
 
 
+@pytest.mark.parametrize(
+    ("kind", "crowded"), [("overloaded_error", True), ("server_error", False), ("InternalServerError", False)]
+)
+async def test_a_fault_of_the_server_that_passes_is_tried_again(kind: str, crowded: bool) -> None:
+    error = {"error": {"type": kind, "message": "Later, please"}}
+    with pytest.raises(TryAgain, match="Later, please") as caught:
+        await stream(events(chunk("half"), b"data: %b\n\n" % json.dumps(error).encode()))
+    assert caught.value.overload is crowded
+
+
 async def test_an_error_in_the_stream_is_a_bad_reply_with_its_message() -> None:
     with pytest.raises(BadReply, match="worker fell over"):
         await stream(events(chunk("half"), b'data: {"error": {"message": "worker fell over"}}\n\n'))

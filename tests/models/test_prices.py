@@ -48,6 +48,8 @@ def test_a_model_without_a_price_is_told_the_nearest_one() -> None:
     assert suggest_priced("ollama:llama") is None
     with pytest.raises(InputError, match="The table has 'openai:gpt-4o-mini'"):
         choose_prices(["openai:gpt-4o-mni"], None, None, budget=1.0)
+    with pytest.raises(InputError, match="at the provider's own address only"):
+        choose_prices(["openai:gpt-4o-mini"], None, "http://127.0.0.1:8000/v1", budget=1.0)
 
 
 def test_a_function_of_ones_own_has_no_price_and_a_budget_is_refused() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import replace
 from typing import Any
@@ -14,7 +15,7 @@ from bactrian.models.openai.client import OpenAIModel
 from bactrian.records.message import Message
 from bactrian.records.sampling import Sampling
 from bactrian.records.text import Text
-from tests.helpers.endpoint import Answer, Endpoint
+from tests.helpers.endpoint import Answer, Endpoint, Plan, Received
 
 ASK = Request(
     [Message("user", Text("Go on."))],
@@ -98,6 +99,26 @@ async def test_a_refusal_in_mid_stream_takes_back_the_text_and_is_asked_without_
         assert (await model.reply(request)).text == "More."
         await model.close()
     assert ["seed" in received.json for received in endpoint.requests] == [True, False, False]
+
+
+@pytest.mark.parametrize("name", ["seed", "max_tokens"])
+async def test_several_requests_refused_at_the_same_time_report_it_once(name: str) -> None:
+    waiting = asyncio.Barrier(3)
+
+    async def reply(request: Received) -> Plan:
+        if name not in request.json:
+            return "Yes."
+        await waiting.wait()
+        return openai(name, f"Unsupported parameter: {name!r} is not supported with this model.")
+
+    told: list[str] = []
+    async with Endpoint([reply]) as endpoint:
+        model = OpenAIModel("m", base_url=endpoint.url, report=told.append)
+        replies = await asyncio.gather(*(model.reply(ASK) for _ in range(3)))
+        await model.close()
+    assert [one.text for one in replies] == ["Yes."] * 3
+    assert len(endpoint.requests) == 6
+    assert len(told) == 1
 
 
 async def test_the_other_word_for_the_length_is_tried_before_none() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 import sqlite3
 from collections import Counter
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from bactrian.analyze.measure import measure
+from bactrian.api.reading.status import read_status
 from bactrian.export.filters import Filters
 from bactrian.language.protocol import DONE
 from bactrian.records.session import Session
@@ -97,6 +99,23 @@ async def test_a_migrated_run_has_todays_columns(tmp_path: Path, version: int) -
         async with open_store(one):
             pass
     assert columns(path) == columns(new)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_the_status_of_an_old_run_names_a_command_only_if_it_resumes(
+    tmp_path: Path, version: int
+) -> None:
+    path = old_run(f"v{version}", tmp_path)
+    status = await read_status(path)
+    assert status.left > 0
+    async with open_store(path, read_only=True) as store:
+        stored = {one.session for one in await store.commands() if one.options}
+    shown = dict(status.list_facts())["resume"]
+    if status.command is None:
+        assert not stored
+        assert shown == "Repeat the command, or the call in Python, that made it."
+    else:
+        assert shlex.split(shown)[-1] in stored
 
 
 @pytest.mark.parametrize("version", VERSIONS)

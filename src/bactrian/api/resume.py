@@ -118,7 +118,7 @@ def build_resume_session(
         InputError: the session used what a file cannot store.
     """
     stored_options: Mapping[str, Any] = command.options
-    if not stored_options or stored_options.get(OWN):
+    if not is_resumable(command):
         raise InputError(
             "The session was made with objects from Python, which a run cannot store.",
             where=str(run),
@@ -167,8 +167,23 @@ def build_resume_session(
     )
 
 
-def write_resume_command(run: Path, stored: StoredRun) -> str:
-    """Return the command that resumes it with the run, quoted for the shell."""
+def find_command(commands: Iterable[Command], session: str) -> Command | None:
+    """Return the call of ``play`` that made a session; None if the run does not store it."""
+    made = {one.session: one for one in commands if one.verb == "play"}
+    return made.get(session) or next(
+        (one for one in made.values() if session.startswith(f"{one.session.rpartition('-')[0]}-")), None
+    )
+
+
+def is_resumable(command: Command | None) -> bool:
+    """Return True if the run stores all that a session was made with, so that it can be resumed by its name."""
+    return command is not None and bool(command.options) and not command.options.get(OWN)
+
+
+def write_resume_command(run: Path, stored: StoredRun) -> str | None:
+    """Return the command that resumes it with the run, quoted for the shell; None if only what made it can."""
+    if stored.objects or stored.recipe.tools is not None:
+        return None
     parts = ["bactrian", "resume", name_run(run)]
     if stored.needs_limit:
         parts += ["--limit", str(stored.recipe.size)]

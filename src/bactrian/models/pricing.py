@@ -144,6 +144,8 @@ def choose_prices(
     if budget is not None and (unknown := [name for name in names if name not in known]):
         near = suggest_priced(unknown[0])
         meant = f" The table has {near!r}." if near else ""
+        if near == unknown[0]:
+            meant = " The table has it at the provider's own address only."
         raise InputError(
             f"A limit in dollars requires the price of {unknown[0]!r}, which is not known.{meant}",
             where="--budget",

@@ -13,7 +13,7 @@ from typing import Any
 from bactrian.analyze.session_summary import UNFINISHED
 from bactrian.api.commands import remove_credentials
 from bactrian.api.reading.stored import StoredRun, read_stored_run
-from bactrian.api.resume import write_resume_command
+from bactrian.api.resume import find_command, is_resumable, write_resume_command
 from bactrian.generate.forecast import Forecast, forecast_run
 from bactrian.generate.run import RunOrder
 from bactrian.generate.run_models import RunLimits
@@ -28,6 +28,7 @@ from bactrian.stats.proportion import Proportion
 from bactrian.store import RunReader, is_locked, name_run, open_store
 
 _FAILED = "failed"
+_WRITTEN = "being written"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,8 @@ class RunStatus:
     forecast: Forecast | None
     """What the jobs that are left take; None if nothing is left, or it cannot be estimated."""
     command: str | None
-    """The command that resumes it, quoted for the shell; None if nothing is left to do."""
+    """The command that resumes it, quoted for the shell; None if nothing is left to do, or only the command or call
+    that made it resumes it."""
 
     def describe(self) -> dict[str, Any]:
         """Return the status as a JSON object.
@@ -149,6 +151,8 @@ class RunStatus:
         lines.append(("cost", self._write_cost()))
         if self.command is not None:
             lines.append(("resume", self.command))
+        elif self.left and self.state != _WRITTEN:
+            lines.append(("resume", "Repeat the command, or the call in Python, that made it."))
         return lines
 
     def _count_sessions(self) -> str:
@@ -198,20 +202,22 @@ async def read_status(run: Path) -> RunStatus:
         spent = await store.count_spent()
         usd = await read_cost(store, stored, spent)
         models = await _find_models(store, stored)
+        commands = await store.commands()
     locked = is_locked(run)
     base = _count(run, progress, imported, spent)
     if stored is None:
-        going = next((one.id for one in progress if one.ending is None and one.id not in imported), None)
-        state = "being written" if locked else "imported" if len(imported) == len(progress) else "plays"
+        open_ = [one.id for one in progress if one.ending is None and one.id not in imported]
+        going = next((one for one in open_ if is_resumable(find_command(commands, one))), None)
+        state = _WRITTEN if locked else "imported" if len(imported) == len(progress) else "plays"
         command = (
             None if going is None or locked else shlex.join(["bactrian", "resume", name_run(run), going])
         )
-        left = 0 if going is None else base.open
+        left = base.open if open_ else 0
         return replace(base, state=state, models=models, usd=usd, left=left, command=command)
     order = build_forecast_order(stored, run, limit=stored.options.get("limit"))
     coming = await forecast_run(order)
     left = coming.sessions
-    state = "being written" if locked else "incomplete" if left else "complete"
+    state = _WRITTEN if locked else "incomplete" if left else "complete"
     return replace(
         base,
         state=state,
@@ -234,16 +240,21 @@ async def read_cost(store: RunReader, stored: StoredRun | None, spent: Mapping[s
         return _sum_cost(
             ((models.get(agent, models.get("lister", "")), used) for agent, used in spent.items()), prices
         )
-    prices = make_pricing(None, None)
-    total: defaultdict[str, Usage] = defaultdict(Usage)
+    made = {one.session: one.options for one in await store.commands() if one.verb == "play"}
+    stages = {name.rpartition("-")[0]: options for name, options in made.items()}
+    totals: defaultdict[tuple[str | None, str | None], defaultdict[str, Usage]]
+    totals = defaultdict(lambda: defaultdict(Usage))
     async for session in store.sessions():
         names = session.provenance.models
         if session.provenance.is_imported:
             continue
+        options = made.get(session.id) or stages.get(session.id.rpartition("-")[0], {})
+        total = totals[options.get("price"), _address(options)]
         total[names.get("task_specifier", "")] += session.preparation
         for turn in session.turns:
             total[names.get(turn.speaker, "")] += turn.usage
-    return _sum_cost(total.items(), prices)
+    costs = [_sum_cost(total.items(), make_pricing(*terms)) for terms, total in totals.items()]
+    return None if None in costs else sum(filter(None, costs))
 
 
 def _sum_cost(parts: Any, prices: Callable[[str], Price | None]) -> float | None:

@@ -229,6 +229,8 @@ class OpenAIModel:
         name = find_refused_parameter(fault, sent)
         if name is None:
             return False
+        if name in self._without:  # learnt from a request that was sent at the same time
+            return True
         if name == self._dialect.length and self._without.isdisjoint(OTHER_WORD):
             self._dialect = replace(self._dialect, length=OTHER_WORD[name])
             instead = f"{self._dialect.length} is sent instead"

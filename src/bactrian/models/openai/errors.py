@@ -41,6 +41,8 @@ from bactrian.models.openai.lenient_json import is_object
 
 _NO_MONEY = ("insufficient_quota", "billing_hard_limit_reached", "billing_not_active")
 _FILTERED = ("content_filter", "content_policy_violation", "responsibleaipolicyviolation")
+_OVERLOAD = ("overloaded", "rate_limit", "unavailable")
+_TRANSIENT = ("server_error", "servererror", "api_error", "timeout", *_OVERLOAD)
 _BLAMES_REQUEST = ("invalid_request", "badrequest", "context_length_exceeded", *_NO_MONEY, *_FILTERED)
 
 # Wordings of OpenAI and vLLM, llama.cpp, Anthropic, Mistral, TGI, and OpenAI's older ones, in this order.
@@ -199,7 +201,8 @@ def _make_proxy_refusal(status: int, message: str) -> ModelError:
 def explain_body(value: dict[str, Any], raw: bytes) -> ModelError:
     """Return the error for an error object with status 200.
 
-    Routers put the upstream status into its code. Without one, it counts as a bad reply, unless it blames the request.
+    Routers put the upstream status into its code. Without one, it counts as a bad reply, unless its code or type blames
+    the request, or a fault of the server that passes.
     """
     complaint = read_error_body(value, raw)
     error = value["error"]
@@ -210,7 +213,12 @@ def explain_body(value: dict[str, Any], raw: bytes) -> ModelError:
         return explain_status(code, complaint, raw)
     if complaint.param or any(word in complaint.code for word in _BLAMES_REQUEST):
         return explain_status(400, complaint, raw)
-    return BadReply(f"The endpoint sent an error instead of a reply: {complaint.message}", sample=raw)
+    summary = f"The endpoint sent an error instead of a reply: {complaint.message}"
+    if any(word in complaint.code for word in _TRANSIENT):
+        fault = TryAgain(summary, sample=raw)
+        fault.overload = any(word in complaint.code for word in _OVERLOAD)
+        return fault
+    return BadReply(summary, sample=raw)
 
 
 def read_retry_after(value: str | None, now: datetime | None = None) -> float | None:

@@ -14,7 +14,7 @@ import typer
 from bactrian.api.models import ChosenModels, make_meter
 from bactrian.api.reading.selection import find_session
 from bactrian.api.reading.stored import StoredRun, read_stored_run
-from bactrian.api.resume import ResumeOptions, build_resume_order, build_resume_session
+from bactrian.api.resume import ResumeOptions, build_resume_order, build_resume_session, find_command
 from bactrian.cli.commands.generate import watch_run
 from bactrian.cli.embodied import ask_consent, watch_embodied
 from bactrian.cli.model_options import show_model_progress
@@ -159,7 +159,6 @@ async def _find_command(store: RunReader, session: str | None) -> Command:
     Raises:
         InputError: there is none, or there are several.
     """
-    commands = {one.session: one for one in await store.commands() if one.verb == "play"}
     if session is not None:
         name = (await find_session(store, session)).id
     else:
@@ -176,9 +175,7 @@ async def _find_command(store: RunReader, session: str | None) -> Command:
                 else "Its ID and --max-messages resume one that reached its limit.",
             )
         name = open_[0]
-    command = commands.get(name) or next(
-        (one for one in commands.values() if name.startswith(f"{one.session.rpartition('-')[0]}-")), None
-    )
+    command = find_command(await store.commands(), name)
     if command is None:
         raise InputError(
             f"The run does not say how session {name} was made.",
