@@ -7,6 +7,7 @@ import csv
 import json
 import re
 import sqlite3
+from contextlib import closing
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -55,9 +56,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("hostile")
     asyncio.run(make_hostile_run(folder / "run.db"))
     asyncio.run(make_hostile_run(folder / "broken.db"))
-    with sqlite3.connect(folder / "broken.db") as connection:
+    with closing(sqlite3.connect(folder / "broken.db")) as connection, connection:
         connection.execute("UPDATE turns SET checksum = 1 WHERE number = 2")
-    connection.close()
     return folder
 
 

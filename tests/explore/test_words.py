@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 
 import pytest
 
@@ -18,14 +19,16 @@ TEXTS = [
 
 def search(said: str) -> list[int]:
     """The texts that the full-text index finds."""
-    index = sqlite3.connect(":memory:")
-    index.execute(
-        "CREATE VIRTUAL TABLE words USING fts5(t, content='', tokenize='unicode61 remove_diacritics 2')"
-    )
-    index.executemany("INSERT INTO words (rowid, t) VALUES (?, ?)", enumerate(map(prepare_text, TEXTS)))
     match = write_match(read_search(said))
-    query = "SELECT rowid FROM words WHERE words MATCH ? ORDER BY rowid"
-    return [] if match is None else [row for (row,) in index.execute(query, (match,))]
+    if match is None:
+        return []
+    with closing(sqlite3.connect(":memory:")) as index:
+        index.execute(
+            "CREATE VIRTUAL TABLE words USING fts5(t, content='', tokenize='unicode61 remove_diacritics 2')"
+        )
+        index.executemany("INSERT INTO words (rowid, t) VALUES (?, ?)", enumerate(map(prepare_text, TEXTS)))
+        query = "SELECT rowid FROM words WHERE words MATCH ? ORDER BY rowid"
+        return [row for (row,) in index.execute(query, (match,))]
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 from bactrian.recipes.load import list_earlier_recipes, load_recipe
@@ -41,7 +42,7 @@ async def test_a_run_of_an_earlier_recipe_goes_on_with_its_own_texts_and_says_so
 
         assert (await generate("--limit", "1"))[0] == 0
         (earlier,) = list_earlier_recipes(load_recipe("code", SETTINGS))
-        with sqlite3.connect(tmp_path / "run.db") as database:
+        with closing(sqlite3.connect(tmp_path / "run.db")) as database, database:
             (frozen,) = database.execute("SELECT recipe FROM run").fetchone()
             content = json.loads(frozen) | {"recipe": earlier.content()}
             database.execute("UPDATE run SET recipe = ?", (json.dumps(content),))
@@ -92,7 +93,7 @@ async def test_a_list_of_single_questions_goes_on_by_the_rule_that_its_run_began
             return process.wait(), err.decode()
 
         assert (await generate("old.db", "--limit", "1"))[0] == 0
-        with sqlite3.connect(tmp_path / "old.db") as database:
+        with closing(sqlite3.connect(tmp_path / "old.db")) as database, database:
             (frozen,) = database.execute("SELECT recipe FROM run").fetchone()
             content = json.loads(frozen)
             assert content["recipe"]["axes"][0].pop("earlier") == 0

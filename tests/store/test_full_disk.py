@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -90,9 +91,8 @@ async def test_a_run_is_recovered_to_a_full_disk_or_not_at_all(tmp_path: Path) -
 async def test_a_full_disk_leaves_no_half_copy_of_an_older_run(tmp_path: Path) -> None:
     with mounted(tmp_path / "small", "size=8m") as small:
         run = await make_run(small / "run.db", [session(f"{number:03}", rounds=20) for number in range(200)])
-        with sqlite3.connect(run) as connection:
+        with closing(sqlite3.connect(run)) as connection, connection:
             connection.execute("DELETE FROM migrations WHERE number = (SELECT max(number) FROM migrations)")
-        connection.close()
         before = run.read_bytes()
         resize(small, f"{run.stat().st_size * 5 // 4 // 1024}k")
         with pytest.raises(StoreError, match="The disk is full"):

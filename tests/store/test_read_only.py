@@ -7,7 +7,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -93,7 +93,7 @@ async def test_what_a_killed_writer_left_in_the_log_is_read_on_a_read_only_disk(
             shutil.copy(f"{run}{ending}", disk)
         with read_only(disk):
             read_everything(tmp_path)
-    with sqlite3.connect(run) as connection:
+    with closing(sqlite3.connect(run)) as connection, connection:
         assert connection.execute("SELECT max(seconds) FROM turns").fetchone() == (2,)
 
 

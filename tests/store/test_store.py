@@ -115,7 +115,7 @@ async def test_what_cannot_be_stored_is_told_and_the_next_write_goes_on(store: S
 async def test_every_call_is_kept_failed_ones_too(store: Store) -> None:
     await store.add_call(Call("one", "user", 0, "m", 0.1, b"raw", usage=Usage(1, 2)))
     await store.add_call(Call("one", "user", 1, "m", 0.1, b"<html>", error="Not a reply."))
-    with sqlite3.connect(store.path) as connection:
+    with closing(sqlite3.connect(store.path)) as connection, connection:
         assert connection.execute("SELECT raw, error FROM calls").fetchall() == [
             (b"raw", None),
             (b"<html>", "Not a reply."),
@@ -125,7 +125,7 @@ async def test_every_call_is_kept_failed_ones_too(store: Store) -> None:
 async def test_a_flipped_letter_is_noticed(store: Store) -> None:
     await store.begin(session())
     await store.add_turn("one", turn(1))
-    with sqlite3.connect(store.path) as connection:
+    with closing(sqlite3.connect(store.path)) as connection, connection:
         connection.execute("UPDATE turns SET text = 'Instruction: Ga.'")
     with pytest.raises(StoreError, match="Turn 1 of session one is damaged"):
         await store.session("one")
@@ -243,7 +243,7 @@ def text_file(path: Path) -> None:
 
 
 def foreign_database(path: Path) -> None:
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("CREATE TABLE notes (text)")
 
 
@@ -276,7 +276,7 @@ async def test_a_newer_schema_is_refused_and_an_older_one_migrated(tmp_path: Pat
     async with open_store(path) as store:
         assert (tmp_path / "run.db.v1.backup").exists()
         await store.add_call(Call("one", "user", 0, "m", 0.1))
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("INSERT INTO migrations VALUES (?, 0)", (len(MIGRATIONS) + 1,))
     with pytest.raises(BactrianError, match="Install a newer bactrian|knows schemas up to"):
         async with open_store(path):
@@ -300,7 +300,7 @@ async def test_a_session_of_an_older_run_is_read_after_its_migration(tmp_path: P
     async with open_store(path) as store:
         await store.begin(session())
         await store.add_turn("one", turn(1))
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         connection.executescript(
             "DROP INDEX sessions_progress; DROP TABLE run; DROP TABLE lists; DELETE FROM migrations WHERE number > 2;"
         )
@@ -399,7 +399,7 @@ async def test_a_run_from_before_there_was_a_search_keeps_its_proposals(tmp_path
         await store.begin(session())
         await store.add_proposal("one", made)
         await store.add_decision("one", said)
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("ALTER TABLE proposals DROP COLUMN parent")
         connection.execute("ALTER TABLE verdicts DROP COLUMN kept")
         connection.execute("DELETE FROM migrations WHERE number > 6")

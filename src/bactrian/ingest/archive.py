@@ -180,12 +180,11 @@ def _forget_members(pack: Any) -> None:
 class _BoundedHeader(tarfile.TarInfo):
     """A member of a tar whose headers are read into memory only if they are short."""
 
-    @classmethod
-    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
-        info = super().frombuf(buf, encoding, errors)
-        if info.type in _HEADERS and info.size > _LONGEST_HEADER:
-            raise _LongHeader(f"a header has {info.size:,} bytes, and {_LONGEST_HEADER:,} at most")
-        return info
+    def _proc_member(self, pack: tarfile.TarFile) -> Self:
+        """Read the headers of a member: what tarfile offers subclasses to override."""
+        if self.type in _HEADERS and self.size > _LONGEST_HEADER:
+            raise _LongHeader(f"a header has {self.size:,} bytes, and {_LONGEST_HEADER:,} at most")
+        return super()._proc_member(pack)  # type: ignore[misc,no-any-return]
 
 
 class _LongHeader(tarfile.ReadError):
