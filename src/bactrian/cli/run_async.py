@@ -13,8 +13,8 @@ from typing import NoReturn
 import typer
 
 from bactrian.cli.terminal.console import say
-from bactrian.cli.terminal.ending import CALL_THREAD
 from bactrian.cli.terminal.watchdog import watch_event_loop
+from bactrian.threads import CALL_THREAD
 
 INTERRUPTED = 130
 TERMINATED = 143

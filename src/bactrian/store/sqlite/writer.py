@@ -17,6 +17,7 @@ from typing import Any
 from bactrian.errors import StoreError
 from bactrian.store.sqlite.database import explain_error, mark_closed
 from bactrian.store.sqlite.statements import Statement
+from bactrian.threads import WRITER_THREAD
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ class Writer:
         done: asyncio.Future[bool] = self._loop.create_future()
         self._waiting.put(_Write(statement, row, done))
         if self._thread is None:
-            self._thread = Thread(target=self._work, name="bactrian-store", daemon=True)
+            self._thread = Thread(target=self._work, name=WRITER_THREAD, daemon=True)
             self._thread.start()
         return done
 
