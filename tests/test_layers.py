@@ -11,7 +11,7 @@ import bactrian
 
 SOURCE = Path(bactrian.__file__).parent
 ORDER: tuple[tuple[str, ...], ...] = (
-    ("errors", "_version"),
+    ("errors", "threads", "_version"),
     ("records", "files"),
     ("stats", "language"),
     ("tables", "detect"),
