@@ -9,8 +9,9 @@ from collections.abc import Generator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from sqlalchemy import Engine, QueuePool, create_engine
+from sqlalchemy import Engine, QueuePool, create_engine, event
 from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.pool import ConnectionPoolEntry
 
 from bactrian.errors import BactrianError, InputError, StoreError
 from bactrian.files.sqlite_header import SQLITE_HEADER
@@ -135,6 +136,17 @@ def open_for_reading(path: Path) -> Engine:
     return create_engine(
         "sqlite://", creator=lambda: connect_for_reading(path), poolclass=QueuePool, max_overflow=-1
     )
+
+
+def close_engine(engine: Engine) -> None:
+    """Close the connections of ``engine``: idle ones now, and those of cancelled reads when their threads end."""
+    # SQLAlchemy would keep the latter in a pool that nobody uses, open until they are collected.
+    event.listen(engine.pool, "checkin", _close_connection)
+    engine.dispose()
+
+
+def _close_connection(connection: object, record: ConnectionPoolEntry) -> None:  # noqa: ARG001
+    record.close()
 
 
 def _make_reading_uri(path: Path) -> str:

@@ -22,7 +22,7 @@ from bactrian.store import schema
 from bactrian.store.base import Rows
 from bactrian.store.mapping import write_json
 from bactrian.store.sqlite import statements
-from bactrian.store.sqlite.database import check_file, open_for_reading, open_snapshot
+from bactrian.store.sqlite.database import check_file, close_engine, open_for_reading, open_snapshot
 from bactrian.store.sqlite.filesystem import follow_link
 from bactrian.store.sqlite.lock import lock_run
 from bactrian.store.sqlite.opening import connect, find_readable
@@ -248,7 +248,7 @@ class SqliteStore:
             await asyncio.to_thread(reader.is_open)
             yield SqliteStore(self.path, reader, None, self.source)
         finally:
-            reading.dispose()
+            close_engine(reading)
 
     async def is_open(self) -> bool:
         """Return True if a process writes the run, or was killed while it did."""
@@ -276,7 +276,7 @@ async def open_sqlite_store(path: Path, *, read_only: bool = False) -> AsyncGene
         with ExitStack() as stack:
             source = await asyncio.to_thread(stack.enter_context, find_readable(path))
             reading = open_for_reading(source)
-            stack.callback(reading.dispose)
+            stack.callback(close_engine, reading)
             yield SqliteStore(path, Reader(path, reading), None, source)
         return
     with lock_run(path) as lock:
@@ -288,5 +288,5 @@ async def open_sqlite_store(path: Path, *, read_only: bool = False) -> AsyncGene
             yield SqliteStore(path, Reader(path, reading), writer)
         finally:
             # The last connection to close deletes the write-ahead log if it has write access.
-            reading.dispose()
+            close_engine(reading)
             await writer.close()

@@ -13,7 +13,13 @@ from bactrian.errors import StoreError
 from bactrian.records.session import Session
 from bactrian.records.turn import Instruction, Solution
 from bactrian.store import schema
-from bactrian.store.sqlite.database import check_file, explain_errors, log_is_missing, open_for_reading
+from bactrian.store.sqlite.database import (
+    check_file,
+    close_engine,
+    explain_errors,
+    log_is_missing,
+    open_for_reading,
+)
 from bactrian.store.sqlite.filesystem import follow_link
 from bactrian.store.sqlite.opening import find_readable
 from bactrian.store.sqlite.reader import read_session
@@ -60,7 +66,7 @@ def verify(path: Path, on_progress: Callable[[int, int | None], None] | None = N
                         on_progress(done, len(names))
                     found.append(_check_session(connection, session_id))
         finally:
-            reading.dispose()
+            close_engine(reading)
     faults += [fault for _, own in found for fault in own]
     return Verification(len(found), sum(turns for turns, _ in found), tuple(faults))
 
