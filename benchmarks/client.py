@@ -176,10 +176,15 @@ def main() -> None:
     """Run and print what it took."""
     who = sys.argv[1]
     with tempfile.TemporaryDirectory() as folder:
-        work = Work(*map(int, sys.argv[2:5]), folder=Path(folder))
+        port, conversations, window = map(int, sys.argv[2:5])
+        work = Work(port, conversations, window, Path(folder))
+        run = {"raw": raw, "client": client, "bactrian": bactrian}[who]
+        first = work.folder / "first"
+        first.mkdir()
+        asyncio.run(run(Work(port, 1, 1, first)))  # imports what it needs
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         cpu, wall = time.process_time(), time.perf_counter()
-        calls = asyncio.run({"raw": raw, "client": client, "bactrian": bactrian}[who](work))
+        calls = asyncio.run(run(work))
         cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     taken = {
