@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from bactrian.errors import InputError
-from bactrian.files.plugins import list_plugins, load_plugin
+from bactrian.files.plugins import list_plugins
 from bactrian.models.model import Model
+from bactrian.models.plugins import PLUGINS, find_opener, open_plugin
 from bactrian.models.traits import BUILT_IN_MODEL, OWN_WEIGHTS, Traits, get_traits
 from bactrian.models.wrappers.budget import UsageMeter
 from bactrian.models.wrappers.retry import MAX_WAIT
@@ -29,10 +29,6 @@ MODEL_NAMES = {
     "recorded:RUN": "the replies of a stored run",
 }
 """Every kind of model name, with its meaning."""
-PLUGINS = "bactrian.models"
-"""Entry-point group of packages that provide models. An entry point's name is the part before the colon; its function
-receives the part after the colon and the :class:`ModelOptions`."""
-
 _KINDS = {
     "local": OWN_WEIGHTS,
     "scripted": Traits(priced=False),
@@ -117,7 +113,7 @@ def find_traits(name: str) -> Traits:
 
         if (row := load_providers().get(kind)) is not None:
             return row.traits
-        if (opener := _find_plugin(kind)) is not None:
+        if (opener := find_opener(kind)) is not None:
             found: object = getattr(opener, "traits", None)
             return found if isinstance(found, Traits) else Traits(remote=True)
     return Traits()
@@ -165,8 +161,8 @@ def _open_other(name: str, access: ModelOptions) -> Model:
     if parts is not None and parts.provider in providers:
         return open_endpoint(name, parts, providers[parts.provider], access)
     kind, _, rest = name.partition(":")
-    if rest and (opener := _find_plugin(kind)) is not None:
-        return opener(rest, access)
+    if rest and (opener := find_opener(kind)) is not None:
+        return open_plugin(name, opener, access)
     if not rest and kind in providers:
         raise InputError(f"{name!r} is a provider and not a model.", next=f"Name its model: {name}:NAME.")
     raise InputError(
@@ -188,15 +184,3 @@ def _suggest_model(kind: str, rest: str, providers: Mapping[str, Provider]) -> s
         return ""
     found = near[0] if near[0] in alone else f"{near[0]}:{rest or 'NAME'}"
     return f" Did you mean {found!r}?"
-
-
-@cache
-def _find_plugin(kind: str) -> Callable[[str, ModelOptions], Model] | None:
-    """Return the function of an installed package that opens models of ``kind``; None if not found.
-
-    Raises:
-        InputError: the package cannot be imported.
-    """
-    if kind not in list_plugins(PLUGINS):
-        return None
-    return cast("Callable[[str, ModelOptions], Model]", load_plugin(PLUGINS, kind))

@@ -14,8 +14,9 @@ from bactrian.cli.terminal.console import PrintableConsole, open_output
 from bactrian.cli.view.facts import write_labelled
 from bactrian.files.plugins import list_plugins
 from bactrian.language.escape import to_json, to_printable
+from bactrian.models.plugins import PLUGINS
 from bactrian.models.providers import FILE, Provider, find_config_folder, load_providers
-from bactrian.models.registry import MODEL_NAMES, PLUGINS
+from bactrian.models.registry import MODEL_NAMES
 
 _CONSTRAINED = {"schema": "JSON schema", "grammar": "grammar", "none": "nothing"}
 _GAP = 2
