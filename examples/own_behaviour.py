@@ -7,11 +7,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import bactrian as bt
-from bactrian.records.turn import Turn
 
 
 @bt.behaviour("The assistant apologises.")
-def apology(turn: Turn) -> bool:
+def apology(turn: bt.Turn) -> bool:
     """Look at one turn."""
     return turn.speaker == "assistant" and "sorry" in turn.text.lower()
 

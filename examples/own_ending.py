@@ -3,11 +3,10 @@
 from collections.abc import Sequence
 
 import bactrian as bt
-from bactrian.records.turn import Turn
 
 
 @bt.ending
-def too_polite(turns: Sequence[Turn]) -> bool:
+def too_polite(turns: Sequence[bt.Turn]) -> bool:
     """End the session when somebody says thank you."""
     return "thank you" in turns[-1].text.lower()
 

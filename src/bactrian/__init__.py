@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from bactrian.play.endings.own import ending
     from bactrian.play.endings.rules import default_endings
     from bactrian.records.session import Role, Session
+    from bactrian.records.turn import Turn
 
 __all__ = [
     "BactrianError",
@@ -33,6 +34,7 @@ __all__ = [
     "Run",
     "Scripted",
     "Session",
+    "Turn",
     "__version__",
     "behaviour",
     "compare_models",
@@ -59,6 +61,7 @@ _HOMES = {
     "Run": "api.run",
     "Scripted": "models.scripted",
     "Session": "records.session",
+    "Turn": "records.turn",
     "behaviour": "analyze.behaviours.own",
     "compare_models": "api.evaluation.comparison",
     "default_endings": "play.endings.rules",

@@ -14,11 +14,10 @@ import bactrian as bt
 from bactrian.api.reading.session_list import SessionList
 from bactrian.api.reading.status import RunStatus
 from bactrian.generate.forecast import Forecast
-from bactrian.records.turn import Turn
 from bactrian.records.usage import Usage
 
 ROOT = Path(__file__).parent.parent.parent
-RETURNED = {"Run": (RunStatus, SessionList, Forecast), "Session": (Turn, Usage)}
+RETURNED = {"Run": (RunStatus, SessionList, Forecast), "Session": (Usage,)}
 """Classes whose objects a public class returns; their examples use its example, too."""
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 

@@ -13,16 +13,14 @@ import bactrian
 _HEAD = """# Python API
 
 This page is written from the docstrings. `import bactrian as bt` gives all of these names; [Python](../python.md) introduces them with examples that
-run. Every error is a `BactrianError`. `Turn`, `Usage`, `SessionList`, `RunStatus` and `Forecast` are the classes of objects that these contain
-or return.
+run. Every error is a `BactrianError`. `Usage`, `SessionList`, `RunStatus` and `Forecast` are the classes of objects that these contain or return.
 """
 _ORDER = (
-    *("play", "stream", "Interrupted", "Session", "Role", "Critic"),
+    *("play", "stream", "Interrupted", "Session", "Turn", "Role", "Critic"),
     *("generate", "recipe", "open_run", "import_chats", "Run", "Report"),
     *("load_model", "Scripted", "ending", "default_endings", "behaviour", "BactrianError"),
 )
 _RETURNED = {
-    "Turn": "records.turn",
     "Usage": "records.usage",
     "SessionList": "api.reading.session_list",
     "RunStatus": "api.reading.status",

@@ -41,7 +41,9 @@ class Turn:
     """One message of a session, with its cost and origin.
 
     Example:
-        >>> turn = session.turns[0]
+        >>> import bactrian as bt
+        >>> script = ["Instruction: Name one.\\nInput: None", "Solution: Sencha."]
+        >>> turn = bt.play("Choose a tea", model=bt.Scripted(script), specify=False, max_messages=2).turns[0]
         >>> turn.speaker, turn.role, turn.said.instruction
         ('user', 'Beginner', 'Name one.')
     """

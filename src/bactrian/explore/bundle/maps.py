@@ -10,12 +10,12 @@ from bactrian.explore.index.side import read_side_file
 from bactrian.explore.library import Library
 
 
-def list_maps(library: Library, wanted: ListFilter) -> Iterator[tuple[str, str]]:
+def list_maps(library: Library, list_filter: ListFilter) -> Iterator[tuple[str, str]]:
     """Yield names and addresses of the maps that are drawn.
 
     A data set with conversations that were made to study misuse has none: topics are named by words of all texts.
     """
-    for name, path in library.list_sides(wanted.data).items():
+    for name, path in library.list_sides(list_filter.data).items():
         with read_side_file(path) as side:
             marked = side.execute("SELECT EXISTS (SELECT 1 FROM facts WHERE mark IS NOT NULL)").fetchone()[0]
             drawn = side.execute(

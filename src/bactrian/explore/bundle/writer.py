@@ -68,15 +68,17 @@ async def write_bundle(order: BundleOrder, tell: Callable[[str], None] = lambda 
         StoreError: a run cannot be read.
     """
     _check_folder(order.folder)
-    wanted = replace(ListFilter.read(QueryParams(order.query.removeprefix("?"))), after="")
-    if wanted.mark == "red-team":
+    list_filter = replace(ListFilter.read(QueryParams(order.query.removeprefix("?"))), after="")
+    if list_filter.mark == "red-team":
         raise InputError("Conversations that were made to study misuse are not copied.", where="mark")
     async with open_library(order.paths) as library:
         await _wait_for_index(library, tell)
         if count_total(library.list_sides().values(), ListFilter(mark="red-team")):
-            wanted = replace(wanted, mark=wanted.mark or NOT_RED)
-        explorer = Explorer(library, static=wanted.write() or "?", maps=tuple(list_maps(library, wanted)))
-        copy = _BundleCopy(build_app(explorer, host="127.0.0.1"), wanted, explorer.maps)
+            list_filter = replace(list_filter, mark=list_filter.mark or NOT_RED)
+        explorer = Explorer(
+            library, static=list_filter.write() or "?", maps=tuple(list_maps(library, list_filter))
+        )
+        copy = _BundleCopy(build_app(explorer, host="127.0.0.1"), list_filter, explorer.maps)
         rows = await copy.read_rows(order.most)
         with write_atomically(order.folder, overwrite=True, protect=order.paths) as stage:
             # Checked again: the folder may have changed while the index was built.
@@ -138,7 +140,7 @@ class _BundleCopy:
     """The pages of a copy: which addresses it contains, and in which files."""
 
     app: Starlette
-    wanted: ListFilter
+    list_filter: ListFilter
     maps: Sequence[tuple[str, str]] = ()
     files: dict[str, str] = field(default_factory=dict[str, str])
     """File by the key of an address, in the order of discovery."""
@@ -151,7 +153,7 @@ class _BundleCopy:
         rows: list[dict[str, Any]] = []
         after: str | None = ""
         while after is not None:
-            page = json.loads(await self._get(f"/conversations.json{self.wanted.write(after=after)}"))
+            page = json.loads(await self._get(f"/conversations.json{self.list_filter.write(after=after)}"))
             if page["count"] > most:
                 raise InputError(
                     f"{page['count']:,} conversations fit, and a copy contains at most {most:,}.",
@@ -168,7 +170,11 @@ class _BundleCopy:
     async def write(self, target: Path, rows: Sequence[dict[str, Any]], tell: Callable[[str], None]) -> None:
         """Write all files of the copy into the empty folder ``target``."""
         self._chosen = {_name_path(one) for one in rows}
-        queue = [f"/conversations{self.wanted.write()}", f"/statistics{self.wanted.write()}", "/help"]
+        queue = [
+            f"/conversations{self.list_filter.write()}",
+            f"/statistics{self.list_filter.write()}",
+            "/help",
+        ]
         queue += [address for _, address in self.maps]
         for address in queue:
             self._name(address)
@@ -200,7 +206,7 @@ class _BundleCopy:
         """Return what tells the pages of the copy apart; empty for a page that is none of them."""
         path, query = urlsplit(address).path, read_query(address)
         if path in ("/conversations", "/statistics"):
-            same = replace(ListFilter.read(_read_parameters(address)), after="") == self.wanted
+            same = replace(ListFilter.read(_read_parameters(address)), after="") == self.list_filter
             return f"{path} {query.get('after', '')}" if same and "by" not in query else ""
         if path.startswith("/c/") and "/".join(path.split("/")[:4]) in self._chosen:
             if "/files/" in path and PurePosixPath(path).suffix.lower() not in _PICTURES:
@@ -221,9 +227,9 @@ class _BundleCopy:
     def _find_search(self, address: str) -> str | None:
         """Return the list with a search instead of a narrower filter; None if words cannot say it."""
         narrow = ListFilter.read(_read_parameters(address))
-        own = self.wanted.conditions
+        own = self.list_filter.conditions
         more = {name: value for name, value in narrow.conditions.items() if own.get(name) != value}
-        if not more or not more.keys() <= _SAID or narrow.q != self.wanted.q:
+        if not more or not more.keys() <= _SAID or narrow.q != self.list_filter.q:
             return None
         words: list[str] = []
         for value in more.values():
@@ -283,7 +289,7 @@ class _BundleCopy:
         content = {
             "made_by": _MADE_BY,
             "version": __version__,
-            "filter": self.wanted.write(),
+            "filter": self.list_filter.write(),
             "conversations": count,
             "files": written,
         }

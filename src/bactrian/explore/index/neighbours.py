@@ -29,33 +29,35 @@ _ORDERS = {1: "ASC", -1: "DESC"}
 
 
 def find_neighbours(
-    sides: Mapping[str, Path], wanted: ListFilter, data: str, row: int
+    sides: Mapping[str, Path], list_filter: ListFilter, data: str, row: int
 ) -> tuple[Place | None, Place | None]:
     """Return the conversations before and after ``row`` of the data set ``data`` in the list of a filter.
 
     Args:
         sides: Side files by name of the data set, in the order of the list.
-        wanted: The filter and the order.
+        list_filter: The filter and the order.
         data: One of the names.
         row: The conversation. It need not fit the filter, unless the list is ranked.
     """
     with ExitStack() as stack:
         opened = {name: stack.enter_context(read_side_file(path)) for name, path in sides.items()}
-        sort = wanted.sort
+        sort = list_filter.sort
         if sort == "best":  # Only then does it depend on the count.
-            sort = choose_sort(wanted, sum(count_sessions(side, wanted) for side in opened.values()))
+            sort = choose_sort(
+                list_filter, sum(count_sessions(side, list_filter) for side in opened.values())
+            )
         if sort == "best":
-            near = _find_ranked(opened, wanted, (data, row))
+            near = _find_ranked(opened, list_filter, (data, row))
         else:
-            near = tuple(_find_next(opened, wanted, sort, (data, row), way) for way in (-1, 1))
+            near = tuple(_find_next(opened, list_filter, sort, (data, row), way) for way in (-1, 1))
         before, after = (one and (one[0], _read_id(opened[one[0]], one[1])) for one in near)
     return before, after
 
 
 def _find_ranked(
-    opened: Mapping[str, sqlite3.Connection], wanted: ListFilter, here: FoundRow
+    opened: Mapping[str, sqlite3.Connection], list_filter: ListFilter, here: FoundRow
 ) -> tuple[FoundRow | None, FoundRow | None]:
-    ranked = [None, *rank_rows(opened, wanted, MOST_RANKED), None]
+    ranked = [None, *rank_rows(opened, list_filter, MOST_RANKED), None]
     if here not in ranked:
         return None, None
     at = ranked.index(here)
@@ -63,7 +65,7 @@ def _find_ranked(
 
 
 def _find_next(
-    opened: Mapping[str, sqlite3.Connection], wanted: ListFilter, sort: str, here: FoundRow, way: int
+    opened: Mapping[str, sqlite3.Connection], list_filter: ListFilter, sort: str, here: FoundRow, way: int
 ) -> FoundRow | None:
     """Return the next conversation in the list; with ``way`` -1, the one before."""
     column, descending = SORT_COLUMNS[sort]
@@ -81,7 +83,7 @@ def _find_next(
         if not by_row:
             condition = f"({column} {_SIGNS[turned]} ? OR ({column} = ? AND {condition}))"
             values = [value, value, bound]
-        source, parameters = select_rows(wanted, condition)
+        source, parameters = select_rows(list_filter, condition)
         query = (
             f"SELECT {column}, facts.row {source} ORDER BY {column} {_ORDERS[turned]}, facts.row {_ORDERS[along]}"
             " LIMIT 1"

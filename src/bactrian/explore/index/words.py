@@ -56,10 +56,10 @@ def read_search(text: str) -> tuple[Term, ...]:
 
 def write_match(terms: tuple[Term, ...]) -> str | None:
     """Return the terms as an expression of SQLite's FTS5; None if no term is to be found."""
-    wanted = [_quote(term) for term in terms if not term.without]
-    if not wanted:
+    included = [_quote(term) for term in terms if not term.without]
+    if not included:
         return None
-    return " ".join([" AND ".join(wanted), *(f"NOT {_quote(term)}" for term in terms if term.without)])
+    return " ".join([" AND ".join(included), *(f"NOT {_quote(term)}" for term in terms if term.without)])
 
 
 def _quote(term: Term) -> str:
@@ -68,11 +68,11 @@ def _quote(term: Term) -> str:
 
 def find_hits(text: str, terms: tuple[Term, ...]) -> Iterator[tuple[int, int]]:
     """Yield where ``text`` contains a term, as positions of its begin and end, in order of the terms."""
-    wanted = [term for term in terms if not term.without]
-    if not wanted:
+    included = [term for term in terms if not term.without]
+    if not included:
         return
     places = [(match.start(), match.end(), fold(match[0])) for match in _WORD.finditer(text)]
-    for term in wanted:
+    for term in included:
         count = len(term.words)
         for at in range(len(places) - count + 1):
             if all(

@@ -81,14 +81,14 @@ async def show_conversation(request: Request) -> Response:
     one, session = await find_session(request)
     if session.mark and not has_agreed(request):
         return render_page(request, "notice.html", next=request.url.path)
-    wanted = ListFilter.read(request.query_params)
+    list_filter = ListFilter.read(request.query_params)
     chosen = _read_number(request, "from", 1)
     first = min(max(chosen, 1), max(len(session.turns), 1))
     turns = session.turns[first - 1 : first - 1 + WINDOW]
     known = await one.store.deliberation(session.id) if session.provenance.critic else Deliberation()
     facts = await asyncio.to_thread(read_known, one.side, session)
     before, after = await asyncio.to_thread(
-        _find_neighbours, get_explorer(request).library, wanted, one, facts.row
+        _find_neighbours, get_explorer(request).library, list_filter, one, facts.row
     )
     recipe = await one.store.recipe() or {}
     return render_page(
@@ -105,7 +105,7 @@ async def show_conversation(request: Request) -> Response:
                 facts.findings,
                 known,
                 facts.prices.get,
-                read_search(wanted.q),
+                read_search(list_filter.q),
                 _read_number(request, "whole", 0),
             )
         ),
@@ -115,8 +115,8 @@ async def show_conversation(request: Request) -> Response:
         size=WINDOW,
         before=before,
         after=after,
-        back=wanted.write() if wanted.write() != "?" else "",
-        filter=wanted,
+        back=list_filter.write() if list_filter.write() != "?" else "",
+        filter=list_filter,
         created=facts.created,
         stage=_find_stage(request, one.name, session.id),
         hearing=await read_hearing(one.store, session, recipe),
@@ -129,13 +129,13 @@ async def show_conversation(request: Request) -> Response:
 
 
 def _find_neighbours(
-    library: Library, wanted: ListFilter, one: DataSet, row: int | None
+    library: Library, list_filter: ListFilter, one: DataSet, row: int | None
 ) -> tuple[Place | None, Place | None]:
     """Return the neighbours in the list of the filter, as far as the index and the list know the conversation."""
-    sides = library.list_sides(wanted.data)
+    sides = library.list_sides(list_filter.data)
     if row is None or one.name not in sides:
         return None, None
-    return find_neighbours(sides, wanted, one.name, row)
+    return find_neighbours(sides, list_filter, one.name, row)
 
 
 async def find_session(request: Request) -> tuple[DataSet, Session]:

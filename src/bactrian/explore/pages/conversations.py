@@ -40,26 +40,26 @@ _CHOICES = ("ending", "behaviour", "language", "mark")
 
 def show_list(request: Request) -> Response:
     """Show a page of the conversations that fit the filter."""
-    wanted = ListFilter.read(request.query_params)
-    sides = get_explorer(request).library.list_sides(wanted.data)
-    page = read_list(sides, wanted)
+    list_filter = ListFilter.read(request.query_params)
+    sides = get_explorer(request).library.list_sides(list_filter.data)
+    page = read_list(sides, list_filter)
     total, unread, unseen = count_stages(sides.values())
     return render_page(
         request,
         "conversations.html",
-        filter=wanted,
+        filter=list_filter,
         page=page,
         size=PAGE,
         sorts=SORTS,
         sets=list(get_explorer(request).library.sets),
         choices=[
-            (name, _LABELS[name], values, getattr(wanted, name))
+            (name, _LABELS[name], values, getattr(list_filter, name))
             for name in _CHOICES
             if (values := _list_values(sides, name))
         ],
-        active=list(_list_active(wanted)),
+        active=list(_list_active(list_filter)),
         total=total,
-        unread=unread if wanted.match else 0,
+        unread=unread if list_filter.match else 0,
         unseen=unseen,
         narrow=False,
     )
@@ -76,8 +76,8 @@ def list_values(request: Request) -> Response:
 
 def list_as_json(request: Request) -> Response:
     """Return a page of the list as JSON."""
-    wanted = ListFilter.read(request.query_params)
-    page = read_list(get_explorer(request).library.list_sides(wanted.data), wanted)
+    list_filter = ListFilter.read(request.query_params)
+    page = read_list(get_explorer(request).library.list_sides(list_filter.data), list_filter)
     sessions = [asdict(one) for one in page.sessions]
     for one in sessions:
         if one["red"] and not has_agreed(request):
@@ -106,23 +106,27 @@ def _read_version(path: Path) -> tuple[int, int]:
     return sum(one.st_size for one in stats), max((int(one.st_mtime) // 2 for one in stats), default=0)
 
 
-def _list_active(wanted: ListFilter) -> Iterator[tuple[str, str, str]]:
+def _list_active(list_filter: ListFilter) -> Iterator[tuple[str, str, str]]:
     """Yield label, value and the link without it, for each part of the filter."""
-    if wanted.q:
-        yield _LABELS["q"], wanted.q, wanted.write(q="", sort="")
-    for name in wanted.data:
-        yield _LABELS["data"], name, wanted.write(data=tuple(one for one in wanted.data if one != name))
-    for field, value in wanted.conditions.items():
+    if list_filter.q:
+        yield _LABELS["q"], list_filter.q, list_filter.write(q="", sort="")
+    for name in list_filter.data:
+        yield (
+            _LABELS["data"],
+            name,
+            list_filter.write(data=tuple(one for one in list_filter.data if one != name)),
+        )
+    for field, value in list_filter.conditions.items():
         if field == "ids":
-            yield _LABELS[field], f"{len(value)} conversations", wanted.write(ids=())
+            yield _LABELS[field], f"{len(value)} conversations", list_filter.write(ids=())
         elif isinstance(value, tuple):
             for code in cast("tuple[str, ...]", value):
-                rest = tuple(one for one in getattr(wanted, field) if one != code)
-                yield _LABELS[field], code.replace("_", " "), wanted.write(**{field: rest})
+                rest = tuple(one for one in getattr(list_filter, field) if one != code)
+                yield _LABELS[field], code.replace("_", " "), list_filter.write(**{field: rest})
         elif field == "mark" and value.startswith("-"):
-            yield "Without mark", value[1:], wanted.write(mark="")
+            yield "Without mark", value[1:], list_filter.write(mark="")
         else:
-            yield _LABELS[field], str(value), wanted.write(**{field: None if field in _NUMBERS else ""})
+            yield _LABELS[field], str(value), list_filter.write(**{field: None if field in _NUMBERS else ""})
 
 
 _NUMBERS = frozenset(("least", "most", "cost"))

@@ -203,10 +203,10 @@ def _count_topics(
 def _select_points(request: Request, what: str) -> tuple[str, list[Any]]:
     """Return the condition of the points that are shown: all, or in a copy those of its conversations."""
     static = get_explorer(request).static
-    wanted = ListFilter.read(QueryParams(static.removeprefix("?")))
-    if wanted.is_empty:
+    list_filter = ListFilter.read(QueryParams(static.removeprefix("?")))
+    if list_filter.is_empty:
         return "WHERE what = ?", [what]
-    source, values = select_rows(wanted, "facts.row = facts.row")
+    source, values = select_rows(list_filter, "facts.row = facts.row")
     return f"WHERE what = ? AND row IN (SELECT facts.row {source})", [what, *values]
 
 

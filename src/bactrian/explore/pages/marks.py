@@ -54,10 +54,10 @@ async def save_mark(request: Request) -> Response:
 async def mark_all(request: Request) -> Response:
     """Give a mark to every conversation of a filter."""
     _check_edit(request)
-    wanted = ListFilter.read(request.query_params)
+    list_filter = ListFilter.read(request.query_params)
     name = _read_name((await read_form(request)).get("mark", ""))
-    for one in get_explorer(request).library.choose(wanted.data).values():
-        ids = await asyncio.to_thread(list_ids, one.side, wanted)
+    for one in get_explorer(request).library.choose(list_filter.data).values():
+        ids = await asyncio.to_thread(list_ids, one.side, list_filter)
         await _mark_many(one, ids, name)
     return RedirectResponse(f"/export{ListFilter(mark=name).write()}", 303)
 

@@ -69,65 +69,69 @@ class HeatMap:
 
 def show_statistics(request: Request) -> Response:
     """Show the shares of a filter."""
-    wanted = ListFilter.read(request.query_params)
-    sides = get_explorer(request).library.list_sides(wanted.data)
-    total = count_total(sides.values(), wanted)
-    searched = count_total(sides.values(), wanted, searched=True)
+    list_filter = ListFilter.read(request.query_params)
+    sides = get_explorer(request).library.list_sides(list_filter.data)
+    total = count_total(sides.values(), list_filter)
+    searched = count_total(sides.values(), list_filter, searched=True)
     by = request.query_params.get("by", COOPERATION)
     codes = sorted(code for code, _ in count_values(list(sides.values()), ListFilter(), "behaviour"))
     sections = [
         (name, title, bars)
         for name, title in _SECTIONS
         if (
-            bars := list(_list_bars(sides.values(), wanted, name, searched if name == "behaviour" else total))
+            bars := list(
+                _list_bars(sides.values(), list_filter, name, searched if name == "behaviour" else total)
+            )
         )
     ]
-    sections.insert(2, ("turns", "Messages", list(_list_lengths(sides.values(), wanted, total))))
+    sections.insert(2, ("turns", "Messages", list(_list_lengths(sides.values(), list_filter, total))))
     return render_page(
         request,
         "statistics.html",
-        filter=wanted,
+        filter=list_filter,
         total=total,
         searched=searched,
         sections=sections,
         by=by,
         measures=[COOPERATION, *codes],
-        map=_build_map(sides, wanted, by),
+        map=_build_map(sides, list_filter, by),
     )
 
 
 def report_statistics(request: Request) -> Response:
     """Return the counts of a filter as JSON."""
-    wanted = ListFilter.read(request.query_params)
-    sides = get_explorer(request).library.list_sides(wanted.data)
-    counts: dict[str, Any] = {"conversations": count_total(sides.values(), wanted)}
+    list_filter = ListFilter.read(request.query_params)
+    sides = get_explorer(request).library.list_sides(list_filter.data)
+    counts: dict[str, Any] = {"conversations": count_total(sides.values(), list_filter)}
     for name, _ in _SECTIONS:
-        counts[name] = dict(count_values(list(sides.values()), wanted, name))
+        counts[name] = dict(count_values(list(sides.values()), list_filter, name))
     return JSONResponse(counts)
 
 
-def _list_bars(sides: Iterable[Path], wanted: ListFilter, name: str, total: int) -> Iterator[StatisticsBar]:
+def _list_bars(
+    sides: Iterable[Path], list_filter: ListFilter, name: str, total: int
+) -> Iterator[StatisticsBar]:
     limit = _ROLES_SHOWN if name in ("assistant", "user") else 40
-    for value, count in count_values(list(sides), wanted, name, limit):
+    for value, count in count_values(list(sides), list_filter, name, limit):
         if name == "behaviour":
-            changed: Any = tuple(dict.fromkeys((*wanted.behaviour, value)))
+            changed: Any = tuple(dict.fromkeys((*list_filter.behaviour, value)))
         else:
             changed = (value,) if name == "ending" else value
         label = value.replace("_", " ") if name in ("ending", "behaviour") else value
         yield StatisticsBar(
-            label, Proportion(count, total), f"/conversations{wanted.write(**{name: changed})}"
+            label, Proportion(count, total), f"/conversations{list_filter.write(**{name: changed})}"
         )
 
 
-def _list_lengths(sides: Iterable[Path], wanted: ListFilter, total: int) -> Iterator[StatisticsBar]:
+def _list_lengths(sides: Iterable[Path], list_filter: ListFilter, total: int) -> Iterator[StatisticsBar]:
     counts: Counter[tuple[int, int | None]] = Counter()
-    for turns, count in count_values(list(sides), wanted, "turns", 100_000):
+    for turns, count in count_values(list(sides), list_filter, "turns", 100_000):
         number = int(turns)
         counts[next(span for span in _LENGTHS if span[1] is None or number <= span[1])] += count
     for span in _LENGTHS:
         if counts[span]:
             first, last = span
-            address = f"/conversations{wanted.write(least=first, most=last)}"
+            address = f"/conversations{list_filter.write(least=first, most=last)}"
             yield StatisticsBar(_name_span(first, last), Proportion(counts[span], total), address)
 
 
@@ -137,11 +141,11 @@ def _name_span(first: int, last: int | None) -> str:
     return f"{first} to {last}" if last > first else str(first)
 
 
-def _build_map(sides: Mapping[str, Path], wanted: ListFilter, by: str) -> HeatMap | None:
+def _build_map(sides: Mapping[str, Path], list_filter: ListFilter, by: str) -> HeatMap | None:
     """Return the share of conversations that show ``by``, by role pair; None if there is only one pair."""
     codes = PAPER if by == COOPERATION else (by,)
     cells: defaultdict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
-    for assistant, user, shown, count in count_pairs(sides.values(), wanted, codes):
+    for assistant, user, shown, count in count_pairs(sides.values(), list_filter, codes):
         if not count:  # Not searched yet.
             continue
         cell = cells[assistant, user]
@@ -159,7 +163,7 @@ def _build_map(sides: Mapping[str, Path], wanted: ListFilter, by: str) -> HeatMa
         if pair not in cells:
             return None
         more: dict[str, Any] = {} if by == COOPERATION else {"behaviour": (by,)}
-        address = wanted.write(assistant=pair[0], user=pair[1], sort="findings", **more)
+        address = list_filter.write(assistant=pair[0], user=pair[1], sort="findings", **more)
         return HeatCell(Proportion(*cells[pair]), f"/conversations{address}")
 
     rows = [(role, [make_cell((role, user)) for user in axes[1]]) for role in axes[0]]

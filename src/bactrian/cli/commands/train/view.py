@@ -45,7 +45,7 @@ class TrainingView:
         text = (
             f"{event['stage']}: step {event['step']:,}/{event['of']:,}, loss {event['loss']:.3f}, "
             f"{event.get('tokens_per_second', 0):,.0f} tokens/s, {event['peak_bytes'] / 1e9:.1f} GB, "
-            f"{write_duration(event['left'])} left"
+            f"{write_round_duration(event['left'])} left"
         )
         if self._live:
             self._console.file.write(f"\r\x1b[2K{text}")
@@ -61,7 +61,7 @@ class TrainingView:
         self._console.print(text)
 
 
-def write_duration(seconds: float) -> str:
+def write_round_duration(seconds: float) -> str:
     """Return a duration in the unit that fits it."""
     if seconds < 90:
         return f"{seconds:.0f} s"
@@ -83,11 +83,11 @@ def describe_forecast(found: TrainingForecast) -> list[str]:
     return [
         *(
             f"{stage.name}: {write_count(stage.examples, 'example')}, {stage.steps:,} steps, {stage.tokens:,} tokens, "
-            f"{write_duration(stage.seconds)}"
+            f"{write_round_duration(stage.seconds)}"
             for stage in found.stages
         ),
         (
-            f"In all {found.tokens:,} tokens in about {write_duration(found.seconds)} "
+            f"In all {found.tokens:,} tokens in about {write_round_duration(found.seconds)} "
             f"({found.tokens_per_second:,.0f} tokens/s, {how}, on {found.machine}), "
             f"{found.memory / 1e9:.1f} GB of memory, {found.disk / 1e9:.1f} GB of disk."
         ),
@@ -106,7 +106,7 @@ def show_trained(trained: TrainedModels) -> None:
         )
         output.print(
             f"{stage.name}: loss {loss['first']:.3f} → {loss['train']:.3f}{held_out}, "
-            f"{stage.manifest['tokens']:,} tokens in {write_duration(stage.manifest['seconds'])}  {stage.folder}"
+            f"{stage.manifest['tokens']:,} tokens in {write_round_duration(stage.manifest['seconds'])}  {stage.folder}"
         )
     last = trained.stages[-1]
     if last.gguf is not None:
