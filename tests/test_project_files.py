@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ import pytest
 import yaml
 
 import bactrian
-from tests.helpers.sandbox import HAS_SANDBOX
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
@@ -42,13 +40,12 @@ def test_the_workflow_runs_every_python_that_the_package_names() -> None:
     assert matrix == {"os": ["ubuntu-latest", "macos-latest"], "python": named}
 
 
-def test_the_workflow_requires_the_sandbox_on_linux_and_the_tests_skip_it_elsewhere() -> None:
+def test_the_workflow_requires_the_sandbox_on_linux() -> None:
     steps = read(".github/workflows/ci.yml")["jobs"]["test"]["steps"]
     (setup,) = [step for step in steps if "bubblewrap" in step.get("run", "")]
     assert setup["if"] == "runner.os == 'Linux'"
     assert "BACTRIAN_REQUIRE_SANDBOX=1" in setup["run"]
     assert steps.index(setup) < next(place for place, step in enumerate(steps) if step.get("run") == "pytest")
-    assert (sys.platform == "linux") == HAS_SANDBOX
 
 
 def test_every_script_of_the_workflow_is_there_and_can_be_run() -> None:
