@@ -109,6 +109,24 @@ def test_a_file_that_is_no_model_is_told_before_any_conversation_starts(
     assert len(done.stderr.splitlines()) == 2
 
 
+@pytest.mark.parametrize(
+    ("missing", "says"),
+    [
+        ("libgomp.so.1: cannot open shared object file", "apt-get install libgomp1"),
+        ("/lib/libc.so.6: version `GLIBC_2.99' not found", "pip install --force-reinstall xllamacpp"),
+    ],
+)
+def test_a_library_that_llama_cpp_needs_and_the_system_lacks_is_named(
+    folder: Path, missing: str, says: str
+) -> None:
+    (folder / "xllamacpp.py").write_text(f"raise ImportError({missing!r})\n")
+    done = bactrian(*PLAY, "local", cwd=folder, PYTHONPATH=str(folder))
+    assert (done.returncode, done.stdout) == (2, "")
+    first, second = done.stderr.splitlines()
+    assert missing in first
+    assert says in second
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="limits a process's memory")
 @pytest.mark.parametrize("command", [PLAY, GENERATE], ids=["play", "generate"])
 def test_too_little_memory_is_told_before_any_conversation_starts(

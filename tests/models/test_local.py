@@ -18,8 +18,9 @@ import pytest_asyncio
 
 from bactrian.errors import BadReply, ContextFull, InputError, ModelError, TryAgain
 from bactrian.models.local.model import LocalModel
-from bactrian.models.local.server import LlamaServer, start_server
+from bactrian.models.local.server import LlamaServer
 from bactrian.models.local.standstill import read_processor_seconds
+from bactrian.models.local.start import start_server
 from bactrian.models.local.weights import BUILT_IN, fetch_weights, find_cache_folder
 from bactrian.models.model import Reply, Request, ResponseFormat
 from bactrian.models.registry import ModelOptions, open_model
@@ -279,7 +280,8 @@ async def test_the_window_is_never_larger_than_the_model_was_trained_for() -> No
 async def test_too_little_memory_is_an_error_and_not_a_crash() -> None:
     starved = """
 import asyncio, resource
-from bactrian.models.local.server import LlamaServer, start_server
+from bactrian.models.local.server import LlamaServer
+from bactrian.models.local.start import start_server
 from bactrian.models.local.model import LocalModel
 from bactrian.models.model import Request
 from bactrian.records.message import Message

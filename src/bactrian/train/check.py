@@ -11,7 +11,8 @@ from typing import Any
 
 from bactrian.errors import BactrianError
 from bactrian.models.local.gguf import read_info
-from bactrian.models.local.server import LlamaServer, start_server
+from bactrian.models.local.server import LlamaServer
+from bactrian.models.local.start import start_server
 from bactrian.records.message import Message
 from bactrian.records.text import Text
 from bactrian.train.folder import name_gguf

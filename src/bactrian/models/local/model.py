@@ -14,7 +14,8 @@ from bactrian.errors import BadReply, Exhausted, TryAgain
 from bactrian.language.think import ThoughtFilter, split_thought
 from bactrian.models.local.fetching import fetch_in_thread
 from bactrian.models.local.kv_cache import ComputedText, Key, PrefixCache, Slots
-from bactrian.models.local.server import Generated, LlamaServer, start_server
+from bactrian.models.local.server import Generated, LlamaServer
+from bactrian.models.local.start import start_server
 from bactrian.models.local.weights import BUILT_IN, Progress, fetch_weights, find_cache_folder
 from bactrian.models.model import Reply, ReplyChoice, Request, ResponseFormat
 from bactrian.models.text_tools.calls import add_tools_as_text

@@ -9,25 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
-import secrets
-import sys
 from array import array
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
-from bactrian.errors import Exhausted, MissingExtra, ModelError, Refused, TryAgain
+from bactrian.errors import ModelError, Refused, TryAgain
 from bactrian.models.http.address import read_address
 from bactrian.models.http.pool import Pool
 from bactrian.models.http.response import Response, TransportFault
 from bactrian.models.http.sse import EventReader
 from bactrian.models.http.timeouts import Timeouts
-from bactrian.models.local.gguf import read_info
 from bactrian.models.local.standstill import PATIENCE, watch_standstill
 from bactrian.records.message import Message
 
@@ -56,7 +50,7 @@ class Generated:
 
 
 class LlamaServer:
-    """A running server with one model. Create one with :func:`start_server`."""
+    """A running server with one model. Create one with ``start_server``."""
 
     def __init__(
         self,
@@ -255,51 +249,3 @@ async def _read_events(response: Response) -> AsyncGenerator[dict[str, Any]]:
     while piece := await response.read():
         for data in events.feed(piece):
             yield json.loads(data)
-
-
-async def start_server(path: Path, *, slots: int, window: int, patience: float = PATIENCE) -> LlamaServer:
-    """Load the model at ``path`` with ``slots`` slots of ``window`` tokens, at most as many as it was trained with.
-
-    A server that does nothing for ``patience`` seconds, although it has work, is stopped.
-
-    Raises:
-        InputError: the file is missing, or not a complete GGUF file.
-        MissingExtra: ``xllamacpp`` is not installed.
-        ModelError: the model cannot be loaded.
-    """
-    info = await asyncio.to_thread(read_info, path)
-    window = min(window, info.window)
-    if find_spec("xllamacpp") is None:
-        raise MissingExtra("local", "A model on this computer")
-    key = secrets.token_urlsafe()
-    worker = await asyncio.create_subprocess_exec(
-        # -P: a folder named bactrian in the working directory must not shadow this package.
-        *(sys.executable, "-P", "-m", "bactrian.models.local.server_process"),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
-        start_new_session=True,  # Ctrl-C must reach only this process, which may finish the turns in flight.
-        # Its threads spin while they wait for each other. On shared cores they block the thread that they wait for,
-        # especially while it scans the vocabulary for tokens that a grammar allows.
-        env={"OMP_WAIT_POLICY": "passive", **os.environ},
-    )
-    assert worker.stdin is not None
-    assert worker.stdout is not None
-    try:
-        # The key is sent over stdin, because other processes can read arguments and environment.
-        order = {"path": str(path), "slots": slots, "window": window, "key": key}
-        worker.stdin.write(json.dumps(order).encode() + b"\n")
-        address = (await worker.stdout.readline()).decode().strip()
-    except BaseException:
-        worker.kill()
-        raise
-    if not address:
-        await worker.wait()
-        # llama.cpp gives no reason.
-        raise Exhausted(
-            "llama.cpp cannot load the model: its file is damaged, or there is not enough memory "
-            f"for {slots} slots of {window:,} tokens.",
-            where=str(path),
-            next="Free some memory, reduce --concurrency, or download the file again.",
-        )
-    return LlamaServer(worker, address, key, str(path), info.controls, patience)

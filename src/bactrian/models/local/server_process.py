@@ -1,7 +1,7 @@
 """Runs llama.cpp in a child process, so that a crash cannot kill the main program.
 
-``python -m bactrian.models.local.server_process`` reads one line of JSON from standard input, writes the address of the
-server, and exits when its input ends.
+``python -m bactrian.models.local.server_process`` reads one line of JSON from standard input and writes one: the
+address of the server, or why llama.cpp itself cannot be imported. It exits when its input ends.
 """
 
 from __future__ import annotations
@@ -22,12 +22,19 @@ def main() -> None:
     order = json.loads(sys.stdin.readline())
     try:
         server = _load(order["path"], order["slots"], order["window"], order["key"])
+    except ImportError as error:  # a library of the system is missing, or older than it needs
+        _answer(unusable=str(error))
+        sys.exit(1)
     except RuntimeError:
         sys.exit(1)
-    sys.stdout.write(f"{server.listening_address}\n")
-    sys.stdout.flush()
+    _answer(address=server.listening_address)
     sys.stdin.read()
     os._exit(0)  # A normal exit would first finish pending requests.
+
+
+def _answer(**answer: str) -> None:
+    sys.stdout.write(f"{json.dumps(answer)}\n")
+    sys.stdout.flush()
 
 
 def _load(path: str, slots: int, window: int, key: str) -> Any:
