@@ -138,12 +138,12 @@ class UsageMeter:
 class Budget(Wrapper):
     """Counts the usage of ``model`` on ``meter``, and refuses calls that could exceed the meter's limits.
 
-    What a call could use is estimated by :func:`~bactrian.models.wrappers.estimate.estimate_request`: its prompt's bytes
-    divided by four, plus its ``max_tokens``. The estimate grows as soon as the endpoint has counted more, because other
-    languages have other tokens. Calls in flight count with their estimate, so that many at once do not pass the limit
-    together; a call for which there is room only if those use less than estimated waits for them. If the replies of an
-    endpoint exceed ``max_tokens``, later ones are expected to exceed it too. Without ``max_tokens``, a reply is expected
-    to be as long as the longest one so far.
+    What a call could use is estimated by :func:`~bactrian.models.wrappers.estimate.estimate_request`: its prompt's
+    bytes divided by four, plus its ``max_tokens``. The estimate grows as soon as the endpoint has counted more, because
+    other languages have other tokens. Calls in flight count with their estimate, so that many at once do not pass the
+    limit together; a call for which there is room only if those use less than estimated waits for them. If the replies
+    of an endpoint exceed ``max_tokens``, later ones are expected to exceed it, too. Without ``max_tokens``, a reply is
+    expected to be as long as the longest one so far.
     """
 
     def __init__(self, model: Model, meter: UsageMeter) -> None:
