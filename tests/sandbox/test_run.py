@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from bactrian.errors import InputError
+from bactrian.errors import InputError, SandboxError
 from bactrian.sandbox.limits import MIB, Limits
 from bactrian.sandbox.run import run
 from bactrian.sandbox.tiers import LandlockOnly, Tier
@@ -210,5 +210,21 @@ def test_a_machine_without_bubblewrap_uses_landlock(monkeypatch: pytest.MonkeyPa
     module.choose_tier.cache_clear()
     try:
         assert module.choose_tier() == LandlockOnly()
+    finally:
+        module.choose_tier.cache_clear()
+
+
+def test_a_system_without_sandboxes_is_told_what_runs_programs_elsewhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from bactrian.sandbox import run as module
+
+    monkeypatch.setattr("sys.platform", "darwin")
+    module.choose_tier.cache_clear()
+    try:
+        with pytest.raises(SandboxError, match="Sandboxes need Linux") as caught:
+            module.choose_tier()
+        assert "BACTRIAN_TIER" in str(caught.value)
+        assert "apt-get" not in str(caught.value)
     finally:
         module.choose_tier.cache_clear()

@@ -37,10 +37,14 @@ def choose_tier() -> Tier:
             if (fault := try_tier(tier)) is None:
                 return tier
             why.append(f"{tier.name}: {fault.what}")
+        next_action = (
+            "Install bubblewrap (apt-get install bubblewrap); `bactrian doctor --sandbox` shows more."
+        )
+    else:
+        why.append("Sandboxes need Linux.")
+        next_action = "Set BACTRIAN_TIER to docker:IMAGE, podman:IMAGE or remote:COMMAND."
     raise SandboxError(
-        "This computer has no sandbox, so code of a model is not run. "
-        + ("; ".join(why) or "Sandboxes need Linux."),
-        next="Install bubblewrap (apt-get install bubblewrap); `bactrian doctor --sandbox` shows more.",
+        f"This computer has no sandbox, so code of a model is not run. {'; '.join(why)}", next=next_action
     )
 
 
