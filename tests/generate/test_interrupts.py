@@ -131,6 +131,15 @@ async def test_signals_that_were_ignored_from_the_start_stay_ignored(folder: Pat
     assert len(await stored(folder)) == 12
 
 
+OWN_TERMINAL = """
+import fcntl, os, sys, termios
+os.setsid()
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+"""Takes the standard input as the controlling terminal of a new session, and becomes the given command."""
+
+
 async def test_a_terminal_that_is_closed_loses_nothing(folder: Path) -> None:
     async def slow(request: Received) -> Plan:
         await asyncio.sleep(0.2)
@@ -140,8 +149,9 @@ async def test_a_terminal_that_is_closed_loses_nothing(folder: Path) -> None:
     async with Endpoint([slow]) as endpoint:
         process = await asyncio.create_subprocess_exec(
             *(
-                "setsid",
-                "--ctty",
+                sys.executable,
+                "-c",
+                OWN_TERMINAL,
                 sys.executable,
                 "-m",
                 "bactrian",

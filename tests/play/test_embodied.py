@@ -17,6 +17,9 @@ from tests.helpers.command import Command, bactrian, clean_environment, events
 
 SHOP = '''
 from pathlib import Path
+from tests.helpers.sandbox import needs_sandbox
+
+pytestmark = needs_sandbox
 PRICES = {"tea": 3.5, "coffee": 6.2}
 def price(item: str) -> float:
     """Tell the price of tea or coffee, in euros."""

@@ -8,6 +8,14 @@ import pytest
 
 from bactrian.sandbox.run import try_tier
 from bactrian.sandbox.tiers import TIERS, Tier
+from tests.helpers.sandbox import HAS_SANDBOX
+
+
+@pytest.fixture(scope="session", autouse=True)
+def linux() -> None:
+    """Skip everything on other systems."""
+    if not HAS_SANDBOX:
+        pytest.skip("sandboxes need Linux")
 
 
 @pytest.fixture(scope="session", params=TIERS, ids=lambda tier: tier.name)

@@ -87,7 +87,11 @@ class Runner:
                 return
             self._progress.in_flight += 1
             try:
-                await (self._list(work) if isinstance(work, ListRequest) else self._session(work, turns))
+                await (
+                    self._fetch_list(work)
+                    if isinstance(work, ListRequest)
+                    else self._play_session(work, turns)
+                )
             except Halted:
                 return
             except BactrianError as error:
@@ -95,7 +99,7 @@ class Runner:
             finally:
                 self._progress.in_flight -= 1
 
-    async def _session(self, job: Job, turns: int) -> None:
+    async def _play_session(self, job: Job, turns: int) -> None:
         """Play the session of ``job``, which has ``turns`` turns."""
         progress, admission = self._progress, self._admission
         outlook = admission.outlook
@@ -108,10 +112,10 @@ class Runner:
                         case Spoke(turn):
                             turns += 1
                             outlook.speak(turns, turn.usage)
-                            self._take_answer()
+                            self._note_answer()
                             if self._stopping:
                                 return
-                            if admission.is_tight() and not await self._stay(turns):
+                            if admission.is_tight() and not await self._wait_for_limits(turns):
                                 return
                         case Started(session):
                             stored = len(session.turns)
@@ -132,7 +136,7 @@ class Runner:
             finally:
                 admission.leave(turns, ended=ended)
 
-    async def _stay(self, turns: int) -> bool:
+    async def _wait_for_limits(self, turns: int) -> bool:
         """Wait until the limits pay for the session's next turns; return False if they do not."""
         self._progress.in_flight -= 1
         try:
@@ -140,7 +144,8 @@ class Runner:
         finally:
             self._progress.in_flight += 1
 
-    def _take_answer(self) -> None:
+    def _note_answer(self) -> None:
+        """Count failures in a row from zero again: a model has answered."""
         self._given_up = 0
 
     async def _record_open(self, fault: ModelError) -> None:
@@ -168,7 +173,7 @@ class Runner:
         else:
             await self.stop()
 
-    async def _list(self, request: ListRequest) -> None:
+    async def _fetch_list(self, request: ListRequest) -> None:
         """Fetch a list, store it after each step, and give its items to the scheduler."""
         begun = await self._read_begun(request)
         if self._stopping:
@@ -179,7 +184,7 @@ class Runner:
                 async for step in steps:
                     latest = step
                     await self._save_list(request, step)
-                    self._take_answer()
+                    self._note_answer()
                     if self._stopping and not step.in_flight:
                         return
         except ModelError as error:
@@ -188,7 +193,7 @@ class Runner:
                 await self._scheduler.supply(request.id, ())
                 return
             self._progress.refuse(request.id, error.what)
-        await self._supply(request, latest)
+        await self._finish_list(request, latest)
 
     async def _read_begun(self, request: ListRequest) -> ListProgress | None:
         """Return what an earlier command stored of the list, or None if it stored nothing."""
@@ -200,7 +205,7 @@ class Runner:
     async def _save_list(self, request: ListRequest, step: ListProgress) -> None:
         await self._store.save_list(ItemList(request.id, step.items, step.finished, step.usage, step.calls))
 
-    async def _supply(self, request: ListRequest, latest: ListProgress | None) -> None:
+    async def _finish_list(self, request: ListRequest, latest: ListProgress | None) -> None:
         """Give the items to the scheduler, and record a list with too few of them."""
         items = latest.items if latest else ()
         if latest is not None:

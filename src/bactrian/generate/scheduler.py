@@ -74,10 +74,16 @@ class DoneJobs:
 
 @dataclass(slots=True)
 class _Branch:
+    """A node of the grid: the items chosen on the first axes, and the list of the next axis."""
+
     positions: tuple[int, ...]
+    """1-based position on each of the first axes."""
     values: Mapping[str, str]
+    """Item by name of those axes."""
     items: tuple[str, ...] = ()
+    """The list of the next axis."""
     taken: int = 0
+    """Number of its items that have been visited."""
 
 
 @dataclass(slots=True)
@@ -90,7 +96,9 @@ class Scheduler:
     limit: int | None = None
     """Maximum number of jobs. Lists that only later jobs need are not requested."""
     _open: list[_Branch] = field(default_factory=list[_Branch])
+    """Branches with items left: a stack, whose last is the deepest."""
     _waiting: dict[str, list[_Branch]] = field(default_factory=dict[str, list[_Branch]])
+    """Branches whose list is in flight, by the list's id."""
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
     _begun: bool = False
 
@@ -104,10 +112,10 @@ class Scheduler:
         async with self._changed:
             if not self._begun:
                 self._begun = True
-                if wanted := await self._enter(_Branch((), {})):
-                    return wanted
+                if request := await self._enter(_Branch((), {})):
+                    return request
             while True:
-                if (work := await self._next()) is not None:
+                if (work := await self._find_next()) is not None:
                     return work
                 if not self._waiting:
                     return None
@@ -128,7 +136,8 @@ class Scheduler:
             self._waiting.clear()
             self._changed.notify_all()
 
-    async def _next(self) -> Job | ListRequest | None:
+    async def _find_next(self) -> Job | ListRequest | None:
+        """Return the next job or list request of the open branches, deepest first; None if they are used up."""
         while self._open:
             branch = self._open[-1]
             depth = len(branch.positions)
@@ -146,9 +155,9 @@ class Scheduler:
                 continue
             values = {**branch.values, self.axes[depth].name: item}
             if len(positions) == len(self.axes):
-                return Job(self._id(positions), start, values)
-            if wanted := await self._enter(_Branch(positions, values)):
-                return wanted
+                return Job(self._write_id(positions), start, values)
+            if request := await self._enter(_Branch(positions, values)):
+                return request
         return None
 
     async def _enter(self, branch: _Branch) -> ListRequest | None:
@@ -161,7 +170,7 @@ class Scheduler:
             return None
         names = [each.name for each in self.axes[:depth]]
         depends = tuple(branch.positions[names.index(name)] for name in axis.per)
-        list_id = f"{axis.name}@{self._id(depends, axis.per)}"
+        list_id = f"{axis.name}@{self._write_id(depends, axis.per)}"
         if list_id in self._waiting:
             self._waiting[list_id].append(branch)
             return None
@@ -182,7 +191,8 @@ class Scheduler:
         if len(axis.per) < depth:
             return axis.count  # Other branches use the same list and may need more items.
         below = prod(other.count for other in self.axes[depth + 1 :])
-        return min(axis.count, -(-(self.size - self._span(positions)[0]) // below))
+        left = self.size - self._span(positions)[0]
+        return min(axis.count, (left + below - 1) // below)  # rounded up
 
     def _span(self, positions: tuple[int, ...]) -> tuple[int, int]:
         """Return the range of numbers of the jobs whose ids begin with ``positions``."""
@@ -192,7 +202,7 @@ class Scheduler:
             number = number * axis.count + position - 1
         return number * below, (number + 1) * below
 
-    def _id(self, positions: tuple[int, ...], names: Sequence[str] | None = None) -> str:
+    def _write_id(self, positions: tuple[int, ...], names: Sequence[str] | None = None) -> str:
         axes = self.axes if names is None else [axis for axis in self.axes if axis.name in names]
         return "_".join(
             f"{position:0{max(3, len(str(axis.count)))}}"

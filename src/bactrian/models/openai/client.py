@@ -119,7 +119,7 @@ class OpenAIModel:
                     return await self._ask(adapted, parts, sent, stream=stream)
                 except (ContextFull, Refused, CutShort) as fault:
                     refusable = build_parameters(adapted.sampling, dialect, without)
-                    most = self._adapt(fault, request, adapted, sent, (*refusable, "stream_options"))
+                    most = self._choose_length(fault, request, adapted, sent, (*refusable, "stream_options"))
                 if stream and request.on_restart is not None:
                     request.on_restart()  # The fault may have come in the middle of the stream.
                 if self.before_again is not None:
@@ -145,7 +145,7 @@ class OpenAIModel:
                 return self._encode(request, fitting, stream=stream)
         return adapted, parts, sent
 
-    def _adapt(
+    def _choose_length(
         self,
         fault: ContextFull | Refused | CutShort,
         request: Request,
@@ -190,15 +190,9 @@ class OpenAIModel:
             else:
                 reply = await self._read_whole(response, request, sent)
         except (TransportFault, ModelError) as fault:
-            if fault.spent == (0, 0) and _was_worked_on(fault, response):
-                received = (
-                    fault.received
-                    if isinstance(fault, TransportFault)
-                    else response.received
-                    if response
-                    else 0
-                )
-                estimated = self._usage.estimate(sent, received)
+            if fault.spent == (0, 0) and _may_have_cost(fault, response):
+                source = fault if isinstance(fault, TransportFault) else response
+                estimated = self._usage.estimate(sent, source.received if source else 0)
                 fault.spent = estimated.prompt, estimated.completion
             raise
         finally:
@@ -248,7 +242,7 @@ class OpenAIModel:
     async def models(self) -> tuple[str, ...]:
         """Return the names of the endpoint's models. Raises the errors of :meth:`reply`."""
         try:
-            return await self._list(self._pool or self._open_pool())
+            return await self._list_models(self._pool or self._open_pool())
         except (TransportFault, ModelError) as fault:
             raise self._convert_fault(fault) from fault.__cause__
 
@@ -306,14 +300,14 @@ class OpenAIModel:
         if not isinstance(fault, UnknownModel):
             return fault
         try:
-            names = await self._list(pool)
+            names = await self._list_models(pool)
         except (TransportFault, ModelError):
             names = ()
         close = get_close_matches(self._model, names, n=5, cutoff=0.4) or names[:5]
         fault.next = f"It has: {', '.join(close)}" if close else "Check the name of the model."
         return fault
 
-    async def _list(self, pool: Pool) -> tuple[str, ...]:
+    async def _list_models(self, pool: Pool) -> tuple[str, ...]:
         response = await pool.get(self._dialect.write_models_path(), most=_LARGEST_LIST)
         if response.status >= 300:
             raise await self._make_fault(response)
@@ -362,7 +356,7 @@ def _set_length(request: Request, most: int | None) -> Request:
     return replace(request, sampling=replace(request.sampling, max_tokens=most))
 
 
-def _was_worked_on(fault: TransportFault | ModelError, response: Response | None) -> bool:
+def _may_have_cost(fault: TransportFault | ModelError, response: Response | None) -> bool:
     """Tell whether the model is likely to have worked on a request that failed: what was refused costs nothing."""
     if response is not None and response.status >= 300:
         return False

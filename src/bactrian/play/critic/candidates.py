@@ -45,20 +45,20 @@ class Proposer:
         self._count = count
         self._together = count > 1
 
-    async def propose(self, view: View, wanted: CandidateRequest) -> AsyncGenerator[Proposal]:
+    async def propose(self, view: View, needed: CandidateRequest) -> AsyncGenerator[Proposal]:
         """Yield the missing candidates, in any order.
 
         Raises:
             BactrianError: a call failed; all candidates that arrived have been yielded.
         """
-        missing = [place for place in range(1, self._count + 1) if place not in wanted.have]
+        missing = [place for place in range(1, self._count + 1) if place not in needed.have]
         if self._together and len(missing) > 1:
-            made = await self._ask_together(view, wanted, missing)
+            made = await self._ask_together(view, needed, missing)
             for proposal in made:
                 yield proposal
             missing = missing[len(made) :]
             self._together = not missing
-        waiting = {asyncio.create_task(self._ask(view, wanted, [place])) for place in missing}
+        waiting = {asyncio.create_task(self._ask(view, needed, [place])) for place in missing}
         fault: BactrianError | None = None
         try:
             while waiting:
@@ -78,45 +78,45 @@ class Proposer:
             raise fault
 
     async def _ask_together(
-        self, view: View, wanted: CandidateRequest, places: Sequence[int]
+        self, view: View, needed: CandidateRequest, places: Sequence[int]
     ) -> list[Proposal]:
         """Return the candidates of one request for several; an empty list if the model does not support it."""
         try:
-            return await self._ask(view, wanted, places)
+            return await self._ask(view, needed, places)
         except Refused:
             return []  # Some servers refuse ``n``. If the cause is another one, the single requests fail too.
 
-    async def _ask(self, view: View, wanted: CandidateRequest, places: Sequence[int]) -> list[Proposal]:
+    async def _ask(self, view: View, needed: CandidateRequest, places: Sequence[int]) -> list[Proposal]:
         agent = view.agent
-        attempt = (wanted.round - 1) * self._count + places[0] - 1
-        more = [*wanted.used, *wanted.notes]
-        position = sum(message.role == "assistant" for message in (*view.messages, *wanted.used))
+        attempt = (needed.round - 1) * self._count + places[0] - 1
+        more = [*needed.used, *needed.notes]
+        position = sum(message.role == "assistant" for message in (*view.messages, *needed.used))
         request = Request(
             messages=[*view.question(), *more] if more else view.question(),
-            sampling=derive_sampling(agent.sampling, agent.speaker, wanted.number, attempt),
+            sampling=derive_sampling(agent.sampling, agent.speaker, needed.number, attempt),
             n=len(places),
             response_format=agent.form,
             tools=agent.toolbox.kit.tools if agent.toolbox else (),
             allow_tool_calls=False,
-            session=wanted.session,
+            session=needed.session,
             agent=agent.speaker,
-            call_index=wanted.call_index,
+            call_index=needed.call_index,
             replay_index=position,
             attempt=attempt,
         )
         begun = perf_counter()
         reply = await agent.model.reply(request)
-        return _proposals(reply, wanted, agent.speaker, places, perf_counter() - begun)
+        return _proposals(reply, needed, agent.speaker, places, perf_counter() - begun)
 
 
 def _proposals(
-    reply: Reply, wanted: CandidateRequest, speaker: Speaker, places: Sequence[int], seconds: float
+    reply: Reply, needed: CandidateRequest, speaker: Speaker, places: Sequence[int], seconds: float
 ) -> list[Proposal]:
     # A server may return more than were requested.
     first, *others = [
         Proposal(
-            number=wanted.number,
-            round=wanted.round,
+            number=needed.number,
+            round=needed.round,
             place=place,
             speaker=speaker,
             text=choice.text,

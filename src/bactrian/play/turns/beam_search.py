@@ -62,14 +62,18 @@ class BeamSearch:
             keep = 1 if number == start + depth else critic.settings.width
             level = Round()
             levels.append(level)
-            grown: list[_SearchLine] = []
-            async with aclosing(_grow(scene, critic, lines, number, calls_before, level, grown)) as made:
-                async for event in made:
+            new_lines: list[_SearchLine] = []
+            async with aclosing(
+                _grow(scene, critic, lines, number, calls_before, level, new_lines)
+            ) as proposals:
+                async for event in proposals:
                     yield event
-            async with aclosing(_rank(scene, critic, grown, start, keep, calls_before, level)) as said:
-                async for event in said:
+            async with aclosing(
+                _rank(scene, critic, new_lines, start, keep, calls_before, level)
+            ) as decisions:
+                async for event in decisions:
                     yield event
-            lines = _list_kept(grown, level.decisions, keep)
+            lines = _list_kept(new_lines, level.decisions, keep)
             if all(line.over for line in lines):
                 break
         best = lines[0]
@@ -93,26 +97,28 @@ async def _grow(
     number: int,
     calls_before: int,
     level: Round,
-    grown: list[_SearchLine],
+    new_lines: list[_SearchLine],
 ) -> AsyncGenerator[Proposed]:
-    """Continue each line by proposals, all lines concurrently. ``grown`` receives the new lines, ordered by index."""
+    """Continue each line by proposals, all concurrently. ``new_lines`` receives the longer lines, ordered by index."""
     width = critic.settings.proposals
     known, level.decisions = critic.known.of(number, 1)
     for proposal in known:
         yield Proposed(proposal)
     level.proposals = known
 
-    def asked(index: int, line: _SearchLine) -> AsyncGenerator[Proposal]:
+    def propose(index: int, line: _SearchLine) -> AsyncGenerator[Proposal]:
         first = index * width
         have = tuple(one.place - first for one in known if first < one.place <= first + width)
         agent = scene.agents[scene.order.next_speaker(line.turns)]
-        wanted = CandidateRequest(scene.session.id, calls_before + number - 1, number, 1, have, ())
-        return _placed(Proposer(width).propose(View(agent, line.turns), wanted), first, line.place)
+        request = CandidateRequest(scene.session.id, calls_before + number - 1, number, 1, have, ())
+        return _renumber(Proposer(width).propose(View(agent, line.turns), request), first, line.place)
 
-    open_ = [(index, line) for index, line in enumerate(lines) if not line.over]
+    open_lines = [(index, line) for index, line in enumerate(lines) if not line.over]
     faults: dict[int, BactrianError] = {}
-    async with aclosing(_together({index: asked(index, line) for index, line in open_}, faults)) as made:
-        async for proposal in made:
+    async with aclosing(
+        _merge({index: propose(index, line) for index, line in open_lines}, faults)
+    ) as proposals:
+        async for proposal in proposals:
             yield Proposed(proposal)
             level.proposals.append(proposal)
     for index, line in enumerate(lines):
@@ -123,17 +129,17 @@ async def _grow(
                 raise fault
             line.over, line.fault = True, fault
         if line.over:
-            grown.append(replace(line, place=len(lines) * width + index + 1))
+            new_lines.append(replace(line, place=len(lines) * width + index + 1))
             continue
         agent = scene.agents[scene.order.next_speaker(line.turns)]
         own = [one for one in level.proposals if index * width < one.place <= (index + 1) * width]
-        grown += [_longer(scene, line, agent, one) for one in list_options(own)]
+        new_lines += [_extend(scene, line, agent, one) for one in list_options(own)]
 
 
 async def _rank(
     scene: Scene,
     critic: SessionCritic,
-    grown: Sequence[_SearchLine],
+    new_lines: Sequence[_SearchLine],
     start: int,
     keep: int,
     calls_before: int,
@@ -143,7 +149,7 @@ async def _rank(
     for decision in level.decisions:
         yield Chose(decision)
     first = level.proposals[0]
-    ways = {line.place: line.turns[start:] for line in grown if line.place is not None}
+    ways = {line.place: line.turns[start:] for line in new_lines if line.place is not None}
     matters = len(ways) > keep
     if not matters or not level.must_ask(critic.settings.unreadable):
         level.check_readable(critic.settings.unreadable)
@@ -151,7 +157,7 @@ async def _rank(
     question = CriticQuestion(
         session=scene.session.id,
         call_index=calls_before + first.number - 1,
-        turns=grown[0].turns[:start],
+        turns=new_lines[0].turns[:start],
         speaker=scene.agents[first.speaker],
         proposals=level.proposals,
         heard=level.decisions,
@@ -159,30 +165,32 @@ async def _rank(
         keep=keep,
         ways=ways,
     )
-    async with aclosing(critic.chooser.choose(question)) as said:
-        async for decision in said:
+    async with aclosing(critic.chooser.choose(question)) as decisions:
+        async for decision in decisions:
             yield Chose(decision)
             level.decisions.append(decision)
     level.check_readable(critic.settings.unreadable)
 
 
-def _list_kept(grown: Sequence[_SearchLine], decisions: Sequence[Decision], keep: int) -> list[_SearchLine]:
+def _list_kept(
+    new_lines: Sequence[_SearchLine], decisions: Sequence[Decision], keep: int
+) -> list[_SearchLine]:
     """Return the lines to continue, best first; the first ones if no ranking is readable."""
-    by_place = {line.place: line for line in grown}
+    by_place = {line.place: line for line in new_lines}
     last = decisions[-1] if decisions else None
     if last is None or last.place is None:
-        return list(grown[:keep])
+        return list(new_lines[:keep])
     places = last.kept or (last.place,)
-    return [by_place[place] for place in places if place in by_place] or list(grown[:keep])
+    return [by_place[place] for place in places if place in by_place] or list(new_lines[:keep])
 
 
-def _longer(scene: Scene, line: _SearchLine, agent: Agent, proposal: Proposal) -> _SearchLine:
+def _extend(scene: Scene, line: _SearchLine, agent: Agent, proposal: Proposal) -> _SearchLine:
     turn = agent.turn(proposal, usage=Usage(), seconds=0.0)
     turns = [*line.turns, turn]
     return _SearchLine(turns, proposal.place, over=find_ending(scene.rules, turns) is not None)
 
 
-async def _placed(
+async def _renumber(
     proposals: AsyncGenerator[Proposal], before: int, parent: int | None
 ) -> AsyncGenerator[Proposal]:
     """Yield the ``proposals`` of one line with their indices among those of all lines."""
@@ -191,7 +199,7 @@ async def _placed(
             yield replace(proposal, place=before + proposal.place, parent=parent)
 
 
-async def _together(
+async def _merge(
     sources: dict[int, AsyncGenerator[Proposal]], faults: dict[int, BactrianError]
 ) -> AsyncGenerator[Proposal]:
     """Yield the items of all sources as they arrive. A source's error is added to ``faults``; the others continue."""
