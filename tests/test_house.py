@@ -10,6 +10,8 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
@@ -273,3 +275,29 @@ def test_a_participle_is_recognised(word: str) -> None:
 @pytest.mark.parametrize("word", ["read", "feed", "run", "set", "string", "list", "embed"])
 def test_a_verb_is_no_participle(word: str) -> None:
     assert not is_participle(word)
+
+
+def test_every_reference_of_a_docstring_leads_to_something() -> None:
+    pattern = re.compile(r":(?:class|func|meth|attr|data|mod):`~?(bactrian\.[\w.]+)`")
+    named = {name for path in SOURCE.rglob("*.py") for name in pattern.findall(path.read_text("utf-8"))}
+    assert len(named) > 10
+    assert [name for name in sorted(named) if not resolve(name)] == []
+
+
+def resolve(name: str) -> bool:
+    """Tell whether a dotted name is that of a module, or of something in one."""
+    parts = name.split(".")
+    place = max(count for count in range(1, len(parts) + 1) if is_module(".".join(parts[:count])))
+    found: object = import_module(".".join(parts[:place]))
+    for part in parts[place:]:
+        if not hasattr(found, part) and part not in getattr(found, "__annotations__", {}):
+            return False
+        found = getattr(found, part, None)
+    return True
+
+
+def is_module(name: str) -> bool:
+    try:
+        return find_spec(name) is not None
+    except ModuleNotFoundError:  # its parent is a module and no package
+        return False

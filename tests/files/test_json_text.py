@@ -9,12 +9,13 @@ import pytest
 from bactrian.errors import InputError
 from bactrian.files.json_text import parse_json, read_lines
 from tests.helpers.command import bactrian
+from tests.helpers.sandbox import needs_sandbox
 
 DEEP = '{"text": ' + "[" * 100_000
 READERS = [
     ("behaviours", "train", "FILE"),
     ("evaluate", "pairwise", "openai:a", "openai:b", "--judge", "openai:c", "--questions", "FILE"),
-    ("evaluate", "humaneval", "--solutions", "FILE"),
+    pytest.param(("evaluate", "humaneval", "--solutions", "FILE"), marks=needs_sandbox),
     ("evaluate", "humaneval", "--problems", "FILE", "--solutions", "FILE"),
     ("play", "Tea", "--model", "scripted:FILE"),
 ]

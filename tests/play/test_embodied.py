@@ -14,12 +14,12 @@ import bactrian as bt
 from bactrian.language.fences import find_blocks
 from bactrian.play.embodied.blocks import RESULTS, insert_record, split_blocks
 from tests.helpers.command import Command, bactrian, clean_environment, events
-
-SHOP = '''
-from pathlib import Path
 from tests.helpers.sandbox import needs_sandbox
 
 pytestmark = needs_sandbox
+
+SHOP = '''
+from pathlib import Path
 PRICES = {"tea": 3.5, "coffee": 6.2}
 def price(item: str) -> float:
     """Tell the price of tea or coffee, in euros."""

@@ -26,9 +26,8 @@ _RETRY_POLICY = RetryPolicy(attempts=1_000, bad_replies=5)
 LOCAL_WINDOW = 4
 """Conversations in flight for a model in this process. Measured on two cores, in tokens a second: 37 with two
 conversations, 63 with four, 47 with eight."""
-
-
 _OTHER_FILES = 64
+"""Files that a run may have open besides its connections."""
 
 
 def _check_open_files(window: int) -> None:
@@ -49,7 +48,7 @@ def _check_open_files(window: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
 
-def _slots(window: int, agents: Collection[str]) -> int:
+def _count_slots(window: int, agents: Collection[str]) -> int:
     """Count the cache slots: one for each agent in flight, and two for a session that begins while others are newer."""
     return (3 if "critic" in agents else 2) * window + 2
 
@@ -152,7 +151,7 @@ async def open_run_models(
     """
     local = any(find_traits(name).in_process for name in names.values())
     window = limits.concurrency or (LOCAL_WINDOW if local else 64)
-    access = replace(access, slots=_slots(window, names))
+    access = replace(access, slots=_count_slots(window, names))
     _check_open_files(window)
     models: dict[str, Model] = {}
     endpoints: dict[object, _EndpointLimits] = {}

@@ -103,7 +103,7 @@ class ModelSource:
         if begun is None and so_far.items:
             yield so_far
         if axis.each and not axis.shown:
-            async for longer in self._ask_apart(axis, request, so_far):
+            async for longer in self._ask_for_each(axis, request, so_far):
                 yield longer
             return
         empty_rounds = 0
@@ -120,7 +120,7 @@ class ModelSource:
             )
             yield so_far
 
-    async def _ask_apart(
+    async def _ask_for_each(
         self, axis: Axis, request: ListRequest, so_far: ListProgress
     ) -> AsyncGenerator[ListProgress]:
         """Ask for each missing item separately and concurrently; no question lists other items (paper, appendix).
@@ -132,22 +132,22 @@ class ModelSource:
         while len(so_far.items) < request.enough and empty_rounds < _MAX_EMPTY_ROUNDS:
             before = so_far
             missing = request.enough - len(before.items)
-            first = ListProgress(before.items, finished=False, usage=Usage(), calls=before.calls)
-            asked = {
+            empty = ListProgress(before.items, finished=False, usage=Usage(), calls=before.calls)
+            numbers = {
                 asyncio.create_task(
-                    self._ask(axis, request, replace(first, calls=before.calls + number))
+                    self._ask(axis, request, replace(empty, calls=before.calls + number))
                 ): number
                 for number in range(missing)
             }
             answers: dict[int, _Answer] = {}
             fault: BactrianError | None = None
-            waiting = set(asked)
+            waiting = set(numbers)
             try:
                 while waiting:
                     ended, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
                     for task in ended:
                         try:
-                            answers[asked[task]] = task.result()
+                            answers[numbers[task]] = task.result()
                         except BactrianError as error:
                             # Another error says more than the fact that the run stops.
                             fault = error if fault is None or isinstance(fault, Halted) else fault
@@ -180,7 +180,7 @@ class ModelSource:
         missing = axis.count - len(so_far.items)
         size = 1 if axis.each else min(missing, self._style.at_once)
         try:
-            reply = await self._model.reply(self._request(axis, request, so_far, size))
+            reply = await self._model.reply(self._make_request(axis, request, so_far, size))
         except ContextFull:
             if axis.max_tokens <= 1 or not so_far.items:
                 raise
@@ -195,7 +195,7 @@ class ModelSource:
         new = remove_duplicates((clean_text(item) for item in found if item), so_far.items)[:missing]
         return _Answer(tuple(new), reply.usage, "" if new else "The replies contained no new items.")
 
-    def _request(self, axis: Axis, request: ListRequest, so_far: ListProgress, size: int) -> Request:
+    def _make_request(self, axis: Axis, request: ListRequest, so_far: ListProgress, size: int) -> Request:
         assert axis.ask is not None
         template = compile_template(axis.ask, may=frozenset({"count", *axis.per}))
         question = template.render({"count": size, **request.values})
@@ -203,19 +203,19 @@ class ModelSource:
         shown = so_far.items[-most:] if most else ()
         seed = self._seeds.find_list(request.id, so_far.calls)
         return Request(
-            messages=(Message("user", Text(_join(self._preamble, question, shown))),),
+            messages=(Message("user", Text(_write_question(self._preamble, question, shown))),),
             sampling=apply_parameters(self._style.make_sampling(axis, size, seed), self._parameters),
-            response_format=None if axis.each else self._format(size, request.id, so_far.calls),
+            response_format=None if axis.each else self._choose_format(size, request.id, so_far.calls),
             session=request.id,
             agent="lister",
             call_index=so_far.calls,
         )
 
-    def _format(self, size: int, list_id: str, calls: int) -> ResponseFormat | None:
+    def _choose_format(self, size: int, list_id: str, calls: int) -> ResponseFormat | None:
         if self._style.varied:
             first = crc32(list_id.encode())  # so that not every list begins with the same letters
-            return _list_format(build_varied_list_grammar(size, first + calls))
-        return _list_format(build_list_grammar(size)) if self._enforced else None
+            return _make_format(build_varied_list_grammar(size, first + calls))
+        return _make_format(build_list_grammar(size)) if self._enforced else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +229,7 @@ class _Answer:
     """True if no further question can be asked."""
 
 
-def _join(preamble: str, question: str, taken: Sequence[str]) -> str:
+def _write_question(preamble: str, question: str, taken: Sequence[str]) -> str:
     parts = [preamble] if preamble else []
     parts.append(question)
     if taken:
@@ -242,7 +242,7 @@ class _Items(BaseModel):
     items: list[str]
 
 
-def _list_format(grammar: str) -> ResponseFormat:
+def _make_format(grammar: str) -> ResponseFormat:
     return ResponseFormat(name="items", schema=build_list_schema(), grammar=grammar, read=_read_items)
 
 

@@ -15,7 +15,7 @@ from bactrian.records.usage import Usage
 
 _FORGETTING = 0.02
 """Share by which one count that was odd loses its weight with each call."""
-_TELLING = 100
+_LEAST_PROMPT = 100
 """Minimum prompt tokens for learning how the endpoint counts: in shorter prompts its fixed overhead dominates."""
 RAISE_LIMIT = "Raise the limit and run the same command again to continue."
 """The next action after a limit was reached."""
@@ -138,12 +138,12 @@ class UsageMeter:
 class Budget(Wrapper):
     """Counts the usage of ``model`` on ``meter``, and refuses calls that could exceed the meter's limits.
 
-    What a call could use is estimated as its prompt's bytes divided by four plus its ``max_tokens`` (see
-    :func:`~bactrian.models.wrappers.estimate.estimated`), and more as soon as the endpoint has counted more: other
-    languages have other tokens. Calls in flight count with their estimate, so that many at once do not pass the limit
-    together; a call for which there is room only if those use less than they may waits for them. An endpoint whose
-    replies are longer than they may be is taken to go on with it. Without ``max_tokens`` a reply is taken to be as
-    long as the longest one so far.
+    What a call could use is estimated by :func:`~bactrian.models.wrappers.estimate.estimate_request`: its prompt's
+    bytes divided by four, plus its ``max_tokens``. The estimate grows as soon as the endpoint has counted more, because
+    other languages have other tokens. Calls in flight count with their estimate, so that many at once do not pass the
+    limit together; a call for which there is room only if those use less than estimated waits for them. If the replies
+    of an endpoint exceed ``max_tokens``, later ones are expected to exceed it, too. Without ``max_tokens``, a reply is
+    expected to be as long as the longest one so far.
     """
 
     def __init__(self, model: Model, meter: UsageMeter) -> None:
@@ -202,7 +202,7 @@ class Budget(Wrapper):
         self._knows = True
         self._longest = max(self._longest, used.completion)
         most = estimate_request(request)
-        if most.prompt >= _TELLING:
+        if most.prompt >= _LEAST_PROMPT:
             self._prompt_ratio = _follow(self._prompt_ratio, used.prompt / most.prompt)
         if most.completion:
             self._reply_ratio = _follow(self._reply_ratio, used.completion / most.completion)

@@ -186,23 +186,23 @@ async def play_one_society(
         store = await stack.enter_async_context(open_store(run)) if run else kept_in
         sink = store.add_call if store is not None else None
         options = replace(options, slots=max(options.slots, len(models)))
-        cast = await stack.enter_async_context(open_models(models, options, sink=sink))
+        opened = await stack.enter_async_context(open_models(models, options, sink=sink))
         tools = await stack.enter_async_context(open_tools(settings.society.tools))
         settings = replace(settings, tools=tools)
         if store is not None:
             if run is None and settings.name is None:
                 settings = replace(settings, name=await _find_free_name(settings, store))
             else:
-                settings = await _find_shorter(settings, store)
+                settings = await _find_earlier_ids(settings, store)
             name = settings.session_id(settings.society.stages[0])
             await store.add_command(Command.begin("play", {**settings.command, "name": settings.name}, name))
-        events = play_society(settings, cast, store, listener)
+        events = play_society(settings, opened, store, listener)
         async with aclosing(events):
             async for event in events:
                 yield event
 
 
-async def _find_shorter(settings: SocietyRun, store: RunReader) -> SocietyRun:
+async def _find_earlier_ids(settings: SocietyRun, store: RunReader) -> SocietyRun:
     """Return ``settings`` with the ids that a smaller limit of messages gave its sessions; unchanged if not found."""
     given, stages = settings.given, settings.society.stages
     if given.max_messages is None or settings.name is not None:
@@ -220,7 +220,9 @@ async def _find_shorter(settings: SocietyRun, store: RunReader) -> SocietyRun:
     return settings
 
 
-async def _go_on(session: Session, settings: SocietyRun, stage: SocietyStage, store: Store | None) -> Session:
+async def _continue_stopped(
+    session: Session, settings: SocietyRun, stage: SocietyStage, store: Store | None
+) -> Session:
     """Return a stage's session without its ending, if it stopped at a smaller limit and no later stage has begun."""
     limit = settings.given.max_messages or stage.max_messages
     if store is None or limit is None or not has_stopped_at_limit(session):
@@ -270,7 +272,7 @@ async def _run_stage(
     if stage.agents:
         session = new_group_chat(society, stage, task, given, name, settings.tools)
         session = await begin_session(replace(session, values=settings.values, mark=settings.mark), store)
-        session = await _go_on(session, settings, stage, store)
+        session = await _continue_stopped(session, settings, stage, store)
         scene = build_group_chat(
             session,
             society,
@@ -283,18 +285,21 @@ async def _run_stage(
         )
         events = run_scene(scene, store)
     else:
-        setup, pack = _setup(settings, stage, task)
+        setup, pack = _make_setup(settings, stage, task)
         session = replace(new_session(setup, pack, name=name), values=settings.values, mark=settings.mark)
         session = await begin_session(session, store)
-        session = await _go_on(session, settings, stage, store)
-        seats, tools = _seats(stage, models), _seated_tools(stage, settings.tools)
-        events = await run_role_play(session, setup, pack, seats, store=store, tools=tools, listener=listener)
+        session = await _continue_stopped(session, settings, stage, store)
+        by_side, tools = _choose_by_side(stage, models), _choose_tools(stage, settings.tools)
+        events = await run_role_play(
+            session, setup, pack, by_side, store=store, tools=tools, listener=listener
+        )
     async with aclosing(events):
         async for event in events:
             yield event
 
 
-def _setup(settings: SocietyRun, stage: SocietyStage, task: str) -> tuple[RolePlaySetup, Pack]:
+def _make_setup(settings: SocietyRun, stage: SocietyStage, task: str) -> tuple[RolePlaySetup, Pack]:
+    """Return the set-up and the prompt pack of a stage that is a role-play."""
     society, given = settings.society, settings.given
     assert stage.user is not None
     assert stage.assistant is not None
@@ -303,7 +308,7 @@ def _setup(settings: SocietyRun, stage: SocietyStage, task: str) -> tuple[RolePl
         idea=task,
         assistant=Role(assistant.role, assistant.description),
         user=Role(user.role, user.description),
-        models=_seats(stage, given.models),
+        models=_choose_by_side(stage, given.models),
         specify=stage.specify,
         plan=stage.plan,
         protocol=given.protocol,
@@ -313,7 +318,7 @@ def _setup(settings: SocietyRun, stage: SocietyStage, task: str) -> tuple[RolePl
         seed=given.seed,
         language=given.language,
         critic=stage.critic and to_critic_settings(stage.critic),
-        tools={side: box.kit for side, box in _seated_tools(stage, settings.tools).items()},
+        tools={side: box.kit for side, box in _choose_tools(stage, settings.tools).items()},
         parameters={
             side: (agent.parameters,)
             for side, agent in (("user", user), ("assistant", assistant))
@@ -323,7 +328,7 @@ def _setup(settings: SocietyRun, stage: SocietyStage, task: str) -> tuple[RolePl
     return setup, load_pack(settings.pack or setup.pack)
 
 
-def _seated_tools(stage: SocietyStage, tools: Mapping[str, Toolbox]) -> dict[str, Toolbox]:
+def _choose_tools(stage: SocietyStage, tools: Mapping[str, Toolbox]) -> dict[str, Toolbox]:
     """Return the tools of a role-play's agents by side; empty if its critic searches (docs/decisions.md)."""
     seats = {"user": stage.user or "", "assistant": stage.assistant or ""}
     if stage.critic is not None and to_critic_settings(stage.critic).searches:
@@ -331,7 +336,7 @@ def _seated_tools(stage: SocietyStage, tools: Mapping[str, Toolbox]) -> dict[str
     return {side: tools[name] for side, name in seats.items() if name in tools}
 
 
-def _seats(stage: SocietyStage, by_agent: Mapping[str, _T]) -> dict[str, _T]:
+def _choose_by_side(stage: SocietyStage, by_agent: Mapping[str, _T]) -> dict[str, _T]:
     """Return the values of a role-play's agents, by side instead of by agent."""
     assert stage.user is not None
     assert stage.assistant is not None
