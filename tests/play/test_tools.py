@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import json
 import os
+import re
 import sys
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -353,7 +354,7 @@ async def test_whatever_goes_wrong_in_a_tool_is_told_to_the_model() -> None:
     )
     found = await results_of(text, add, broken, stop, leave)
     assert [one.problem for one in found] == ["failed", "arguments", "unknown", "failed", "failed", None]
-    assert found[0].text == "broken failed: ZeroDivisionError: float division by zero"
+    assert re.fullmatch("broken failed: ZeroDivisionError: (float )?division by zero", found[0].text)
     assert "a: Input should be a valid integer" in found[1].text
     assert "'dance'" in found[2].text
     assert "add, broken, stop, leave" in found[2].text

@@ -69,10 +69,28 @@ def _read_file(path: Path, name: str, folders: tuple[str, ...]) -> Rows:
         yield SkippedItem(name, f"the file cannot be read, or not to its end: {error}")
 
 
+class _Unpacked(io.RawIOBase):
+    """The content of a compressed file, up to the place where it breaks off.
+
+    GzipFile itself reads ahead, by 128 KiB in Python 3.14, and loses all of that at the break.
+    """
+
+    def __init__(self, file: BufferedReader) -> None:
+        self._file = gzip.GzipFile(fileobj=file)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        content = self._file.read1(len(buffer))
+        buffer[: len(content)] = content
+        return len(content)
+
+
 def _unpack(file: BufferedReader) -> BufferedReader:
     """Return ``file``, decompressed if it is compressed."""
     packed = file.peek(2)[:2] == b"\x1f\x8b"
-    return BufferedReader(cast("Any", gzip.GzipFile(fileobj=file))) if packed else file
+    return BufferedReader(_Unpacked(file)) if packed else file
 
 
 def _read_document(file: BinaryIO, name: str, folders: tuple[str, ...]) -> Rows:

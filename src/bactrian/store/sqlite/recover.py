@@ -7,7 +7,7 @@ import sqlite3
 import tempfile
 import time
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -86,7 +86,8 @@ def recover(path: Path, out: Path) -> RecoveryReport:
 def _check(path: Path, out: Path) -> None:
     if not path.is_file():
         raise InputError("There is no such run.", where=str(path), next="Check the path.")
-    if out.exists():
+    with suppress(FileNotFoundError):
+        out.stat()  # Path.exists() would take a path that cannot be a file, such as one that is too long, for a new one
         raise InputError("This file exists.", where=str(out), next="Give a new file for --out.")
     check_replaceable(out, list_run_files(path))
     if not out.absolute().parent.is_dir():
