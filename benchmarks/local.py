@@ -23,7 +23,8 @@ from rich.console import Console
 from rich.table import Table
 
 from bactrian.models.local.model import WINDOW, LocalModel
-from bactrian.models.local.server import Generated, LlamaServer, start_server
+from bactrian.models.local.server import Generated, LlamaServer
+from bactrian.models.local.start import start_server
 from bactrian.models.local.weights import BUILT_IN, fetch_weights, find_cache_folder
 from bactrian.play.persist import persist_events
 from bactrian.play.scene import build_role_play
