@@ -219,14 +219,12 @@ def find_journal(path: Path) -> Path:
 
 def has_journal(path: Path) -> bool:
     """Return True if a transaction was not finished and has to be rolled back."""
-    journal = find_journal(path)
-    return journal.exists() and journal.stat().st_size > 0
+    return _measure(find_journal(path)) > 0
 
 
 def has_log(path: Path) -> bool:
     """Return True if there is data in the write-ahead log; readers create an empty one."""
-    log = find_log(path)
-    return log.exists() and log.stat().st_size > 0
+    return _measure(find_log(path)) > 0
 
 
 def can_read_log(path: Path) -> bool:
@@ -234,9 +232,16 @@ def can_read_log(path: Path) -> bool:
     folder = path.absolute().parent
     if not is_writable(folder):
         return False
-    index = path.with_name(f"{path.name}-shm")
-    has_index = index.exists() and index.stat().st_size >= _LOG_INDEX
+    has_index = _measure(path.with_name(f"{path.name}-shm")) >= _LOG_INDEX
     return has_index or count_free_bytes(path) >= _LOG_INDEX
+
+
+def _measure(file: Path) -> int:
+    """Return the bytes of ``file``; 0 if it is missing. A process that closes the run may delete it at any moment."""
+    try:
+        return file.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 def log_is_missing(path: Path) -> bool:
